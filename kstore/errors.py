@@ -1,0 +1,138 @@
+"""The exception tree: are the bytes bad, is the call bad, or is the disk bad?
+
+Layer 0: imports nothing of kstore. Misuse of a function (wrong type, negative size) is plain
+TypeError or ValueError. Every message says what, where, expected, found.
+"""
+
+from __future__ import annotations
+
+
+class KStoreError(Exception):
+    """Base of every error that kstore raises about data, offsets or storage.
+
+    Attributes: path (file or directory, None if in memory), base_offset (of the batch concerned,
+    None if unknown).
+    """
+
+    def __init__(self, message: str, *, path: str | None = None, base_offset: int | None = None) -> None:
+        super().__init__(message)
+        self.path = path
+        self.base_offset = base_offset
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(cls: type[KStoreError], args: tuple[object, ...], state: dict[str, object]) -> KStoreError:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class CorruptionError(KStoreError):
+    """The bytes are bad.
+
+    Attributes: position (byte place of the damaged batch, entry or file start; None if unknown),
+    reason (one clause without the place), expected and found (None where there is no such pair).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        base_offset: int | None = None,
+        position: int | None = None,
+        reason: str | None = None,
+        expected: object = None,
+        found: object = None,
+    ) -> None:
+        super().__init__(message, path=path, base_offset=base_offset)
+        self.position = position
+        self.reason = message if reason is None else reason
+        self.expected = expected
+        self.found = found
+
+
+class CorruptRecordError(CorruptionError):
+    """CRC, size or framing of a batch is wrong (Kafka: CorruptRecordException)."""
+
+
+class InvalidRecordError(CorruptionError):
+    """The CRC is right but the content contradicts itself (Kafka: InvalidRecordException)."""
+
+
+class DecompressionError(InvalidRecordError):
+    """The compressed payload of a batch can't be decompressed, or would exceed the output limit."""
+
+
+class CorruptIndexError(CorruptionError):
+    """An index file is wrong; rebuilding it cures it (Kafka: CorruptIndexException)."""
+
+
+class CorruptCheckpointError(CorruptionError):
+    """A checkpoint file is malformed; it can be dropped at the cost of time."""
+
+
+class OffsetError(KStoreError):
+    """The asked offset does not fit the log.
+
+    Attributes: offset, log_start_offset, log_end_offset (None if unknown).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        offset: int | None = None,
+        log_start_offset: int | None = None,
+        log_end_offset: int | None = None,
+    ) -> None:
+        super().__init__(message, path=path)
+        self.offset = offset
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+
+
+class OffsetOutOfRangeError(OffsetError):
+    """The offset is below the log start or above the log end (Kafka: OffsetOutOfRangeException)."""
+
+
+class UnsupportedError(KStoreError):
+    """The bytes may be right but this version of kstore does not read them."""
+
+    def __init__(
+        self, message: str, *, path: str | None = None, base_offset: int | None = None, position: int | None = None
+    ) -> None:
+        super().__init__(message, path=path, base_offset=base_offset)
+        self.position = position
+
+
+class UnsupportedMagicError(UnsupportedError):
+    """The batch has a magic byte that is not read. Attribute: magic."""
+
+    magic: int | None = None
+
+
+class UnsupportedCompressionTypeError(UnsupportedError):
+    """The batch names a compression codec that Kafka does not define. Attribute: codec_id."""
+
+    codec_id: int | None = None
+
+
+class StorageError(KStoreError, OSError):
+    """The disk or the file system failed. Attribute: errno, as in OSError."""
+
+    def __init__(self, message: str, *, path: str | None = None, errno: int | None = None) -> None:
+        KStoreError.__init__(self, message, path=path)
+        self.errno = errno
+
+
+class LogNotFoundError(StorageError):
+    """There is no log at that path: missing, not a directory, or neither a partition nor a root."""
+
+
+class LogClosedError(StorageError):
+    """The log was closed before the call."""

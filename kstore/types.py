@@ -1,0 +1,63 @@
+"""Small value types and Kafka's sentinels, shared by every layer above. Layer 1."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_PARTITION_LEADER_EPOCH = -1
+MAX_OFFSET = 2**63 - 1
+
+
+class TimestampType(IntEnum):
+    """Who set a record's timestamp (Kafka: TimestampType). `label` is Kafka's spelling."""
+
+    NO_TIMESTAMP_TYPE = -1
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+    @property
+    def label(self) -> str:
+        return _TIMESTAMP_TYPE_LABELS[self]
+
+
+_TIMESTAMP_TYPE_LABELS = {
+    TimestampType.NO_TIMESTAMP_TYPE: "NoTimestampType",
+    TimestampType.CREATE_TIME: "CreateTime",
+    TimestampType.LOG_APPEND_TIME: "LogAppendTime",
+}
+
+
+class TopicPartition(NamedTuple):
+    """A topic and a partition number (Kafka: TopicPartition); str() is the directory name."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """Answer to a time lookup: the offset and timestamp (ms) of the first record that qualifies."""
+
+    offset: int
+    timestamp_ms: int
+
+
+class OffsetPosition(NamedTuple):
+    """An offset and the byte position in the segment's .log where its batch starts."""
+
+    offset: int
+    position: int
+
+
+class TimestampOffset(NamedTuple):
+    """A time index entry: largest timestamp (ms) up to an offset."""
+
+    timestamp_ms: int
+    offset: int

@@ -1,0 +1,21 @@
+"""Build of the one extension module; everything else is in pyproject.toml."""
+
+import os
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+DEBUG = os.environ.get("KSTORE_DEBUG") == "1"
+DIRECTIVES = {"boundscheck": True, "initializedcheck": True, "cdivision": False, "linetrace": True} if DEBUG else {}
+SANITIZE = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]
+
+core = Extension(
+    "kstore._core",
+    ["kstore/_core.pyx"],
+    depends=["kstore/_core_cpu.h"],
+    define_macros=[("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")] if DEBUG else [("NDEBUG", "1")],
+    extra_compile_args=["-O1", "-g", *SANITIZE] if DEBUG else ["-O3", "-D_FORTIFY_SOURCE=2", "-fstack-protector-strong"],
+    extra_link_args=SANITIZE if DEBUG else [],
+)
+
+setup(ext_modules=cythonize([core], compiler_directives=DIRECTIVES, annotate=DEBUG))
