@@ -1,0 +1,125 @@
+"""The packed sets: which partitions they hold, and unpacking each set once into a cache shared by test processes."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+PACKED_DIRECTORY = Path(__file__).resolve().parent
+CACHE_DIRECTORY = PACKED_DIRECTORY.parent / ".work" / "golden"
+
+MAIN_SETS = ("main-1.1.1", "main-2.8.2", "main-3.9.2", "main-4.4.0")
+REALDATA_SET = "realdata-4.4.0"
+EPOCHS_SET = "epochs-4.4.0"
+SIGKILL_SET = "sigkill-4.4.0"
+OLD_FORMAT_SETS = ("v0-0.8.2.2", "v1-0.10.0.1")
+
+
+class GoldenPartition(NamedTuple):
+    """One partition directory of one tree of one set; str() is the test id."""
+
+    set_name: str
+    tree: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.set_name}/{self.tree}/{self.name}"
+
+    @property
+    def topic(self) -> str:
+        return self.name.rpartition("-")[0]
+
+    @property
+    def partition(self) -> int:
+        return int(self.name.rpartition("-")[2])
+
+    @property
+    def root(self) -> Path:
+        """The tree as a broker's log.dirs root, unpacked on first use."""
+        return unpack(self.set_name, "trees") / self.tree
+
+    @property
+    def directory(self) -> Path:
+        return self.root / self.name
+
+
+@cache
+def partition_names() -> dict[str, dict[str, list[str]]]:
+    """Return set -> tree -> partition directory names from partitions.json, so that collecting unpacks nothing."""
+    names: dict[str, dict[str, list[str]]] = json.loads((PACKED_DIRECTORY / "partitions.json").read_text())
+    return names
+
+
+def golden_partitions(*set_names: str, trees: tuple[str, ...] | None = None) -> list[GoldenPartition]:
+    return [
+        GoldenPartition(set_name, tree, name)
+        for set_name in set_names
+        for tree, names in partition_names()[set_name].items()
+        if trees is None or tree in trees
+        for name in names
+    ]
+
+
+@cache
+def unpack(set_name: str, archive: str) -> Path:
+    """Unpack SET/ARCHIVE.tar.xz and return the directory that holds its content; tests must not write there.
+
+    The cache is keyed by the archive's sha256. Processes may race: each unpacks beside the target,
+    the first rename wins and the others drop their copy.
+    """
+    packed = PACKED_DIRECTORY / set_name / f"{archive}.tar.xz"
+    digest = hashlib.sha256(packed.read_bytes()).hexdigest()
+    target = CACHE_DIRECTORY / f"{set_name}-{archive}-{digest[:16]}"
+    if target.is_dir():
+        return target
+    CACHE_DIRECTORY.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=CACHE_DIRECTORY))
+    try:
+        with tarfile.open(packed, "r:xz") as tar:
+            tar.extractall(scratch, filter="data")
+        try:
+            os.rename(scratch, target)
+        except OSError:
+            if not target.is_dir():
+                raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return target
+
+
+@cache
+def _probes(set_name: str, file_name: str) -> dict[str, dict[str, Any]]:
+    packed = (PACKED_DIRECTORY / set_name / file_name).read_bytes()
+    content = json.loads(gzip.decompress(packed) if file_name.endswith(".gz") else packed)
+    return {f"{answers['topic']}-{answers['partition']}": answers for answers in content["partitions"]}
+
+
+def probe_file_name(partition: GoldenPartition) -> str | None:
+    """Return the file of the live broker's answers about this tree; None for trees copied while no broker answered."""
+    if partition.set_name in (*MAIN_SETS, REALDATA_SET):
+        return "probe.json.gz"
+    if partition.set_name == SIGKILL_SET:
+        return "after-probe.json" if partition.tree != "before" else None
+    if partition.set_name == EPOCHS_SET and partition.tree in ("broker1", "broker2"):
+        return f"probe-{partition.tree}.json"
+    return None
+
+
+def probe_answers(partition: GoldenPartition) -> dict[str, Any] | None:
+    """Return the broker's raw ListOffsets and Fetch answers; None for internal topics and trees that have none."""
+    file_name = probe_file_name(partition)
+    return None if file_name is None else _probes(partition.set_name, file_name).get(partition.name)
+
+
+def read_offset_checkpoint(path: Path) -> dict[str, int]:
+    """Read a root's "topic partition offset" checkpoint, independently of kstore, into partition name -> offset."""
+    lines = path.read_text().splitlines()[2:]
+    return {f"{topic}-{number}": int(offset) for topic, number, offset in (line.split() for line in lines)}
