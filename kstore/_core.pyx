@@ -1,0 +1,35 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: embedsignature=True, binding=True
+"""Umbrella of the compiled core: directives, cimports, and the parts in dependency order.
+
+Layer 2. Boundary functions (`def`) take memoryviews, check, release the GIL and turn a status into an
+exception with its position. Leaves (`cdef ... noexcept nogil`) take pointers and lengths, touch no
+Python object and return a status. The bytes are described in docs/format.md.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+from kstore.errors import (
+    CorruptRecordError,
+    DecompressionError,
+    InvalidRecordError,
+    KStoreError,
+    UnsupportedCompressionTypeError,
+    UnsupportedMagicError,
+)
+from kstore.types import TimestampType
+
+include "_core_format.pxi"
+include "_core_status.pxi"
+include "_core_bytes.pxi"
+include "_core_crc.pxi"
+include "_core_batch.pxi"
+include "_core_scan.pxi"
+include "_core_record.pxi"
+include "_core_index.pxi"

@@ -1,0 +1,146 @@
+/* The only code that depends on the CPU: CRC-32C, big-endian loads, wide copies.
+ * Each fast path is chosen at run time and has a portable one beside it; wheels target the baseline CPU. */
+#ifndef KSTORE_CORE_CPU_H
+#define KSTORE_CORE_CPU_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#define KS_X86 1
+#include <immintrin.h>
+#elif defined(__aarch64__) && (defined(__GNUC__) || defined(__clang__))
+#define KS_ARM 1
+#include <arm_acle.h>
+#if defined(__linux__)
+#include <sys/auxv.h>
+#endif
+#endif
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#error "kstore supports little-endian machines only"
+#endif
+
+static inline uint16_t ks_get16(const uint8_t *p) { uint16_t v; memcpy(&v, p, 2); return __builtin_bswap16(v); }
+static inline uint32_t ks_get32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return __builtin_bswap32(v); }
+static inline uint64_t ks_get64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); return __builtin_bswap64(v); }
+
+/* Requires: size >= 0, source readable up to readable_end, room for size rounded up to 32 at target.
+ * Short copies by whole words beat a call; near the end of the source and for long ones memcpy is right. */
+static inline void ks_copy(uint8_t *target, const uint8_t *source, int64_t size, const uint8_t *readable_end) {
+    if (size <= 256 && readable_end - source >= size + 31) {
+        for (int64_t done = 0; done < size; done += 32) memcpy(target + done, source + done, 32);
+    } else {
+        memcpy(target, source, (size_t)size);
+    }
+}
+
+enum { KS_LONG_STREAM = 4096, KS_SHORT_STREAM = 256 };
+#define KS_CRC32C_POLYNOMIAL 0x82f63b78u
+
+static uint32_t ks_crc_table[8][256];
+static uint32_t ks_join_long[4][256], ks_join_short[4][256];
+
+static uint32_t ks_crc32c_portable(uint32_t state, const uint8_t *p, size_t n) {
+    for (; n >= 8; n -= 8, p += 8) {
+        uint64_t word;
+        memcpy(&word, p, 8);
+        word ^= state;
+        state = 0;
+        for (int i = 0; i < 8; i++, word >>= 8) state ^= ks_crc_table[7 - i][word & 255];
+    }
+    while (n--) state = ks_crc_table[0][(state ^ *p++) & 255] ^ (state >> 8);
+    return state;
+}
+
+/* What `size` zero bytes do to a CRC state is linear: 32 basis vectors give the whole table. */
+static void ks_make_join(uint32_t table[4][256], size_t size) {
+    uint32_t basis[32];
+    for (int bit = 0; bit < 32; bit++) {
+        uint32_t state = 1u << bit;
+        for (size_t i = 0; i < size; i++) state = ks_crc_table[0][state & 255] ^ (state >> 8);
+        basis[bit] = state;
+    }
+    for (int byte = 0; byte < 4; byte++)
+        for (int value = 0; value < 256; value++) {
+            uint32_t sum = 0;
+            for (int bit = 0; bit < 8; bit++) if (value >> bit & 1) sum ^= basis[8 * byte + bit];
+            table[byte][value] = sum;
+        }
+}
+
+static inline uint32_t ks_join(uint32_t table[4][256], uint32_t state) {
+    return table[0][state & 255] ^ table[1][state >> 8 & 255] ^ table[2][state >> 16 & 255] ^ table[3][state >> 24];
+}
+
+/* The CRC instruction takes three cycles but one can start each cycle: three streams side by side, joined by table. */
+#define KS_THREE_STREAMS(STEP8, STEP1)                                                                      \
+    uint64_t c0 = state;                                                                                    \
+    for (int pass = 0; pass < 2; pass++) {                                                                  \
+        const size_t stream = pass ? KS_SHORT_STREAM : KS_LONG_STREAM;                                      \
+        for (; n >= 3 * stream; n -= 3 * stream, p += 2 * stream) {                                         \
+            uint64_t c1 = 0, c2 = 0, w0, w1, w2;                                                            \
+            for (const uint8_t *end = p + stream; p < end; p += 8) {                                        \
+                memcpy(&w0, p, 8);                                                                          \
+                memcpy(&w1, p + stream, 8);                                                                 \
+                memcpy(&w2, p + 2 * stream, 8);                                                             \
+                c0 = STEP8((uint32_t)c0, w0);                                                               \
+                c1 = STEP8((uint32_t)c1, w1);                                                               \
+                c2 = STEP8((uint32_t)c2, w2);                                                               \
+            }                                                                                               \
+            c0 = ks_join(pass ? ks_join_short : ks_join_long, (uint32_t)c0) ^ c1;                           \
+            c0 = ks_join(pass ? ks_join_short : ks_join_long, (uint32_t)c0) ^ c2;                           \
+        }                                                                                                   \
+    }                                                                                                       \
+    for (uint64_t w; n >= 8; n -= 8, p += 8) { memcpy(&w, p, 8); c0 = STEP8((uint32_t)c0, w); }             \
+    for (; n; n--) c0 = STEP1((uint32_t)c0, *p++);                                                          \
+    return (uint32_t)c0;
+
+#if defined(KS_X86)
+__attribute__((target("sse4.2"))) static uint32_t ks_crc32c_sse42(uint32_t state, const uint8_t *p, size_t n) {
+    KS_THREE_STREAMS(_mm_crc32_u64, _mm_crc32_u8)
+}
+#elif defined(KS_ARM)
+#if defined(__clang__)
+#define KS_ARM_TARGET __attribute__((target("crc")))
+#else
+#define KS_ARM_TARGET __attribute__((target("+crc")))
+#endif
+KS_ARM_TARGET static uint32_t ks_crc32c_arm(uint32_t state, const uint8_t *p, size_t n) {
+    KS_THREE_STREAMS(__crc32cd, __crc32cb)
+}
+#endif
+
+static uint32_t (*ks_crc32c_state)(uint32_t, const uint8_t *, size_t) = ks_crc32c_portable;
+static const char *ks_crc32c_name = "portable";
+
+static void ks_cpu_init(void) {
+    for (uint32_t n = 0; n < 256; n++) {
+        uint32_t state = n;
+        for (int bit = 0; bit < 8; bit++) state = state >> 1 ^ (state & 1 ? KS_CRC32C_POLYNOMIAL : 0);
+        ks_crc_table[0][n] = state;
+    }
+    for (int row = 1; row < 8; row++)
+        for (int n = 0; n < 256; n++) {
+            uint32_t before = ks_crc_table[row - 1][n];
+            ks_crc_table[row][n] = ks_crc_table[0][before & 255] ^ (before >> 8);
+        }
+    ks_make_join(ks_join_long, KS_LONG_STREAM);
+    ks_make_join(ks_join_short, KS_SHORT_STREAM);
+#if defined(KS_X86)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("sse4.2")) { ks_crc32c_state = ks_crc32c_sse42; ks_crc32c_name = "sse4.2"; }
+#elif defined(KS_ARM)
+#if defined(__linux__)
+    if (getauxval(AT_HWCAP) & (1u << 7)) { ks_crc32c_state = ks_crc32c_arm; ks_crc32c_name = "armv8-crc"; }
+#elif defined(__APPLE__)
+    ks_crc32c_state = ks_crc32c_arm;
+    ks_crc32c_name = "armv8-crc";
+#endif
+#endif
+}
+
+static inline uint32_t ks_crc32c(uint32_t value, const uint8_t *p, size_t n) { return ~ks_crc32c_state(~value, p, n); }
+
+#endif

@@ -1,0 +1,105 @@
+# Binary search over the entries of .index (8 bytes) and .timeindex (12 bytes), in a buffer or a map.
+
+cdef enum:
+    WARM_BYTES = 8192
+
+
+cdef inline int64_t offset_key(const uint8_t* entries, int64_t slot) noexcept nogil:
+    return <int32_t>ks_get32(entries + slot * OFFSET_ENTRY_SIZE)
+
+
+cdef inline int64_t time_key(const uint8_t* entries, int64_t slot) noexcept nogil:
+    return <int64_t>ks_get64(entries + slot * TIME_ENTRY_SIZE)
+
+
+cdef inline int64_t key_at(const uint8_t* entries, int entry_size, int64_t slot) noexcept nogil:
+    return offset_key(entries, slot) if entry_size == OFFSET_ENTRY_SIZE else time_key(entries, slot)
+
+
+# Returns: the slot of the greatest key <= target in [0, count), -1 if there is none. The last WARM_BYTES are tried
+# first, so that lookups near the end touch pages that stay in memory (KAFKA-6432).
+cdef int64_t floor_slot(const uint8_t* entries, int entry_size, int64_t count, int64_t target) noexcept nogil:
+    cdef int64_t low = 0
+    cdef int64_t high = count - 1
+    cdef int64_t middle
+    cdef int64_t first_warm = count - 1 - WARM_BYTES // entry_size
+    if count == 0 or key_at(entries, entry_size, 0) > target:
+        return -1
+    if first_warm > 0:
+        if key_at(entries, entry_size, first_warm) <= target:
+            low = first_warm
+        else:
+            high = first_warm
+    while low < high:
+        middle = low + (high - low + 1) // 2
+        if key_at(entries, entry_size, middle) <= target:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+cdef int64_t count_entries(const uint8_t* entries, int entry_size, int64_t size) noexcept nogil:
+    cdef int64_t count = size // entry_size
+    while count > 0 and all_zero(entries + (count - 1) * entry_size, entry_size):
+        count -= 1
+    return count
+
+
+cdef object check_entry_size(int entry_size):
+    if entry_size != OFFSET_ENTRY_SIZE and entry_size != TIME_ENTRY_SIZE:
+        raise ValueError(f"entry_size must be {OFFSET_ENTRY_SIZE} or {TIME_ENTRY_SIZE}, got {entry_size}")
+
+
+def index_entry_count(const uint8_t[::1] buffer, int entry_size):
+    """Return the number of whole entries before the trailing run of all-zero ones (preallocated space)."""
+    cdef int64_t count
+    cdef const uint8_t* start = start_of(buffer)
+    check_entry_size(entry_size)
+    with nogil:
+        count = count_entries(start, entry_size, buffer.shape[0])
+    return count
+
+
+cdef object search(const uint8_t[::1] buffer, int64_t entry_count, int entry_size, int64_t target):
+    cdef int64_t slot
+    cdef const uint8_t* start = start_of(buffer)
+    if not 0 <= entry_count <= buffer.shape[0] // entry_size:
+        raise ValueError(f"entry_count must be from 0 to {buffer.shape[0] // entry_size}, got {entry_count}")
+    slot = floor_slot(start, entry_size, entry_count, target)
+    return slot
+
+
+def search_offset_index(const uint8_t[::1] buffer, int64_t entry_count, int64_t target_relative_offset):
+    """Return the slot of the greatest entry with relative offset <= the target, -1 if there is none.
+
+    On entries that are out of order the answer is some slot whose entry is <= the target, or -1: callers verify it.
+    Cost: O(log entries).  Source: Kafka AbstractIndex.largestLowerBoundSlotFor.
+    """
+    return search(buffer, entry_count, OFFSET_ENTRY_SIZE, target_relative_offset)
+
+
+def search_time_index(const uint8_t[::1] buffer, int64_t entry_count, int64_t target_timestamp_ms):
+    """Return the slot of the greatest entry with timestamp <= the target, -1 if there is none.
+
+    Cost: O(log entries).  Source: Kafka TimeIndex.lookup.
+    """
+    return search(buffer, entry_count, TIME_ENTRY_SIZE, target_timestamp_ms)
+
+
+cdef const uint8_t* entry_at(const uint8_t[::1] buffer, int64_t slot, int entry_size) except NULL:
+    if not 0 <= slot < buffer.shape[0] // entry_size:
+        raise IndexError(f"slot must be from 0 to {buffer.shape[0] // entry_size - 1}, got {slot}")
+    return &buffer[slot * entry_size]
+
+
+def offset_index_entry(const uint8_t[::1] buffer, int64_t slot):
+    """Return (relative_offset, position) of a slot of an offset index."""
+    cdef const uint8_t* entry = entry_at(buffer, slot, OFFSET_ENTRY_SIZE)
+    return <int32_t>ks_get32(entry), <int32_t>ks_get32(entry + 4)
+
+
+def time_index_entry(const uint8_t[::1] buffer, int64_t slot):
+    """Return (timestamp_ms, relative_offset) of a slot of a time index."""
+    cdef const uint8_t* entry = entry_at(buffer, slot, TIME_ENTRY_SIZE)
+    return <int64_t>ks_get64(entry), <int32_t>ks_get32(entry + 8)

@@ -1,0 +1,294 @@
+# One V2 record: the leaf that parses it, and the Python objects made of it.
+
+cdef struct RawRecord:
+    int64_t timestamp_delta
+    int32_t offset_delta
+    int32_t key_size
+    int32_t value_size
+    int32_t header_count
+    const uint8_t* key
+    const uint8_t* value
+    const uint8_t* headers
+    const uint8_t* end
+
+cdef struct RawHeader:
+    int32_t key_size
+    int32_t value_size
+    const uint8_t* key
+    const uint8_t* value
+
+
+# Requires: at[0] <= end. Returns: OK with at[0] behind the header.
+cdef inline Status parse_header(const uint8_t** at, const uint8_t* end, RawHeader* out, Problem* problem) noexcept nogil:
+    if read_varint(at, end, &out.key_size) != OK:
+        return fail(problem, BAD_VARINT, end - at[0], 0)
+    if out.key_size < 0 or out.key_size > end - at[0]:
+        return fail(problem, BAD_HEADER_KEY_SIZE, end - at[0], out.key_size)
+    out.key = at[0]
+    at[0] += out.key_size
+    if read_varint(at, end, &out.value_size) != OK:
+        return fail(problem, BAD_VARINT, end - at[0], 0)
+    if out.value_size < -1 or out.value_size > end - at[0]:
+        return fail(problem, BAD_HEADER_VALUE_SIZE, end - at[0], out.value_size)
+    out.value = at[0]
+    if out.value_size > 0:
+        at[0] += out.value_size
+    return OK
+
+
+cdef Status check_headers(const uint8_t* at, RawRecord* r, Problem* problem) noexcept nogil:
+    cdef RawHeader header
+    cdef int32_t i
+    if r.header_count < 0 or r.header_count > (r.end - at) // 2:
+        return fail(problem, BAD_HEADER_COUNT, (r.end - at) // 2, r.header_count)
+    for i in range(r.header_count):
+        if parse_header(&at, r.end, &header, problem) != OK:
+            return problem.status
+    if at != r.end:
+        return fail(problem, RECORD_SIZE_MISMATCH, 0, r.end - at)
+    return OK
+
+
+# The length, attributes and deltas of a record; out.end is behind it. Requires: at <= end.
+cdef inline Status parse_prefix(const uint8_t** at, const uint8_t* end, RawRecord* out, Problem* problem) noexcept nogil:
+    cdef int32_t size
+    if read_varint(at, end, &size) != OK:
+        return fail(problem, BAD_VARINT, end - at[0], 0)
+    if size < 1 or size > end - at[0]:
+        return fail(problem, BAD_RECORD_SIZE, end - at[0], size)
+    out.end = at[0] + size
+    at[0] += 1
+    if read_varlong(at, out.end, &out.timestamp_delta) != OK or read_varint(at, out.end, &out.offset_delta) != OK:
+        return fail(problem, BAD_VARINT, out.end - at[0], 0)
+    return OK
+
+
+# Requires: at <= end. Returns: OK with every field of `out` inside the record and the record inside [at, end).
+cdef inline Status parse_record(const uint8_t* at, const uint8_t* end, RawRecord* out, Problem* problem) noexcept nogil:
+    if parse_prefix(&at, end, out, problem) != OK:
+        return problem.status
+    if read_varint(&at, out.end, &out.key_size) != OK:
+        return fail(problem, BAD_VARINT, out.end - at, 0)
+    if out.key_size < -1 or out.key_size > out.end - at:
+        return fail(problem, BAD_KEY_SIZE, out.end - at, out.key_size)
+    out.key = at
+    if out.key_size > 0:
+        at += out.key_size
+    if read_varint(&at, out.end, &out.value_size) != OK:
+        return fail(problem, BAD_VARINT, out.end - at, 0)
+    if out.value_size < -1 or out.value_size > out.end - at:
+        return fail(problem, BAD_VALUE_SIZE, out.end - at, out.value_size)
+    out.value = at
+    if out.value_size > 0:
+        at += out.value_size
+    if read_varint(&at, out.end, &out.header_count) != OK:
+        return fail(problem, BAD_VARINT, out.end - at, 0)
+    out.headers = at
+    if out.header_count == 0 and at == out.end:
+        return OK
+    return check_headers(at, out, problem)
+
+
+# Offsets of a batch rise and stay inside it. Returns: OK and the next least delta.
+cdef inline Status check_offset_delta(const Header* h, int32_t delta, int64_t* least, Problem* problem) noexcept nogil:
+    if delta < least[0] or delta > h.last_offset_delta:
+        return fail(problem, BAD_OFFSET_DELTA, least[0], delta)
+    least[0] = <int64_t>delta + 1
+    return OK
+
+
+cdef inline int64_t timestamp_of(const Header* h, int64_t delta) noexcept nogil:
+    if h.attributes & TIMESTAMP_TYPE_MASK:
+        return h.max_timestamp
+    return <int64_t>(<uint64_t>h.base_timestamp + <uint64_t>delta)
+
+
+cdef inline int32_t sequence_of(const Header* h, int32_t delta) noexcept nogil:
+    cdef int64_t sum = <int64_t>h.base_sequence + delta
+    if h.base_sequence < 0:
+        return -1
+    return <int32_t>(sum if sum <= INT32_MAX else sum - INT32_MAX - 1)
+
+
+cdef bytes bytes_or_none(const uint8_t* data, int32_t size):
+    return None if size < 0 else PyBytes_FromStringAndSize(<const char*>data, size)
+
+
+cdef tuple headers_of(const RawRecord* r):
+    cdef RawHeader header
+    cdef Problem problem
+    cdef const uint8_t* at = r.headers
+    cdef list out = []
+    cdef int32_t i
+    for i in range(r.header_count):
+        if parse_header(&at, r.end, &header, &problem) != OK:
+            raise error_of(&problem, None)
+        key = PyUnicode_DecodeUTF8(<const char*>header.key, header.key_size, "surrogateescape")
+        out.append((key, bytes_or_none(header.value, header.value_size)))
+    return tuple(out)
+
+
+@cython.final
+@cython.freelist(256)
+cdef class Record:
+    """One record: offset, timestamp_ms, timestamp_type, key, value, headers, topic_partition, sequence, is_control.
+
+    key and value are bytes, or None where Kafka has null; an empty one is b"". headers is a tuple of
+    (str, bytes or None); a key that is not UTF-8 is kept by surrogateescape, so nothing is lost. sequence is -1
+    where the producer was not idempotent. Equal when all fields are; hashable; picklable.
+    Threads: immutable, safe.  Source: Kafka DefaultRecord, ConsumerRecord (MessageAndOffset of old).
+    """
+
+    cdef readonly int64_t offset
+    cdef readonly int64_t timestamp_ms
+    cdef readonly object timestamp_type
+    cdef readonly object key
+    cdef readonly object value
+    cdef readonly tuple headers
+    cdef readonly object topic_partition
+    cdef readonly int32_t sequence
+    cdef readonly bint is_control
+
+    def __init__(self, *, int64_t offset, int64_t timestamp_ms, bytes key=None, bytes value=None, headers=(),
+                 timestamp_type=TimestampType.CREATE_TIME, topic_partition=None, int32_t sequence=-1,
+                 bint is_control=False):
+        self.offset = offset
+        self.timestamp_ms = timestamp_ms
+        self.timestamp_type = timestamp_type
+        self.key = key
+        self.value = value
+        self.headers = tuple(headers)
+        self.topic_partition = topic_partition
+        self.sequence = sequence
+        self.is_control = is_control
+
+    cdef tuple _fields(self):
+        return (self.offset, self.timestamp_ms, self.timestamp_type, self.key, self.value, self.headers,
+                self.topic_partition, self.sequence, self.is_control)
+
+    def __eq__(self, other):
+        if not isinstance(other, Record):
+            return NotImplemented
+        return self._fields() == (<Record>other)._fields()
+
+    def __hash__(self):
+        return hash(self._fields())
+
+    def __reduce__(self):
+        return _record_of, self._fields()
+
+    def __repr__(self):
+        return (f"Record(offset={self.offset}, timestamp_ms={self.timestamp_ms}, timestamp_type="
+                f"{self.timestamp_type.label}, key={self.key!r}, value={self.value!r}, headers={self.headers!r})")
+
+
+def _record_of(offset, timestamp_ms, timestamp_type, key, value, headers, topic_partition, sequence, is_control):
+    return Record(offset=offset, timestamp_ms=timestamp_ms, timestamp_type=timestamp_type, key=key, value=value,
+                  headers=headers, topic_partition=topic_partition, sequence=sequence, is_control=is_control)
+
+
+_CREATE_TIME = TimestampType.CREATE_TIME
+_LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
+
+
+cdef object decompressed(decompress, const Header* h, payload, int64_t limit, int64_t position, path):
+    try:
+        return decompress(h.attributes & CODEC_MASK, payload, limit)
+    except DecompressionError as error:
+        place = place_of(position, h.base_offset, path)
+        raise DecompressionError(f"{error.reason} in {place}", path=path, base_offset=h.base_offset, position=position,
+                                 reason=error.reason, expected=error.expected, found=error.found) from error
+
+
+@cython.final
+cdef class RecordIterator:
+    """Iterate the Records of one batch, one at a time; see iterate_records."""
+
+    cdef Header h
+    cdef Problem problem
+    cdef const uint8_t[::1] payload
+    cdef Py_ssize_t at
+    cdef int32_t done
+    cdef int64_t least_delta
+    cdef object path
+    cdef object topic_partition
+    cdef object timestamp_type
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef RawRecord raw
+        cdef const uint8_t* start = start_of(self.payload)
+        cdef const uint8_t* end = start + self.payload.shape[0]
+        cdef Status status
+        if self.done == self.h.record_count:
+            raise StopIteration
+        self.problem.record = self.done
+        status = parse_record(start + self.at, end, &raw, &self.problem)
+        if status == OK:
+            status = check_offset_delta(&self.h, raw.offset_delta, &self.least_delta, &self.problem)
+        if status == OK and self.done + 1 == self.h.record_count and raw.end != end:
+            status = fail(&self.problem, TRAILING_BYTES, 0, end - raw.end)
+        if status != OK:
+            raise error_of(&self.problem, self.path)
+        self.done += 1
+        self.at = raw.end - start
+        return self.make(&raw)
+
+    cdef Record make(self, const RawRecord* raw):
+        cdef Record record = Record.__new__(Record)
+        record.offset = self.h.base_offset + raw.offset_delta
+        record.timestamp_ms = timestamp_of(&self.h, raw.timestamp_delta)
+        record.timestamp_type = self.timestamp_type
+        record.key = bytes_or_none(raw.key, raw.key_size)
+        record.value = bytes_or_none(raw.value, raw.value_size)
+        record.headers = headers_of(raw) if raw.header_count else ()
+        record.topic_partition = self.topic_partition
+        record.sequence = sequence_of(&self.h, raw.offset_delta)
+        record.is_control = self.h.attributes & CONTROL_MASK != 0
+        return record
+
+
+def iterate_records(const uint8_t[::1] buffer, *, int64_t position, decompress, int64_t max_decompressed_bytes,
+                    path=None, topic_partition=None):
+    """Return an iterator over the Records of one batch, which must fill the buffer exactly.
+
+    The CRC is not checked here (check_crc does). decompress(codec, payload, limit) is called once if the batch is
+    compressed. Raises: CorruptRecordError, InvalidRecordError, DecompressionError, UnsupportedMagicError,
+    UnsupportedCompressionTypeError, some of them only while iterating; the last record is not returned when bytes
+    follow it.
+    Lifetime: holds the buffer; the Records hold copies.  Threads: not safe.
+    """
+    cdef RecordIterator it = RecordIterator.__new__(RecordIterator)
+    cdef Status status
+    cdef const uint8_t[::1] payload
+    read_header(buffer, 0, position=position, path=path)
+    load_header(start_of(buffer), &it.h)
+    start_problem(&it.problem, position)
+    it.problem.base_offset = it.h.base_offset
+    payload = buffer[BATCH_HEADER_SIZE:]
+    if it.h.size != buffer.shape[0]:
+        status = fail(&it.problem, BATCH_INCOMPLETE, it.h.size, buffer.shape[0])
+    else:
+        status = check_offsets(&it.h, &it.problem)
+    if status == OK:
+        status = check_counts(&it.h, -1 if it.h.attributes & CODEC_MASK else payload.shape[0], &it.problem)
+    if status == OK and it.h.attributes & CODEC_MASK and (it.h.record_count or payload.shape[0]):
+        payload = decompressed(decompress, &it.h, memoryview(buffer)[BATCH_HEADER_SIZE:], max_decompressed_bytes,
+                               position, path)
+        status = check_counts(&it.h, payload.shape[0], &it.problem)
+    if status != OK:
+        raise error_of(&it.problem, path)
+    it.payload = payload
+    it.path = path
+    it.topic_partition = topic_partition
+    it.timestamp_type = _LOG_APPEND_TIME if it.h.attributes & TIMESTAMP_TYPE_MASK else _CREATE_TIME
+    return it
+
+
+def decode_records(const uint8_t[::1] buffer, *, int64_t position, decompress, int64_t max_decompressed_bytes,
+                   path=None, topic_partition=None):
+    """Return iterate_records(...) as a list: all records of one batch, or the error."""
+    return list(iterate_records(buffer, position=position, decompress=decompress, path=path,
+                                max_decompressed_bytes=max_decompressed_bytes, topic_partition=topic_partition))

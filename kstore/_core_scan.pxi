@@ -1,0 +1,171 @@
+# Header-only walk over a .log file: end of log, offset lookup and time lookup are one loop.
+
+cdef enum ScanState:
+    SCAN_MORE
+    SCAN_FOUND
+    SCAN_END
+    SCAN_TORN
+    SCAN_ZEROS
+    SCAN_CORRUPT
+
+_SCAN_STATUS = {SCAN_MORE: "more", SCAN_FOUND: "found", SCAN_END: "end", SCAN_TORN: "torn", SCAN_ZEROS: "zeros",
+                SCAN_CORRUPT: "corrupt"}
+
+# `position` is the next header wanted; everything before it has been walked.
+cdef struct Walk:
+    ScanState state
+    int64_t position
+    int64_t end_position
+    int64_t max_batch_bytes
+    int64_t least_offset
+    int64_t stop_offset
+    int64_t stop_timestamp
+    bint stops_by_timestamp
+    int64_t batch_count
+    int64_t record_count
+    int64_t last_offset
+    int64_t max_timestamp
+    int64_t offset_of_max_timestamp
+
+
+cdef bint all_zero(const uint8_t* p, int64_t size) noexcept nogil:
+    cdef int64_t i
+    for i in range(size):
+        if p[i]:
+            return False
+    return True
+
+
+# Requires: at least min(61, end_position - position) bytes at p. Returns: True if the walk goes on behind this batch.
+cdef bint walk_one(Walk* w, const uint8_t* p, Header* h, Problem* problem) noexcept nogil:
+    cdef int64_t left = w.end_position - w.position
+    cdef int64_t last_offset
+    start_problem(problem, w.position)
+    if left < HEADER_SIZE_UP_TO_MAGIC:
+        w.state = SCAN_ZEROS if all_zero(p, left) else SCAN_TORN
+        return False
+    if all_zero(p, HEADER_SIZE_UP_TO_MAGIC):
+        w.state = SCAN_ZEROS
+        return False
+    if check_frame(p, w.max_batch_bytes, problem) != OK:
+        w.state = SCAN_CORRUPT
+        return False
+    if left < BATCH_HEADER_SIZE:
+        w.state = SCAN_TORN
+        return False
+    load_header(p, h)
+    if check_offsets(h, problem) != OK:
+        w.state = SCAN_CORRUPT
+        return False
+    if h.base_offset < w.least_offset:
+        fail(problem, OFFSETS_BACKWARDS, w.least_offset - 1, h.base_offset)
+        w.state = SCAN_CORRUPT
+        return False
+    if h.size > left:
+        w.state = SCAN_TORN
+        return False
+    last_offset = h.base_offset + h.last_offset_delta
+    if last_offset >= w.stop_offset or (w.stops_by_timestamp and h.max_timestamp >= w.stop_timestamp):
+        w.state = SCAN_FOUND
+        return False
+    w.batch_count += 1
+    w.record_count += h.record_count if h.record_count > 0 else 0
+    w.last_offset = last_offset
+    w.least_offset = last_offset + 1
+    if h.max_timestamp > w.max_timestamp:
+        w.max_timestamp = h.max_timestamp
+        w.offset_of_max_timestamp = last_offset
+    w.position += h.size
+    if w.position == w.end_position:
+        w.state = SCAN_END
+    return w.state == SCAN_MORE
+
+
+cdef void walk_chunk(Walk* w, const uint8_t* chunk, int64_t chunk_size, int64_t chunk_position, Header* h,
+                     Problem* problem) noexcept nogil:
+    cdef int64_t at, needed
+    while w.state == SCAN_MORE:
+        at = w.position - chunk_position
+        needed = w.end_position - w.position
+        if needed > BATCH_HEADER_SIZE:
+            needed = BATCH_HEADER_SIZE
+        if at < 0 or at > chunk_size or chunk_size - at < needed:
+            return
+        if not walk_one(w, chunk + at, h, problem):
+            return
+
+
+@cython.final
+cdef class HeaderScan:
+    """Walk the batch headers of [position, end_position) of one .log, fed chunk by chunk.
+
+    Neither CRC nor records are looked at. Stops at the first batch with last_offset >= stop_offset or
+    max_timestamp_ms >= stop_timestamp_ms (status "found"), at the end ("end"), at a last batch that runs past
+    the end ("torn"), at 17 zero bytes as preallocation leaves them ("zeros"), or at a header that can't be
+    right ("corrupt", see error): bad size or magic, or a base offset that is not above the last offset before it.
+    batch_count, record_count, last_offset (-1 if none), max_timestamp_ms and offset_of_max_timestamp (last offset
+    of the first batch that holds it) tell of the whole batches walked before the stop, the found one not included.
+
+    Args: base_offset: no batch may start below it; previous_last_offset: nor at or below this.
+    Threads: not safe.  Cost: O(headers); bodies outside a chunk are hopped over.
+    Source: Kafka FileLogInputStream, FileRecords.searchForOffsetWithSize.
+    """
+
+    cdef Walk w
+    cdef Problem problem
+    cdef object path
+    cdef readonly object found
+
+    def __cinit__(self, *, int64_t position, int64_t end_position, int64_t base_offset=0,
+                  int64_t max_batch_bytes=INT32_MAX, path=None, int64_t previous_last_offset=-1,
+                  stop_offset=None, stop_timestamp_ms=None):
+        if not 0 <= position <= end_position:
+            raise ValueError(f"position must be from 0 to end_position, got {position} and {end_position}")
+        memset(&self.w, 0, sizeof(Walk))
+        self.path = path
+        self.w.state = SCAN_END if position == end_position else SCAN_MORE
+        self.w.position = position
+        self.w.end_position = end_position
+        self.w.max_batch_bytes = max_batch_bytes
+        self.w.least_offset = max(base_offset, previous_last_offset + 1)
+        self.w.stop_offset = INT64_MAX if stop_offset is None else stop_offset
+        self.w.stops_by_timestamp = stop_timestamp_ms is not None
+        self.w.stop_timestamp = 0 if stop_timestamp_ms is None else stop_timestamp_ms
+        self.w.last_offset = -1
+        self.w.max_timestamp = -1
+        self.w.offset_of_max_timestamp = -1
+
+    def feed(self, const uint8_t[::1] chunk, int64_t position):
+        """Walk on through chunk, whose first byte stands at `position` of the file.
+
+        Returns: the position of the next header wanted. Feed a chunk that starts there and holds at least
+        61 bytes (or all up to end_position) until status is no longer "more".
+        """
+        cdef Header h
+        cdef const uint8_t* start = start_of(chunk)
+        cdef int64_t size = chunk.shape[0]
+        with nogil:
+            walk_chunk(&self.w, start, size, position, &h, &self.problem)
+        if self.w.state == SCAN_FOUND and self.found is None:
+            self.found = new_header(start + (self.w.position - position), self.w.position)
+        return self.w.position
+
+    @property
+    def status(self): return _SCAN_STATUS[self.w.state]
+    @property
+    def position(self): return self.w.position
+    @property
+    def batch_count(self): return self.w.batch_count
+    @property
+    def record_count(self): return self.w.record_count
+    @property
+    def last_offset(self): return self.w.last_offset
+    @property
+    def max_timestamp_ms(self): return self.w.max_timestamp
+    @property
+    def offset_of_max_timestamp(self): return self.w.offset_of_max_timestamp
+
+    @property
+    def error(self):
+        """The KStoreError that describes a "corrupt" stop, else None."""
+        return error_of(&self.problem, self.path) if self.w.state == SCAN_CORRUPT else None

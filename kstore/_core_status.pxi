@@ -1,0 +1,107 @@
+# The status of a leaf, and the one function that turns it into an exception.
+
+cdef enum Status:
+    OK = 0
+    STOPPED            # not an error: the leaf's bound was reached
+    NEED_KEY_SPACE     # not errors: the caller grows a column and calls again
+    NEED_VALUE_SPACE
+    NEED_HEADER_SPACE
+    NO_MEMORY
+    BATCH_TOO_SMALL
+    BATCH_TOO_LARGE
+    BATCH_INCOMPLETE
+    BAD_MAGIC
+    BAD_CRC
+    BAD_BASE_OFFSET
+    OFFSETS_BACKWARDS
+    BAD_LAST_OFFSET_DELTA
+    BAD_CODEC
+    BAD_RECORD_COUNT
+    BAD_OFFSET_DELTA
+    BAD_RECORD_SIZE
+    BAD_VARINT
+    BAD_KEY_SIZE
+    BAD_VALUE_SIZE
+    BAD_HEADER_COUNT
+    BAD_HEADER_KEY_SIZE
+    BAD_HEADER_VALUE_SIZE
+    RECORD_SIZE_MISMATCH
+    TRAILING_BYTES
+    TIMESTAMP_OVERFLOW
+
+# Where a leaf failed. expected and found are what the message shows; record is the number in the batch, -1 if none.
+cdef struct Problem:
+    Status status
+    int64_t position
+    int64_t base_offset
+    int64_t expected
+    int64_t found
+    int64_t record
+
+
+cdef inline Status fail(Problem* problem, Status status, int64_t expected, int64_t found) noexcept nogil:
+    problem.status = status
+    problem.expected = expected
+    problem.found = found
+    return status
+
+_CORRUPT = {
+    BATCH_TOO_SMALL: "batch smaller than its header: expected at least {expected} bytes, found {found}",
+    BATCH_TOO_LARGE: "batch larger than the limit: expected at most {expected} bytes, found {found}",
+    BATCH_INCOMPLETE: "batch runs past the end: expected {expected} bytes, found {found}",
+    BAD_CRC: "CRC mismatch: stored 0x{expected:08x}, computed 0x{found:08x}",
+    BAD_BASE_OFFSET: "base offset out of range: expected at least {expected}, found {found}",
+    OFFSETS_BACKWARDS: "base offset not above the last offset before it: expected more than {expected}, found {found}",
+}
+_INVALID = {
+    BAD_LAST_OFFSET_DELTA: "last offset delta does not fit: expected at least {expected}, found {found}",
+    BAD_RECORD_COUNT: "record count does not fit: expected from 0 to {expected}, found {found}",
+    BAD_OFFSET_DELTA: "offset delta out of order: expected from {expected} to the last offset delta, found {found}",
+    BAD_RECORD_SIZE: "record size does not fit: expected from 1 to {expected} bytes, found {found}",
+    BAD_VARINT: "varint cut off or too long: {expected} bytes left",
+    BAD_KEY_SIZE: "key size does not fit: expected from -1 to {expected} bytes, found {found}",
+    BAD_VALUE_SIZE: "value size does not fit: expected from -1 to {expected} bytes, found {found}",
+    BAD_HEADER_COUNT: "header count does not fit: expected from 0 to {expected}, found {found}",
+    BAD_HEADER_KEY_SIZE: "header key size does not fit: expected from 0 to {expected} bytes, found {found}",
+    BAD_HEADER_VALUE_SIZE: "header value size does not fit: expected from -1 to {expected} bytes, found {found}",
+    RECORD_SIZE_MISMATCH: "record size does not match its fields: expected {expected} bytes, found {found}",
+    TRAILING_BYTES: "bytes left after the last record: expected {expected}, found {found}",
+    TIMESTAMP_OVERFLOW: "timestamp does not fit a microsecond column: found {found} ms",
+}
+
+
+cdef object place_of(int64_t position, int64_t base_offset, object path):
+    where = f"batch at position {position} of {'memory' if path is None else path}"
+    return where if base_offset < 0 else f"{where} (base offset {base_offset})"
+
+
+cdef object error_of(const Problem* problem, object path):
+    """Return the exception of a failed leaf; the caller raises it."""
+    cdef Status status = problem.status
+    base_offset = problem.base_offset
+    place = place_of(problem.position, problem.base_offset, path)
+    if status == NO_MEMORY:
+        return MemoryError(f"no memory for the columns of the {place}")
+    if status == BAD_MAGIC:
+        magic = problem.found
+        hint = "magic 0 and 1 are not read yet" if 0 <= magic < MAGIC_V2 else "Kafka defines 0, 1 and 2"
+        error = UnsupportedMagicError(
+            f"unsupported magic in {place}: expected {MAGIC_V2}, found {magic} ({hint})",
+            path=path, base_offset=base_offset, position=problem.position)
+        error.magic = magic
+        return error
+    if status == BAD_CODEC:
+        error = UnsupportedCompressionTypeError(
+            f"unsupported compression type in {place}: expected 0 to {MAX_CODEC_ID}, found {problem.found}",
+            path=path, base_offset=base_offset, position=problem.position)
+        error.codec_id = problem.found
+        return error
+    if status in _CORRUPT:
+        cls, template = CorruptRecordError, _CORRUPT[status]
+    else:
+        cls, template = InvalidRecordError, _INVALID[status]
+    reason = template.format(expected=problem.expected, found=problem.found)
+    what, _, detail = reason.partition(": ")
+    record = f"record {problem.record} of the " if problem.record >= 0 else ""
+    return cls(f"{what} in {record}{place}: {detail}", path=path, base_offset=base_offset, position=problem.position,
+               reason=reason, expected=problem.expected, found=problem.found)
