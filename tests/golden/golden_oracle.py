@@ -60,3 +60,16 @@ def offset_for_timestamp(partition: GoldenPartition, timestamp_ms: int) -> tuple
         if record.offset >= start and record.timestamp_ms >= timestamp_ms:
             return record.offset, record.timestamp_ms
     return None
+
+
+def first_qualifying_segment_has_no_such_record(partition: GoldenPartition, timestamp_ms: int) -> bool:
+    """Tell where a broker answers "none" although a later segment holds a record at or after the time.
+
+    The cleaner keeps an emptied batch with its max timestamp, so the segment still seems to qualify; the
+    broker looks into the first segment that does, and into no other.
+    """
+    for log in manifest(partition).logs:
+        if any(batch.max_timestamp_ms >= timestamp_ms for batch in log.batches):
+            records = (record for batch in log.batches for record in batch.records or ())
+            return not any(record.timestamp_ms >= timestamp_ms for record in records)
+    return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import os
@@ -11,7 +10,7 @@ import tarfile
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 PACKED_DIRECTORY = Path(__file__).resolve().parent
 CACHE_DIRECTORY = PACKED_DIRECTORY.parent / ".work" / "golden"
@@ -93,30 +92,6 @@ def unpack(set_name: str, archive: str) -> Path:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return target
-
-
-@cache
-def _probes(set_name: str, file_name: str) -> dict[str, dict[str, Any]]:
-    packed = (PACKED_DIRECTORY / set_name / file_name).read_bytes()
-    content = json.loads(gzip.decompress(packed) if file_name.endswith(".gz") else packed)
-    return {f"{answers['topic']}-{answers['partition']}": answers for answers in content["partitions"]}
-
-
-def probe_file_name(partition: GoldenPartition) -> str | None:
-    """Return the file of the live broker's answers about this tree; None for trees copied while no broker answered."""
-    if partition.set_name in (*MAIN_SETS, REALDATA_SET):
-        return "probe.json.gz"
-    if partition.set_name == SIGKILL_SET:
-        return "after-probe.json" if partition.tree != "before" else None
-    if partition.set_name == EPOCHS_SET and partition.tree in ("broker1", "broker2"):
-        return f"probe-{partition.tree}.json"
-    return None
-
-
-def probe_answers(partition: GoldenPartition) -> dict[str, Any] | None:
-    """Return the broker's raw ListOffsets and Fetch answers; None for internal topics and trees that have none."""
-    file_name = probe_file_name(partition)
-    return None if file_name is None else _probes(partition.set_name, file_name).get(partition.name)
 
 
 def read_offset_checkpoint(path: Path) -> dict[str, int]:
