@@ -19,6 +19,7 @@ MAIN_SETS = ("main-1.1.1", "main-2.8.2", "main-3.9.2", "main-4.4.0")
 REALDATA_SET = "realdata-4.4.0"
 EPOCHS_SET = "epochs-4.4.0"
 SIGKILL_SET = "sigkill-4.4.0"
+V2_SETS = (*MAIN_SETS, REALDATA_SET, EPOCHS_SET, SIGKILL_SET)
 OLD_FORMAT_SETS = ("v0-0.8.2.2", "v1-0.10.0.1")
 
 

@@ -1,0 +1,85 @@
+"""Goal: the compiled header walk reads every batch header that Kafka's classes listed, at the same position.
+Method: read_header, check_crc and HeaderScan over each .log of each tree, field by field."""
+
+from __future__ import annotations
+
+import pytest
+from golden_headers import expected_header, header_of
+from golden_manifests import ExpectedBatch, ExpectedLog, manifest
+from golden_sets import OLD_FORMAT_SETS, V2_SETS, GoldenPartition, golden_partitions
+
+from kstore._core import HeaderScan, check_crc, read_header
+from kstore.errors import UnsupportedMagicError
+
+V2_PARTITIONS = golden_partitions(*V2_SETS)
+
+
+@pytest.mark.parametrize("partition", V2_PARTITIONS, ids=str)
+def test_read_header_gives_every_listed_field_and_check_crc_every_listed_validity(partition: GoldenPartition) -> None:
+    for log in manifest(partition).logs:
+        data = memoryview((partition.directory / log.name).read_bytes())
+        for batch in log.batches:
+            header = read_header(data, batch.position, position=batch.position)
+            assert header_of(header) == expected_header(batch)
+            assert batch.is_valid
+            check_crc(data[batch.position : batch.position + batch.size_in_bytes], position=batch.position)
+
+
+@pytest.mark.parametrize("chunk_bytes", [61, 1000, 2**20], ids=["one-header", "1000-bytes", "1-mib"])
+@pytest.mark.parametrize("partition", V2_PARTITIONS, ids=str)
+def test_header_scan_walks_every_listed_batch(partition: GoldenPartition, chunk_bytes: int) -> None:
+    for log in manifest(partition).logs:
+        scan = HeaderScan(position=0, end_position=log.size_in_bytes, base_offset=log.base_offset)
+        feed_all(scan, (partition.directory / log.name).read_bytes(), chunk_bytes=chunk_bytes)
+        assert scan.status == ("end" if log.valid_bytes == log.size_in_bytes else "zeros")
+        assert scan.position == log.valid_bytes
+        assert (scan.batch_count, scan.record_count) == (
+            len(log.batches),
+            sum(batch.record_count for batch in log.batches),
+        )
+        assert scan.last_offset == (log.batches[-1].last_offset if log.batches else -1)
+        assert (scan.max_timestamp_ms, scan.offset_of_max_timestamp) == expected_max_timestamp(log)
+
+
+def feed_all(scan: HeaderScan, data: bytes, *, chunk_bytes: int) -> None:
+    position = scan.position
+    while scan.status == "more":
+        position = scan.feed(data[position : position + chunk_bytes], position)
+
+
+def expected_max_timestamp(log: ExpectedLog) -> tuple[int, int]:
+    largest, offset = -1, -1
+    for batch in log.batches:
+        if batch.max_timestamp_ms > largest:
+            largest, offset = batch.max_timestamp_ms, batch.last_offset
+    return largest, offset
+
+
+@pytest.mark.parametrize("partition", V2_PARTITIONS, ids=str)
+def test_header_scan_stops_at_the_batch_that_holds_the_offset(partition: GoldenPartition) -> None:
+    for log in manifest(partition).logs:
+        data = (partition.directory / log.name).read_bytes()
+        for batch in sample(log.batches):
+            for offset in {batch.base_offset, batch.last_offset}:
+                scan = HeaderScan(position=0, end_position=log.size_in_bytes, stop_offset=offset)
+                feed_all(scan, data, chunk_bytes=4096)
+                assert scan.status == "found"
+                assert header_of(scan.found) == expected_header(batch)
+
+
+def sample(batches: tuple[ExpectedBatch, ...]) -> tuple[ExpectedBatch, ...]:
+    """Take at most about forty batches, the first and the last among them."""
+    step = max(1, len(batches) // 40)
+    return (*batches[::step], *batches[-1:])
+
+
+@pytest.mark.parametrize("partition", golden_partitions(*OLD_FORMAT_SETS), ids=str)
+def test_header_scan_refuses_magic_0_and_1_at_the_first_entry(partition: GoldenPartition) -> None:
+    for log in manifest(partition).logs:
+        scan = HeaderScan(position=0, end_position=log.size_in_bytes, base_offset=log.base_offset, path=log.name)
+        feed_all(scan, (partition.directory / log.name).read_bytes(), chunk_bytes=4096)
+        assert scan.status == ("corrupt" if log.batches else "end")
+        if log.batches:
+            error = scan.error
+            assert isinstance(error, UnsupportedMagicError)
+            assert (error.position, error.magic, error.path) == (0, log.batches[0].magic, log.name)
