@@ -167,7 +167,7 @@ class Header:
         return HEADER.pack(*self.__dict__.values())
 
     @classmethod
-    def unpack(cls, data: bytes, at: int = 0) -> Header:
+    def unpack(cls, data: bytes | bytearray, at: int = 0) -> Header:
         return cls(**dict(zip(cls.__dataclass_fields__, HEADER.unpack_from(data, at), strict=True)))
 
     @property
@@ -227,21 +227,21 @@ def read_header(
 
 
 def check_header(header: Header, *, position: int) -> None:
-    """Contradictions inside the header, seen once the CRC is known to be right."""
+    """Contradictions inside the header. The base offset is outside the CRC, so a bad one is corruption."""
 
-    def refuse(reason: str, found: int) -> Refusal:
-        return Refusal("InvalidRecordError", reason, position=position, found=found)
+    def refuse(error: str, reason: str, found: int) -> Refusal:
+        return Refusal(error, reason, position=position, found=found)
 
-    if header.record_count < 0:
-        raise refuse("negative record count", header.record_count)
-    if header.last_offset_delta < max(0, header.record_count - 1):
-        raise refuse("last offset delta below record count - 1", header.last_offset_delta)
     if header.base_offset < 0:
-        raise Refusal("CorruptRecordError", "negative base offset", position=position, found=header.base_offset)
-    if header.last_offset > MAX_INT64:
-        raise refuse("last offset overflows", header.last_offset_delta)
+        raise refuse("CorruptRecordError", "negative base offset", header.base_offset)
+    if header.last_offset_delta < 0:
+        raise refuse("InvalidRecordError", "negative last offset delta", header.last_offset_delta)
+    if header.last_offset >= MAX_INT64:
+        raise refuse("CorruptRecordError", "no offset is left after the batch", header.base_offset)
     if header.codec > codecs.ZSTD:
-        raise Refusal("UnsupportedCompressionTypeError", "codec", position=position, found=header.codec)
+        raise refuse("UnsupportedCompressionTypeError", "codec", header.codec)
+    if not 0 <= header.record_count <= header.last_offset_delta + 1:
+        raise refuse("InvalidRecordError", "record count does not fit", header.record_count)
 
 
 def read_batch(
@@ -262,8 +262,11 @@ def read_batch(
         if computed != header.crc:
             raise Refusal("CorruptRecordError", "CRC mismatch", position=position, expected=header.crc, found=computed)
     check_header(header, position=position)
+    payload = data[at + HEADER_BYTES : end]
+    if header.record_count == 0 and not payload:
+        return Batch(position, header, [])
     try:
-        payload = codecs.decompress(header.codec, data[at + HEADER_BYTES : end], limit=max_decompressed_bytes)
+        payload = codecs.decompress(header.codec, payload, limit=max_decompressed_bytes)
     except codecs.UndecodableError as error:
         raise Refusal("DecompressionError", str(error), position=position) from error
     return Batch(position, header, _read_records(header, payload, position))
