@@ -1,0 +1,25 @@
+"""The `kstore` command: ls, cat, dump, verify. docs/cli.md is its contract."""
+
+from __future__ import annotations
+
+import sys
+
+EXIT_FINE = 0
+EXIT_DAMAGE = 1
+EXIT_WRONG_USE = 2
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+
+def main() -> int:
+    """Run the command with the arguments of the process and return its exit status."""
+    try:
+        from kstore.cli.app import run
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("typer", "rich", "click"):
+            raise
+        print(f"kstore: the command needs the package {error.name}: pip install 'kstore[cli]'", file=sys.stderr)
+        return EXIT_WRONG_USE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return run()

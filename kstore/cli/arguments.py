@@ -1,0 +1,78 @@
+"""What the user typed, turned into offsets, times and partitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+from kstore.types import MAX_OFFSET
+
+if TYPE_CHECKING:
+    from kstore.log.directory import PartitionDirectory
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+MILLISECOND = timedelta(milliseconds=1)
+
+
+class WrongUseError(Exception):
+    """The command line can't be obeyed; the message is for the user."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The partitions asked for: DIR, narrowed by topic names and partition numbers (empty: all)."""
+
+    directory: str
+    topics: tuple[str, ...] = ()
+    partitions: tuple[int, ...] = ()
+
+    def find(self) -> list[PartitionDirectory]:
+        """Return the selected partition directories, by topic and partition.
+
+        Raises: LogNotFoundError if DIR holds no log, WrongUseError if nothing of it was selected.
+        """
+        from kstore.log.directory import find_partitions
+
+        found = find_partitions(self.directory)
+        selected = [
+            partition
+            for partition in found
+            if (not self.topics or partition.topic_partition.topic in self.topics)
+            and (not self.partitions or partition.topic_partition.partition in self.partitions)
+        ]
+        if not selected:
+            raise WrongUseError(f"no partition {self._wanted()}in {self.directory}, which holds {len(found)} partitions")
+        return sorted(selected, key=lambda partition: partition.topic_partition)
+
+    def _wanted(self) -> str:
+        topics = f"of topic {' or '.join(self.topics)} " if self.topics else ""
+        numbers = f"numbered {' or '.join(map(str, self.partitions))} " if self.partitions else ""
+        return topics + numbers
+
+
+def parse_offset(text: str, *, option: str) -> int:
+    """Return an offset from its digits, `earliest` (0) or `latest` (the largest int64)."""
+    if text == "earliest":
+        return 0
+    if text == "latest":
+        return MAX_OFFSET
+    if text.isascii() and text.isdigit() and int(text) <= MAX_OFFSET:
+        return int(text)
+    raise WrongUseError(f"{option} must be earliest, latest or an offset from 0 to {MAX_OFFSET}, got {text!r}")
+
+
+def parse_timestamp_ms(text: str, *, option: str) -> int:
+    """Return ms since the epoch from a number of ms or an ISO-8601 time, rounded up; without a zone it is UTC."""
+    if text.isascii() and text.removeprefix("-").isdigit():
+        return int(text)
+    iso = text[:-1] + "+00:00" if text[-1:] in ("Z", "z") else text
+    try:
+        moment = datetime.fromisoformat(iso)
+    except ValueError:
+        raise WrongUseError(
+            f"{option} must be ms since the epoch or an ISO-8601 time such as 2024-05-01T12:00:00Z, got {text!r}"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    return -((EPOCH - moment) // MILLISECOND)

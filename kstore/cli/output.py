@@ -1,0 +1,164 @@
+"""Standard output in blocks, one-line notices on standard error, tables and progress for terminals.
+
+Rich is imported only when the stream concerned is a terminal.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, TextIO
+
+from kstore.cli import EXIT_DAMAGE, EXIT_WRONG_USE
+from kstore.cli.arguments import WrongUseError
+from kstore.errors import KStoreError, LogNotFoundError, OffsetError, StorageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+BLOCK_CHARACTERS = 1 << 18
+WRONG_PATH_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP)
+
+
+class Part(NamedTuple):
+    """A piece of a line and its Rich style."""
+
+    text: str
+    style: str = ""
+
+
+class Column(NamedTuple):
+    """Heading of a table column; numbers stand right."""
+
+    heading: str
+    is_number: bool = False
+
+
+class Output:
+    """The standard streams as the commands use them. Threads: one."""
+
+    def __init__(self, *, stdout: TextIO | None = None, stderr: TextIO | None = None) -> None:
+        self._stdout = sys.stdout if stdout is None else stdout
+        self._stderr = sys.stderr if stderr is None else stderr
+        self._pending: list[str] = []
+        self._pending_characters = 0
+        self._console: Console | None = None
+        self.is_terminal = self._stdout is not None and self._stdout.isatty()
+
+    def line(self, text: str) -> None:
+        """Write one line, in blocks unless standard output is a terminal."""
+        self._pending.append(text)
+        self._pending_characters += len(text)
+        if self.is_terminal or self._pending_characters >= BLOCK_CHARACTERS:
+            self.flush()
+
+    def styled(self, parts: Sequence[Part]) -> None:
+        """Write one line, coloured when standard output is a terminal."""
+        if not self.is_terminal:
+            self.line("".join(part.text for part in parts))
+            return
+        from rich.text import Text
+
+        self._rich().print(Text.assemble(*((part.text, part.style) for part in parts)), soft_wrap=True)
+
+    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+        """Write a table: drawn by Rich on a terminal, else aligned columns that are never cut."""
+        if self.is_terminal:
+            from rich.table import Table
+            from rich.text import Text
+
+            drawn = Table(box=None, header_style="bold", pad_edge=False)
+            for column in columns:
+                drawn.add_column(column.heading, justify="right" if column.is_number else "left")
+            for row in rows:
+                drawn.add_row(*map(Text, row))
+            self._rich().print(drawn)
+            return
+        lines = [[column.heading for column in columns], *rows]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+        for line in lines:
+            cells = [
+                cell.rjust(width) if column.is_number else cell.ljust(width)
+                for cell, width, column in zip(line, widths, columns, strict=True)
+            ]
+            self.line("  ".join(cells).rstrip())
+
+    def notice(self, message: object) -> None:
+        """Write one line to standard error, after what was written to standard output before it."""
+        self.flush()
+        if self._stderr is None:
+            return
+        text = " ".join(str(message).splitlines())
+        self._stderr.write(f"kstore: {printable(text)}\n")
+        self._stderr.flush()
+
+    def failure(self, error: KStoreError | WrongUseError) -> int:
+        """Report the error in one line and return the exit status it means."""
+        self.notice(error)
+        return exit_status(error)
+
+    @contextmanager
+    def progress(self, label: str, *, total_bytes: int) -> Iterator[Callable[[int], None]]:
+        """Show a bar on standard error when it is a terminal; the value is called with the bytes done since."""
+        if self._stderr is None or not self._stderr.isatty():
+            yield lambda _: None
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+        console = Console(file=self._stderr)
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task(label, total=total_bytes)
+            yield lambda advance_bytes: bar.advance(task, advance_bytes)
+
+    def flush(self) -> None:
+        """Hand everything written so far to the operating system."""
+        pending, self._pending, self._pending_characters = self._pending, [], 0
+        if not pending or self._stdout is None:
+            return
+        pending.append("")
+        block = "\n".join(pending).encode("utf-8", "replace")
+        self._stdout.flush()
+        self._stdout.buffer.write(block)
+        self._stdout.buffer.flush()
+
+    def abandon(self) -> None:
+        """Drop what is pending and close standard output: its reader has gone."""
+        self._pending.clear()
+        try:
+            self._stdout.close()
+        except BrokenPipeError:
+            return
+
+    def _rich(self) -> Console:
+        if self._console is None:
+            from rich.console import Console
+
+            self._console = Console(file=self._stdout, highlight=False)
+        self.flush()
+        return self._console
+
+
+def exit_status(error: KStoreError | WrongUseError) -> int:
+    """Return 2 for wrong use (no such log, no permission, offset out of range), else 1."""
+    if isinstance(error, WrongUseError | LogNotFoundError | OffsetError):
+        return EXIT_WRONG_USE
+    if isinstance(error, StorageError) and error.errno in WRONG_PATH_ERRNOS:
+        return EXIT_WRONG_USE
+    return EXIT_DAMAGE
+
+
+def printable(text: str) -> str:
+    """Return the text with everything a terminal would act on as backslash escapes."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else _escape(character) for character in text)
+
+
+def _escape(character: str) -> str:
+    if "\udc80" <= character <= "\udcff":
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode("ascii")

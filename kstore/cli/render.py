@@ -1,0 +1,133 @@
+"""Records, batches and times as JSON text and as lines for people.
+
+JSON is built as text, one formatted string per record: a dict per record and a general encoder cost three times as much.
+"""
+
+from __future__ import annotations
+
+import json
+from binascii import b2a_base64
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from kstore.cli.arguments import EPOCH
+from kstore.cli.output import Part, printable
+from kstore.types import TimestampType
+
+if TYPE_CHECKING:
+    from kstore._core import BatchHeader, Record
+
+JSON_TEXT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+TIMESTAMP_TYPE_LABELS = {int(kind): kind.label for kind in TimestampType}
+JSON_BOOL = ("false", "true")
+CONTROL_TYPES = {
+    0: "ABORT",
+    1: "COMMIT",
+    2: "LEADER_CHANGE",
+    3: "SNAPSHOT_HEADER",
+    4: "SNAPSHOT_FOOTER",
+    5: "KRAFT_VERSION",
+    6: "KRAFT_VOTERS",
+}
+
+
+def codec_name(codec_id: int) -> str:
+    """Return Kafka's name of a compression type id, UNKNOWN(n) for an id that Kafka does not define."""
+    return CODEC_NAMES[codec_id] if codec_id < len(CODEC_NAMES) else f"UNKNOWN({codec_id})"
+
+
+def control_type(key: bytes | None) -> str:
+    """Return the type that a control record's key names: version int16, type int16 (Kafka: ControlRecordType)."""
+    if key is None or len(key) < 4 or int.from_bytes(key[:2], "big", signed=True) < 0:
+        return "UNKNOWN(no type)"
+    number = int.from_bytes(key[2:4], "big", signed=True)
+    return CONTROL_TYPES.get(number, f"UNKNOWN({number})")
+
+
+def header_key_text(key: str) -> str:
+    """Return a header key with U+FFFD for its bytes that are not UTF-8."""
+    return key if key.isascii() else key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def json_bytes(data: bytes | None) -> str:
+    return "null" if data is None else f'"{b2a_base64(data, newline=False).decode("ascii")}"'
+
+
+def json_headers(headers: Iterable[tuple[str, bytes | None]]) -> str:
+    items = [f"[{JSON_TEXT(header_key_text(key))},{json_bytes(value)}]" for key, value in headers]
+    return f"[{','.join(items)}]"
+
+
+def json_records(records: Iterable[Record], *, timestamp_type: int, prefix: str = "", is_control: bool = False) -> list[str]:
+    """Return one JSON object per record of a batch.
+
+    Args: prefix: fields that stand first in each object, ending in a comma. timestamp_type: the batch's.
+    """
+    middle = f',"timestampType":"{TIMESTAMP_TYPE_LABELS[timestamp_type]}","key":'
+    opening = f'{{{prefix}"offset":'
+    if is_control:
+        return [
+            f'{opening}{record.offset},"timestamp":{record.timestamp_ms}{middle}{json_bytes(record.key)},'
+            f'"value":{json_bytes(record.value)},"headers":{json_headers(record.headers)},'
+            f'"controlType":"{control_type(record.key)}"}}'
+            for record in records
+        ]
+    return [
+        f'{opening}{record.offset},"timestamp":{record.timestamp_ms}{middle}{json_bytes(record.key)},'
+        f'"value":{json_bytes(record.value)},"headers":{json_headers(record.headers) if record.headers else "[]"}}}'
+        for record in records
+    ]
+
+
+def json_batch(header: BatchHeader, *, magic: int, is_valid: bool, prefix: str = "") -> str:
+    """Return the JSON object of a batch, without its closing brace so that records can follow."""
+    return (
+        f'{{{prefix}"position":{header.position},"size":{header.size_in_bytes},"magic":{magic},'
+        f'"baseOffset":{header.base_offset},"lastOffset":{header.last_offset},"count":{header.record_count},'
+        f'"codec":"{codec_name(header.codec)}","timestampType":"{TIMESTAMP_TYPE_LABELS[header.timestamp_type]}",'
+        f'"baseTimestamp":{header.base_timestamp_ms},"maxTimestamp":{header.max_timestamp_ms},'
+        f'"producerId":{header.producer_id},"producerEpoch":{header.producer_epoch},'
+        f'"baseSequence":{header.base_sequence},"isTransactional":{JSON_BOOL[header.is_transactional]},'
+        f'"isControl":{JSON_BOOL[header.is_control]},"leaderEpoch":{header.partition_leader_epoch},'
+        f'"crc":{header.crc},"valid":{JSON_BOOL[is_valid]}'
+    )
+
+
+def time_text(timestamp_ms: int | None) -> str:
+    """Return the UTC time in ISO-8601 with ms, the bare number outside the years 1 to 9999, `-` for none."""
+    if timestamp_ms is None or timestamp_ms == -1:
+        return "-"
+    try:
+        moment = EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return str(timestamp_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def bytes_text(data: bytes | None) -> str:
+    """Return bytes as readable text: UTF-8, escapes for the rest, `<null>` and `<empty>` for those two."""
+    if data is None:
+        return "<null>"
+    if not data:
+        return "<empty>"
+    return printable(data.decode("utf-8", "surrogateescape").replace("\\", "\\\\"))
+
+
+def record_parts(record: Record, *, prefix: str = "", is_control: bool = False) -> list[Part]:
+    """Return a record as one tab-separated line: offset, time, key, value, then headers or the control type."""
+    parts = [
+        Part(f"{prefix}{record.offset}", "bold"),
+        Part(f"\t{time_text(record.timestamp_ms)}", "dim"),
+        Part(f"\t{bytes_text(record.key)}", "cyan" if record.key else "dim"),
+        Part(f"\t{bytes_text(record.value)}", "" if record.value else "dim"),
+    ]
+    if is_control:
+        parts.append(Part(f"\t{control_type(record.key)}", "magenta"))
+    elif record.headers:
+        headers = ", ".join(
+            f"{printable(key.replace(chr(92), chr(92) * 2))}={bytes_text(value)}" for key, value in record.headers
+        )
+        parts.append(Part(f"\t{headers}", "green"))
+    return parts

@@ -1,0 +1,160 @@
+"""A .log file as entries: where each one lies, its bytes, and why the walk ended where it did.
+
+Unlike a Log, which stops at the first damage, this goes on behind every entry whose size field can be believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kstore import _core
+from kstore.errors import KStoreError
+
+if TYPE_CHECKING:
+    from kstore._core import BatchHeader
+    from kstore.log.env import ReadFile
+
+MAGIC_AT = 16
+CRC_STARTS_AT = 21
+HEADER_SIZE_UP_TO_MAGIC = 17
+MIN_RECORD_OVERHEAD = 14
+MAGIC_V2 = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One batch as it lies in the file.
+
+    header is None for magic 0 and 1 and for an entry too small for one; error says what is wrong with the batch,
+    None if nothing is; is_valid tells whether the CRC is right.
+    """
+
+    position: int
+    size_in_bytes: int
+    magic: int
+    header: BatchHeader | None
+    data: memoryview
+    error: KStoreError | None
+    is_valid: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tail:
+    """Bytes at the end of a file that are no entry; is_zeros: space preallocated by a broker, no damage."""
+
+    position: int
+    size_in_bytes: int
+    reason: str
+    is_zeros: bool = False
+
+
+class SegmentFile:
+    """Entries of one .log in file order; tail is set when the iteration has ended, None if nothing is left over.
+
+    Memory: one chunk and one batch.
+    """
+
+    def __init__(self, file: ReadFile, *, chunk_bytes: int, max_batch_bytes: int) -> None:
+        self.tail: Tail | None = None
+        self._file = file
+        self._size = file.size()
+        self._chunk_bytes = chunk_bytes
+        self._max_batch_bytes = max_batch_bytes
+        self._window = b""
+        self._window_position = 0
+
+    def __iter__(self) -> Iterator[Entry]:
+        position = 0
+        while position < self._size:
+            start = bytes(self._read(min(HEADER_SIZE_UP_TO_MAGIC, self._size - position), position=position))
+            if not start:
+                return
+            self.tail = self._tail_at(position, start)
+            if self.tail is not None:
+                return
+            entry = self._entry(position, size_in_bytes=declared_size(start), magic=magic_of(start))
+            yield entry
+            position += entry.size_in_bytes
+
+    def _tail_at(self, position: int, start: bytes) -> Tail | None:
+        left = self._size - position
+        if not any(start):
+            is_zeros = self._is_zero_from(position)
+            reason = "zeros to the end of the file" if is_zeros else "zeros in place of a batch"
+            return Tail(position=position, size_in_bytes=left, reason=reason, is_zeros=is_zeros)
+        if len(start) < HEADER_SIZE_UP_TO_MAGIC:
+            reason = f"batch cut off in its header: expected at least {HEADER_SIZE_UP_TO_MAGIC} bytes, found {left}"
+            return Tail(position=position, size_in_bytes=left, reason=reason)
+        size = declared_size(start)
+        if size < _core.LOG_OVERHEAD + MIN_RECORD_OVERHEAD:
+            reason = f"size field too small: expected at least {MIN_RECORD_OVERHEAD}, found {size - _core.LOG_OVERHEAD}"
+            return Tail(position=position, size_in_bytes=left, reason=reason)
+        if size > left:
+            reason = f"batch cut off: expected {size} bytes, found {left}"
+            return Tail(position=position, size_in_bytes=left, reason=reason)
+        if size > self._max_batch_bytes:
+            reason = f"batch larger than the limit: expected at most {self._max_batch_bytes} bytes, found {size}"
+            return Tail(position=position, size_in_bytes=left, reason=reason)
+        return None
+
+    def _entry(self, position: int, *, size_in_bytes: int, magic: int) -> Entry:
+        data = self._read(size_in_bytes, position=position)
+        header: BatchHeader | None = None
+        error: KStoreError | None = None
+        is_valid = False
+        path = self._file.path
+        try:
+            header = _core.read_header(data, position=position, path=path)
+            _core.check_crc(data, position=position, path=path)
+            is_valid = True
+        except KStoreError as problem:
+            error = problem
+        if header is None and magic not in (0, 1) and len(data) == size_in_bytes >= _core.RECORD_BATCH_OVERHEAD:
+            header = read_header_of_any_magic(data, position=position, path=path)
+            is_valid = _core.crc32c(data[CRC_STARTS_AT:]) == header.crc
+        return Entry(
+            position=position,
+            size_in_bytes=size_in_bytes,
+            magic=magic,
+            header=header,
+            data=data,
+            error=error,
+            is_valid=is_valid,
+        )
+
+    def _read(self, size: int, *, position: int) -> memoryview:
+        at = position - self._window_position
+        if not 0 <= at <= len(self._window) - size:
+            wanted = min(max(size, self._chunk_bytes), self._size - position)
+            self._window = self._file.pread(wanted, position=position)
+            self._window_position = position
+            if len(self._window) < wanted:
+                self._size = position + len(self._window)
+            at = 0
+        return memoryview(self._window)[at : at + size]
+
+    def _is_zero_from(self, position: int) -> bool:
+        while position < self._size:
+            chunk = self._file.pread(self._chunk_bytes, position=position)
+            if not chunk or chunk.count(0) != len(chunk):
+                return not chunk
+            position += len(chunk)
+        return True
+
+
+def declared_size(start: bytes) -> int:
+    """Return the size of an entry, with the 12 bytes before the size field, as its size field states it."""
+    return int.from_bytes(start[8:12], "big", signed=True) + _core.LOG_OVERHEAD
+
+
+def magic_of(start: bytes) -> int:
+    return int.from_bytes(start[MAGIC_AT : MAGIC_AT + 1], "big", signed=True)
+
+
+def read_header_of_any_magic(data: memoryview, *, position: int, path: str) -> BatchHeader:
+    """Read a header whose magic is neither 0, 1 nor 2 as Kafka reads it: as if it were 2."""
+    start = bytearray(data[: _core.RECORD_BATCH_OVERHEAD])
+    start[MAGIC_AT] = MAGIC_V2
+    return _core.read_header(start, position=position, path=path)

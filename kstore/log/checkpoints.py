@@ -1,0 +1,112 @@
+"""Readers of Kafka's checkpoint text files: offsets per partition, and start offsets per leader epoch.
+
+Layer 5. Line 1 is the version, line 2 the number of entries, then one entry a line. A file that breaks a rule
+raises CorruptCheckpointError; whether to go on without it is the caller's decision.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from kstore.errors import CorruptCheckpointError, StorageError
+from kstore.log.env import DEFAULT_ENV, ENOENT, Env
+from kstore.log.filenames import MAX_PARTITION, is_topic_name
+from kstore.types import MAX_OFFSET, TopicPartition
+
+CHECKPOINT_VERSION = 0
+# Some 50,000 partitions with the longest names.
+MAX_CHECKPOINT_BYTES = 16 * 1024 * 1024
+
+_NUMBER = re.compile(r"[0-9]{1,19}")
+
+
+class EpochEntry(NamedTuple):
+    """A leader epoch and the first offset written under it (Kafka: EpochEntry)."""
+
+    epoch: int
+    start_offset: int
+
+
+def read_offset_checkpoint(path: str, env: Env = DEFAULT_ENV) -> dict[TopicPartition, int] | None:
+    """Read a root's checkpoint ("topic partition offset"); None if there is no such file.
+
+    Raises: CorruptCheckpointError if malformed, too large or not UTF-8; StorageError if unreadable.
+    Source: Kafka OffsetCheckpointFile.
+    """
+    lines = _entry_lines(path, env, field_count=3)
+    if lines is None:
+        return None
+    offsets: dict[TopicPartition, int] = {}
+    for line_number, (topic, partition, offset) in enumerate(lines, start=3):
+        if not is_topic_name(topic):
+            raise _malformed(path, f"line {line_number}: expected a topic name, found {topic!r}")
+        number = _parse_number(partition, limit=MAX_PARTITION, path=path, line_number=line_number)
+        offsets[TopicPartition(topic, number)] = _parse_number(
+            offset, limit=MAX_OFFSET, path=path, line_number=line_number
+        )
+    return offsets
+
+
+def read_leader_epoch_checkpoint(path: str, env: Env = DEFAULT_ENV) -> list[EpochEntry] | None:
+    """Read a partition's leader-epoch-checkpoint ("epoch startOffset"); None if there is no such file.
+
+    Raises: CorruptCheckpointError if malformed, too large or not UTF-8; StorageError if unreadable.
+    Source: Kafka LeaderEpochCheckpointFile.
+    """
+    lines = _entry_lines(path, env, field_count=2)
+    if lines is None:
+        return None
+    return [
+        EpochEntry(
+            _parse_number(epoch, limit=2**31 - 1, path=path, line_number=line_number),
+            _parse_number(start_offset, limit=MAX_OFFSET, path=path, line_number=line_number),
+        )
+        for line_number, (epoch, start_offset) in enumerate(lines, start=3)
+    ]
+
+
+def _entry_lines(path: str, env: Env, *, field_count: int) -> list[list[str]] | None:
+    text = _read_text(path, env)
+    if text is None:
+        return None
+    lines = text.splitlines()
+    if not lines:
+        return []
+    version = _parse_number(lines[0].strip(), limit=2**31 - 1, path=path, line_number=1)
+    if version != CHECKPOINT_VERSION:
+        raise _malformed(path, f"expected version {CHECKPOINT_VERSION}, found {version}")
+    if len(lines) == 1:
+        return []
+    count = _parse_number(lines[1].strip(), limit=2**31 - 1, path=path, line_number=2)
+    entries = [line.split() for line in lines[2:]]
+    for line_number, fields in enumerate(entries, start=3):
+        if len(fields) != field_count:
+            raise _malformed(path, f"line {line_number}: expected {field_count} fields, found {len(fields)}")
+    if len(entries) != count:
+        raise _malformed(path, f"expected {count} entries, found {len(entries)}")
+    return entries
+
+
+def _read_text(path: str, env: Env) -> str | None:
+    try:
+        content = env.read_file(path, max_bytes=MAX_CHECKPOINT_BYTES)
+        return content.decode("utf-8")
+    except StorageError as error:
+        if error.errno == ENOENT:
+            return None
+        if error.errno is None:
+            raise _malformed(path, str(error)) from error
+        raise
+    except UnicodeDecodeError as error:
+        raise _malformed(path, f"not UTF-8: {error.reason} at position {error.start}") from error
+
+
+def _parse_number(text: str, *, limit: int, path: str, line_number: int) -> int:
+    if _NUMBER.fullmatch(text) is None or int(text) > limit:
+        raise _malformed(path, f"line {line_number}: expected a number from 0 to {limit}, found {text[:40]!r}")
+    return int(text)
+
+
+def _malformed(path: str, reason: str) -> CorruptCheckpointError:
+    return CorruptCheckpointError(f"malformed checkpoint {path}: {reason}", path=path, position=0, reason=reason)

@@ -1,0 +1,242 @@
+"""The one door to the operating system: opens, reads, stats, listings and path arithmetic.
+
+Layer 5. No other module of kstore touches os or mmap; each gets an Env, so that a test can hand in one that
+fails, lies or counts. Nothing here writes. Files are opened without following a symbolic link in the last
+component and without blocking, and only regular files are accepted.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import NamedTuple
+
+from kstore.errors import LogClosedError, StorageError
+
+StrPath = str | os.PathLike[str]
+
+ENOENT = 2
+DEFAULT_OPEN_FILES = 16
+_OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class FileKind(Enum):
+    """What a path names; OTHER is a symbolic link (where links are not followed), FIFO, socket or device."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    OTHER = "other"
+
+
+class FileStatus(NamedTuple):
+    """Kind and size of what a path names."""
+
+    kind: FileKind
+    size_in_bytes: int
+
+
+class ReadFile:
+    """A regular file opened for positioned reads.
+
+    Threads: reads are safe from many threads; close() only when none is reading.
+    """
+
+    def __init__(self, fd: int, *, path: str) -> None:
+        self._fd = fd
+        self.path = path
+
+    def size(self) -> int:
+        """Return the current size in bytes; a broker may be growing or cutting the file."""
+        with storage_errors("stat", self.path):
+            return os.fstat(self._open_fd()).st_size
+
+    def pread(self, size: int, *, position: int) -> bytes:
+        """Return up to `size` bytes from `position`; fewer only at the end of the file."""
+        with storage_errors("read", self.path):
+            data = os.pread(self._open_fd(), size, position)
+            if len(data) == size or not data:
+                return data
+            parts = [data]
+            done = len(data)
+            while done < size and (data := os.pread(self._open_fd(), size - done, position + done)):
+                parts.append(data)
+                done += len(data)
+        return b"".join(parts)
+
+    def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
+        """Fill `buffer` from `position` and return the number of bytes read; fewer only at the end of the file."""
+        view = memoryview(buffer)
+        done = 0
+        with storage_errors("read", self.path):
+            while done < len(view):
+                count = os.preadv(self._open_fd(), [view[done:]], position + done)
+                if count == 0:
+                    break
+                done += count
+        return done
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with storage_errors("close", self.path):
+                os.close(fd)
+
+    def _open_fd(self) -> int:
+        if self._fd < 0:
+            raise LogClosedError(f"{self.path} was closed before the call", path=self.path)
+        return self._fd
+
+
+class Env:
+    """The operating system as kstore sees it; a missing path is an errno ENOENT StorageError unless said otherwise.
+
+    Raises: StorageError, which keeps the errno, from every method.
+    Threads: safe; holds no state.
+    """
+
+    def open_read(self, path: str) -> ReadFile:
+        """Open a regular file; a symbolic link, FIFO, directory or device is refused without blocking."""
+        with storage_errors("open", path):
+            fd = os.open(path, _OPEN_FLAGS)
+        try:
+            with storage_errors("stat", path):
+                mode = os.fstat(fd).st_mode
+            if not stat.S_ISREG(mode):
+                raise StorageError(f"cannot open {path}: expected a regular file, found {_describe(mode)}", path=path)
+        except StorageError:
+            os.close(fd)
+            raise
+        return ReadFile(fd, path=path)
+
+    def read_file(self, path: str, *, max_bytes: int) -> bytes:
+        """Return the whole content of a regular file of at most max_bytes."""
+        file = self.open_read(path)
+        try:
+            content = file.pread(min(file.size(), max_bytes) + 1, position=0)
+        finally:
+            file.close()
+        if len(content) > max_bytes:
+            raise StorageError(f"{path} is larger than the limit of {max_bytes} bytes", path=path)
+        return content
+
+    def listdir(self, path: str) -> list[str]:
+        """Return the names in a directory, sorted."""
+        with storage_errors("list", path):
+            return sorted(os.listdir(path))
+
+    def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
+        """Return what the path names, None if there is nothing."""
+        try:
+            with storage_errors("stat", path):
+                status = os.stat(path, follow_symlinks=follow_symlinks)
+        except StorageError as error:
+            if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+                return None
+            raise
+        if stat.S_ISREG(status.st_mode):
+            return FileStatus(FileKind.FILE, status.st_size)
+        if stat.S_ISDIR(status.st_mode):
+            return FileStatus(FileKind.DIRECTORY, 0)
+        return FileStatus(FileKind.OTHER, 0)
+
+
+DEFAULT_ENV = Env()
+
+
+class _Handle:
+    __slots__ = ("file", "users")
+
+    def __init__(self, file: ReadFile) -> None:
+        self.file = file
+        self.users = 0
+
+
+class OpenFiles:
+    """Files of one log, opened when first read, at most `limit` of them at rest: the least recently used is closed.
+
+    Threads: safe. A file that is in use is never closed under its user.
+    """
+
+    def __init__(self, env: Env, *, limit: int = DEFAULT_OPEN_FILES) -> None:
+        self._env = env
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._handles: OrderedDict[str, _Handle] = OrderedDict()
+        self._closed = False
+
+    @contextmanager
+    def borrow(self, path: str) -> Iterator[ReadFile]:
+        """Give the open file for the time of a with block.
+
+        Raises: LogClosedError after close().
+        """
+        with self._lock:
+            if self._closed:
+                raise LogClosedError(f"the log was closed before the call that reads {path}", path=path)
+            handle = self._handles.get(path)
+            if handle is None:
+                handle = self._handles[path] = _Handle(self._env.open_read(path))
+            self._handles.move_to_end(path)
+            handle.users += 1
+        try:
+            yield handle.file
+        finally:
+            with self._lock:
+                handle.users -= 1
+                self._close_idle(0 if self._closed else self._limit)
+
+    def close(self) -> None:
+        """Close every file, those in use as soon as they are given back."""
+        with self._lock:
+            self._closed = True
+            self._close_idle(0)
+
+    def _close_idle(self, limit: int) -> None:
+        surplus = len(self._handles) - limit
+        if surplus <= 0:
+            return
+        for path in [path for path, handle in self._handles.items() if handle.users == 0][:surplus]:
+            self._handles.pop(path).file.close()
+
+
+def absolute_path(path: StrPath) -> str:
+    """Return the path as an absolute str without trailing slash or "." parts; links are not resolved.
+
+    Raises: TypeError for bytes paths.
+    """
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise TypeError(f"path must be str or a path of str, got {type(text).__name__}")
+    return os.path.abspath(text)
+
+
+def join_path(directory: str, name: str) -> str:
+    """Return the path of a name in a directory."""
+    return os.path.join(directory, name)
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """Return (directory, name) of an absolute path; the name of "/" is empty."""
+    return os.path.split(path)
+
+
+@contextmanager
+def storage_errors(action: str, path: str) -> Iterator[None]:
+    """Turn an OSError inside the with block into a StorageError that names the action and the path."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"cannot {action} {path}: {error.strerror or error}", path=path, errno=error.errno) from error
+
+
+def _describe(mode: int) -> str:
+    kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFLNK: "a link"}
+    return kinds.get(stat.S_IFMT(mode), "a device")

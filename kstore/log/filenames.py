@@ -1,0 +1,81 @@
+"""Names of files and directories in a log.dirs root, by strict rules; no file is touched.
+
+Layer 5. A segment file is 20 digits and a known suffix, a partition directory <topic>-<number>. All other names
+(.deleted, .cleaned, .swap, .tmp, checkpoints, <topic>-<number>.<uuid>-delete and the like) parse to None.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from kstore.types import MAX_OFFSET, TopicPartition
+
+LOG_SUFFIX = ".log"
+OFFSET_INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+PRODUCER_SNAPSHOT_SUFFIX = ".snapshot"
+
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+
+MAX_PARTITION = 2**31 - 1
+
+_SEGMENT_NAME = re.compile(r"([0-9]{20})(\.(?:log|index|timeindex|txnindex|snapshot))")
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
+_RETIRED_DIRECTORY = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-(delete|stray|future)")
+
+
+class SegmentName(NamedTuple):
+    """The two parts of a segment file's name; for a .snapshot the offset is the next one to be written."""
+
+    base_offset: int
+    suffix: str
+
+
+def parse_segment_name(name: str) -> SegmentName | None:
+    """Split a segment file's name; None if it is none or the number is no int64."""
+    match = _SEGMENT_NAME.fullmatch(name)
+    if match is None or int(match[1]) > MAX_OFFSET:
+        return None
+    return SegmentName(int(match[1]), match[2])
+
+
+def base_offset_file_name(base_offset: int, *, suffix: str) -> str:
+    """Return the 20-digit file name of a segment's file.
+
+    Source: Kafka LogFileUtils.filenamePrefixFromOffset.
+    """
+    if not 0 <= base_offset <= MAX_OFFSET:
+        raise ValueError(f"base_offset must be from 0 to {MAX_OFFSET}, got {base_offset}")
+    return f"{base_offset:020d}{suffix}"
+
+
+def is_topic_name(name: str) -> bool:
+    """Tell whether Kafka allows the topic name.
+
+    Source: Kafka Topic.validate.
+    """
+    return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
+
+
+def parse_partition_directory_name(name: str) -> TopicPartition | None:
+    """Split a partition directory's name at its last '-'; None if it is none.
+
+    Source: Kafka UnifiedLog.parseTopicPartitionName.
+    """
+    topic, _, number = name.rpartition("-")
+    if not is_topic_name(topic) or _PARTITION.fullmatch(number) is None or int(number) > MAX_PARTITION:
+        return None
+    return TopicPartition(topic, int(number))
+
+
+def retired_state(name: str) -> str | None:
+    """Return "delete", "stray" or "future" for a partition directory that a broker renamed so, else None."""
+    match = _RETIRED_DIRECTORY.fullmatch(name)
+    return match[1] if match is not None else None

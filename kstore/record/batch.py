@@ -1,0 +1,163 @@
+"""RecordBatch: one V2 record batch over the bytes it was read from. Format: docs/format.md#record-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kstore import _core
+from kstore._core import BatchHeader, Record
+from kstore.compression import CompressionType, decompress
+from kstore.config import LogConfig
+from kstore.types import TimestampType, TopicPartition
+
+_DEFAULTS = LogConfig()
+
+
+class RecordBatch:
+    """One record batch: its header as properties, its bytes verbatim, its Records by iteration.
+
+    Args: buffer: exactly the bytes of the batch; position: where it starts in its file (for errors).
+    Raises: CorruptRecordError, UnsupportedMagicError if the header can't be right.
+    Lifetime: keeps the buffer; iteration copies keys and values out of it.  Threads: safe to share.
+    Source: Kafka DefaultRecordBatch.
+    """
+
+    __slots__ = ("_buffer", "_config", "_verified", "header", "path", "topic_partition")
+
+    def __init__(
+        self,
+        buffer: bytes | memoryview,
+        *,
+        position: int = 0,
+        path: str | None = None,
+        topic_partition: TopicPartition | None = None,
+        config: LogConfig = _DEFAULTS,
+    ) -> None:
+        self._buffer = buffer
+        self._config = config
+        self._verified = False
+        self.path = path
+        self.topic_partition = topic_partition
+        self.header: BatchHeader = _core.read_header(
+            buffer, position=position, path=path, max_batch_bytes=config.max_batch_bytes
+        )
+
+    @property
+    def position(self) -> int:
+        return self.header.position
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self.header.size_in_bytes
+
+    @property
+    def base_offset(self) -> int:
+        return self.header.base_offset
+
+    @property
+    def last_offset(self) -> int:
+        return self.header.last_offset
+
+    @property
+    def next_offset(self) -> int:
+        return self.header.last_offset + 1
+
+    @property
+    def record_count(self) -> int:
+        return self.header.record_count
+
+    @property
+    def magic(self) -> int:
+        return self.header.magic
+
+    @property
+    def compression(self) -> CompressionType:
+        """Raises: ValueError for an id that Kafka does not define (then iteration raises a typed error)."""
+        return CompressionType(self.header.codec)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return TimestampType(self.header.timestamp_type)
+
+    @property
+    def base_timestamp_ms(self) -> int:
+        return self.header.base_timestamp_ms
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        return self.header.max_timestamp_ms
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When tombstones or the marker may go (KIP-534); None if compaction has not set it."""
+        return self.header.base_timestamp_ms if self.header.has_delete_horizon else None
+
+    @property
+    def producer_id(self) -> int:
+        return self.header.producer_id
+
+    @property
+    def producer_epoch(self) -> int:
+        return self.header.producer_epoch
+
+    @property
+    def base_sequence(self) -> int:
+        return self.header.base_sequence
+
+    @property
+    def partition_leader_epoch(self) -> int:
+        return self.header.partition_leader_epoch
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.header.is_transactional
+
+    @property
+    def is_control(self) -> bool:
+        return self.header.is_control
+
+    @property
+    def crc(self) -> int:
+        """The stored CRC-32C, unsigned."""
+        return self.header.crc
+
+    def verify(self) -> None:
+        """Check length and CRC.
+
+        Raises: CorruptRecordError with expected (stored) and found (computed) CRC.  Cost: O(bytes), once.
+        """
+        if not self._verified:
+            _core.check_crc(self._buffer, position=self.position, path=self.path)
+            self._verified = True
+
+    def records(self, *, verify: bool = True) -> Iterator[Record]:
+        """Return an iterator over the Records, control records included.
+
+        Args: verify: check the CRC first.
+        Raises: CorruptRecordError, InvalidRecordError, DecompressionError, UnsupportedCompressionTypeError.
+        """
+        if verify:
+            self.verify()
+        return _core.iterate_records(
+            self._buffer,
+            position=self.position,
+            path=self.path,
+            topic_partition=self.topic_partition,
+            decompress=decompress,
+            max_decompressed_bytes=self._config.max_decompressed_bytes,
+        )
+
+    def __iter__(self) -> Iterator[Record]:
+        return self.records()
+
+    def __len__(self) -> int:
+        return max(self.header.record_count, 0)
+
+    def __bytes__(self) -> bytes:
+        return bytes(self._buffer)
+
+    def __repr__(self) -> str:
+        return (
+            f"RecordBatch(position={self.position}, size_in_bytes={self.size_in_bytes}, base_offset={self.base_offset}, "
+            f"last_offset={self.last_offset}, record_count={self.record_count})"
+        )

@@ -1,0 +1,78 @@
+"""MemoryRecords: a run of record batches in one buffer (ByteBufferMessageSet of old)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kstore import _core
+from kstore._core import LOG_OVERHEAD, Record
+from kstore.config import LogConfig
+from kstore.record.batch import RecordBatch
+from kstore.types import TopicPartition
+
+_DEFAULTS = LogConfig()
+_HEADER_SIZE_UP_TO_MAGIC = LOG_OVERHEAD + 5
+
+
+class MemoryRecords:
+    """A run of batches over any buffer: shallow by batches(), deep by iteration.
+
+    Args: position: where the buffer starts in its file (for errors and RecordBatch.position).
+    Lifetime: batches hold slices of the buffer, no copy.  Threads: safe to share.
+    Source: Kafka MemoryRecords, ByteBufferLogInputStream.
+    """
+
+    def __init__(
+        self,
+        buffer: bytes | bytearray | memoryview,
+        *,
+        position: int = 0,
+        path: str | None = None,
+        topic_partition: TopicPartition | None = None,
+        config: LogConfig = _DEFAULTS,
+    ) -> None:
+        self._view = memoryview(buffer).cast("B").toreadonly()
+        self._position = position
+        self._path = path
+        self._topic_partition = topic_partition
+        self._config = config
+
+    @property
+    def size_in_bytes(self) -> int:
+        """All bytes, an incomplete last batch included."""
+        return len(self._view)
+
+    @property
+    def valid_bytes(self) -> int:
+        """Bytes of the whole batches.  Cost: O(batches)."""
+        return sum(batch.size_in_bytes for batch in self.batches())
+
+    def batches(self) -> Iterator[RecordBatch]:
+        """Iterate the batches; an incomplete last one ends the iteration, as in Kafka.
+
+        Raises: CorruptRecordError, UnsupportedMagicError with the position. The CRC is not checked here.
+        """
+        view, at = self._view, 0
+        while len(view) - at >= _HEADER_SIZE_UP_TO_MAGIC:
+            size = int.from_bytes(view[at + 8 : at + LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD
+            if size > len(view) - at and size <= self._config.max_batch_bytes:
+                return
+            end = at + size if size >= _core.RECORD_BATCH_OVERHEAD else len(view)
+            yield RecordBatch(
+                view[at:end],
+                position=self._position + at,
+                path=self._path,
+                topic_partition=self._topic_partition,
+                config=self._config,
+            )
+            at = end
+
+    def __iter__(self) -> Iterator[Record]:
+        for batch in self.batches():
+            yield from batch
+
+    def __bytes__(self) -> bytes:
+        return bytes(self._view)
+
+    def __len__(self) -> int:
+        return len(self._view)

@@ -1,0 +1,133 @@
+"""Resolution of starting and ending options into offset ranges: once, on the driver. Layer: spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from kstore.errors import OffsetOutOfRangeError, UnsupportedError
+from kstore.spark.options import EARLIEST, LATEST, READ_COMMITTED, Bound, ReadOptions, names
+from kstore.types import OffsetAndTimestamp, TopicPartition
+
+
+class OffsetRange(NamedTuple):
+    """Records of one partition with start_offset <= offset < end_offset."""
+
+    topic_partition: TopicPartition
+    start_offset: int
+    end_offset: int
+
+    @property
+    def size(self) -> int:
+        """How many offsets; the records may be fewer."""
+        return self.end_offset - self.start_offset
+
+
+class PartitionLog(Protocol):
+    """What resolution asks of a log."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None: ...
+
+
+def resolve_offset_ranges(logs: Mapping[TopicPartition, PartitionLog], options: ReadOptions) -> list[OffsetRange]:
+    """Give each partition, in order, the range of offsets to read; ranges can be empty.
+
+    Raises: ValueError if the options don't list the partitions of the read, or a time has no offset;
+        OffsetOutOfRangeError if a range ends before it starts, or, with failOnDataLoss, asks for
+        offsets that the log does not hold.
+    """
+    for bound in (options.starting, options.ending):
+        _check_lists_all_partitions(bound, logs)
+    return [_resolve(topic_partition, logs[topic_partition], options) for topic_partition in sorted(logs)]
+
+
+def readable_end_offset(log: PartitionLog, isolation_level: str) -> int:
+    """The offset before which records may be read: what "latest" means for this isolation level."""
+    if isolation_level == READ_COMMITTED:
+        raise UnsupportedError("kafka.isolation.level=read_committed is not supported yet: use read_uncommitted")
+    return log.log_end_offset
+
+
+def _check_lists_all_partitions(bound: Bound, logs: Mapping[TopicPartition, PartitionLog]) -> None:
+    if bound.by_partition is not None and bound.by_partition.keys() != logs.keys():
+        raise ValueError(
+            f"Partitions specified in {bound.option} don't match what are assigned; "
+            f"specified: {names(bound.by_partition)}; assigned: {names(logs)}"
+            + ("" if bound.is_timestamp else "; use -1 for latest, -2 for earliest")
+        )
+
+
+def _resolve(topic_partition: TopicPartition, log: PartitionLog, options: ReadOptions) -> OffsetRange:
+    latest = readable_end_offset(log, options.isolation_level)
+    start_offset = _resolve_start(topic_partition, log, options, latest=latest)
+    end_offset = _resolve_end(topic_partition, log, options.ending, latest=latest)
+    if start_offset > end_offset and start_offset != log.log_start_offset:
+        raise OffsetOutOfRangeError(
+            f"The resolved start offset {start_offset} is greater than the resolved end offset {end_offset} "
+            f"for topic {topic_partition.topic} partition {topic_partition.partition}",
+            offset=start_offset,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=latest,
+        )
+    start_held, end_held = (
+        min(max(offset, log.log_start_offset), latest) for offset in (start_offset, end_offset)
+    )
+    is_lost = start_offset != end_offset and (start_held, end_held) != (start_offset, end_offset)
+    if is_lost and options.fail_on_data_loss:
+        raise OffsetOutOfRangeError(
+            "Some data may have been lost because they are not available any more: "
+            f"offsets [{start_offset}, {end_offset}) of {topic_partition} are asked for, "
+            f"the log holds [{log.log_start_offset}, {latest}); "
+            "to read what is there, set the option failOnDataLoss to false",
+            offset=start_offset if start_offset < log.log_start_offset else end_offset,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=latest,
+        )
+    return OffsetRange(topic_partition, start_held, end_held)
+
+
+def _resolve_start(topic_partition: TopicPartition, log: PartitionLog, options: ReadOptions, *, latest: int) -> int:
+    value = _value_for(options.starting, topic_partition)
+    if not options.starting.is_timestamp:
+        return log.log_start_offset if value == EARLIEST else value
+    offset = _offset_at_time(log, timestamp_ms=value, latest=latest)
+    if offset is None and not options.latest_if_no_timestamp:
+        raise ValueError(
+            f"No offset matched from request of topic-partition {topic_partition} and timestamp {value} "
+            f"({options.starting.option}): no record is that late; "
+            "set startingOffsetsByTimestampStrategy to latest to read nothing from such a partition"
+        )
+    return latest if offset is None else offset
+
+
+def _resolve_end(topic_partition: TopicPartition, log: PartitionLog, ending: Bound, *, latest: int) -> int:
+    value = _value_for(ending, topic_partition)
+    if not ending.is_timestamp:
+        return latest if value == LATEST else value
+    offset = _offset_at_time(log, timestamp_ms=value, latest=latest)
+    return latest if offset is None else offset
+
+
+def _value_for(bound: Bound, topic_partition: TopicPartition) -> int:
+    if bound.everywhere is not None:
+        return bound.everywhere
+    return (bound.by_partition or {})[topic_partition]
+
+
+def _offset_at_time(log: PartitionLog, *, timestamp_ms: int, latest: int) -> int | None:
+    """The first offset with a timestamp of at least timestamp_ms.
+
+    -1 and -2 mean latest and earliest, as in ListOffsets; no other negative time has an offset.
+    """
+    if timestamp_ms == LATEST:
+        return latest
+    if timestamp_ms == EARLIEST:
+        return log.log_start_offset
+    found = log.offset_for_timestamp(timestamp_ms) if timestamp_ms >= 0 else None
+    return None if found is None or found.offset >= latest else found.offset

@@ -1,0 +1,390 @@
+"""Options of the Spark source: Kafka's names, parsed and checked before anything is opened.
+
+Knows text only: no file, no Spark. Every mistake is a ValueError that names the option, what was
+expected and what was found. Layer: spark.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from kstore.config import MIB
+from kstore.types import TopicPartition
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+DEFAULT_MAX_PARTITION_BYTES: Final = 128 * MIB
+READ_UNCOMMITTED: Final = "read_uncommitted"
+READ_COMMITTED: Final = "read_committed"
+
+_MAX_INT32 = 2**31 - 1
+_MAX_INT64 = 2**63 - 1
+_OFFSETS_EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+_TIMESTAMPS_EXAMPLE = '{"topicA":{"0":123456789,"1":123456789},"topicB":{"0":123456789,"1":123456789}}'
+_ASSIGN_EXAMPLE = '{"topicA":[0,1],"topicB":[0,1]}'
+_BYTE_UNITS = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30}
+_REFUSED_CLIENT_OPTIONS = {
+    "auto.offset.reset": "set startingOffsets to earliest, or to offsets per partition, instead",
+    "key.deserializer": "keys are handed over as bytes (or as text with a schema that says key STRING); "
+    "deserialize them with DataFrame operations",
+    "value.deserializer": "values are handed over as bytes (or as text with a schema that says value STRING); "
+    "deserialize them with DataFrame operations",
+    "enable.auto.commit": "a read commits no offsets",
+    "interceptor.classes": "no Kafka consumer is involved",
+}
+_IGNORED_INTEGER_OPTIONS = (
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subscribe:
+    """Every partition of the topics named."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubscribePattern:
+    """Every non-internal topic in whose name the pattern is found somewhere (re.search)."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assign:
+    """Exactly these partitions."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EveryTopic:
+    """Every non-internal topic, and a partition directory that is itself the path."""
+
+
+TopicSelection = Subscribe | SubscribePattern | Assign | EveryTopic
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """Where a read starts or ends: one value for all partitions, or one for each.
+
+    Values are offsets (EARLIEST and LATEST included) or, with is_timestamp, milliseconds.
+    Exactly one of `everywhere` and `by_partition` is set.
+    """
+
+    option: str
+    is_timestamp: bool = False
+    everywhere: int | None = None
+    by_partition: Mapping[TopicPartition, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """All options of a batch read, checked."""
+
+    paths: tuple[str, ...]
+    topics: TopicSelection
+    starting: Bound
+    ending: Bound
+    latest_if_no_timestamp: bool
+    include_headers: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    max_partition_bytes: int
+    fail_on_data_loss: bool
+    isolation_level: str
+    push_filters: bool
+
+
+class _OptionReader:
+    """Typed access to options by their documented spelling, whatever case the user wrote."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = {name.lower(): value for name, value in options.items()}
+
+    def names(self) -> list[str]:
+        return list(self._options)
+
+    def text(self, name: str) -> str | None:
+        return self._options.get(name.lower())
+
+    def boolean(self, name: str, default: bool) -> bool:
+        text = self.text(name)
+        if text is None:
+            return default
+        if text.lower() not in ("true", "false"):
+            raise ValueError(f'{name} must be true or false, got "{text}"')
+        return text.lower() == "true"
+
+    def integer(self, name: str) -> int | None:
+        text = self.text(name)
+        if text is None:
+            return None
+        if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or abs(int(text)) > _MAX_INT64:
+            raise ValueError(f'{name} must be a whole number of at most 64 bits, got "{text}"')
+        return int(text)
+
+    def positive_integer(self, name: str) -> int | None:
+        value = self.integer(name)
+        if value is not None and value <= 0:
+            raise ValueError(f"{name} must be positive, got {value}")
+        return value
+
+    def size_in_bytes(self, name: str, default: int) -> int:
+        text = self.text(name)
+        if text is None:
+            return default
+        match = re.fullmatch(r"([0-9]{1,12})([a-z]{0,2})", text.strip().lower())
+        unit = _BYTE_UNITS.get(match[2]) if match else None
+        if match is None or unit is None or not 0 < int(match[1]) * unit <= _MAX_INT64:
+            raise ValueError(f'{name} must be a positive number of bytes such as 134217728 or 128m, got "{text}"')
+        return int(match[1]) * unit
+
+
+def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
+    """Check the options of a batch read. Options of Kafka's client that have no meaning here are ignored.
+
+    Raises: ValueError naming the option.
+    """
+    reader = _OptionReader(options)
+    _check_client_options(reader)
+    starting = _starting_bound(reader)
+    ending = _ending_bound(reader)
+    _check_same_partitions(starting, ending)
+    return ReadOptions(
+        paths=_paths(reader),
+        topics=_topic_selection(reader),
+        starting=starting,
+        ending=ending,
+        latest_if_no_timestamp=_latest_if_no_timestamp(reader),
+        include_headers=reader.boolean("includeHeaders", default=False),
+        min_partitions=reader.positive_integer("minPartitions"),
+        max_records_per_partition=reader.positive_integer("maxRecordsPerPartition"),
+        max_partition_bytes=reader.size_in_bytes("maxPartitionBytes", default=DEFAULT_MAX_PARTITION_BYTES),
+        fail_on_data_loss=reader.boolean("failOnDataLoss", default=True),
+        isolation_level=_isolation_level(reader),
+        push_filters=reader.boolean("pushFilters", default=False),
+    )
+
+
+def _paths(reader: _OptionReader) -> tuple[str, ...]:
+    path, paths = reader.text("path"), reader.text("paths")
+    if path is not None and paths is not None:
+        raise ValueError("only one of path and paths can be given")
+    if path is not None:
+        return (_local_path(path),)
+    if paths is None:
+        raise ValueError("path must be given: a partition directory, a log.dirs root, or a list of these")
+    names = _json_value(paths)
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise ValueError(f'paths: expected a JSON list such as ["/data/a","/data/b"], got {paths}')
+    return tuple(_local_path(name) for name in names)
+
+
+def _local_path(text: str) -> str:
+    """Make the path absolute: a task may run in another working directory than the driver."""
+    if not text.strip():
+        raise ValueError("path must not be empty")
+    parts = urlsplit(text)
+    if parts.scheme.lower() == "file" and parts.netloc in ("", "localhost"):
+        text = unquote(parts.path)
+    elif "://" in text:
+        raise ValueError(
+            f"path must be a local or mounted directory, on the driver and on every executor alike; got {text}"
+        )
+    return str(Path(text).absolute())
+
+
+def _topic_selection(reader: _OptionReader) -> TopicSelection:
+    given = {name: text for name in ("subscribe", "subscribePattern", "assign") if (text := reader.text(name)) is not None}
+    if len(given) > 1:
+        raise ValueError(
+            f"Only one of the options subscribe, subscribePattern, assign can be specified, got {', '.join(given)}"
+        )
+    if "subscribe" in given:
+        topics = tuple(dict.fromkeys(name.strip() for name in given["subscribe"].split(",") if name.strip()))
+        if not topics:
+            raise ValueError(f"subscribe: no topics in '{given['subscribe']}'")
+        return Subscribe(topics=topics)
+    if "subscribePattern" in given:
+        return SubscribePattern(pattern=_pattern(given["subscribePattern"]))
+    if "assign" in given:
+        return Assign(partitions=_assigned_partitions(given["assign"]))
+    return EveryTopic()
+
+
+def _pattern(text: str) -> str:
+    if not text.strip():
+        raise ValueError("subscribePattern must not be empty")
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"subscribePattern is not a regular expression: {error}, in {text}") from error
+    return text
+
+
+def _assigned_partitions(text: str) -> tuple[TopicPartition, ...]:
+    if not text.strip().startswith("{"):
+        raise ValueError(f"No topicpartitions to assign: expected e.g. {_ASSIGN_EXAMPLE}, assign is '{text}'")
+    problem = ValueError(f"assign: Expected e.g. {_ASSIGN_EXAMPLE}, got {text}")
+    topics = _json_value(text)
+    if not isinstance(topics, dict):
+        raise problem
+    partitions: dict[TopicPartition, None] = {}
+    for topic, numbers in topics.items():
+        if not isinstance(numbers, list):
+            raise problem
+        for number in numbers:
+            if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _MAX_INT32:
+                raise problem
+            partitions[TopicPartition(topic, number)] = None
+    return tuple(partitions)
+
+
+def _starting_bound(reader: _OptionReader) -> Bound:
+    timestamps = _timestamp_bound(reader, "startingTimestamp", "startingOffsetsByTimestamp")
+    if timestamps is not None:
+        return timestamps
+    bound = _offset_bound(reader, "startingOffsets", default=EARLIEST)
+    if bound.everywhere == LATEST:
+        raise ValueError("startingOffsets: the starting offset can't be latest in a batch read")
+    for topic_partition, offset in (bound.by_partition or {}).items():
+        if offset == LATEST:
+            raise ValueError(f"startingOffsets for {topic_partition} can't be latest (-1) in a batch read")
+    return bound
+
+
+def _ending_bound(reader: _OptionReader) -> Bound:
+    timestamps = _timestamp_bound(reader, "endingTimestamp", "endingOffsetsByTimestamp")
+    if timestamps is not None:
+        return timestamps
+    bound = _offset_bound(reader, "endingOffsets", default=LATEST)
+    if bound.everywhere == EARLIEST:
+        raise ValueError("endingOffsets: the ending offset can't be earliest in a batch read")
+    for topic_partition, offset in (bound.by_partition or {}).items():
+        if offset == EARLIEST:
+            raise ValueError(f"endingOffsets: the ending offset for {topic_partition} can't be earliest (-2) in a batch read")
+    return bound
+
+
+def _timestamp_bound(reader: _OptionReader, name: str, name_by_partition: str) -> Bound | None:
+    text = reader.text(name)
+    if text is not None:
+        if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or abs(int(text)) > _MAX_INT64:
+            raise ValueError(f"{name}: Expected a single long value (milliseconds), got {text}")
+        return Bound(option=name, is_timestamp=True, everywhere=int(text))
+    text = reader.text(name_by_partition)
+    if text is None:
+        return None
+    values = _values_by_partition(text, name_by_partition, example=_TIMESTAMPS_EXAMPLE)
+    return Bound(option=name_by_partition, is_timestamp=True, by_partition=values)
+
+
+def _offset_bound(reader: _OptionReader, name: str, default: int) -> Bound:
+    text = reader.text(name)
+    if text is None:
+        return Bound(option=name, everywhere=default)
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return Bound(option=name, everywhere=EARLIEST if word == "earliest" else LATEST)
+    values = _values_by_partition(text, name, example=_OFFSETS_EXAMPLE)
+    for topic_partition, offset in values.items():
+        if offset < EARLIEST:
+            raise ValueError(
+                f"{name} for {topic_partition} is {offset}: expected an offset of 0 or more, -2 (earliest) or -1 (latest)"
+            )
+    return Bound(option=name, by_partition=values)
+
+
+def _values_by_partition(text: str, name: str, *, example: str) -> dict[TopicPartition, int]:
+    problem = ValueError(f"{name}: Expected e.g. {example}, got {text}")
+    topics = _json_value(text)
+    if not isinstance(topics, dict):
+        raise problem
+    values = {}
+    for topic, by_number in topics.items():
+        if not isinstance(by_number, dict):
+            raise problem
+        for number, value in by_number.items():
+            if not re.fullmatch(r"[0-9]{1,10}", number) or int(number) > _MAX_INT32:
+                raise problem
+            if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= _MAX_INT64:
+                raise problem
+            values[TopicPartition(topic, int(number))] = int(value)
+    return values
+
+
+def _json_value(text: str) -> object:
+    """The JSON value, or None for text that is not JSON (NaN and Infinity are not)."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(name)
+
+
+def _check_same_partitions(starting: Bound, ending: Bound) -> None:
+    starts, ends = starting.by_partition, ending.by_partition
+    if starting.is_timestamp or ending.is_timestamp or starts is None or ends is None:
+        return
+    if starts.keys() != ends.keys():
+        raise ValueError(
+            "The specified start offset and end offset should have the same topic-partitions; "
+            f"startingOffsets: {names(starts)}; endingOffsets: {names(ends)}"
+        )
+    for (topic, partition), start_offset in starts.items():
+        end_offset = ends[TopicPartition(topic, partition)]
+        if 0 <= end_offset < start_offset:
+            raise ValueError(
+                f"The specified start offset {start_offset} is greater than the end offset {end_offset} "
+                f"for topic {topic} partition {partition}"
+            )
+
+
+def names(partitions: Mapping[TopicPartition, object]) -> str:
+    """Name the partitions in order, for messages."""
+    return ", ".join(str(topic_partition) for topic_partition in sorted(partitions)) or "none"
+
+
+def _latest_if_no_timestamp(reader: _OptionReader) -> bool:
+    name = "startingOffsetsByTimestampStrategy"
+    text = reader.text(name)
+    if text is not None and text.lower() not in ("error", "latest"):
+        raise ValueError(f"{name} must be error or latest, got {text}")
+    return text is not None and text.lower() == "latest"
+
+
+def _isolation_level(reader: _OptionReader) -> str:
+    text = reader.text("kafka.isolation.level")
+    if text is not None and text not in (READ_COMMITTED, READ_UNCOMMITTED):
+        raise ValueError(
+            f"Invalid value {text} for kafka.isolation.level: must be one of {READ_COMMITTED}, {READ_UNCOMMITTED}"
+        )
+    return text or READ_UNCOMMITTED
+
+
+def _check_client_options(reader: _OptionReader) -> None:
+    """Refuse what the Kafka source refuses; the rest of Kafka's client options has nothing to act on."""
+    for name, instead in _REFUSED_CLIENT_OPTIONS.items():
+        if reader.text("kafka." + name) is not None:
+            raise ValueError(f"Kafka option '{name}' is not supported: {instead}")
+    for name in _IGNORED_INTEGER_OPTIONS:
+        reader.integer(name)
+    least, most = reader.integer("minOffsetsPerTrigger"), reader.integer("maxOffsetsPerTrigger")
+    if least is not None and most is not None and least > most:
+        raise ValueError(f"The value of minOffsetsPerTrigger ({least}) is higher than maxOffsetsPerTrigger ({most})")

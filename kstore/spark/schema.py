@@ -1,0 +1,132 @@
+"""Columns of the Spark source, and a user schema as a projection of them. Layer: spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+_KAFKA_COLUMNS: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+}
+_METADATA_COLUMNS: dict[str, DataType] = {
+    "magic": IntegerType(),
+    "codec": StringType(),
+    "leaderEpoch": IntegerType(),
+    "producerId": LongType(),
+    "producerEpoch": ShortType(),
+    "sequence": IntegerType(),
+    "isTransactional": BooleanType(),
+    "isControl": BooleanType(),
+    "position": LongType(),
+}
+_COLUMNS = {**_KAFKA_COLUMNS, "headers": _HEADERS_TYPE, **_METADATA_COLUMNS}
+_TEXT_COLUMNS = ("key", "value")
+_BY_LOWER_NAME = {name.lower(): name for name in _COLUMNS}
+
+
+def source_schema(*, include_headers: bool) -> StructType:
+    """The schema of Spark's Kafka source; every column is nullable."""
+    columns = {**_KAFKA_COLUMNS, "headers": _HEADERS_TYPE} if include_headers else _KAFKA_COLUMNS
+    return StructType([StructField(name, data_type) for name, data_type in columns.items()])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Projection:
+    """The columns to read and how the reader's schema spells them.
+
+    columns: kstore's names, in the order of the schema. strings: those served as text in place of
+    bytes. names: the schema's names (another case at most). not_null: columns that the schema
+    says hold no null.
+    """
+
+    columns: tuple[str, ...]
+    strings: tuple[str, ...]
+    names: tuple[str, ...]
+    not_null: frozenset[str]
+
+    @classmethod
+    def of(cls, schema: StructType) -> Projection:
+        """Check a schema against the columns that a log has.
+
+        Raises: ValueError for a column or type that is not there, with the list of those that are.
+        """
+        columns = [_column_of(field) for field in schema.fields]
+        if not columns or len(set(columns)) < len(columns):
+            raise ValueError(f"schema {schema.simpleString()} must name at least one column and each only once")
+        return cls(
+            columns=tuple(columns),
+            strings=tuple(
+                column
+                for column, field in zip(columns, schema.fields, strict=True)
+                if column in _TEXT_COLUMNS and field.dataType == StringType()
+            ),
+            names=tuple(schema.names),
+            not_null=frozenset(
+                column for column, field in zip(columns, schema.fields, strict=True) if not field.nullable
+            ),
+        )
+
+    def conform(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Give each batch the names and nullability of the schema; no column is copied.
+
+        Raises: ValueError for a null in a column that the schema says is NOT NULL.
+        """
+        if self.names == self.columns and not self.not_null:
+            return batches
+        return map(self._conform_batch, batches)
+
+    def _conform_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        fields = []
+        for column, name, values, field in zip(self.columns, self.names, batch.columns, batch.schema, strict=True):
+            is_nullable = column not in self.not_null
+            if values.null_count and not is_nullable:
+                raise ValueError(f"schema: column {name} is NOT NULL, but the log holds a record where it is null")
+            fields.append(field.with_name(name).with_nullable(is_nullable))
+        return pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
+
+
+def _column_of(field: StructField) -> str:
+    column = _BY_LOWER_NAME.get(field.name.lower())
+    allowed = {_COLUMNS[column]} if column else set()
+    if column in _TEXT_COLUMNS:
+        allowed.add(StringType())
+    if column is None or field.dataType not in allowed:
+        raise ValueError(
+            f"schema: no column {field.name} of type {field.dataType.simpleString()}; "
+            f"a schema can name these: {_described_columns()}"
+        )
+    return column
+
+
+def _described_columns() -> str:
+    return ", ".join(
+        f"{name} {data_type.simpleString()}" + (" or string" if name in _TEXT_COLUMNS else "")
+        for name, data_type in _COLUMNS.items()
+    )

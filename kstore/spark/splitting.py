@@ -1,0 +1,96 @@
+"""Division of offset ranges into tasks by minPartitions and maxRecordsPerPartition.
+
+Counts, cuts and order are those of Spark's Kafka source, so that a job keeps its tasks when it moves.
+Layer: spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kstore.spark.offsets import OffsetRange
+from kstore.types import TopicPartition
+
+_MASK_32 = 0xFFFFFFFF
+_TRIE_BITS = 5
+
+
+def split_ranges(
+    ranges: Iterable[OffsetRange], *, min_partitions: int | None, max_records_per_partition: int | None
+) -> list[OffsetRange]:
+    """Cut ranges so that none has more than max_records_per_partition offsets, then so that there are
+    about min_partitions of them. Empty ranges are dropped.
+
+    Cuts are even, the rest goes to the last pieces. min_partitions is shared out in proportion to
+    size; a range too small to earn two pieces stays whole, so the result can have fewer or more.
+    It acts only if it is above the number of topic-partitions.
+    """
+    ranges = list(ranges)
+    pieces = [item for item in ranges if item.size > 0]
+    if max_records_per_partition is not None:
+        pieces = [part for item in pieces for part in _cut(item, -(-item.size // max_records_per_partition))]
+    if min_partitions is None or min_partitions <= len(ranges):
+        return pieces
+    if min_partitions > len(pieces):
+        pieces = _share_out(pieces, min_partitions)
+    return _in_connector_order(pieces)
+
+
+def _cut(item: OffsetRange, part_count: int) -> list[OffsetRange]:
+    parts = []
+    start_offset = item.start_offset
+    for remaining_parts in range(min(part_count, item.size), 0, -1):
+        end_offset = start_offset + (item.end_offset - start_offset) // remaining_parts
+        parts.append(OffsetRange(item.topic_partition, start_offset, end_offset))
+        start_offset = end_offset
+    return parts
+
+
+def _share_out(pieces: list[OffsetRange], min_partitions: int) -> list[OffsetRange]:
+    total = sum(piece.size for piece in pieces)
+    small = {piece for piece in pieces if _share(piece.size, total, min_partitions) == 1}
+    total_to_cut = total - sum(piece.size for piece in small)
+    parts_to_share = max(min_partitions - len(small), 1)
+    return [
+        part
+        for piece in pieces
+        for part in ([piece] if piece in small else _cut(piece, _share(piece.size, total_to_cut, parts_to_share)))
+    ]
+
+
+def _share(size: int, total: int, parts: int) -> int:
+    """size / total of the parts, rounded half up as Java rounds, at least one."""
+    return max((2 * size * parts + total) // (2 * total), 1)
+
+
+def _in_connector_order(pieces: list[OffsetRange]) -> list[OffsetRange]:
+    """Order topic-partitions as the Kafka source does once it has split: by Scala's hash map."""
+    by_partition: dict[TopicPartition, list[OffsetRange]] = {}
+    for piece in pieces:
+        by_partition.setdefault(piece.topic_partition, []).append(piece)
+    hashed = [(_scala_hash(topic_partition), topic_partition) for topic_partition in by_partition]
+    return [piece for topic_partition in _trie_order(hashed, shift=0) for piece in by_partition[topic_partition]]
+
+
+def _trie_order(hashed: list[tuple[int, TopicPartition]], *, shift: int) -> list[TopicPartition]:
+    """Order of iteration of a hash trie: a node's own keys by 5 bits of hash, then its child nodes."""
+    if len({code for code, _ in hashed}) <= 1:
+        return [topic_partition for _, topic_partition in hashed]
+    slots: dict[int, list[tuple[int, TopicPartition]]] = {}
+    for code, topic_partition in hashed:
+        slots.setdefault((code >> shift) & (2**_TRIE_BITS - 1), []).append((code, topic_partition))
+    nodes = [slots[slot] for slot in sorted(slots)]
+    own = [node[0][1] for node in nodes if len(node) == 1]
+    return own + [key for node in nodes if len(node) > 1 for key in _trie_order(node, shift=shift + _TRIE_BITS)]
+
+
+def _scala_hash(topic_partition: TopicPartition) -> int:
+    """Hash of a TopicPartition as Java computes it and Scala's immutable HashMap improves it."""
+    code = 0
+    for character in topic_partition.topic:
+        code = (31 * code + ord(character)) & _MASK_32
+    code = (31 * (31 + topic_partition.partition) + code) & _MASK_32
+    code = (code + ~(code << 9)) & _MASK_32
+    code ^= code >> 14
+    code = (code + (code << 4)) & _MASK_32
+    return code ^ (code >> 10)
