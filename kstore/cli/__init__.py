@@ -18,7 +18,7 @@ def main() -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("typer", "rich", "click"):
             raise
-        print(f"kstore: the command needs the package {error.name}: pip install 'kstore[cli]'", file=sys.stderr)
+        sys.stderr.write(f"kstore: the command needs the package {error.name}: pip install 'kstore[cli]'\n")
         return EXIT_WRONG_USE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
@@ -16,6 +15,8 @@ from kstore.cli.arguments import WrongUseError
 from kstore.errors import KStoreError, LogNotFoundError, OffsetError, StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from rich.console import Console
 
 BLOCK_CHARACTERS = 1 << 18

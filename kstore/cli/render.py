@@ -1,25 +1,28 @@
 """Records, batches and times as JSON text and as lines for people.
 
-JSON is built as text, one formatted string per record: a dict per record and a general encoder cost three times as much.
+JSON is built as text, one formatted string per record: a dict per record and a general encoder cost several times
+as much.
 """
 
 from __future__ import annotations
 
 import json
 from binascii import b2a_base64
-from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from kstore.cli.arguments import EPOCH
 from kstore.cli.output import Part, printable
+from kstore.compression import CompressionType
 from kstore.types import TimestampType
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kstore._core import BatchHeader, Record
 
 JSON_TEXT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+CODEC_NAMES = tuple(codec.label for codec in CompressionType)
 TIMESTAMP_TYPE_LABELS = {int(kind): kind.label for kind in TimestampType}
 JSON_BOOL = ("false", "true")
 CONTROL_TYPES = {
@@ -52,15 +55,19 @@ def header_key_text(key: str) -> str:
 
 
 def json_bytes(data: bytes | None) -> str:
+    """Return bytes as a base64 JSON string, or null."""
     return "null" if data is None else f'"{b2a_base64(data, newline=False).decode("ascii")}"'
 
 
 def json_headers(headers: Iterable[tuple[str, bytes | None]]) -> str:
+    """Return headers as a JSON array of [key, base64 or null]."""
     items = [f"[{JSON_TEXT(header_key_text(key))},{json_bytes(value)}]" for key, value in headers]
     return f"[{','.join(items)}]"
 
 
-def json_records(records: Iterable[Record], *, timestamp_type: int, prefix: str = "", is_control: bool = False) -> list[str]:
+def json_records(
+    records: Iterable[Record], *, timestamp_type: int, prefix: str = "", is_control: bool = False
+) -> list[str]:
     """Return one JSON object per record of a batch.
 
     Args: prefix: fields that stand first in each object, ending in a comma. timestamp_type: the batch's.

@@ -5,7 +5,6 @@ Unlike a Log, which stops at the first damage, this goes on behind every entry w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,10 @@ from kstore import _core
 from kstore.errors import KStoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kstore._core import BatchHeader
+
     from kstore.log.env import ReadFile
 
 MAGIC_AT = 16
@@ -150,6 +152,7 @@ def declared_size(start: bytes) -> int:
 
 
 def magic_of(start: bytes) -> int:
+    """Return the magic byte of an entry, signed."""
     return int.from_bytes(start[MAGIC_AT : MAGIC_AT + 1], "big", signed=True)
 
 

@@ -1,0 +1,198 @@
+"""The Typer application: options and their help; each command's module is imported when it runs."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kstore.cli import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_WRONG_USE
+from kstore.cli.arguments import Selection, WrongUseError, parse_offset, parse_timestamp_ms
+from kstore.cli.output import Output
+from kstore.errors import KStoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Isolation(str, Enum):
+    """Which records of transactions are shown (Kafka: isolation.level)."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+IS_TERMINAL = sys.stdout is not None and sys.stdout.isatty()
+
+app = typer.Typer(
+    name="kstore",
+    help="Read the files of an Apache Kafka broker, without the broker.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich" if IS_TERMINAL else None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit status: 0 fine, 1 damage found, 2 wrong use.",
+)
+
+Directory = Annotated[str, typer.Argument(metavar="DIR", help="A partition directory or a log.dirs root.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic; repeatable.")]
+Partitions = Annotated[
+    list[int] | None, typer.Option("--partition", metavar="N", min=0, help="Only this partition; repeatable.")
+]
+
+
+def run() -> int:
+    """Run the application with the arguments of the process and return its exit status."""
+    try:
+        app(prog_name="kstore")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 0
+    return 0
+
+
+def execute(command: Callable[[Output], int]) -> None:
+    """Call the command and end the process with its status; every failure is one line on standard error."""
+    out = Output()
+    try:
+        try:
+            status = command(out)
+            out.flush()
+        except (KStoreError, WrongUseError) as error:
+            status = out.failure(error)
+    except BrokenPipeError:
+        out.abandon()
+        status = EXIT_BROKEN_PIPE
+    except KeyboardInterrupt:
+        status = EXIT_INTERRUPTED
+    except OSError as error:
+        out.abandon()
+        out.notice(f"cannot write standard output: {error.strerror or error}")
+        status = EXIT_WRONG_USE
+    raise typer.Exit(status)
+
+
+def selection_of(directory: str, topics: list[str] | None, partitions: list[int] | None) -> Selection:
+    """Return the Selection of a command's arguments."""
+    return Selection(directory=directory, topics=tuple(topics or ()), partitions=tuple(partitions or ()))
+
+
+def show_version(is_wanted: bool) -> None:
+    """End the process after printing the version, if it is wanted."""
+    if is_wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"kstore {version('kstore')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Read the files of an Apache Kafka broker, without the broker."""
+
+
+@app.command("ls")
+def list_partitions(
+    directory: Directory,
+    topic: Topics = None,
+    partition: Partitions = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Look at every batch for magics and codecs, not at the start of each file.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """List partitions: offsets, size, times, codecs."""
+
+    def command(out: Output) -> int:
+        from kstore.cli import ls
+
+        return ls.run(selection_of(directory, topic, partition), out, is_json=json, is_exact=exact)
+
+    execute(command)
+
+
+@app.command("cat")
+def print_records(
+    directory: Directory,
+    topic: Topics = None,
+    partition: Partitions = None,
+    start: Annotated[
+        str, typer.Option("--from", metavar="N|earliest|latest", help="First offset to show.")
+    ] = "earliest",
+    end: Annotated[
+        str, typer.Option("--to", metavar="N|earliest|latest", help="Show offsets below this one.")
+    ] = "latest",
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only records at or after: epoch ms or ISO-8601, UTC if unsaid.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only records before this time.")] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=0, help="Show at most N records.")] = None,
+    control: Annotated[bool, typer.Option("--control", help="Show control records too.")] = False,
+    isolation: Annotated[
+        Isolation, typer.Option(help="read_committed is not supported yet.")
+    ] = Isolation.READ_UNCOMMITTED,
+    json: Json = False,
+) -> None:
+    """Print records, partition after partition, in offset order."""
+
+    def command(out: Output) -> int:
+        from kstore.cli import cat
+
+        if isolation is Isolation.READ_COMMITTED:
+            raise WrongUseError("--isolation read_committed is not supported yet: only read_uncommitted is")
+        wanted = cat.Wanted(
+            start_offset=parse_offset(start, option="--from"),
+            end_offset=parse_offset(end, option="--to"),
+            since_ms=None if since is None else parse_timestamp_ms(since, option="--since"),
+            until_ms=None if until is None else parse_timestamp_ms(until, option="--until"),
+            limit=limit,
+            with_control=control,
+        )
+        return cat.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
+
+    execute(command)
+
+
+@app.command("dump")
+def dump_files(
+    path: Annotated[
+        str, typer.Argument(metavar="FILE|DIR", help="A .log, .index or .timeindex file, or a directory of them.")
+    ],
+    topic: Topics = None,
+    partition: Partitions = None,
+    records: Annotated[bool, typer.Option("--records", help="Show the records of each batch too.")] = False,
+    json: Json = False,
+) -> None:
+    """Show every batch or index entry as it lies in a file, damaged ones too."""
+
+    def command(out: Output) -> int:
+        from kstore.cli import dump
+
+        return dump.run(selection_of(path, topic, partition), out, is_json=json, with_records=records)
+
+    execute(command)
+
+
+@app.command("verify")
+def verify_partitions(
+    directory: Directory,
+    topic: Topics = None,
+    partition: Partitions = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Decode every record too; verify does this already.")] = False,
+    json: Json = False,
+) -> None:
+    """Check every batch and every index entry, and name each damaged range."""
+
+    def command(out: Output) -> int:
+        from kstore.cli import verify
+
+        return verify.run(selection_of(directory, topic, partition), out, is_json=json)
+
+    execute(command)

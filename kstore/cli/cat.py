@@ -1,0 +1,109 @@
+"""`kstore cat`: the records of the selected partitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from kstore.log.log import open_log
+
+from kstore.cli import EXIT_FINE
+from kstore.cli.arguments import WrongUseError
+from kstore.cli.render import json_records, record_parts
+from kstore.errors import KStoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kstore._core import Record
+    from kstore.log.log import Log
+
+    from kstore.cli.arguments import Selection
+    from kstore.cli.output import Output
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which records: start_offset <= offset < end_offset, since_ms <= timestamp < until_ms, at most limit in all."""
+
+    start_offset: int
+    end_offset: int
+    since_ms: int | None = None
+    until_ms: int | None = None
+    limit: int | None = None
+    with_control: bool = False
+
+    def __post_init__(self) -> None:
+        if self.start_offset > self.end_offset:
+            raise WrongUseError(f"--from {self.start_offset} lies behind --to {self.end_offset}")
+        if self.since_ms is not None and self.until_ms is not None and self.since_ms > self.until_ms:
+            raise WrongUseError(f"--since {self.since_ms} lies behind --until {self.until_ms}")
+
+
+class Group(NamedTuple):
+    """Records of one batch."""
+
+    records: list[Record]
+    timestamp_type: int
+    is_control: bool
+
+
+def run(selection: Selection, wanted: Wanted, out: Output, *, is_json: bool) -> int:
+    """Print the wanted records and return the exit status; a damaged batch ends its partition, not the others."""
+    status = EXIT_FINE
+    left = wanted.limit
+    for partition in selection.find():
+        if left == 0:
+            break
+        topic, number = partition.topic_partition
+        prefix = f'"topic":"{topic}","partition":{number},' if is_json else f"{topic}-{number}\t"
+        try:
+            with open_log(partition.path) as log:
+                for group in groups(log, wanted):
+                    records = group.records if left is None else group.records[:left]
+                    show(records, group, out, prefix=prefix, is_json=is_json)
+                    if left is not None:
+                        left -= len(records)
+                        if left == 0:
+                            break
+        except KStoreError as error:
+            status = max(status, out.failure(error))
+    return status
+
+
+def show(records: list[Record], group: Group, out: Output, *, prefix: str, is_json: bool) -> None:
+    """Write the records, all of one batch."""
+    if is_json:
+        lines = json_records(records, timestamp_type=group.timestamp_type, prefix=prefix, is_control=group.is_control)
+        out.line("\n".join(lines))
+        return
+    for record in records:
+        out.styled(record_parts(record, prefix=prefix, is_control=group.is_control))
+
+
+def groups(log: Log, wanted: Wanted) -> Iterator[Group]:
+    """Give the wanted records of one log, batch by batch, none empty; every batch passed over is checked too."""
+    start_offset = max(wanted.start_offset, log.log_start_offset)
+    end_offset = min(wanted.end_offset, log.log_end_offset)
+    if wanted.since_ms is not None:
+        found = log.offset_for_timestamp(wanted.since_ms)
+        if found is None:
+            return
+        start_offset = max(start_offset, found.offset)
+    if start_offset >= end_offset:
+        return
+    for batch in log.batches(start_offset, end_offset):
+        batch.verify()
+        if batch.is_control and not wanted.with_control:
+            continue
+        if wanted.since_ms is not None and batch.max_timestamp_ms < wanted.since_ms:
+            continue
+        records = list(batch)
+        if batch.base_offset < start_offset or batch.last_offset >= end_offset:
+            records = [record for record in records if start_offset <= record.offset < end_offset]
+        if wanted.since_ms is not None:
+            records = [record for record in records if record.timestamp_ms >= wanted.since_ms]
+        if wanted.until_ms is not None:
+            records = [record for record in records if record.timestamp_ms < wanted.until_ms]
+        if records:
+            yield Group(records, int(batch.timestamp_type), batch.is_control)

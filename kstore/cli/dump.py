@@ -1,0 +1,242 @@
+"""`kstore dump`: every batch or index entry as it lies in a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from kstore import _core
+from kstore.cli import EXIT_DAMAGE, EXIT_FINE
+from kstore.cli.arguments import WrongUseError
+from kstore.cli.output import Part
+from kstore.cli.render import (
+    JSON_TEXT,
+    TIMESTAMP_TYPE_LABELS,
+    codec_name,
+    json_batch,
+    json_records,
+    record_parts,
+    time_text,
+)
+from kstore.cli.segment_file import Entry, SegmentFile
+from kstore.config import LogConfig
+from kstore.errors import KStoreError
+from kstore.log.env import DEFAULT_ENV, FileKind, absolute_path, join_path, split_path
+from kstore.log.filenames import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, parse_segment_name
+from kstore.log.index import MAX_INDEX_BYTES, OffsetIndex, TimeIndex
+from kstore.record import RecordBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kstore._core import BatchHeader, Record
+
+    from kstore.cli.arguments import Selection
+    from kstore.cli.output import Output
+
+STATE_SUFFIXES = (".deleted", ".swap", ".cleaned")
+ENTRY_SIZES = {
+    OFFSET_INDEX_SUFFIX: _core.OFFSET_INDEX_ENTRY_SIZE,
+    TIME_INDEX_SUFFIX: _core.TIME_INDEX_ENTRY_SIZE,
+}
+BATCH_HEADING = (
+    "  position      size  offsets                 count  codec   time type      max timestamp             "
+    "producer  epoch  sequence  leader  crc         state"
+)
+
+
+class DumpFile(NamedTuple):
+    """A file to dump; label stands for it where several files are shown."""
+
+    path: str
+    label: str
+    suffix: str
+    base_offset: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Style:
+    """How to show things; prefix opens each JSON object."""
+
+    is_json: bool
+    with_records: bool
+    prefix: str = ""
+
+
+def run(selection: Selection, out: Output, *, is_json: bool, with_records: bool) -> int:
+    """Show the file, or all files of the directory, and return the exit status."""
+    path = absolute_path(selection.directory)
+    found = DEFAULT_ENV.stat(path)
+    if found is None:
+        raise WrongUseError(f"{path} does not exist")
+    if found.kind is not FileKind.DIRECTORY:
+        if selection.topics or selection.partitions:
+            raise WrongUseError(f"--topic and --partition go with a directory, {path} is a file")
+        return dump_file(named_file(path), out, Style(is_json=is_json, with_records=with_records))
+    status = EXIT_FINE
+    for file in files_of(selection, path):
+        prefix = f'"file":{JSON_TEXT(file.label)},' if is_json else ""
+        if not is_json:
+            out.styled([Part(file.label, "bold")])
+        try:
+            done = dump_file(file, out, Style(is_json=is_json, with_records=with_records, prefix=prefix))
+        except KStoreError as error:
+            done = out.failure(error)
+        status = max(status, done)
+    return status
+
+
+def named_file(path: str) -> DumpFile:
+    """Return what the name of a file says it is; a state that a broker appended (.deleted, ...) is looked through.
+
+    Raises: WrongUseError if no kind of file that is read has such a name.
+    """
+    name = split_path(path)[1]
+    plain = name
+    for state in STATE_SUFFIXES:
+        plain = plain.removesuffix(state)
+    parsed = parse_segment_name(plain)
+    suffix = next((suffix for suffix in (LOG_SUFFIX, *ENTRY_SIZES) if plain.endswith(suffix)), None)
+    if suffix is None:
+        raise WrongUseError(f"{path} is not a .log, .index or .timeindex file; other kinds are not read yet")
+    if suffix != LOG_SUFFIX and parsed is None:
+        raise WrongUseError(f"{path} must be named by its base offset in 20 digits: its entries are relative to it")
+    return DumpFile(path, name, suffix, parsed.base_offset if parsed is not None else None)
+
+
+def files_of(selection: Selection, path: str) -> Iterator[DumpFile]:
+    """Give the segment files of a directory in name order: its own, else those of its partitions."""
+    own = list(segment_files(path, label_prefix=""))
+    if own and not selection.topics and not selection.partitions:
+        yield from own
+        return
+    for partition in selection.find():
+        is_own = partition.path == path
+        yield from segment_files(partition.path, label_prefix="" if is_own else f"{partition.topic_partition}/")
+
+
+def segment_files(directory: str, *, label_prefix: str) -> Iterator[DumpFile]:
+    """Give the strictly named files of a partition directory in name order."""
+    for name in DEFAULT_ENV.listdir(directory):
+        parsed = parse_segment_name(name)
+        if parsed is not None and parsed.suffix in (LOG_SUFFIX, *ENTRY_SIZES):
+            yield DumpFile(join_path(directory, name), label_prefix + name, parsed.suffix, parsed.base_offset)
+
+
+def dump_file(file: DumpFile, out: Output, style: Style) -> int:
+    """Show one file and return the exit status."""
+    if file.suffix == LOG_SUFFIX:
+        return dump_log(file.path, out, style)
+    return dump_index(file, out, style)
+
+
+def dump_log(path: str, out: Output, style: Style) -> int:
+    """Show the batches of a .log; magic 0 or 1 ends it, everything else goes on by the size field."""
+    config = LogConfig()
+    status = EXIT_FINE
+    opened = DEFAULT_ENV.open_read(path)
+    try:
+        segment = SegmentFile(opened, chunk_bytes=config.read_chunk_bytes, max_batch_bytes=config.max_batch_bytes)
+        if not style.is_json:
+            out.styled([Part(BATCH_HEADING, "bold")])
+        for entry in segment:
+            if entry.error is not None:
+                status = max(status, out.failure(entry.error))
+            if entry.header is not None:
+                status = max(status, show_batch(entry, entry.header, out, style, path=path))
+            elif entry.magic in (0, 1):
+                return status
+    finally:
+        opened.close()
+    tail = segment.tail
+    if tail is None:
+        return status
+    place = f"position {tail.position} of {path}"
+    if tail.is_zeros:
+        out.notice(f"{tail.size_in_bytes} bytes of preallocated space at {place}")
+        return status
+    out.notice(f"damage at {place}: {tail.reason}; the {tail.size_in_bytes} bytes from there on are not shown")
+    return EXIT_DAMAGE
+
+
+def show_batch(entry: Entry, header: BatchHeader, out: Output, style: Style, *, path: str) -> int:
+    """Show one batch, its records too if asked; returns the exit status."""
+    status = EXIT_FINE
+    records: list[Record] | None = None
+    if style.with_records and entry.error is None:
+        try:
+            records = list(RecordBatch(entry.data, position=entry.position, path=path).records(verify=False))
+        except KStoreError as error:
+            status = out.failure(error)
+    if style.is_json:
+        out.line(json_line(entry, header, records, style))
+        return status
+    out.styled(batch_parts(entry, header))
+    for record in records or ():
+        out.styled(record_parts(record, prefix="  | ", is_control=header.is_control))
+    return status
+
+
+def json_line(entry: Entry, header: BatchHeader, records: list[Record] | None, style: Style) -> str:
+    """Return the JSON object of a batch; its records are null where they can't be decoded."""
+    batch = json_batch(header, magic=entry.magic, is_valid=entry.is_valid, prefix=style.prefix)
+    if not style.with_records:
+        return batch + "}"
+    if records is None:
+        return batch + ',"records":null}'
+    shown = json_records(records, timestamp_type=header.timestamp_type, is_control=header.is_control)
+    return f'{batch},"records":[{",".join(shown)}]}}'
+
+
+def batch_parts(entry: Entry, header: BatchHeader) -> list[Part]:
+    """Return a batch as one line under BATCH_HEADING."""
+    offsets = f"{header.base_offset}-{header.last_offset}"
+    producer = "-" if header.producer_id == -1 else str(header.producer_id)
+    epoch = "-" if header.producer_epoch == -1 else str(header.producer_epoch)
+    sequence = "-" if header.base_sequence == -1 else str(header.base_sequence)
+    flags = [
+        name
+        for name, is_set in (
+            ("transactional", header.is_transactional),
+            ("control", header.is_control),
+            ("delete-horizon", header.has_delete_horizon),
+            (f"magic {entry.magic}", entry.magic != 2),
+        )
+        if is_set
+    ]
+    return [
+        Part(f"{header.position:10}{header.size_in_bytes:10}  "),
+        Part(f"{offsets:22}{header.record_count:7}  ", "cyan"),
+        Part(f"{codec_name(header.codec):8}{TIMESTAMP_TYPE_LABELS[header.timestamp_type]:15}"),
+        Part(f"{time_text(header.max_timestamp_ms):24}", "dim"),
+        Part(f"{producer:>10}{epoch:>7}{sequence:>10}{header.partition_leader_epoch:8}  0x{header.crc:08x}  "),
+        Part("ok" if entry.is_valid else "CRC WRONG", "green" if entry.is_valid else "bold red"),
+        Part("".join(f" {flag}" for flag in flags), "magenta"),
+    ]
+
+
+def dump_index(file: DumpFile, out: Output, style: Style) -> int:
+    """Show the entries of an .index or .timeindex, without the trailing run of zero slots."""
+    entry_size = ENTRY_SIZES[file.suffix]
+    content = DEFAULT_ENV.read_file(file.path, max_bytes=MAX_INDEX_BYTES)
+    rows: Iterator[tuple[int, int]]
+    if file.suffix == OFFSET_INDEX_SUFFIX:
+        names = ("offset", "position")
+        rows = OffsetIndex(content, base_offset=file.base_offset or 0, path=file.path).entries()
+    else:
+        names = ("timestamp", "offset")
+        rows = TimeIndex(content, base_offset=file.base_offset or 0, path=file.path).entries()
+    if not style.is_json:
+        out.styled([Part(f"{'slot':>10}  {names[0]:>24}  {names[1]:>20}", "bold")])
+    for slot, (first, second) in enumerate(rows):
+        if style.is_json:
+            out.line(f'{{{style.prefix}"slot":{slot},"{names[0]}":{first},"{names[1]}":{second}}}')
+        else:
+            shown = time_text(first) if names[0] == "timestamp" else str(first)
+            out.line(f"{slot:10}  {shown:>24}  {second:>20}")
+    surplus = len(content) % entry_size
+    if surplus:
+        place = f"position {len(content) - surplus} of {file.path}"
+        out.notice(f"damage at {place}: the last {surplus} bytes are no whole entry of {entry_size} bytes")
+        return EXIT_DAMAGE
+    return EXIT_FINE
