@@ -98,7 +98,7 @@ CLOSED = Layout()
 def index_entries(
     segment: Sequence[bytes], *, base_offset: int, layout: Layout = CLOSED
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """The (relative offset, position) and (timestamp ms, relative offset) entries of a segment appended batch by batch."""
+    """The (relative offset, position) and (timestamp ms, relative offset) entries, appended batch by batch."""
     offsets: list[tuple[int, int]] = []
     timestamps: list[tuple[int, int]] = []
     position = bytes_since_entry = 0

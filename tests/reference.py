@@ -15,6 +15,7 @@ from tests import reference_codecs as codecs
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = 61
+HEADER_BYTES_UP_TO_MAGIC = 17
 LOG_OVERHEAD = 12
 CRC_AT = 17
 ATTRIBUTES_AT = 21
@@ -206,9 +207,9 @@ def read_header(
     """Check framing only: magic, then size, then that the batch lies whole in data."""
     position = at if position is None else position
     left = len(data) - at
-    if left < HEADER_BYTES:
+    if left < HEADER_BYTES_UP_TO_MAGIC:
         raise Refusal("CorruptRecordError", "header cut off", position=position, expected=HEADER_BYTES, found=left)
-    header = Header.unpack(data, at)
+    header = Header.unpack(data[at : at + HEADER_BYTES].ljust(HEADER_BYTES, b"\0"))
     if header.magic != 2:
         raise Refusal("UnsupportedMagicError", "magic", position=position, expected=2, found=header.magic)
     if header.size < HEADER_BYTES:

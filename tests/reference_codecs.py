@@ -27,7 +27,7 @@ MAX_ZSTD_WINDOW_BYTES = 1 << 27
 
 
 class UndecodableError(Exception):
-    """The payload is not exactly one stream of its codec, or its content exceeds the limit."""
+    """The payload is not exactly a stream of its codec, or its content exceeds the limit."""
 
 
 def compress(codec: int, data: bytes) -> bytes:
@@ -36,13 +36,8 @@ def compress(codec: int, data: bytes) -> bytes:
 
 
 def decompress(codec: int, payload: bytes, *, limit: int) -> bytes:
-    """Decompress one whole stream of at most limit bytes of content; raises UndecodableError."""
-    if codec == NONE:
-        return payload
-    data = _DECOMPRESSORS[codec](payload, limit)
-    if len(data) > limit:
-        raise UndecodableError(f"more than {limit} bytes of content")
-    return data
+    """Decompress a whole payload of at most limit bytes of content; raises UndecodableError."""
+    return payload if codec == NONE else _DECOMPRESSORS[codec](payload, limit)
 
 
 # gzip
@@ -54,18 +49,20 @@ def gzip_compress(data: bytes) -> bytes:
 
 
 def gzip_decompress(payload: bytes, limit: int) -> bytes:
-    decompressor = zlib.decompressobj(31)
-    try:
-        data = decompressor.decompress(payload, limit + 1)
-    except zlib.error as error:
-        raise UndecodableError(str(error)) from error
-    if len(data) > limit:
-        return data
-    if not decompressor.eof:
-        raise UndecodableError("gzip member cut off")
-    if decompressor.unused_data:
-        raise UndecodableError("bytes after the gzip member")
-    return data
+    out = bytearray()
+    while True:
+        decompressor = zlib.decompressobj(31)
+        try:
+            out += decompressor.decompress(payload, limit - len(out) + 1)
+        except zlib.error as error:
+            raise UndecodableError(str(error)) from error
+        if len(out) > limit:
+            raise UndecodableError(f"more than {limit} bytes of content")
+        if not decompressor.eof:
+            raise UndecodableError("gzip member cut off")
+        payload = decompressor.unused_data
+        if not payload:
+            return bytes(out)
 
 
 # snappy
@@ -86,18 +83,19 @@ def snappy_compress_raw(data: bytes) -> bytes:
 def snappy_decompress(payload: bytes, limit: int) -> bytes:
     if len(payload) < len(XERIAL_HEADER) or not payload.startswith(XERIAL_MAGIC):
         return snappy_decompress_raw(payload, limit)
-    (version,) = struct.unpack_from(">i", payload, len(XERIAL_MAGIC))
-    if version < 1:
-        raise UndecodableError(f"xerial version {version}")
-    at, out = len(XERIAL_HEADER), bytearray()
+    at, out = 0, bytearray()
     while at < len(payload):
-        if len(payload) - at < 4:
-            raise UndecodableError("xerial chunk length cut off")
-        (size,) = struct.unpack_from(">i", payload, at)
+        if payload.startswith(XERIAL_MAGIC, at):
+            (version,) = struct.unpack(">i", _snappy_take(payload, at + 8, 8)[:4])
+            if version < 1:
+                raise UndecodableError(f"xerial version {version}")
+            at += len(XERIAL_HEADER)
+            continue
+        (size,) = struct.unpack(">i", _snappy_take(payload, at, 4))
         at += 4
-        if not 0 < size <= len(payload) - at:
+        if size < 0:
             raise UndecodableError(f"xerial chunk of {size} bytes")
-        out += snappy_decompress_raw(payload[at : at + size], limit - len(out))
+        out += snappy_decompress_raw(_snappy_take(payload, at, size), limit - len(out))
         at += size
     return bytes(out)
 
