@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from kstore.errors import LogClosedError, StorageError
 
@@ -203,6 +203,11 @@ class OpenFiles:
             return
         for path in [path for path, handle in self._handles.items() if handle.users == 0][:surplus]:
             self._handles.pop(path).file.close()
+
+
+def is_path(value: object) -> TypeGuard[StrPath]:
+    """Tell a single path from an iterable of paths."""
+    return isinstance(value, str | os.PathLike)
 
 
 def absolute_path(path: StrPath) -> str:

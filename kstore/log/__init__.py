@@ -1,0 +1,1 @@
+"""Files: directories, segments, indexes and the Log over them. Layer 5: reads only, takes no lock."""

@@ -1,0 +1,208 @@
+"""FileRecords: the batches of one .log file, by positioned reads and without any index.
+
+Layer 5. Nothing here trusts what the file says about itself: sizes are compared with what is left, offsets with
+those before them and with the segment's bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, HeaderScan, check_crc, read_header
+from kstore.config import LogConfig
+from kstore.errors import CorruptRecordError, KStoreError
+from kstore.log.env import OpenFiles
+
+# One pread of a header walk; bodies larger than this are hopped over.
+HEADER_CHUNK_BYTES = 64 * 1024
+
+_ZERO_HEADER = bytes(17)
+
+
+class FileRecords:
+    """The batches of one .log file as it was when the log was opened.
+
+    Args: size_in_bytes: the size then; bytes appended later are not seen. next_base_offset: of the segment behind,
+        None if there is none; no batch may reach it.
+    Threads: safe.  Source: Kafka FileRecords, FileLogInputStream (FileMessageSet of old).
+    """
+
+    def __init__(
+        self,
+        files: OpenFiles,
+        *,
+        path: str,
+        base_offset: int,
+        next_base_offset: int | None,
+        size_in_bytes: int,
+        config: LogConfig,
+    ) -> None:
+        self._files = files
+        self._config = config
+        self.path = path
+        self.base_offset = base_offset
+        self.next_base_offset = next_base_offset
+        self.size_in_bytes = size_in_bytes
+
+    def walk(
+        self,
+        *,
+        position: int,
+        end_position: int,
+        previous_last_offset: int = -1,
+        stop_offset: int | None = None,
+        stop_timestamp_ms: int | None = None,
+    ) -> HeaderScan:
+        """Walk the headers of [position, end_position) and return the stopped HeaderScan.
+
+        Raises: CorruptRecordError only if the file has been cut since the log was opened; damage is in the status.
+        """
+        scan = HeaderScan(
+            position=position,
+            end_position=end_position,
+            base_offset=self.base_offset,
+            max_batch_bytes=self._config.max_batch_bytes,
+            path=self.path,
+            previous_last_offset=previous_last_offset,
+            stop_offset=stop_offset,
+            stop_timestamp_ms=stop_timestamp_ms,
+        )
+        with self._files.borrow(self.path) as file:
+            while scan.status == "more":
+                wanted = min(HEADER_CHUNK_BYTES, end_position - position)
+                chunk = file.pread(wanted, position=position)
+                if len(chunk) < wanted:
+                    raise self._cut_off(position, expected=wanted, found=len(chunk))
+                position = scan.feed(chunk, position)
+        return scan
+
+    def stopped_at(self, scan: HeaderScan) -> BatchHeader | None:
+        """Return the batch that a walk found, None if it came to its end.
+
+        Raises: the error of any other status: an incomplete batch, zeros, or damage before the end.
+        """
+        if scan.status in ("found", "end"):
+            header: BatchHeader | None = scan.found
+            return header
+        error: KStoreError | None = scan.error
+        raise error if error is not None else self._not_a_batch(scan.position, status=scan.status)
+
+    def find_batch_at(self, position: int, *, end_position: int) -> tuple[BatchHeader, bytes] | None:
+        """Return header and bytes of a batch at `position` if one lies there: whole, in its segment, CRC right.
+
+        Cost: reads the batch.
+        """
+        scan = HeaderScan(
+            position=position,
+            end_position=end_position,
+            base_offset=self.base_offset,
+            max_batch_bytes=self._config.max_batch_bytes,
+            path=self.path,
+            stop_offset=0,
+        )
+        with self._files.borrow(self.path) as file:
+            data = file.pread(min(HEADER_CHUNK_BYTES, end_position - position), position=position)
+            scan.feed(data, position)
+            header: BatchHeader | None = scan.found
+            if header is None or not self._is_inside(header):
+                return None
+            if header.size_in_bytes > len(data):
+                data = file.pread(header.size_in_bytes, position=position)
+        data = data[: header.size_in_bytes]
+        try:
+            check_crc(data, position=position, path=self.path)
+        except CorruptRecordError:
+            return None
+        return header, data
+
+    def read_bytes(self, size: int, *, position: int) -> bytes:
+        """Return exactly `size` bytes from `position`.
+
+        Raises: CorruptRecordError if the file has been cut since the log was opened.
+        """
+        with self._files.borrow(self.path) as file:
+            data = file.pread(size, position=position)
+        if len(data) < size:
+            raise self._cut_off(position, expected=size, found=len(data))
+        return data
+
+    def read_batches(
+        self, *, position: int, end_position: int, previous_last_offset: int = -1
+    ) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Yield header and bytes of each batch of [position, end_position); both must be batch boundaries.
+
+        Raises: CorruptRecordError for bad framing, for offsets that go back or leave the segment, and for a batch
+            that does not end by end_position; UnsupportedMagicError. The CRC is not checked.
+        """
+        chunk, chunk_position, chunk_bytes = b"", position, min(HEADER_CHUNK_BYTES, self._config.read_chunk_bytes)
+        least_offset = max(self.base_offset, previous_last_offset + 1)
+        while position < end_position:
+            left = end_position - position
+            at = position - chunk_position
+            if len(chunk) - at < min(RECORD_BATCH_OVERHEAD, left):
+                chunk, chunk_position, at = self.read_bytes(min(chunk_bytes, left), position=position), position, 0
+                chunk_bytes = min(2 * chunk_bytes, self._config.read_chunk_bytes)
+            header = self._header_in(chunk, at, position=position)
+            self._check_place(header, end_position=end_position, least_offset=least_offset)
+            if header.size_in_bytes > len(chunk) - at:
+                size = min(max(chunk_bytes, header.size_in_bytes), left)
+                chunk, chunk_position, at = self.read_bytes(size, position=position), position, 0
+            yield header, chunk[at : at + header.size_in_bytes]
+            position += header.size_in_bytes
+            least_offset = header.last_offset + 1
+
+    def _header_in(self, chunk: bytes, at: int, *, position: int) -> BatchHeader:
+        if chunk.startswith(_ZERO_HEADER, at):
+            raise self._not_a_batch(position, status="zeros")
+        header: BatchHeader = read_header(
+            chunk, at, position=position, path=self.path, max_batch_bytes=self._config.max_batch_bytes
+        )
+        return header
+
+    def _check_place(self, header: BatchHeader, *, end_position: int, least_offset: int) -> None:
+        if header.base_offset < least_offset or header.last_offset < header.base_offset:
+            raise self._error(header, "offsets go back", expected=least_offset, found=header.base_offset)
+        if not self._is_inside(header):
+            raise self._error(
+                header, "offsets run into the next segment", expected=self.next_base_offset, found=header.last_offset
+            )
+        left = end_position - header.position
+        if header.size_in_bytes > left:
+            raise self._error(header, "batch runs past the end", expected=header.size_in_bytes, found=left)
+
+    def _is_inside(self, header: BatchHeader) -> bool:
+        return self.next_base_offset is None or header.last_offset < self.next_base_offset
+
+    def _error(self, header: BatchHeader, what: str, *, expected: object, found: object) -> CorruptRecordError:
+        return CorruptRecordError(
+            f"{what} in batch at position {header.position} of {self.path} (base offset {header.base_offset}): "
+            f"expected {expected}, found {found}",
+            path=self.path,
+            position=header.position,
+            base_offset=header.base_offset,
+            reason=f"{what}: expected {expected}, found {found}",
+            expected=expected,
+            found=found,
+        )
+
+    def _not_a_batch(self, position: int, *, status: str) -> CorruptRecordError:
+        found = "zero bytes" if status == "zeros" else "an incomplete batch"
+        return CorruptRecordError(
+            f"no whole batch at position {position} of {self.path}: expected one, found {found}",
+            path=self.path,
+            position=position,
+            reason=f"expected a whole batch, found {found}",
+            expected="a whole batch",
+            found=found,
+        )
+
+    def _cut_off(self, position: int, *, expected: int, found: int) -> CorruptRecordError:
+        reason = f"file was cut since the log was opened: expected {expected} bytes, found {found}"
+        return CorruptRecordError(
+            f"{reason} at position {position} of {self.path}",
+            path=self.path,
+            position=position,
+            reason=reason,
+            expected=expected,
+            found=found,
+        )

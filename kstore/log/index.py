@@ -1,0 +1,195 @@
+"""The offset index and the time index of a segment: read-only views of a file that was read whole.
+
+Layer 5. The files are never mapped, since a broker trims them under its readers. An index is a hint: lookups give
+the entry that Kafka's would give, and the caller verifies it against the log. Trailing all-zero entries, which
+preallocation leaves, do not count. Bytes: docs/format.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import pairwise
+
+from kstore._core import (
+    OFFSET_INDEX_ENTRY_SIZE,
+    TIME_INDEX_ENTRY_SIZE,
+    index_entry_count,
+    offset_index_entry,
+    search_offset_index,
+    search_time_index,
+    time_index_entry,
+)
+from kstore.errors import StorageError
+from kstore.log.env import ENOENT, Env
+from kstore.types import OffsetPosition, TimestampOffset
+
+MAX_INDEX_BYTES = 256 * 1024 * 1024
+DEFAULT_CACHED_INDEX_BYTES = 64 * 1024 * 1024
+
+_TIME_ENTRY = struct.Struct(">qi")
+_logger = logging.getLogger("kstore.log")
+
+
+class OffsetIndex:
+    """The entries of one .index file, offsets absolute.
+
+    Up to Kafka 1.1 an entry holds the first offset of an append, later the last; the position is always where
+    the append starts. In order on disk, but nothing here relies on it.
+    Threads: immutable, safe.  Source: Kafka OffsetIndex.
+    """
+
+    def __init__(self, content: bytes, *, base_offset: int, path: str) -> None:
+        self.base_offset = base_offset
+        self.path = path
+        self.entry_count: int = index_entry_count(content, OFFSET_INDEX_ENTRY_SIZE)
+        self._entries = content[: self.entry_count * OFFSET_INDEX_ENTRY_SIZE]
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Return the bytes that the entries take, without preallocated space."""
+        return len(self._entries)
+
+    def entry(self, slot: int) -> OffsetPosition:
+        """Return the entry of a slot; IndexError outside 0 to entry_count - 1."""
+        relative_offset, position = offset_index_entry(self._entries, slot)
+        return OffsetPosition(self.base_offset + relative_offset, position)
+
+    def entries(self) -> Iterator[OffsetPosition]:
+        """Yield every entry in slot order."""
+        return (self.entry(slot) for slot in range(self.entry_count))
+
+    def slot_of_offset(self, target_offset: int) -> int:
+        """Return the slot of the greatest entry with offset <= target_offset, -1 if none.
+
+        Cost: O(log entries).
+        """
+        slot: int = search_offset_index(self._entries, self.entry_count, target_offset - self.base_offset)
+        return slot
+
+    def slot_of_position(self, target_position: int) -> int:
+        """Return the slot of the greatest entry with position <= target_position, -1 if none.
+
+        Cost: O(log entries).
+        """
+        slots = range(self.entry_count)
+        return bisect_right(slots, target_position, key=lambda slot: self.entry(slot).position) - 1
+
+    def lookup(self, target_offset: int) -> OffsetPosition:
+        """Return the greatest entry whose offset is <= target_offset, (base_offset, 0) if there is none.
+
+        Source: Kafka OffsetIndex.lookup.
+        """
+        slot = self.slot_of_offset(target_offset)
+        return OffsetPosition(self.base_offset, 0) if slot < 0 else self.entry(slot)
+
+
+class TimeIndex:
+    """The entries of one .timeindex file, offsets absolute: the largest timestamp up to an offset.
+
+    Threads: immutable, safe.  Source: Kafka TimeIndex.
+    """
+
+    def __init__(self, content: bytes, *, base_offset: int, path: str) -> None:
+        self.base_offset = base_offset
+        self.path = path
+        self.entry_count: int = index_entry_count(content, TIME_INDEX_ENTRY_SIZE)
+        self._entries = content[: self.entry_count * TIME_INDEX_ENTRY_SIZE]
+        self._is_increasing: bool | None = None
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Return the bytes that the entries take, without preallocated space."""
+        return len(self._entries)
+
+    def entry(self, slot: int) -> TimestampOffset:
+        """Return the entry of a slot; IndexError outside 0 to entry_count - 1."""
+        timestamp_ms, relative_offset = time_index_entry(self._entries, slot)
+        return TimestampOffset(timestamp_ms, self.base_offset + relative_offset)
+
+    def entries(self) -> Iterator[TimestampOffset]:
+        """Yield every entry in slot order."""
+        return (self.entry(slot) for slot in range(self.entry_count))
+
+    def is_increasing(self) -> bool:
+        """Tell whether timestamps and offsets both increase strictly and no offset is below the segment's base.
+
+        Cost: O(entries) once.
+        """
+        if self._is_increasing is None:
+            raw = list(_TIME_ENTRY.iter_unpack(self._entries))
+            ordered = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(raw))
+            self._is_increasing = ordered and (not raw or raw[0][1] >= 0)
+        return self._is_increasing
+
+    def slot_of_timestamp(self, target_timestamp_ms: int) -> int:
+        """Return the slot of the greatest entry with timestamp <= target_timestamp_ms, -1 if none.
+
+        Cost: O(log entries).
+        """
+        slot: int = search_time_index(self._entries, self.entry_count, target_timestamp_ms)
+        return slot
+
+    def lookup(self, target_timestamp_ms: int) -> TimestampOffset:
+        """Return the greatest entry with timestamp <= target_timestamp_ms, (-1, base_offset) if there is none.
+
+        Source: Kafka TimeIndex.lookup.
+        """
+        slot = self.slot_of_timestamp(target_timestamp_ms)
+        return TimestampOffset(-1, self.base_offset) if slot < 0 else self.entry(slot)
+
+
+class IndexCache:
+    """The indexes of one log that were read last, within a limit of bytes.
+
+    A missing index is None, and so, with a warning, is one that can't be read or is larger than MAX_INDEX_BYTES:
+    an index costs time when it is wrong, never an answer.
+    Threads: safe.
+    """
+
+    def __init__(self, env: Env, *, limit_bytes: int = DEFAULT_CACHED_INDEX_BYTES) -> None:
+        self._env = env
+        self._limit_bytes = limit_bytes
+        self._lock = threading.Lock()
+        self._indexes: OrderedDict[str, OffsetIndex | TimeIndex] = OrderedDict()
+        self._cached_bytes = 0
+
+    def offset_index(self, path: str, *, base_offset: int) -> OffsetIndex | None:
+        """Return the offset index at a path, reading it if it is not kept."""
+        index = self._get(path, OffsetIndex, base_offset=base_offset)
+        return index if isinstance(index, OffsetIndex) else None
+
+    def time_index(self, path: str, *, base_offset: int) -> TimeIndex | None:
+        """Return the time index at a path, reading it if it is not kept."""
+        index = self._get(path, TimeIndex, base_offset=base_offset)
+        return index if isinstance(index, TimeIndex) else None
+
+    def _get(self, path: str, kind: type[OffsetIndex | TimeIndex], *, base_offset: int) -> OffsetIndex | TimeIndex | None:
+        with self._lock:
+            index = self._indexes.get(path)
+            if index is not None:
+                self._indexes.move_to_end(path)
+                return index
+        try:
+            content = self._env.read_file(path, max_bytes=MAX_INDEX_BYTES)
+        except StorageError as error:
+            if error.errno != ENOENT:
+                _logger.warning("going on without an index: %s", error)
+            return None
+        index = kind(content, base_offset=base_offset, path=path)
+        with self._lock:
+            self._keep(path, index)
+        return index
+
+    def _keep(self, path: str, index: OffsetIndex | TimeIndex) -> None:
+        if path in self._indexes:
+            return
+        self._indexes[path] = index
+        self._cached_bytes += index.size_in_bytes
+        while self._cached_bytes > self._limit_bytes:
+            _, oldest = self._indexes.popitem(last=False)
+            self._cached_bytes -= oldest.size_in_bytes

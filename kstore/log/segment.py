@@ -1,0 +1,269 @@
+"""LogSegment: one .log file with its indexes, as it was when the log was opened.
+
+Layer 5. Every answer is right without the indexes: an index entry is used only after the batch it points to was
+found whole, with a right CRC, at an offset that fits the entry. Otherwise headers are walked from the segment's start.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+from kstore._core import BatchHeader, HeaderScan, check_crc, iterate_records
+from kstore.compression import decompress
+from kstore.config import LogConfig
+from kstore.errors import KStoreError
+from kstore.log.env import OpenFiles, join_path
+from kstore.log.file_records import FileRecords
+from kstore.log.filenames import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, base_offset_file_name
+from kstore.log.index import IndexCache, OffsetIndex, TimeIndex
+from kstore.types import MAX_OFFSET, OffsetAndTimestamp, TopicPartition
+
+# Entries tried, from the best one downwards, before an index is given up for one lookup.
+ENTRIES_TRIED = 3
+MIN_TIMESTAMP_MS = -(2**63)
+
+
+class SegmentTail(NamedTuple):
+    """How the last segment ends: status "end", "torn", "zeros" or "corrupt" as in HeaderScan.
+
+    valid_end_position is the end of its last whole batch before that, last_offset that batch's (-1 if there is
+    none); error tells what is wrong if status is "corrupt".
+    """
+
+    status: str
+    valid_end_position: int
+    last_offset: int
+    error: KStoreError | None
+
+
+class LogContext(NamedTuple):
+    """What the segments of one log share."""
+
+    topic_partition: TopicPartition
+    directory: str
+    config: LogConfig
+    files: OpenFiles
+    indexes: IndexCache
+
+
+class LogSegment:
+    """One segment of a log, a snapshot: bytes that a broker appends later are not seen.
+
+    Attributes: path (of the .log), base_offset, next_base_offset (of the next segment; None for the last),
+    size_in_bytes, records (the FileRecords), index_fallbacks (lookups so far that met an index entry which the
+    log contradicts).
+    Threads: safe.  Source: Kafka LogSegment.
+    """
+
+    def __init__(
+        self, context: LogContext, *, base_offset: int, next_base_offset: int | None, size_in_bytes: int
+    ) -> None:
+        self._context = context
+        self.base_offset = base_offset
+        self.next_base_offset = next_base_offset
+        self.size_in_bytes = size_in_bytes
+        self.path = self._path_with(LOG_SUFFIX)
+        self.records = FileRecords(
+            context.files,
+            path=self.path,
+            base_offset=base_offset,
+            next_base_offset=next_base_offset,
+            size_in_bytes=size_in_bytes,
+            config=context.config,
+        )
+        self.index_fallbacks = 0
+        self._lock = threading.Lock()
+        self._tail: SegmentTail | None = None
+        self._largest_timestamp_ms: int | None = None
+
+    def __repr__(self) -> str:
+        return f"LogSegment(path={self.path!r}, base_offset={self.base_offset}, size_in_bytes={self.size_in_bytes})"
+
+    @property
+    def is_last(self) -> bool:
+        """Tell whether this is the last segment, the one that a broker appends to."""
+        return self.next_base_offset is None
+
+    @property
+    def offset_index(self) -> OffsetIndex | None:
+        """The offset index, None if there is none that can be read."""
+        path = self._path_with(OFFSET_INDEX_SUFFIX)
+        return self._context.indexes.offset_index(path, base_offset=self.base_offset)
+
+    @property
+    def time_index(self) -> TimeIndex | None:
+        """The time index, None if there is none that can be read."""
+        path = self._path_with(TIME_INDEX_SUFFIX)
+        return self._context.indexes.time_index(path, base_offset=self.base_offset)
+
+    @property
+    def tail(self) -> SegmentTail:
+        """How the segment ends. Only the last one is looked at: in the others every byte has to be right.
+
+        Cost: once, a header walk from the last index entry that holds.
+        """
+        if not self.is_last:
+            return SegmentTail("end", self.size_in_bytes, -1, None)
+        if self._tail is None:
+            self._tail = self._find_tail()
+        return self._tail
+
+    @property
+    def valid_end_position(self) -> int:
+        """The end of the last whole batch, for the last segment; else the size of the file."""
+        return self.tail.valid_end_position
+
+    @property
+    def scan_end_position(self) -> int:
+        """Where a reader stops: a torn or zero tail is left out; damage is not, so that reading meets it."""
+        return self.size_in_bytes if self.tail.status == "corrupt" else self.tail.valid_end_position
+
+    def translate_offset(self, offset: int) -> BatchHeader | None:
+        """Return the first batch whose last offset is >= offset, None if the segment ends before.
+
+        Raises: CorruptRecordError, UnsupportedMagicError for damage on the way.
+        Cost: O(log entries) and a header walk over one index interval; without index, over the whole segment.
+        Source: Kafka LogSegment.translateOffset.
+        """
+        start = self._floor_batch(offset, end_position=self.scan_end_position)
+        return self.records.stopped_at(self._walk_from(start, stop_offset=offset))
+
+    def search_timestamp(self, timestamp_ms: int, *, start_offset: int) -> OffsetAndTimestamp | None:
+        """Return the first record with timestamp >= timestamp_ms and offset >= start_offset, None if there is none.
+
+        Records of control batches count, as in a broker's answer.
+        Raises: CorruptRecordError and the like for damage on the way.
+        Cost: a header walk from the time index's entry, and the decoding of the batches that may hold the answer.
+        Source: Kafka LogSegment.findOffsetByTimestamp.
+        """
+        if self._largest_timestamp_ms is not None and self._largest_timestamp_ms < timestamp_ms:
+            return None
+        start = self._batch_before_timestamp(timestamp_ms)
+        sees_all = True
+        if start_offset > self.base_offset:
+            floor = self._floor_batch(start_offset, end_position=self.scan_end_position)
+            if floor is not None and (start is None or floor.position > start.position):
+                start, sees_all = floor, False
+        largest = -1
+        scan = self._walk_from(start, stop_timestamp_ms=timestamp_ms)
+        while (candidate := self.records.stopped_at(scan)) is not None:
+            if candidate.last_offset >= start_offset:
+                answer = self._search_batch(candidate, timestamp_ms=timestamp_ms, start_offset=start_offset)
+                if answer is not None:
+                    return answer
+            largest = max(largest, scan.max_timestamp_ms, candidate.max_timestamp_ms)
+            scan = self.records.walk(
+                position=candidate.position + candidate.size_in_bytes,
+                end_position=self.scan_end_position,
+                previous_last_offset=candidate.last_offset,
+                stop_timestamp_ms=timestamp_ms,
+            )
+        if sees_all:
+            self._largest_timestamp_ms = max(largest, scan.max_timestamp_ms)
+        return None
+
+    def verified_batch(self, slot: int, *, end_position: int) -> BatchHeader | None:
+        """Return the batch that a slot of the offset index points to, None if the entry does not hold.
+
+        It holds if a batch lies there, whole before end_position, inside the segment, with a right CRC and a base
+        offset not above the entry's offset.
+        """
+        index = self.offset_index
+        if index is None:
+            return None
+        entry = index.entry(slot)
+        if not 0 <= entry.position < end_position:
+            return None
+        found = self.records.find_batch_at(entry.position, end_position=end_position)
+        return None if found is None or found[0].base_offset > entry.offset else found[0]
+
+    def _find_tail(self) -> SegmentTail:
+        start = self._floor_batch(MAX_OFFSET, end_position=self.size_in_bytes)
+        scan = self._walk_from(start, end_position=self.size_in_bytes)
+        return SegmentTail(scan.status, scan.position, scan.last_offset, scan.error)
+
+    def _floor_batch(self, offset: int, *, end_position: int) -> BatchHeader | None:
+        """Return a batch with base offset <= offset that a verified index entry points to, None if there is none."""
+        index = self.offset_index
+        if index is None or end_position == 0:
+            return None
+        slot = min(index.slot_of_offset(offset), index.slot_of_position(end_position - 1))
+        is_contradicted = False
+        found = None
+        for candidate in range(slot, max(slot - ENTRIES_TRIED, -1), -1):
+            found = self.verified_batch(candidate, end_position=end_position)
+            if found is not None and found.base_offset <= offset:
+                break
+            found, is_contradicted = None, True
+        if is_contradicted:
+            self._count_fallback()
+        return found
+
+    def _batch_before_timestamp(self, timestamp_ms: int) -> BatchHeader | None:
+        """Return a batch such that no timestamp up to its end is >= timestamp_ms, by the time index.
+
+        None also where walking all that comes before costs no more than one read: then nothing is taken on trust.
+        """
+        trusted_bytes = self._context.config.read_chunk_bytes
+        if self.size_in_bytes <= trusted_bytes or timestamp_ms <= MIN_TIMESTAMP_MS:
+            return None
+        index = self.time_index
+        if index is None or index.entry_count == 0:
+            return None
+        slot = index.slot_of_timestamp(timestamp_ms - 1)
+        if not index.is_increasing():
+            self._count_fallback()
+            return None
+        if slot < 0:
+            return None
+        entry = index.entry(slot)
+        batch = self.translate_offset(entry.offset)
+        if batch is None or not self._confirms(batch, offset=entry.offset, timestamp_ms=entry.timestamp_ms):
+            self._count_fallback()
+            return None
+        return batch if batch.position > trusted_bytes else None
+
+    def _confirms(self, batch: BatchHeader, *, offset: int, timestamp_ms: int) -> bool:
+        if batch.base_offset > offset or batch.max_timestamp_ms != timestamp_ms:
+            return False
+        return self.records.find_batch_at(batch.position, end_position=self.scan_end_position) is not None
+
+    def _search_batch(
+        self, batch: BatchHeader, *, timestamp_ms: int, start_offset: int
+    ) -> OffsetAndTimestamp | None:
+        data = self.records.read_bytes(batch.size_in_bytes, position=batch.position)
+        check_crc(data, position=batch.position, path=self.path)
+        for record in iterate_records(
+            data,
+            position=batch.position,
+            path=self.path,
+            topic_partition=self._context.topic_partition,
+            decompress=decompress,
+            max_decompressed_bytes=self._context.config.max_decompressed_bytes,
+        ):
+            if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
+                return OffsetAndTimestamp(record.offset, record.timestamp_ms)
+        return None
+
+    def _walk_from(
+        self,
+        start: BatchHeader | None,
+        *,
+        end_position: int | None = None,
+        stop_offset: int | None = None,
+        stop_timestamp_ms: int | None = None,
+    ) -> HeaderScan:
+        return self.records.walk(
+            position=0 if start is None else start.position,
+            end_position=self.scan_end_position if end_position is None else end_position,
+            stop_offset=stop_offset,
+            stop_timestamp_ms=stop_timestamp_ms,
+        )
+
+    def _count_fallback(self) -> None:
+        with self._lock:
+            self.index_fallbacks += 1
+
+    def _path_with(self, suffix: str) -> str:
+        return join_path(self._context.directory, base_offset_file_name(self.base_offset, suffix=suffix))
