@@ -133,9 +133,9 @@ cdef tuple headers_of(const RawRecord* r):
 cdef class Record:
     """One record: offset, timestamp_ms, timestamp_type, key, value, headers, topic_partition, sequence, is_control.
 
-    key and value are bytes, or None where Kafka has null; an empty one is b"". headers is a tuple of
-    (str, bytes or None); a key that is not UTF-8 is kept by surrogateescape, so nothing is lost. sequence is -1
-    where the producer was not idempotent. Equal when all fields are; hashable; picklable.
+    key and value are bytes (or what a decoder made of them), or None where Kafka has null; an empty one is b"".
+    headers is a tuple of (str, bytes or None); a key that is not UTF-8 is kept by surrogateescape, so nothing is
+    lost. sequence is -1 where the producer was not idempotent. Equal when all fields are; hashable; picklable.
     Threads: immutable, safe.  Source: Kafka DefaultRecord, ConsumerRecord (MessageAndOffset of old).
     """
 
@@ -149,7 +149,7 @@ cdef class Record:
     cdef readonly int32_t sequence
     cdef readonly bint is_control
 
-    def __init__(self, *, int64_t offset, int64_t timestamp_ms, bytes key=None, bytes value=None, headers=(),
+    def __init__(self, *, int64_t offset, int64_t timestamp_ms, key=None, value=None, headers=(),
                  timestamp_type=TimestampType.CREATE_TIME, topic_partition=None, int32_t sequence=-1,
                  bint is_control=False):
         self.offset = offset
