@@ -1,0 +1,72 @@
+# One environment (.venv, from requirements-dev.txt) and one in-place build, remade only when what they depend on changed.
+
+SHELL := /bin/bash
+PYTHON ?= python3
+WORKERS ?= 2
+BIN := .venv/bin
+ENVIRONMENT := .venv/.environment-stamp
+BUILD := .venv/.build-stamp
+CORE := setup.py pyproject.toml $(wildcard kstore/*.pyx kstore/*.pxi kstore/*.h)
+DEBUG_TREE := build/debug
+DEBUG_TESTS := tests/unit tests/property tests/differential tests/fuzz tests/golden
+export PYTHON
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+
+.PHONY: demo test bench build lint fuzz long debug coverage clean require-java
+.DELETE_ON_ERROR:
+
+demo: require-java build  ## Spark over examples/flights, checked against its manifest
+	@$(BIN)/python examples/flights_demo.py
+
+test: require-java build  ## the whole suite but the long lanes
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+bench: require-java build  ## every benchmark against its rivals, one run
+	@$(BIN)/python -m bench
+
+build: $(BUILD)  ## the environment and the extension, in place
+
+lint: build  ## style, types, stubs, layers
+	@$(BIN)/python -m pytest tests/unit/test_layering.py tests/unit/test_sourcecode.py
+
+fuzz: build  ## the parsers against damaged bytes, many examples
+	@$(BIN)/python -m pytest -m "long or not long" --hypothesis-profile=long tests/fuzz tests/property tests/differential
+
+long: test fuzz debug  ## everything: the suite, its long lanes, fuzzing, the debug build under the sanitizers
+	@$(BIN)/python -m pytest -m long
+
+require-java:
+	@.ci/require java
+
+$(ENVIRONMENT): requirements-dev.txt
+	@.ci/require python compiler
+	@echo "kstore: making .venv from requirements-dev.txt"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --requirement requirements-dev.txt
+	@touch $@
+
+$(BUILD): $(ENVIRONMENT) $(CORE)
+	@echo "kstore: building the extension"
+	@$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
+	@touch $@
+
+# The debug build has its own tree, so that its generated C and its library never mix with the release build's.
+$(DEBUG_TREE)/.stamp: $(BUILD) $(shell git ls-files kstore tests 2>/dev/null)
+	@rm -rf $(DEBUG_TREE) && mkdir -p $(DEBUG_TREE)
+	@git ls-files -z --cached --others --exclude-standard | tar --null --files-from=- -cf - | tar -C $(DEBUG_TREE) -xf -
+	@cd $(DEBUG_TREE) && KSTORE_DEBUG=1 ../../$(BIN)/python setup.py --quiet build_ext --inplace
+	@touch $@
+
+debug: $(DEBUG_TREE)/.stamp  ## the suite without Spark on the checked build, under address and undefined-behaviour sanitizers
+	@cd $(DEBUG_TREE) && LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
+		../../$(BIN)/python -m pytest -m "not spark and not long and not build" $(DEBUG_TESTS)
+
+coverage: $(DEBUG_TREE)/.stamp  ## line coverage of Python and Cython, from the same build
+	@cd $(DEBUG_TREE) && export LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 && \
+		CYTHON_USE_SYS_MONITORING=0 ../../$(BIN)/python -m coverage run -m pytest -m "not spark and not long and not build" $(DEBUG_TESTS) && \
+		../../$(BIN)/python -m coverage report
+
+clean:  ## everything that was built or made, the environment too
+	@rm -rf .venv build dist demo-out *.egg-info kstore/_core.c kstore/_core.html kstore/_core*.so
+	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks spark-warehouse metastore_db derby.log .coverage
