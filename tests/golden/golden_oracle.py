@@ -70,6 +70,11 @@ def first_qualifying_segment_has_no_such_record(partition: GoldenPartition, time
     """
     for log in manifest(partition).logs:
         if any(batch.max_timestamp_ms >= timestamp_ms for batch in log.batches):
-            records = (record for batch in log.batches for record in batch.records or ())
-            return not any(record.timestamp_ms >= timestamp_ms for record in records)
+            return not any(_has_record_at_or_after(batch, timestamp_ms) for batch in log.batches)
     return False
+
+
+def _has_record_at_or_after(batch: ExpectedBatch, timestamp_ms: int) -> bool:
+    if batch.records is None:
+        return batch.record_count > 0 and batch.max_timestamp_ms >= timestamp_ms
+    return any(record.timestamp_ms >= timestamp_ms for record in batch.records)
