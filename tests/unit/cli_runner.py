@@ -1,0 +1,47 @@
+"""Runs the command in this process, and in one of its own where the process itself is what is looked at."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from kstore.cli import main
+
+
+class Finished(NamedTuple):
+    """What a run left: exit status and both streams."""
+
+    status: int
+    out: str
+    err: str
+
+    def objects(self) -> list[Any]:
+        """Parse standard output as one JSON object a line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Runner = Callable[..., Finished]
+
+
+def runner(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> Runner:
+    """Return a function that runs the command with the given arguments."""
+
+    def run(*arguments: object) -> Finished:
+        monkeypatch.setattr(sys, "argv", ["kstore", *map(str, arguments)])
+        capsysbinary.readouterr()
+        status = main()
+        out, err = capsysbinary.readouterr()
+        return Finished(status, out.decode("utf-8"), err.decode("utf-8"))
+
+    return run
+
+
+def start(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
+    """Start `python -m kstore` with the arguments; options are those of Popen."""
+    command = [sys.executable, "-m", "kstore", *map(str, arguments)]
+    return subprocess.Popen(command, **options)
