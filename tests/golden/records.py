@@ -5,9 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-from golden_manifests import CanonicalRecord, ExpectedRecord, Header, canonical_sha256, digest_if_long
-
 from kstore.record import Record
+from tests.golden.manifests import CanonicalRecord, ExpectedRecord, Header, canonical_sha256, digest_if_long
 
 CONTROL_TYPES = {0: "ABORT", 1: "COMMIT", 2: "LEADER_CHANGE", 3: "SNAPSHOT_HEADER", 4: "SNAPSHOT_FOOTER"}
 

@@ -4,12 +4,12 @@ Method: read_header, check_crc and HeaderScan over each .log of each tree, field
 from __future__ import annotations
 
 import pytest
-from golden_headers import expected_header, header_of
-from golden_manifests import ExpectedBatch, ExpectedLog, manifest
-from golden_sets import OLD_FORMAT_SETS, V2_SETS, GoldenPartition, golden_partitions
-
 from kstore._core import HeaderScan, check_crc, read_header
+
 from kstore.errors import UnsupportedMagicError
+from tests.golden.headers import expected_header, header_of
+from tests.golden.manifests import ExpectedBatch, ExpectedLog, manifest
+from tests.golden.sets import OLD_FORMAT_SETS, V2_SETS, GoldenPartition, golden_partitions
 
 V2_PARTITIONS = golden_partitions(*V2_SETS)
 

@@ -6,16 +6,17 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from golden_manifests import CanonicalRecord, Digest, ExpectedLog, canonical_sha256, manifest
-from golden_oracle import (
+
+from tests.golden.manifests import CanonicalRecord, Digest, ExpectedLog, canonical_sha256, manifest
+from tests.golden.oracle import (
     fetch_bytes,
     first_qualifying_segment_has_no_such_record,
     high_watermark,
     log_start_offset,
     offset_for_timestamp,
 )
-from golden_probes import EARLIEST, LATEST, fetch_probes, list_offsets_probes, probed
-from golden_sets import EPOCHS_SET, REALDATA_SET, GoldenPartition, golden_partitions, partition_names
+from tests.golden.probes import EARLIEST, LATEST, fetch_probes, list_offsets_probes, probed
+from tests.golden.sets import EPOCHS_SET, REALDATA_SET, GoldenPartition, golden_partitions, partition_names
 
 EVERY_PARTITION = golden_partitions(*partition_names())
 PROBED = probed(EVERY_PARTITION)

@@ -4,17 +4,19 @@ Method: each checkpoint of each tree against an independent reader, each batch's
 from __future__ import annotations
 
 import pytest
-from golden_manifests import manifest
-from golden_oracle import log_start_offset
-from golden_sets import (
+
+from kstore.log.checkpoints import read_leader_epoch_checkpoint, read_offset_checkpoint
+from tests.golden.manifests import manifest
+from tests.golden.oracle import log_start_offset
+from tests.golden.sets import (
     V2_SETS,
     GoldenPartition,
     golden_partitions,
     partition_names,
+)
+from tests.golden.sets import (
     read_offset_checkpoint as read_independently,
 )
-
-from kstore.log.checkpoints import read_leader_epoch_checkpoint, read_offset_checkpoint
 
 ROOTS = [
     GoldenPartition(set_name, tree, names[0])

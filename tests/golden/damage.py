@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from golden_sets import GoldenPartition
+from tests.golden.sets import GoldenPartition
 
 ROOT_CHECKPOINTS = ("log-start-offset-checkpoint", "replication-offset-checkpoint", "recovery-point-offset-checkpoint")
 ENTRY_FORMS = {".index": ">ii", ".timeindex": ">qi"}

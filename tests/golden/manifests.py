@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from golden_sets import GoldenPartition, unpack
+from tests.golden.sets import GoldenPartition, unpack
 
 LONGEST_VALUE_IN_FULL = 4096
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from golden_manifests import ExpectedBatch
-
 from kstore.record import BatchHeader, RecordBatch
 from kstore.types import TimestampType
+from tests.golden.manifests import ExpectedBatch
 
 CODEC_IDS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 SAME_NAME_FIELDS = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from golden_manifests import ExpectedBatch, ExpectedLog, manifest
-from golden_sets import GoldenPartition, read_offset_checkpoint
+from tests.golden.manifests import ExpectedBatch, ExpectedLog, manifest
+from tests.golden.sets import GoldenPartition, read_offset_checkpoint
 
 
 class Found(NamedTuple):

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from golden_manifests import ExpectedIndex, manifest
-from golden_sets import OLD_FORMAT_SETS, V2_SETS, GoldenPartition, golden_partitions
 
 from kstore.log.index import OffsetIndex, TimeIndex
+from tests.golden.manifests import ExpectedIndex, manifest
+from tests.golden.sets import OLD_FORMAT_SETS, V2_SETS, GoldenPartition, golden_partitions
 
 INDEXED_PARTITIONS = golden_partitions(*V2_SETS, *OLD_FORMAT_SETS)
 TIME_INDEXED_PARTITIONS = golden_partitions(*V2_SETS)
@@ -56,9 +56,7 @@ def test_time_lookup_gives_the_greatest_entry_at_or_below(partition: GoldenParti
         check_lookups(index.lookup, expected, none=(-1, base_offset_of(expected)))
 
 
-def check_lookups(
-    lookup: Callable[[int], tuple[int, int]], expected: ExpectedIndex, *, none: tuple[int, int]
-) -> None:
+def check_lookups(lookup: Callable[[int], tuple[int, int]], expected: ExpectedIndex, *, none: tuple[int, int]) -> None:
     """Look up each key, its neighbours and the far ends; keys of broker-written indexes increase strictly."""
     keys = {key for key, _ in expected.entries}
     targets = {near for key in keys for near in (key - 1, key, key + 1)} | {base_offset_of(expected), 2**62}

@@ -7,7 +7,7 @@ import json
 from functools import cache
 from typing import Any, NamedTuple
 
-from golden_sets import EPOCHS_SET, MAIN_SETS, PACKED_DIRECTORY, REALDATA_SET, SIGKILL_SET, GoldenPartition
+from tests.golden.sets import EPOCHS_SET, MAIN_SETS, PACKED_DIRECTORY, REALDATA_SET, SIGKILL_SET, GoldenPartition
 
 EARLIEST = -2
 LATEST = -1
@@ -56,9 +56,7 @@ def list_offsets_probes(partition: GoldenPartition) -> list[ListOffsetsProbe]:
 
 def fetch_probes(partition: GoldenPartition) -> list[FetchProbe]:
     return [
-        _fetch_probe(answer)
-        for answer in _answers(partition)["fetches"]
-        if answer["isolation"] == "read_uncommitted"
+        _fetch_probe(answer) for answer in _answers(partition)["fetches"] if answer["isolation"] == "read_uncommitted"
     ]
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
-from golden_manifests import CanonicalRecord, ExpectedBatch, ExpectedRecord, digest_if_long, manifest
-from golden_oracle import log_start_offset
-from golden_sets import GoldenPartition
+
+from tests.golden.manifests import CanonicalRecord, ExpectedBatch, ExpectedRecord, digest_if_long, manifest
+from tests.golden.oracle import log_start_offset
+from tests.golden.sets import GoldenPartition
 
 RECORD_COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
 BATCH_COLUMNS = [

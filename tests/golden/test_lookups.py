@@ -1,0 +1,82 @@
+"""Goal: kstore answers ListOffsets and Fetch as the running broker did from the same files.
+Method: every read_uncommitted answer recorded from the live brokers, asked of Log over what they left on disk."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kstore import open_log
+from kstore.errors import OffsetOutOfRangeError
+from kstore.log import FetchData
+from kstore.record import MemoryRecords
+from tests.golden.manifests import manifest
+from tests.golden.oracle import first_qualifying_segment_has_no_such_record, offset_for_timestamp
+from tests.golden.probes import EARLIEST, LATEST, FetchProbe, fetch_probes, list_offsets_probes, probed
+from tests.golden.sets import EPOCHS_SET, V2_SETS, GoldenPartition, golden_partitions
+
+PROBED = probed(golden_partitions(*V2_SETS))
+TIME_PROBED = [partition for partition in PROBED if partition.set_name != EPOCHS_SET]
+
+
+@pytest.mark.parametrize("partition", PROBED, ids=str)
+def test_fetch_gives_the_bytes_and_watermarks_that_the_broker_gave(
+    partition: GoldenPartition, unchanged: Callable[[Path], None]
+) -> None:
+    unchanged(partition.directory)
+    seen: Counter[str] = Counter()
+    with open_log(partition.directory) as log:
+        for probe in fetch_probes(partition):
+            if probe.out_of_range:
+                with pytest.raises(OffsetOutOfRangeError) as caught:
+                    log.fetch(probe.fetch_offset, probe.max_bytes)
+                assert caught.value.offset == probe.fetch_offset
+                assert caught.value.log_start_offset == log.log_start_offset
+                assert caught.value.log_end_offset == log.log_end_offset
+                seen["refused"] += 1
+            else:
+                check_fetch(log.fetch(probe.fetch_offset, probe.max_bytes), probe)
+                seen["fetched"] += 1
+    assert min(seen["refused"], seen["fetched"]) > 0
+
+
+def check_fetch(data: FetchData, probe: FetchProbe) -> None:
+    assert len(data.records) == probe.size_in_bytes, probe
+    assert (data.high_watermark, data.log_start_offset) == (probe.high_watermark, probe.log_start_offset), probe
+    assert data.base_offset == probe.first_entry_offset, probe
+    if not data.records:
+        return
+    assert hashlib.sha256(data.records).hexdigest() == probe.sha256, probe
+    batches = list(MemoryRecords(data.records).batches())
+    assert batches[0].size_in_bytes == probe.first_entry_size
+    assert (len(batches), batches[-1].last_offset) == (probe.complete_batches, probe.last_complete_offset), probe
+    offsets = (record.offset for batch in batches for record in batch if record.offset >= probe.fetch_offset)
+    assert next(offsets, None) == probe.first_record_at_or_after, probe
+
+
+@pytest.mark.parametrize("partition", TIME_PROBED, ids=str)
+def test_offsets_are_the_ones_that_the_broker_listed(partition: GoldenPartition) -> None:
+    """Where the broker looked into an emptied segment only and said none, kstore gives the record that exists."""
+    with open_log(partition.directory) as log:
+        for probe in list_offsets_probes(partition):
+            if probe.query_timestamp == EARLIEST:
+                assert log.log_start_offset == probe.offset
+            elif probe.query_timestamp == LATEST:
+                assert log.log_end_offset == probe.offset
+            elif probe.query_timestamp >= 0:
+                expected = None if probe.offset < 0 else (probe.offset, probe.timestamp_ms)
+                if first_qualifying_segment_has_no_such_record(partition, probe.query_timestamp):
+                    assert expected is None, probe
+                    expected = offset_for_timestamp(partition, probe.query_timestamp)
+                assert log.offset_for_timestamp(probe.query_timestamp) == expected, probe
+
+
+@pytest.mark.parametrize("partition", TIME_PROBED, ids=str)
+def test_time_beyond_the_last_record_has_no_offset(partition: GoldenPartition) -> None:
+    largest = max((batch.max_timestamp_ms for batch in manifest(partition).batches()), default=0)
+    with open_log(partition.directory) as log:
+        assert log.offset_for_timestamp(largest + 1) is None

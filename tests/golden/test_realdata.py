@@ -1,0 +1,50 @@
+"""Goal: 146,000 records of real data come out byte for byte, as Records and as columns, on one thread and on two.
+Method: canonical hash of each batch's records against the manifest of the realdata set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import pytest
+
+from kstore import open_log
+from tests.golden.columns import canonical_rows
+from tests.golden.manifests import CanonicalRecord, canonical_sha256, manifest
+from tests.golden.records import canonical
+from tests.golden.sets import REALDATA_SET, GoldenPartition, golden_partitions
+
+REALDATA_PARTITIONS = golden_partitions(REALDATA_SET)
+CANONICAL_COLUMNS = ["offset", "timestamp", "key", "value", "headers"]
+READINGS = [
+    pytest.param("copy", 1, id="copy-1-thread"),
+    pytest.param("view", 1, id="view-1-thread"),
+    pytest.param("copy", 2, id="copy-2-threads"),
+]
+
+
+def check_batch_hashes(partition: GoldenPartition, records: Iterator[CanonicalRecord]) -> None:
+    for batch in manifest(partition).batches():
+        found = list(islice(records, batch.record_count))
+        assert [record[0] for record in found] == list(range(batch.base_offset, batch.last_offset + 1))
+        assert canonical_sha256(found) == batch.records_sha256, f"offsets {batch.base_offset} to {batch.last_offset}"
+    assert next(records, None) is None
+
+
+@pytest.mark.parametrize(("binary", "threads"), READINGS)
+@pytest.mark.parametrize("partition", REALDATA_PARTITIONS, ids=str)
+def test_columns_of_each_batch_have_the_listed_hash(partition: GoldenPartition, binary: str, threads: int) -> None:
+    with open_log(partition.directory) as log:
+        batches = log.to_arrow_batches(columns=CANONICAL_COLUMNS, binary=binary, threads=threads)
+        check_batch_hashes(partition, canonical_rows(batches))
+
+
+@pytest.mark.parametrize("partition", REALDATA_PARTITIONS, ids=str)
+def test_records_of_each_batch_have_the_listed_hash(partition: GoldenPartition) -> None:
+    with open_log(partition.directory) as log:
+        check_batch_hashes(partition, (canonical(record) for record in log.read()))
+
+
+def test_the_set_holds_146_000_records() -> None:
+    batches = (batch for partition in REALDATA_PARTITIONS for batch in manifest(partition).batches())
+    assert sum(batch.record_count for batch in batches) == 146_000
