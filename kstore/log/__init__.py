@@ -1,1 +1,17 @@
 """Files: directories, segments, indexes and the Log over them. Layer 5: reads only, takes no lock."""
+
+from kstore.log.directory import PartitionDirectory, find_partitions
+from kstore.log.log import FetchData, Log, open_log
+from kstore.log.plan import FileRange, ScanRange
+from kstore.log.segment import LogSegment
+
+__all__ = [
+    "FetchData",
+    "FileRange",
+    "Log",
+    "LogSegment",
+    "PartitionDirectory",
+    "ScanRange",
+    "find_partitions",
+    "open_log",
+]

@@ -1,0 +1,406 @@
+"""Log: one partition directory, opened for reading; open_log.
+
+Layer 5. Takes no lock and writes nothing, so it is safe beside a running broker. A Log is a snapshot of the segments
+and sizes at the time of open_log; what a broker appends later is seen by the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from kstore._core import BatchHeader, check_crc, iterate_records
+from kstore.compression import decompress
+from kstore.config import LogConfig
+from kstore.errors import (
+    CorruptCheckpointError,
+    CorruptionError,
+    LogClosedError,
+    OffsetOutOfRangeError,
+    StorageError,
+    UnsupportedMagicError,
+)
+from kstore.log.checkpoints import read_offset_checkpoint
+from kstore.log.directory import PartitionDirectory, find_partition
+from kstore.log.env import DEFAULT_ENV, Env, FileKind, OpenFiles, StrPath, join_path
+from kstore.log.filenames import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
+    parse_segment_name,
+)
+from kstore.log.index import IndexCache
+from kstore.log.plan import ScanRange, extents, plan_ranges
+from kstore.log.segment import LogContext, LogSegment
+from kstore.record import Record, RecordBatch
+from kstore.types import OffsetAndTimestamp, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow
+
+MAX_SEGMENT_BYTES = 2**31 - 1
+DEFAULT_PLAN_BYTES = 128 * 1024 * 1024
+CURRENT_MAGIC = 2
+
+_logger = logging.getLogger("kstore.log")
+
+
+class FetchData(NamedTuple):
+    """What a broker's fetch answers: record bytes, the last batch perhaps cut, and the log's bounds.
+
+    base_offset is that of the first batch, None if there are no records.
+    """
+
+    records: bytes
+    high_watermark: int | None
+    log_start_offset: int
+    log_end_offset: int
+    base_offset: int | None
+
+
+def open_log(path: StrPath, mode: Literal["r"] = "r", config: LogConfig | None = None, *, env: Env = DEFAULT_ENV) -> Log:
+    """Open the log in one partition directory for reading.
+
+    Raises: LogNotFoundError if there is no partition directory at the path; StorageError; CorruptionError for a .log
+        larger than Kafka's limit; ValueError for another mode.
+    Cost: one listing and one stat per segment; no file is opened.
+    """
+    if mode != "r":
+        hint = "append is not supported yet" if str(mode) == "a" else "there is no such mode"
+        raise ValueError(f'mode must be "r", got {mode!r}: {hint}')
+    return Log(find_partition(path, env), config=LogConfig() if config is None else config, env=env)
+
+
+class Log:
+    """The segments of one partition, read by offset or by time; also a context manager that closes it.
+
+    Attributes: topic_partition, path, segments (by base offset), config.
+    Raises: LogClosedError from every method after close().
+    Threads: safe; each iterator belongs to one thread.  Source: Kafka UnifiedLog, LocalLog.
+    """
+
+    def __init__(self, directory: PartitionDirectory, *, config: LogConfig, env: Env = DEFAULT_ENV) -> None:
+        self.topic_partition: TopicPartition = directory.topic_partition
+        self.path = directory.path
+        self.config = config
+        self._root = directory.root
+        self._env = env
+        self._files = OpenFiles(env)
+        self._is_closed = False
+        self._checkpointed: dict[str, int | None] = {}
+        self._log_end_offset: int | None = None
+        context = LogContext(self.topic_partition, self.path, config, self._files, IndexCache(env))
+        self.segments: tuple[LogSegment, ...] = _open_segments(context, env)
+        self._base_offsets = [segment.base_offset for segment in self.segments]
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Log(topic_partition={str(self.topic_partition)!r}, path={self.path!r}, segments={len(self.segments)})"
+
+    def close(self) -> None:
+        """Close the files; a second call does nothing."""
+        self._is_closed = True
+        self._files.close()
+
+    @property
+    def size_in_bytes(self) -> int:
+        """The size of all .log files, preallocated space included."""
+        return sum(segment.size_in_bytes for segment in self.segments)
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first readable offset: the first segment's base, or the root's checkpoint if that is higher."""
+        first = self.segments[0].base_offset if self.segments else 0
+        return max(first, self._checkpoint(LOG_START_OFFSET_CHECKPOINT) or 0)
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset behind the last whole batch; log_start_offset if that is higher.
+
+        Raises: UnsupportedMagicError if the last segment holds magic 0 or 1.
+        Cost: once, a header walk from the last entry of the last segment's index.
+        """
+        self._check_open()
+        if self._log_end_offset is None:
+            self._log_end_offset = max(self._segments_end_offset(), self.log_start_offset)
+        return self._log_end_offset
+
+    @property
+    def high_watermark(self) -> int | None:
+        """The offset up to which all replicas had the records, None if the root's checkpoint does not tell."""
+        checkpointed = self._checkpoint(HIGH_WATERMARK_CHECKPOINT)
+        if checkpointed is None:
+            return None
+        return min(max(checkpointed, self.log_start_offset), self.log_end_offset)
+
+    @property
+    def last_stable_offset(self) -> int | None:
+        """None: transactions are not read yet."""
+        return None
+
+    def batches(
+        self, start_offset: int | None = None, end_offset: int | None = None, *, max_bytes: int | None = None
+    ) -> Iterator[RecordBatch]:
+        """Iterate the batches that hold offsets of [start_offset, end_offset), CRC checked, records undecoded.
+
+        Args: the offsets default to the log's start and end, and an end behind the log's counts as that;
+            max_bytes: stop before the sum of the sizes passes this (the first batch comes in any case).
+        Raises: OffsetOutOfRangeError at once; CorruptRecordError, UnsupportedMagicError when reached.
+        """
+        start, end = self._bounds(start_offset, end_offset)
+        if max_bytes is not None and max_bytes < 0:
+            raise ValueError(f"max_bytes must not be negative, got {max_bytes}")
+        return self._batches(start, end_offset=end, max_bytes=max_bytes)
+
+    def read(
+        self,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        verify: Literal["crc", "header"] = "crc",
+        key_decoder: Callable[[bytes], Any] | None = None,
+        value_decoder: Callable[[bytes], Any] | None = None,
+    ) -> Iterator[Record]:
+        """Iterate the records of [start_offset, end_offset); control batches are skipped.
+
+        Args: the offsets default to the log's start and end, and an end behind the log's counts as that;
+            verify: "header" leaves out the CRC; the decoders are called with each key or value that is not null.
+        Raises: OffsetOutOfRangeError at once; CorruptRecordError, InvalidRecordError, DecompressionError,
+            UnsupportedError when reached, and what a decoder raises.
+        """
+        start, end = self._bounds(start_offset, end_offset)
+        if verify not in ("crc", "header"):
+            raise ValueError(f'verify must be "crc" or "header", got {verify!r}')
+        records = self._read(start, end_offset=end, checks_crc=verify == "crc")
+        if key_decoder is None and value_decoder is None:
+            return records
+        return (_decoded(record, key_decoder=key_decoder, value_decoder=value_decoder) for record in records)
+
+    def fetch(self, offset: int, max_bytes: int, *, min_one_batch: bool = True) -> FetchData:
+        """Return record bytes from the batch that holds `offset` on, as a broker's fetch does, never past its segment.
+
+        The bytes end at max_bytes, perhaps inside a batch; with min_one_batch the first batch is whole. They are what
+        the file holds: the CRC is the reader's to check. Not cut at the high watermark.
+        Raises: OffsetOutOfRangeError; CorruptRecordError, UnsupportedMagicError for damage on the way.
+        Source: Kafka UnifiedLog.read, LogSegment.read.
+        """
+        if max_bytes < 0:
+            raise ValueError(f"max_bytes must not be negative, got {max_bytes}")
+        self._check_in_range(offset)
+        records, base_offset = b"", None
+        for segment in self.segments[self._floor_segment(offset) :]:
+            first = segment.translate_offset(offset)
+            if first is not None:
+                size = max(max_bytes, first.size_in_bytes) if min_one_batch else max_bytes
+                size = min(size, segment.valid_end_position - first.position)
+                records = segment.records.read_bytes(size, position=first.position)
+                base_offset = first.base_offset if records else None
+                break
+        return FetchData(records, self.high_watermark, self.log_start_offset, self.log_end_offset, base_offset)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        """Return the first record whose timestamp is >= timestamp_ms, in offset order; None if there is none.
+
+        Like a broker's ListOffsets this may be a control record; Kafka's special timestamps (-1 latest, -2 earliest)
+        have no meaning here. A broker looks into one segment only and so misses records behind an emptied one.
+        Raises: CorruptRecordError and the like for damage on the way.
+        Source: Kafka UnifiedLog.fetchOffsetByTimestamp.
+        """
+        self._check_open()
+        start = self.log_start_offset
+        if start >= self.log_end_offset:
+            return None
+        for segment in self.segments[self._floor_segment(start) :]:
+            answer = segment.search_timestamp(timestamp_ms, start_offset=start)
+            if answer is not None:
+                return answer
+        return None
+
+    def plan(
+        self, max_bytes: int = DEFAULT_PLAN_BYTES, start_offset: int | None = None, end_offset: int | None = None
+    ) -> list[ScanRange]:
+        """Cut the records of [start_offset, end_offset) into ranges of about max_bytes for separate workers.
+
+        Together they hold every record once, in order; a range begins and ends at a batch, may span several files and
+        exceeds max_bytes only if one batch does. To split by offsets, plan each part.
+        Raises: OffsetOutOfRangeError; CorruptRecordError, UnsupportedMagicError for damage met on the way.
+        Cost: some reads per range.
+        """
+        start, end = self._bounds(start_offset, end_offset)
+        if max_bytes < 1:
+            raise ValueError(f"max_bytes must be at least 1, got {max_bytes}")
+        return plan_ranges(
+            self.segments,
+            self.topic_partition,
+            path=self.path,
+            start_offset=start,
+            end_offset=end,
+            log_end_offset=self.log_end_offset,
+            max_bytes=max_bytes,
+        )
+
+    def to_arrow_batches(
+        self,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        columns: list[str] | None = None,
+        binary: Literal["copy", "view"] = "copy",
+        batch_bytes: int = 4 * 1024 * 1024,
+        threads: int = 1,
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """Iterate the records of [start_offset, end_offset) as Arrow record batches; see kstore.scan.
+
+        Raises: ImportError without pyarrow; otherwise as read().
+        """
+        from kstore.arrow import record_batches
+
+        ranges = self.plan(start_offset=start_offset, end_offset=end_offset)
+        return record_batches(
+            ranges, columns=columns, binary=binary, batch_bytes=batch_bytes, threads=threads, config=self.config
+        )
+
+    def _batches(self, start_offset: int, *, end_offset: int, max_bytes: int | None) -> Iterator[RecordBatch]:
+        size_in_bytes = 0
+        for segment, header, data in self._raw_batches(start_offset, end_offset=end_offset):
+            size_in_bytes += header.size_in_bytes
+            if max_bytes is not None and header.size_in_bytes < size_in_bytes > max_bytes:
+                return
+            batch = RecordBatch(
+                data,
+                position=header.position,
+                path=segment.path,
+                topic_partition=self.topic_partition,
+                config=self.config,
+            )
+            batch.verify()
+            yield batch
+
+    def _read(self, start_offset: int, *, end_offset: int, checks_crc: bool) -> Iterator[Record]:
+        for segment, header, data in self._raw_batches(start_offset, end_offset=end_offset):
+            if checks_crc:
+                check_crc(data, position=header.position, path=segment.path)
+            if header.is_control:
+                continue
+            for record in iterate_records(
+                data,
+                position=header.position,
+                path=segment.path,
+                topic_partition=self.topic_partition,
+                decompress=decompress,
+                max_decompressed_bytes=self.config.max_decompressed_bytes,
+            ):
+                if start_offset <= record.offset < end_offset:
+                    yield record
+
+    def _raw_batches(self, start_offset: int, *, end_offset: int) -> Iterator[tuple[LogSegment, BatchHeader, bytes]]:
+        for segment, position, end_position in extents(
+            self.segments, start_offset=start_offset, end_offset=end_offset, log_end_offset=self.log_end_offset
+        ):
+            for header, data in segment.records.read_batches(position=position, end_position=end_position):
+                yield segment, header, data
+
+    def _bounds(self, start_offset: int | None, end_offset: int | None) -> tuple[int, int]:
+        start = self.log_start_offset if start_offset is None else start_offset
+        self._check_in_range(start)
+        end = self.log_end_offset if end_offset is None else min(end_offset, self.log_end_offset)
+        if end < start:
+            raise ValueError(f"end_offset must not be below start_offset {start}, got {end_offset}")
+        return start, end
+
+    def _check_in_range(self, offset: int) -> None:
+        self._check_open()
+        start, end = self.log_start_offset, self.log_end_offset
+        if not start <= offset <= end:
+            raise OffsetOutOfRangeError(
+                f"offset {offset} is out of range of {self.topic_partition} in {self.path}: expected {start} to {end}",
+                path=self.path,
+                offset=offset,
+                log_start_offset=start,
+                log_end_offset=end,
+            )
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise LogClosedError(f"the log of {self.topic_partition} in {self.path} was closed", path=self.path)
+
+    def _floor_segment(self, offset: int) -> int:
+        return max(bisect_right(self._base_offsets, offset) - 1, 0)
+
+    def _segments_end_offset(self) -> int:
+        if not self.segments:
+            return 0
+        last = self.segments[-1]
+        error = last.tail.error
+        if isinstance(error, UnsupportedMagicError) and error.magic in range(CURRENT_MAGIC):
+            raise error
+        return last.tail.last_offset + 1 if last.tail.last_offset >= 0 else last.base_offset
+
+    def _checkpoint(self, name: str) -> int | None:
+        """Return this partition's offset in one of the root's checkpoints, read once; None if it has none there."""
+        self._check_open()
+        if name not in self._checkpointed:
+            try:
+                offsets = read_offset_checkpoint(join_path(self._root, name), self._env) or {}
+            except (CorruptCheckpointError, StorageError) as error:
+                _logger.warning("going on without a checkpoint: %s", error)
+                offsets = {}
+            self._checkpointed[name] = offsets.get(self.topic_partition)
+        return self._checkpointed[name]
+
+
+def _open_segments(context: LogContext, env: Env) -> tuple[LogSegment, ...]:
+    sizes: dict[int, int] = {}
+    for name in env.listdir(context.directory):
+        segment_name = parse_segment_name(name)
+        if segment_name is None or segment_name.suffix != LOG_SUFFIX:
+            continue
+        path = join_path(context.directory, name)
+        status = env.stat(path, follow_symlinks=False)
+        if status is None:
+            # Renamed to .deleted by a broker since the listing.
+            continue
+        if status.kind is not FileKind.FILE:
+            raise StorageError(f"cannot read {path}: expected a regular file, found something else", path=path)
+        if status.size_in_bytes > MAX_SEGMENT_BYTES:
+            reason = f"segment too large: expected at most {MAX_SEGMENT_BYTES} bytes, found {status.size_in_bytes}"
+            raise CorruptionError(
+                f"{reason}: {path}", path=path, reason=reason, expected=MAX_SEGMENT_BYTES, found=status.size_in_bytes
+            )
+        sizes[segment_name.base_offset] = status.size_in_bytes
+    base_offsets = sorted(sizes)
+    return tuple(
+        LogSegment(context, base_offset=base, next_base_offset=following, size_in_bytes=sizes[base])
+        for base, following in zip(base_offsets, [*base_offsets[1:], None], strict=True)
+    )
+
+
+def _decoded(
+    record: Record, *, key_decoder: Callable[[bytes], Any] | None, value_decoder: Callable[[bytes], Any] | None
+) -> Record:
+    key, value = record.key, record.value
+    if key is not None and key_decoder is not None:
+        key = key_decoder(key)
+    if value is not None and value_decoder is not None:
+        value = value_decoder(value)
+    return Record(
+        offset=record.offset,
+        timestamp_ms=record.timestamp_ms,
+        timestamp_type=record.timestamp_type,
+        key=key,
+        value=value,
+        headers=record.headers,
+        topic_partition=record.topic_partition,
+        sequence=record.sequence,
+        is_control=record.is_control,
+    )

@@ -1,0 +1,196 @@
+"""ScanRange: a part of a log that one worker reads on its own; plan_ranges: how a log is cut into them.
+
+Layer 5. A cut lies where a header walk from a verified index entry (or from the last cut) arrives, so a wrong index
+costs time only. Each range names its files, since it may be read in another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kstore._core import BatchHeader
+from kstore.log.segment import ENTRIES_TRIED, LogSegment
+from kstore.types import TopicPartition
+
+
+class FileRange(NamedTuple):
+    """The whole batches of [start_position, end_position) of one .log file, whose segment starts at base_offset."""
+
+    path: str
+    base_offset: int
+    start_position: int
+    end_position: int
+
+
+@dataclass(frozen=True)
+class ScanRange:
+    """The records with start_offset <= offset < end_offset, all of which lie in these parts of files.
+
+    The first and the last batch may also hold records outside these offsets. path is the partition's directory.
+    Lifetime: valid while the files keep their content; picklable.
+    """
+
+    topic: str
+    partition: int
+    path: str
+    files: tuple[FileRange, ...]
+    start_offset: int
+    end_offset: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The topic and partition as one value."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def size_in_bytes(self) -> int:
+        """The bytes to read."""
+        return sum(file.end_position - file.start_position for file in self.files)
+
+
+class _Extent(NamedTuple):
+    segment: LogSegment
+    start_position: int
+    end_position: int
+
+
+class _Planner:
+    """Collects file ranges until they are about max_bytes, then closes them into a ScanRange."""
+
+    def __init__(self, topic_partition: TopicPartition, *, path: str, start_offset: int, max_bytes: int) -> None:
+        self._topic_partition = topic_partition
+        self._path = path
+        self._max_bytes = max_bytes
+        self._start_offset = start_offset
+        self._files: list[FileRange] = []
+        self._size_in_bytes = 0
+        self.ranges: list[ScanRange] = []
+
+    def add_extent(self, extent: _Extent) -> None:
+        segment, position, end_position = extent
+        while end_position - position > self._room():
+            cut = _find_cut(segment, position=position, target=position + self._room(), end_position=end_position)
+            if self._files and (cut is None or cut.position > position + self._room()):
+                # Not one batch fits behind what earlier segments gave: close at the segment bound and cut anew.
+                self.close(end_offset=segment.base_offset)
+                continue
+            if cut is None:
+                break
+            self._add(segment, start_position=position, end_position=cut.position)
+            self.close(end_offset=cut.base_offset)
+            position = cut.position
+        self._add(segment, start_position=position, end_position=end_position)
+
+    def close(self, *, end_offset: int) -> None:
+        if self._files:
+            self.ranges.append(
+                ScanRange(
+                    *self._topic_partition,
+                    path=self._path,
+                    files=tuple(self._files),
+                    start_offset=self._start_offset,
+                    end_offset=end_offset,
+                )
+            )
+        self._files = []
+        self._size_in_bytes = 0
+        self._start_offset = end_offset
+
+    def _room(self) -> int:
+        return max(self._max_bytes - self._size_in_bytes, 0)
+
+    def _add(self, segment: LogSegment, *, start_position: int, end_position: int) -> None:
+        if start_position < end_position:
+            self._files.append(FileRange(segment.path, segment.base_offset, start_position, end_position))
+            self._size_in_bytes += end_position - start_position
+
+
+def plan_ranges(
+    segments: Sequence[LogSegment],
+    topic_partition: TopicPartition,
+    *,
+    path: str,
+    start_offset: int,
+    end_offset: int,
+    log_end_offset: int,
+    max_bytes: int,
+) -> list[ScanRange]:
+    """Cut the records of [start_offset, end_offset) into ranges of about max_bytes; see Log.plan.
+
+    If end_offset is the log's end and the last segment ends in damage, the last range covers the damage as well.
+    """
+    planner = _Planner(topic_partition, path=path, start_offset=start_offset, max_bytes=max_bytes)
+    for extent in extents(segments, start_offset=start_offset, end_offset=end_offset, log_end_offset=log_end_offset):
+        planner.add_extent(extent)
+    planner.close(end_offset=end_offset)
+    return planner.ranges
+
+
+def extents(
+    segments: Sequence[LogSegment], *, start_offset: int, end_offset: int, log_end_offset: int
+) -> Iterator[_Extent]:
+    """Yield (segment, start_position, end_position) for the batches that hold records of [start_offset, end_offset).
+
+    Whatever stands at the end of the last segment is included if end_offset is log_end_offset.
+    """
+    reaches_end = end_offset >= log_end_offset
+    for segment in segments:
+        if segment.next_base_offset is not None and segment.next_base_offset <= start_offset:
+            continue
+        if segment.base_offset >= end_offset and not (reaches_end and segment.is_last):
+            return
+        start_position = 0
+        if start_offset > segment.base_offset:
+            first = segment.translate_offset(start_offset) if start_offset < log_end_offset else None
+            start_position = segment.valid_end_position if first is None else first.position
+        end_position = segment.scan_end_position
+        if not reaches_end and (segment.next_base_offset is None or segment.next_base_offset > end_offset):
+            last = segment.translate_offset(end_offset)
+            if last is not None:
+                is_needed = last.base_offset < end_offset
+                end_position = last.position + (last.size_in_bytes if is_needed else 0)
+        if start_position < end_position:
+            yield _Extent(segment, start_position, end_position)
+
+
+def _find_cut(segment: LogSegment, *, position: int, target: int, end_position: int) -> BatchHeader | None:
+    """Return the last batch that starts in (position, target], or the first one behind position if there is none.
+
+    None if no other batch starts before end_position, or damage hides where.
+    """
+    for start in _walk_starts(segment, position=position, target=target, end_position=end_position):
+        walk = segment.records.walk(position=start, end_position=target)
+        boundary, last_offset = walk.position, walk.last_offset
+        if boundary == position:
+            first = segment.records.walk(position=position, end_position=end_position, stop_offset=0).found
+            if first is None:
+                return None
+            boundary, last_offset = position + first.size_in_bytes, first.last_offset
+        if boundary >= end_position:
+            return None
+        cut: BatchHeader | None = segment.records.walk(
+            position=boundary, end_position=end_position, previous_last_offset=last_offset, stop_offset=0
+        ).found
+        if cut is not None:
+            return cut
+    return None
+
+
+def _walk_starts(segment: LogSegment, *, position: int, target: int, end_position: int) -> Iterator[int]:
+    """Yield batch boundaries of [position, target] from which to walk to the target, the best one first.
+
+    The entry nearest to the target is passed over: what lies before it has to be walked too, so that the batch at
+    the cut is known to follow in order.
+    """
+    index = segment.offset_index
+    if index is not None:
+        slot = index.slot_of_position(target) - 1
+        for candidate in range(slot, max(slot - ENTRIES_TRIED, -1), -1):
+            if index.entry(candidate).position <= position:
+                break
+            batch = segment.verified_batch(candidate, end_position=end_position)
+            if batch is not None:
+                yield batch.position
+    yield position
