@@ -1,0 +1,78 @@
+# Memory of columns and read chunks: malloc'ed, kept for reuse, handed to Arrow and NumPy by the buffer protocol.
+
+cdef enum:
+    PADDING = 64
+    MOST_KEPT = 32
+    LARGEST_KEPT = 16777216
+
+cdef struct Block:
+    uint8_t* data
+    int64_t capacity
+
+# Guarded by the GIL. A fresh block of some MiB costs more in page faults than decoding into it, so blocks are kept.
+cdef Block kept_blocks[MOST_KEPT]
+cdef int kept_count = 0
+
+
+cdef Block take_block(int64_t capacity) except *:
+    global kept_count
+    cdef Block block
+    cdef int i
+    for i in range(kept_count):
+        block = kept_blocks[i]
+        if capacity <= block.capacity and block.capacity // 2 <= capacity:
+            kept_count -= 1
+            kept_blocks[i] = kept_blocks[kept_count]
+            return block
+    block.data = <uint8_t*>malloc(<size_t>(capacity + PADDING))
+    block.capacity = capacity
+    if block.data == NULL:
+        raise MemoryError(f"no memory for a buffer of {capacity} bytes")
+    return block
+
+
+cdef void give_back(Block block) noexcept:
+    global kept_count
+    if block.capacity <= LARGEST_KEPT and kept_count < MOST_KEPT:
+        kept_blocks[kept_count] = block
+        kept_count += 1
+    else:
+        free(block.data)
+
+
+@cython.final
+cdef class ColumnBuffer:
+    """A writable block of `capacity` bytes with the buffer protocol; Arrow or NumPy may keep views of it.
+
+    The memory is not cleared and goes back to a small pool when the last view dies.
+    Lifetime: views keep it.  Threads: safe; what is written into it is the caller's affair.
+    """
+
+    cdef Block block
+    cdef int64_t size
+
+    def __cinit__(self, int64_t capacity):
+        if capacity < 0:
+            raise ValueError(f"capacity must not be negative, got {capacity}")
+        self.block = take_block(capacity)
+        self.size = capacity
+
+    # Requires: no view is out yet.
+    cdef int grow(self, int64_t least) except -1:
+        cdef int64_t capacity = max(least, 2 * self.block.capacity)
+        cdef uint8_t* data = <uint8_t*>realloc(self.block.data, <size_t>(capacity + PADDING))
+        if data == NULL:
+            raise MemoryError(f"no memory for a buffer of {capacity} bytes")
+        self.block.data = data
+        self.block.capacity = capacity
+        return 0
+
+    def __dealloc__(self):
+        if self.block.data != NULL:
+            give_back(self.block)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.block.data, self.size, 0, flags)
+
+    def __len__(self):
+        return self.size

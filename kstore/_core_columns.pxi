@@ -1,0 +1,324 @@
+# Columns under construction, and the leaves that append to them.
+
+cdef enum ColumnMode:
+    MODE_ABSENT
+    MODE_COPY
+    MODE_VIEW
+    MODE_STRING
+
+cdef struct View:
+    uint64_t low
+    uint64_t high
+
+# A variable-width column: Arrow offsets and data, or Arrow views; validity bits are set, a null clears one.
+cdef struct VarColumn:
+    ColumnMode mode
+    uint8_t* data
+    int64_t capacity
+    int64_t used
+    int32_t* offsets
+    View* views
+    uint8_t* validity
+    int64_t null_count
+
+# Headers: list offsets and validity by row; keys and values by header. count is the number of headers.
+cdef struct HeaderColumn:
+    bint wanted
+    int32_t* offsets
+    uint8_t* validity
+    int64_t null_count
+    int64_t count
+    int64_t count_capacity
+    VarColumn keys
+    VarColumn values
+
+cdef struct Table:
+    int64_t* offsets
+    int64_t* timestamps
+    VarColumn key
+    VarColumn value
+    HeaderColumn headers
+    int64_t rows
+    int64_t row_capacity
+    int64_t row_width
+    int64_t room            # bytes left before the table counts as full; may go below zero by one record
+
+# The batch being decoded. readable_end bounds wide loads; view_buffer is its number among the table's view buffers.
+cdef struct Source:
+    const uint8_t* at
+    const uint8_t* end
+    const uint8_t* readable_end
+    const uint8_t* view_base
+    int32_t view_buffer
+    int32_t done
+    int64_t least_delta
+    int64_t start_offset
+    int64_t end_offset
+
+cdef enum:
+    WIDE_PAD = 32
+    VIEW_INLINE_SIZE = 12
+    MICROSECONDS = 1000
+
+cdef int64_t MOST_MS = INT64_MAX // 1000
+cdef uint64_t HIGH_BITS = 0x8080808080808080ULL
+
+
+cdef inline void clear_bit(uint8_t* bits, int64_t i) noexcept nogil:
+    bits[i >> 3] &= <uint8_t>~(1 << (i & 7))
+
+
+cdef inline uint64_t load_word(const uint8_t* p, int64_t size) noexcept nogil:
+    cdef uint64_t word = 0
+    memcpy(&word, p, <size_t>size)
+    return word
+
+
+# Arrow's BinaryView: up to 12 bytes inline, else four of them and where the rest is.
+cdef inline void put_view(View* view, const uint8_t* p, int64_t size, const Source* s) noexcept nogil:
+    cdef uint64_t low, high
+    if size > VIEW_INLINE_SIZE:
+        view.low = <uint64_t>size | <uint64_t>get_le(p, 4) << 32
+        view.high = <uint64_t>s.view_buffer | <uint64_t>(p - s.view_base) << 32
+        return
+    if size == 8:
+        low, high = load_word(p, 8), 0
+    elif size > 8:
+        low, high = load_word(p, 8), load_word(p + 8, size - 8)
+    else:
+        low, high = load_word(p, size), 0
+    view.low = <uint64_t>size | low << 32
+    view.high = low >> 32 | high << 32
+
+
+# Returns: NEED_VALUE_SPACE (nothing changed) if `size` bytes do not fit.
+cdef inline Status put_bytes(VarColumn* c, int64_t row, const uint8_t* p, int64_t size, const Source* s) noexcept nogil:
+    if c.mode == MODE_ABSENT:
+        return OK
+    if c.mode == MODE_COPY:
+        if size > c.capacity - c.used:
+            return NEED_VALUE_SPACE
+        if size > 0:
+            ks_copy(c.data + c.used, p, size, s.readable_end)
+            c.used += size
+        c.offsets[row + 1] = <int32_t>c.used
+    elif c.mode == MODE_VIEW:
+        if size >= 0:
+            put_view(c.views + row, p, size, s)
+        else:
+            c.views[row].low = 0
+            c.views[row].high = 0
+    elif c.mode == MODE_STRING:
+        if size > 0 and put_text(c, p, size, s.readable_end) != OK:
+            return NEED_VALUE_SPACE
+        c.offsets[row + 1] = <int32_t>c.used
+    if size < 0:
+        clear_bit(c.validity, row)
+        c.null_count += 1
+    return OK
+
+
+# Returns: the length of the valid UTF-8 sequence at p, or minus the length of the maximal invalid subpart.
+cdef int utf8_sequence(const uint8_t* p, int64_t left) noexcept nogil:
+    cdef int lead = p[0]
+    cdef int low = 0x80
+    cdef int high = 0xBF
+    cdef int more, i
+    if lead < 0x80:
+        return 1
+    if 0xC2 <= lead <= 0xDF:
+        more = 1
+    elif 0xE0 <= lead <= 0xEF:
+        more = 2
+        low = 0xA0 if lead == 0xE0 else 0x80
+        high = 0x9F if lead == 0xED else 0xBF
+    elif 0xF0 <= lead <= 0xF4:
+        more = 3
+        low = 0x90 if lead == 0xF0 else 0x80
+        high = 0x8F if lead == 0xF4 else 0xBF
+    else:
+        return -1
+    for i in range(1, more + 1):
+        if i >= left or p[i] < low or p[i] > high:
+            return -i
+        low, high = 0x80, 0xBF
+    return more + 1
+
+
+# Returns: how many bytes from p on are valid UTF-8.
+cdef int64_t valid_utf8(const uint8_t* p, int64_t size) noexcept nogil:
+    cdef int64_t at = 0
+    cdef int step
+    while at < size:
+        if size - at >= 8 and load_word(p + at, 8) & HIGH_BITS == 0:
+            at += 8
+            continue
+        step = utf8_sequence(p + at, size - at)
+        if step < 0:
+            return at
+        at += step
+    return at
+
+
+# Appends p as UTF-8, each maximal invalid subpart as U+FFFD. Returns: NEED_VALUE_SPACE (nothing changed) if it may not fit.
+cdef Status put_text(VarColumn* c, const uint8_t* p, int64_t size, const uint8_t* readable_end) noexcept nogil:
+    cdef int64_t good = valid_utf8(p, size)
+    cdef int step
+    if (size if good == size else 3 * size) > c.capacity - c.used:
+        return NEED_VALUE_SPACE
+    ks_copy(c.data + c.used, p, good, readable_end)
+    c.used += good
+    while good < size:
+        step = utf8_sequence(p + good, size - good)
+        if step > 0:
+            memcpy(c.data + c.used, p + good, <size_t>step)
+            c.used += step
+            good += step
+        else:
+            memcpy(c.data + c.used, "\xef\xbf\xbd", 3)
+            c.used += 3
+            good -= step
+    return OK
+
+
+# Requires: headers that check_headers passed. Returns: NEED_HEADER_SPACE (nothing changed) if they may not fit.
+cdef Status put_headers(HeaderColumn* c, int64_t row, const RawRecord* r, const Source* s) noexcept nogil:
+    cdef RawHeader header
+    cdef Problem problem
+    cdef const uint8_t* at = r.headers
+    cdef int64_t size = r.end - r.headers
+    cdef int32_t i
+    if r.header_count > c.count_capacity - c.count or 3 * size > c.keys.capacity - c.keys.used \
+            or size > c.values.capacity - c.values.used:
+        return NEED_HEADER_SPACE
+    for i in range(r.header_count):
+        if parse_header(&at, r.end, &header, &problem) != OK:
+            return problem.status
+        put_bytes(&c.keys, c.count, header.key, header.key_size, s)
+        put_bytes(&c.values, c.count, header.value, header.value_size, s)
+        c.count += 1
+    if r.header_count == 0:
+        clear_bit(c.validity, row)
+        c.null_count += 1
+    c.offsets[row + 1] = <int32_t>c.count
+    return OK
+
+
+cdef inline Status put_timestamp(Table* t, int64_t row, int64_t timestamp_ms, Problem* problem) noexcept nogil:
+    if timestamp_ms > MOST_MS or timestamp_ms < -MOST_MS:
+        return fail(problem, TIMESTAMP_OVERFLOW, 0, timestamp_ms)
+    t.timestamps[row] = timestamp_ms * MICROSECONDS
+    return OK
+
+
+# Rows of a batch whose offsets (and LogAppendTime) follow from its header alone; no record is looked at.
+# Requires: record_count == last_offset_delta + 1. Returns: OK when the batch is done, STOPPED when the table is full.
+cdef Status fill_from_header(Table* t, const Header* h, Source* s, Problem* problem) noexcept nogil:
+    cdef int64_t offset
+    while s.done < h.record_count:
+        offset = h.base_offset + s.done
+        if offset >= s.start_offset and offset < s.end_offset:
+            if t.room <= 0 or t.rows == t.row_capacity:
+                return STOPPED
+            if t.timestamps != NULL and put_timestamp(t, t.rows, h.max_timestamp, problem) != OK:
+                return problem.status
+            if t.offsets != NULL:
+                t.offsets[t.rows] = offset
+            t.rows += 1
+            t.room -= t.row_width
+        s.done += 1
+    return OK
+
+
+# Offsets and timestamps only: the rest of each record is stepped over unread.
+cdef Status decode_prefixes(Table* t, const Header* h, Source* s, Problem* problem) noexcept nogil:
+    cdef RawRecord r
+    cdef const uint8_t* at
+    cdef int64_t least, offset
+    while s.done < h.record_count:
+        if t.room <= 0 or t.rows == t.row_capacity:
+            return STOPPED
+        at = s.at
+        least = s.least_delta
+        if parse_prefix(&at, s.end, &r, problem) != OK or check_offset_delta(h, r.offset_delta, &least, problem) != OK:
+            problem.record = s.done
+            return problem.status
+        offset = h.base_offset + r.offset_delta
+        if offset >= s.start_offset and offset < s.end_offset:
+            if t.timestamps != NULL and put_timestamp(t, t.rows, timestamp_of(h, r.timestamp_delta), problem) != OK:
+                return problem.status
+            if t.offsets != NULL:
+                t.offsets[t.rows] = offset
+            t.rows += 1
+            t.room -= t.row_width
+        s.at = r.end
+        s.least_delta = least
+        s.done += 1
+    return OK if s.at == s.end else fail(problem, TRAILING_BYTES, 0, s.end - s.at)
+
+
+# The hot loop. Returns: OK when the batch is done; STOPPED when the table is full; NEED_x when a column must grow
+# (the record is not consumed, problem.expected holds its size); else the error.
+cdef Status decode_rows(Table* t, const Header* h, Source* s, Problem* problem) noexcept nogil:
+    cdef RawRecord r
+    cdef VarColumn key = t.key
+    cdef VarColumn value = t.value
+    cdef Source here = s[0]
+    cdef int64_t row = t.rows
+    cdef int64_t room = t.room
+    cdef int64_t offset, least, key_used, nulls
+    cdef Status status = OK
+    r.end = s.at
+    while here.done < h.record_count:
+        if room <= 0 or row == t.row_capacity:
+            status = STOPPED
+            break
+        least = here.least_delta
+        status = parse_record(here.at, here.end, &r, problem)
+        if status != OK or check_offset_delta(h, r.offset_delta, &least, problem) != OK:
+            status = problem.status
+            break
+        offset = h.base_offset + r.offset_delta
+        if offset >= here.start_offset and offset < here.end_offset:
+            key_used = key.used
+            nulls = key.null_count
+            if put_bytes(&key, row, r.key, r.key_size, &here) != OK:
+                status = NEED_KEY_SPACE
+                break
+            status = put_bytes(&value, row, r.value, r.value_size, &here)
+            if status == OK and t.headers.wanted:
+                status = put_headers(&t.headers, row, &r, &here)
+                if status != OK:
+                    value.used = value.offsets[row] if value.offsets != NULL else 0
+                    value.null_count -= r.value_size < 0
+            if status == OK and t.timestamps != NULL:
+                status = put_timestamp(t, row, timestamp_of(h, r.timestamp_delta), problem)
+            if status != OK:
+                key.used = key_used
+                key.null_count = nulls
+                break
+            if t.offsets != NULL:
+                t.offsets[row] = offset
+            row += 1
+            room -= t.row_width
+            if key.mode != MODE_ABSENT and r.key_size > 0:
+                room -= r.key_size
+            if value.mode != MODE_ABSENT and r.value_size > 0:
+                room -= r.value_size
+            if t.headers.wanted:
+                room -= r.end - r.headers
+        here.at = r.end
+        here.least_delta = least
+        here.done += 1
+    if status == OK and here.at != here.end:
+        status = fail(problem, TRAILING_BYTES, 0, here.end - here.at)
+    elif status in (NEED_KEY_SPACE, NEED_VALUE_SPACE, NEED_HEADER_SPACE):
+        problem.expected = r.end - here.at
+    elif status != OK:
+        problem.record = here.done
+    s[0] = here
+    t.key = key
+    t.value = value
+    t.rows = row
+    t.room = room
+    return status

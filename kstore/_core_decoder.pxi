@@ -1,0 +1,454 @@
+# ColumnDecoder: chunks of a .log in, columns out. The record loop is in _core_columns.pxi.
+
+cdef enum Progress:
+    NEED_CHUNK
+    TABLE_FULL
+    FILE_DONE
+    NEED_INFLATE
+    NEED_BATCH_ROWS
+    FAILED
+    OPENED
+    SKIPPED
+
+_PROGRESS = {NEED_CHUNK: "more", TABLE_FULL: "full", FILE_DONE: "done"}
+
+# One line of Columns.batches: what each batch gave, all int64 so that NumPy reads it as a matrix.
+cdef struct BatchRow:
+    int64_t row_count
+    int64_t position
+    int64_t base_offset
+    int64_t attributes
+    int64_t leader_epoch
+    int64_t producer_id
+    int64_t producer_epoch
+    int64_t base_sequence
+
+BATCH_ROW_FIELDS = ("row_count", "position", "base_offset", "attributes", "leader_epoch", "producer_id",
+                    "producer_epoch", "base_sequence")
+
+cdef enum:
+    FIRST_BATCH_ROWS = 1024
+    FIRST_HEADER_ROWS = 1024
+    FIRST_HEADER_BYTES = 65536
+    FIRST_KEY_BYTES = 262144
+    LEAST_ROWS = 16
+    LARGEST_BATCH_BYTES = 1073741824
+
+_MODES = {None: MODE_ABSENT, "copy": MODE_COPY, "view": MODE_VIEW, "string": MODE_STRING}
+
+
+cdef int64_t index_width(ColumnMode mode) noexcept:
+    return 0 if mode == MODE_ABSENT else (sizeof(View) if mode == MODE_VIEW else 4)
+
+
+cdef ColumnBuffer new_validity(int64_t rows):
+    cdef ColumnBuffer bits = ColumnBuffer((rows + 7) // 8)
+    memset(bits.block.data, 0xFF, <size_t>bits.size)
+    return bits
+
+
+# Returns: [validity, offsets or views, data] of a column with room for `rows` and `size` bytes; [] if it is absent.
+cdef list new_column(VarColumn* c, int64_t rows, int64_t size):
+    cdef ColumnBuffer validity, index, data
+    c.used = 0
+    c.null_count = 0
+    if c.mode == MODE_ABSENT:
+        return []
+    validity = new_validity(rows)
+    c.validity = validity.block.data
+    if c.mode == MODE_VIEW:
+        index = ColumnBuffer(sizeof(View) * rows)
+        c.views = <View*>index.block.data
+        return [validity, index, None]
+    index = ColumnBuffer(4 * (rows + 1))
+    data = ColumnBuffer(size)
+    c.offsets = <int32_t*>index.block.data
+    c.offsets[0] = 0
+    c.data = data.block.data
+    c.capacity = data.block.capacity
+    return [validity, index, data]
+
+
+cdef int grow_data(VarColumn* c, list parts, int64_t size) except -1:
+    cdef ColumnBuffer data = parts[2]
+    if size > INT32_MAX - c.used:
+        raise MemoryError(f"a column of {c.used + size} bytes passes Arrow's limit of {INT32_MAX}")
+    data.grow(c.used + size)
+    c.data = data.block.data
+    c.capacity = min(data.block.capacity, INT32_MAX)
+    return 0
+
+
+cdef int grow_rows(VarColumn* c, list parts, int64_t rows, int64_t row_capacity) except -1:
+    cdef ColumnBuffer validity = parts[0]
+    cdef ColumnBuffer index = parts[1]
+    cdef int64_t old = (rows + 7) // 8
+    validity.grow((row_capacity + 7) // 8)
+    memset(validity.block.data + old, 0xFF, <size_t>(validity.block.capacity - old))
+    index.grow(4 * (row_capacity + 1))
+    c.validity = validity.block.data
+    c.offsets = <int32_t*>index.block.data
+    return 0
+
+
+cdef ColumnBuffer resized(ColumnBuffer buffer, int64_t size):
+    if buffer is not None:
+        buffer.size = size
+    return buffer
+
+
+cdef tuple finished(const VarColumn* c, list parts, int64_t rows, list view_buffers):
+    if c.mode == MODE_ABSENT:
+        return None
+    validity = resized(parts[0], (rows + 7) // 8) if c.null_count else None
+    if c.mode == MODE_VIEW:
+        return c.null_count, validity, resized(parts[1], sizeof(View) * rows), view_buffers
+    return c.null_count, validity, resized(parts[1], 4 * (rows + 1)), [resized(parts[2], c.used)]
+
+
+@cython.final
+cdef class Columns:
+    """A table of decoded records; every buffer may be kept.
+
+    row_count: rows. offset: int64[row_count]; timestamp: int64[row_count], microseconds since the epoch.
+    key, value: (null_count, validity bits or None, int32[row_count + 1] offsets or 16-byte views, data buffers).
+    headers: (null_count, validity or None, int32[row_count + 1] offsets, header_count, keys, values), the last two
+    like key and value. None for a column not asked for. batches: int64[n, 8], see BATCH_ROW_FIELDS.
+    """
+
+    cdef readonly int64_t row_count
+    cdef readonly object offset
+    cdef readonly object timestamp
+    cdef readonly object key
+    cdef readonly object value
+    cdef readonly object headers
+    cdef readonly object batches
+
+
+@cython.final
+cdef class ColumnDecoder:
+    """Decode the batches of a .log into columns, chunk by chunk, without an object per record.
+
+    Use: start_file(...); then run() until "done", feeding a chunk from `position` on at each "more" and taking the
+    columns at each "full"; take() once more at the end. Control batches are skipped. Every batch is checked: frame,
+    CRC, counts, that offsets rise, and the structure of the records whose bytes a column needs.
+
+    Args:
+        key, value: None (not decoded), "copy", "view" (no copy; the chunk is kept by the columns) or "string" (UTF-8,
+            with U+FFFD for what is not); offset, timestamp, headers: whether to fill these columns.
+        batch_bytes: size at which columns count as full (passed by at most one record).
+        start_offset, end_offset: records outside [start_offset, end_offset) are left out; end None: no bound.
+        decompress: decompress(codec, payload, limit) -> bytes-like.
+    Threads: one thread at a time; run() releases the GIL but for decompression.
+    """
+
+    cdef Table table
+    cdef Source source
+    cdef Header h
+    cdef Problem problem
+    cdef int64_t chunk_position, end_position, least_offset
+    cdef int64_t max_batch_bytes, max_decompressed_bytes, batch_bytes
+    cdef int64_t batch_rows, first_row
+    cdef bint in_batch, inflated, verify_crc, wants_bodies, has_views
+    cdef int32_t chunk_view
+    cdef readonly int64_t position
+    cdef readonly int64_t needed
+    cdef const uint8_t[::1] chunk
+    cdef const uint8_t[::1] payload
+    cdef object decompress, path
+    cdef list view_buffers
+    cdef ColumnBuffer offsets, timestamps, batches, list_offsets, list_validity
+    cdef list key_parts, value_parts, header_key_parts, header_value_parts
+
+    def __cinit__(self, *, key=None, value=None, bint offset=False, bint timestamp=False, bint headers=False,
+                  int64_t batch_bytes, int64_t max_batch_bytes, int64_t max_decompressed_bytes, decompress,
+                  int64_t start_offset=0, end_offset=None, bint verify_crc=True):
+        if not 1 <= batch_bytes <= LARGEST_BATCH_BYTES:
+            raise ValueError(f"batch_bytes must be from 1 to {LARGEST_BATCH_BYTES}, got {batch_bytes}")
+        self.chunk = None
+        self.payload = None
+        memset(&self.table, 0, sizeof(Table))
+        memset(&self.source, 0, sizeof(Source))
+        self.table.key.mode = _MODES[key]
+        self.table.value.mode = _MODES[value]
+        self.table.headers.wanted = headers
+        self.table.headers.keys.mode = MODE_STRING
+        self.table.headers.values.mode = MODE_COPY
+        self.wants_bodies = key is not None or value is not None or headers
+        self.has_views = "view" in (key, value)
+        self.source.start_offset = start_offset
+        self.source.end_offset = INT64_MAX if end_offset is None else end_offset
+        self.batch_bytes = batch_bytes
+        self.max_batch_bytes = max_batch_bytes
+        self.max_decompressed_bytes = max_decompressed_bytes
+        self.decompress = decompress
+        self.verify_crc = verify_crc
+        self.table.row_width = (8 * offset + 8 * timestamp + 4 * headers
+                                + index_width(self.table.key.mode) + index_width(self.table.value.mode))
+        self.start_table(offset, timestamp)
+
+    cdef int start_table(self, bint offset, bint timestamp) except -1:
+        cdef Table* t = &self.table
+        t.rows = 0
+        t.room = self.batch_bytes
+        t.row_capacity = max(LEAST_ROWS, self.batch_bytes // t.row_width + 1) if t.row_width else INT32_MAX
+        self.offsets = ColumnBuffer(8 * t.row_capacity) if offset else None
+        self.timestamps = ColumnBuffer(8 * t.row_capacity) if timestamp else None
+        t.offsets = <int64_t*>self.offsets.block.data if offset else NULL
+        t.timestamps = <int64_t*>self.timestamps.block.data if timestamp else NULL
+        self.key_parts = new_column(&t.key, t.row_capacity, min(FIRST_KEY_BYTES, self.batch_bytes))
+        self.value_parts = new_column(&t.value, t.row_capacity, self.batch_bytes + FIRST_KEY_BYTES)
+        if t.headers.wanted:
+            self.start_headers()
+        self.batches = ColumnBuffer(FIRST_BATCH_ROWS * sizeof(BatchRow))
+        self.batch_rows = 0
+        self.first_row = 0
+        self.register_views()
+        return 0
+
+    cdef int start_headers(self) except -1:
+        cdef HeaderColumn* c = &self.table.headers
+        self.list_offsets = ColumnBuffer(4 * (self.table.row_capacity + 1))
+        self.list_validity = new_validity(self.table.row_capacity)
+        c.offsets = <int32_t*>self.list_offsets.block.data
+        c.offsets[0] = 0
+        c.validity = self.list_validity.block.data
+        c.null_count = 0
+        c.count = 0
+        c.count_capacity = FIRST_HEADER_ROWS
+        self.header_key_parts = new_column(&c.keys, FIRST_HEADER_ROWS, FIRST_HEADER_BYTES)
+        self.header_value_parts = new_column(&c.values, FIRST_HEADER_ROWS, FIRST_HEADER_BYTES)
+        return 0
+
+    # The buffers that the views of the current columns point into: the chunk, then what is inflated out of it.
+    cdef int register_views(self) except -1:
+        self.view_buffers = []
+        if not self.has_views:
+            return 0
+        if self.chunk is not None:
+            self.chunk_view = 0
+            self.view_buffers.append(self.chunk)
+        if self.in_batch:
+            self.source.view_buffer = <int32_t>len(self.view_buffers) if self.inflated else 0
+            if self.inflated:
+                self.view_buffers.append(self.payload)
+        return 0
+
+    @property
+    def row_count(self):
+        """Rows that take() would return now."""
+        return self.table.rows
+
+    def start_file(self, *, int64_t position, int64_t end_position, int64_t base_offset=0, path=None):
+        """Begin a run of whole batches [position, end_position) of a file; none may start below base_offset."""
+        if self.in_batch:
+            raise ValueError("start_file before the last file was done")
+        if not 0 <= position <= end_position:
+            raise ValueError(f"position must be from 0 to end_position, got {position} and {end_position}")
+        self.path = path
+        self.position = position
+        self.end_position = end_position
+        self.least_offset = base_offset
+        self.needed = BATCH_HEADER_SIZE
+        self.chunk = None
+
+    def feed(self, chunk, int64_t position):
+        """Give the bytes of the file from `position` on, which must be self.position.
+
+        At least `needed` bytes, unless the file is shorter (which run() then reports).
+        Lifetime: the chunk is kept until the next feed, and by the columns in view mode.
+        """
+        if self.in_batch or position != self.position:
+            raise ValueError(f"feed expects a chunk at position {self.position}, got {position}")
+        self.chunk = chunk
+        self.chunk_position = position
+        if self.has_views:
+            self.chunk_view = <int32_t>len(self.view_buffers)
+            self.view_buffers.append(self.chunk)
+
+    def run(self):
+        """Decode on; return "more" (feed a chunk), "full" (take the columns) or "done" (end_position reached).
+
+        Raises: CorruptRecordError, InvalidRecordError, DecompressionError, UnsupportedMagicError,
+        UnsupportedCompressionTypeError, with path and position.
+        """
+        cdef Progress progress
+        cdef const uint8_t* start = NULL
+        cdef int64_t size = 0
+        if self.chunk is not None:
+            start, size = start_of(self.chunk), self.chunk.shape[0]
+        while True:
+            with nogil:
+                progress = self.advance(start, size)
+            if progress == NEED_INFLATE:
+                self.inflate()
+            elif progress == NEED_BATCH_ROWS:
+                self.batches.grow(0)
+            elif progress == FAILED:
+                self.grow_or_raise()
+            else:
+                return _PROGRESS[progress]
+
+    # Works through the chunk until something needs the interpreter.
+    cdef Progress advance(self, const uint8_t* chunk, int64_t chunk_size) noexcept nogil:
+        cdef Progress progress
+        cdef Status status
+        while True:
+            if not self.in_batch:
+                if (self.batch_rows + 2) * <int64_t>sizeof(BatchRow) > self.batches.block.capacity:
+                    return NEED_BATCH_ROWS
+                progress = self.open_batch(chunk, chunk_size)
+                if progress == SKIPPED:
+                    continue
+                if progress != OPENED:
+                    return progress
+            if self.fills_from_header():
+                status = fill_from_header(&self.table, &self.h, &self.source, &self.problem)
+            elif self.h.attributes & CODEC_MASK and not self.inflated:
+                return NEED_INFLATE
+            elif self.wants_bodies:
+                status = decode_rows(&self.table, &self.h, &self.source, &self.problem)
+            else:
+                status = decode_prefixes(&self.table, &self.h, &self.source, &self.problem)
+            if status != OK and status != STOPPED:
+                self.problem.status = status
+                return FAILED
+            self.note_batch()
+            if status == STOPPED:
+                return TABLE_FULL
+            self.close_batch()
+
+    cdef bint fills_from_header(self) noexcept nogil:
+        return not self.wants_bodies and self.h.record_count == self.h.last_offset_delta + 1 \
+            and (self.table.timestamps == NULL or self.h.attributes & TIMESTAMP_TYPE_MASK != 0)
+
+    # Returns: OPENED, SKIPPED (nothing to decode in it), NEED_CHUNK, FILE_DONE or FAILED.
+    cdef Progress open_batch(self, const uint8_t* chunk, int64_t chunk_size) noexcept nogil:
+        cdef int64_t left = self.end_position - self.position
+        cdef int64_t at = self.position - self.chunk_position
+        cdef int64_t available = chunk_size - at if chunk != NULL and at <= chunk_size else 0
+        cdef const uint8_t* p = chunk + at if available else NULL
+        cdef int64_t last_offset, payload_size
+        if left == 0:
+            return FILE_DONE
+        start_problem(&self.problem, self.position)
+        if left < BATCH_HEADER_SIZE and available >= left and left < HEADER_SIZE_UP_TO_MAGIC:
+            fail(&self.problem, BATCH_INCOMPLETE, BATCH_HEADER_SIZE, left)
+            return FAILED
+        if available < BATCH_HEADER_SIZE and available < left:
+            self.needed = BATCH_HEADER_SIZE
+            return NEED_CHUNK
+        if check_frame(p, self.max_batch_bytes, &self.problem) != OK:
+            return FAILED
+        self.h.size = <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
+        if self.h.size > left:
+            fail(&self.problem, BATCH_INCOMPLETE, self.h.size, left)
+            return FAILED
+        if self.h.size > available:
+            self.needed = self.h.size
+            return NEED_CHUNK
+        load_header(p, &self.h)
+        if check_offsets(&self.h, &self.problem) != OK:
+            return FAILED
+        if self.h.base_offset < self.least_offset:
+            fail(&self.problem, OFFSETS_BACKWARDS, self.least_offset - 1, self.h.base_offset)
+            return FAILED
+        last_offset = self.h.base_offset + self.h.last_offset_delta
+        if last_offset < self.source.start_offset or self.h.base_offset >= self.source.end_offset:
+            self.close_batch()
+            return SKIPPED
+        if self.verify_crc and check_stored_crc(p, &self.h, &self.problem) != OK:
+            return FAILED
+        payload_size = self.h.size - BATCH_HEADER_SIZE
+        if check_counts(&self.h, -1 if self.h.attributes & CODEC_MASK else payload_size, &self.problem) != OK:
+            return FAILED
+        if self.h.attributes & CONTROL_MASK or (self.h.record_count == 0 and payload_size == 0):
+            self.close_batch()
+            return SKIPPED
+        self.source.at = p + BATCH_HEADER_SIZE
+        self.source.end = p + self.h.size
+        self.source.readable_end = chunk + chunk_size
+        self.source.view_base = chunk
+        self.source.view_buffer = self.chunk_view
+        self.source.done = 0
+        self.source.least_delta = 0
+        self.first_row = self.table.rows
+        self.inflated = False
+        self.in_batch = True
+        return OPENED
+
+    cdef void close_batch(self) noexcept nogil:
+        self.position += self.h.size
+        self.least_offset = self.h.base_offset + self.h.last_offset_delta + 1
+        self.in_batch = False
+
+    cdef void note_batch(self) noexcept nogil:
+        cdef BatchRow* row = <BatchRow*>self.batches.block.data + self.batch_rows
+        if self.table.rows == self.first_row:
+            return
+        row.row_count = self.table.rows - self.first_row
+        row.position = self.position
+        row.base_offset = self.h.base_offset
+        row.attributes = self.h.attributes
+        row.leader_epoch = self.h.leader_epoch
+        row.producer_id = self.h.producer_id
+        row.producer_epoch = self.h.producer_epoch
+        row.base_sequence = self.h.base_sequence
+        self.batch_rows += 1
+        self.first_row = self.table.rows
+
+    cdef int inflate(self) except -1:
+        cdef Py_ssize_t at = <Py_ssize_t>(self.position - self.chunk_position)
+        cdef Py_ssize_t end = at + <Py_ssize_t>self.h.size
+        body = memoryview(self.chunk)[at + BATCH_HEADER_SIZE:end]
+        self.payload = decompressed(self.decompress, &self.h, body, self.max_decompressed_bytes, self.position, self.path)
+        if check_counts(&self.h, self.payload.shape[0], &self.problem) != OK:
+            raise error_of(&self.problem, self.path)
+        self.source.at = start_of(self.payload)
+        self.source.end = self.source.at + self.payload.shape[0]
+        self.source.readable_end = self.source.end
+        self.source.view_base = self.source.at
+        self.inflated = True
+        if self.has_views:
+            self.source.view_buffer = <int32_t>len(self.view_buffers)
+            self.view_buffers.append(self.payload)
+        return 0
+
+    cdef int grow_or_raise(self) except -1:
+        cdef Status status = self.problem.status
+        cdef HeaderColumn* headers = &self.table.headers
+        cdef int64_t size = 3 * self.problem.expected
+        if status == NEED_KEY_SPACE:
+            grow_data(&self.table.key, self.key_parts, size)
+        elif status == NEED_VALUE_SPACE:
+            grow_data(&self.table.value, self.value_parts, size)
+        elif status == NEED_HEADER_SPACE:
+            grow_data(&headers.keys, self.header_key_parts, size)
+            grow_data(&headers.values, self.header_value_parts, size)
+            headers.count_capacity = 2 * headers.count_capacity + self.problem.expected
+            grow_rows(&headers.keys, self.header_key_parts, headers.count, headers.count_capacity)
+            grow_rows(&headers.values, self.header_value_parts, headers.count, headers.count_capacity)
+        else:
+            raise error_of(&self.problem, self.path)
+        return 0
+
+    def take(self):
+        """Return the Columns decoded since the last take, and start new ones."""
+        cdef Columns out = Columns.__new__(Columns)
+        cdef Table* t = &self.table
+        cdef int64_t rows = t.rows
+        cdef bint offset = self.offsets is not None
+        cdef bint timestamp = self.timestamps is not None
+        out.row_count = rows
+        out.offset = resized(self.offsets, 8 * rows)
+        out.timestamp = resized(self.timestamps, 8 * rows)
+        out.key = finished(&t.key, self.key_parts, rows, self.view_buffers)
+        out.value = finished(&t.value, self.value_parts, rows, self.view_buffers)
+        out.batches = resized(self.batches, self.batch_rows * sizeof(BatchRow))
+        if t.headers.wanted:
+            validity = resized(self.list_validity, (rows + 7) // 8) if t.headers.null_count else None
+            out.headers = (t.headers.null_count, validity, resized(self.list_offsets, 4 * (rows + 1)), t.headers.count,
+                           finished(&t.headers.keys, self.header_key_parts, t.headers.count, []),
+                           finished(&t.headers.values, self.header_value_parts, t.headers.count, []))
+        self.start_table(offset, timestamp)
+        return out
