@@ -1,0 +1,74 @@
+"""What kstore and the reference say of the same bytes, in one form that can be compared.
+
+A verdict is either the list of records or a Refused(error, position).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from kstore import _core
+from kstore.compression import decompress
+from kstore.config import MIB
+from kstore.errors import CorruptionError, UnsupportedError
+from tests import reference
+
+DEFAULT_LIMIT_BYTES = 64 * MIB
+
+
+class Refused(NamedTuple):
+    """Exact class name of the error and the position of the batch."""
+
+    error: str
+    position: int | None
+
+
+Records = list[reference.Record]
+Verdict = Records | Refused
+
+
+def as_reference(record: _core.Record) -> reference.Record:
+    """A kstore Record as the reference shows it: header keys as bytes."""
+    return reference.Record(
+        offset=record.offset,
+        timestamp_ms=record.timestamp_ms,
+        timestamp_type=int(record.timestamp_type),
+        key=record.key,
+        value=record.value,
+        headers=tuple((key.encode("utf-8", "surrogateescape"), value) for key, value in record.headers),
+        sequence=record.sequence,
+        is_control=record.is_control,
+    )
+
+
+def kstore_verdict(read: Callable[[], Iterable[_core.Record]]) -> Verdict:
+    try:
+        return [as_reference(record) for record in read()]
+    except (CorruptionError, UnsupportedError) as error:
+        return Refused(type(error).__name__, error.position)
+
+
+def reference_verdict(read: Callable[[], Records]) -> Verdict:
+    try:
+        return read()
+    except reference.Refusal as refusal:
+        return Refused(refusal.error, refusal.position)
+
+
+def core_batch_verdict(data: bytes, *, position: int = 0, limit: int = DEFAULT_LIMIT_BYTES) -> Verdict:
+    """kstore._core on the one batch that data starts with: header, CRC, records."""
+
+    def read() -> list[_core.Record]:
+        header = _core.read_header(data, position=position, max_batch_bytes=reference.MAX_BATCH_BYTES)
+        whole = data[: header.size_in_bytes]
+        _core.check_crc(whole, position=position)
+        return _core.decode_records(whole, position=position, decompress=decompress, max_decompressed_bytes=limit)
+
+    return kstore_verdict(read)
+
+
+def reference_batch_verdict(data: bytes, *, position: int = 0, limit: int = DEFAULT_LIMIT_BYTES) -> Verdict:
+    return reference_verdict(
+        lambda: reference.read_batch(data, position=position, max_decompressed_bytes=limit).records
+    )
