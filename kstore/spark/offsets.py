@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 from kstore.errors import OffsetOutOfRangeError, UnsupportedError
@@ -35,16 +35,18 @@ class PartitionLog(Protocol):
     def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None: ...
 
 
-def resolve_offset_ranges(logs: Mapping[TopicPartition, PartitionLog], options: ReadOptions) -> list[OffsetRange]:
-    """Give each partition, in order, the range of offsets to read; ranges can be empty.
+def check_partitions_listed(options: ReadOptions, topic_partitions: Collection[TopicPartition]) -> None:
+    """Check that options with a value for each partition have one for each of these and no other.
 
-    Raises: ValueError if the options don't list the partitions of the read, or a time has no offset;
-        OffsetOutOfRangeError if a range ends before it starts, or, with failOnDataLoss, asks for
-        offsets that the log does not hold.
+    Raises: ValueError naming the option and both sets.
     """
     for bound in (options.starting, options.ending):
-        _check_lists_all_partitions(bound, logs)
-    return [_resolve(topic_partition, logs[topic_partition], options) for topic_partition in sorted(logs)]
+        if bound.by_partition is not None and bound.by_partition.keys() != set(topic_partitions):
+            raise ValueError(
+                f"Partitions specified in {bound.option} don't match what are assigned; "
+                f"specified: {names(bound.by_partition)}; assigned: {names(topic_partitions)}"
+                + ("" if bound.is_timestamp else "; use -1 for latest, -2 for earliest")
+            )
 
 
 def readable_end_offset(log: PartitionLog, isolation_level: str) -> int:
@@ -54,16 +56,12 @@ def readable_end_offset(log: PartitionLog, isolation_level: str) -> int:
     return log.log_end_offset
 
 
-def _check_lists_all_partitions(bound: Bound, logs: Mapping[TopicPartition, PartitionLog]) -> None:
-    if bound.by_partition is not None and bound.by_partition.keys() != logs.keys():
-        raise ValueError(
-            f"Partitions specified in {bound.option} don't match what are assigned; "
-            f"specified: {names(bound.by_partition)}; assigned: {names(logs)}"
-            + ("" if bound.is_timestamp else "; use -1 for latest, -2 for earliest")
-        )
+def resolve_offset_range(topic_partition: TopicPartition, log: PartitionLog, options: ReadOptions) -> OffsetRange:
+    """Give the offsets of one partition to read; the range can be empty.
 
-
-def _resolve(topic_partition: TopicPartition, log: PartitionLog, options: ReadOptions) -> OffsetRange:
+    Raises: ValueError if a starting time has no offset; OffsetOutOfRangeError if the range ends before it
+        starts, or, with failOnDataLoss, if it asks for offsets that the log does not hold.
+    """
     latest = readable_end_offset(log, options.isolation_level)
     start_offset = _resolve_start(topic_partition, log, options, latest=latest)
     end_offset = _resolve_end(topic_partition, log, options.ending, latest=latest)
@@ -75,9 +73,7 @@ def _resolve(topic_partition: TopicPartition, log: PartitionLog, options: ReadOp
             log_start_offset=log.log_start_offset,
             log_end_offset=latest,
         )
-    start_held, end_held = (
-        min(max(offset, log.log_start_offset), latest) for offset in (start_offset, end_offset)
-    )
+    start_held, end_held = (min(max(offset, log.log_start_offset), latest) for offset in (start_offset, end_offset))
     is_lost = start_offset != end_offset and (start_held, end_held) != (start_offset, end_offset)
     if is_lost and options.fail_on_data_loss:
         raise OffsetOutOfRangeError(
@@ -89,7 +85,7 @@ def _resolve(topic_partition: TopicPartition, log: PartitionLog, options: ReadOp
             log_start_offset=log.log_start_offset,
             log_end_offset=latest,
         )
-    return OffsetRange(topic_partition, start_held, end_held)
+    return OffsetRange(topic_partition, start_offset=start_held, end_offset=end_held)
 
 
 def _resolve_start(topic_partition: TopicPartition, log: PartitionLog, options: ReadOptions, *, latest: int) -> int:

@@ -1,6 +1,6 @@
 """Options of the Spark source: Kafka's names, parsed and checked before anything is opened.
 
-Knows text only: no file, no Spark. Every mistake is a ValueError that names the option, what was
+Opens no file and needs no Spark. Every mistake is a ValueError that names the option, what was
 expected and what was found. Layer: spark.
 """
 
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from kstore.config import MIB
+from kstore.log.env import absolute_path
 from kstore.types import TopicPartition
 
 EARLIEST: Final = -2
@@ -120,7 +120,7 @@ class _OptionReader:
     def text(self, name: str) -> str | None:
         return self._options.get(name.lower())
 
-    def boolean(self, name: str, default: bool) -> bool:
+    def boolean(self, name: str, *, default: bool) -> bool:
         text = self.text(name)
         if text is None:
             return default
@@ -142,7 +142,7 @@ class _OptionReader:
             raise ValueError(f"{name} must be positive, got {value}")
         return value
 
-    def size_in_bytes(self, name: str, default: int) -> int:
+    def size_in_bytes(self, name: str, *, default: int) -> int:
         text = self.text(name)
         if text is None:
             return default
@@ -204,11 +204,13 @@ def _local_path(text: str) -> str:
         raise ValueError(
             f"path must be a local or mounted directory, on the driver and on every executor alike; got {text}"
         )
-    return str(Path(text).absolute())
+    return absolute_path(text)
 
 
 def _topic_selection(reader: _OptionReader) -> TopicSelection:
-    given = {name: text for name in ("subscribe", "subscribePattern", "assign") if (text := reader.text(name)) is not None}
+    given = {
+        name: text for name in ("subscribe", "subscribePattern", "assign") if (text := reader.text(name)) is not None
+    }
     if len(given) > 1:
         raise ValueError(
             f"Only one of the options subscribe, subscribePattern, assign can be specified, got {', '.join(given)}"
@@ -275,7 +277,9 @@ def _ending_bound(reader: _OptionReader) -> Bound:
         raise ValueError("endingOffsets: the ending offset can't be earliest in a batch read")
     for topic_partition, offset in (bound.by_partition or {}).items():
         if offset == EARLIEST:
-            raise ValueError(f"endingOffsets: the ending offset for {topic_partition} can't be earliest (-2) in a batch read")
+            raise ValueError(
+                f"endingOffsets: the ending offset for {topic_partition} can't be earliest (-2) in a batch read"
+            )
     return bound
 
 
@@ -303,7 +307,8 @@ def _offset_bound(reader: _OptionReader, name: str, default: int) -> Bound:
     for topic_partition, offset in values.items():
         if offset < EARLIEST:
             raise ValueError(
-                f"{name} for {topic_partition} is {offset}: expected an offset of 0 or more, -2 (earliest) or -1 (latest)"
+                f"{name} for {topic_partition} is {offset}: "
+                "expected an offset of 0 or more, -2 (earliest) or -1 (latest)"
             )
     return Bound(option=name, by_partition=values)
 
@@ -356,7 +361,7 @@ def _check_same_partitions(starting: Bound, ending: Bound) -> None:
             )
 
 
-def names(partitions: Mapping[TopicPartition, object]) -> str:
+def names(partitions: Iterable[TopicPartition]) -> str:
     """Name the partitions in order, for messages."""
     return ", ".join(str(topic_partition) for topic_partition in sorted(partitions)) or "none"
 

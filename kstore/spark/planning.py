@@ -2,15 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 
-from kstore.log import open_log
-from kstore.log.directory import PartitionDirectory, find_partitions
-from kstore.log.log import Log
-from kstore.log.plan import ScanRange
-from kstore.spark.offsets import OffsetRange, resolve_offset_ranges
+from pyspark.sql.datasource import InputPartition
+
+from kstore.log import Log, ScanRange, find_partitions, open_log
+from kstore.spark.offsets import OffsetRange, check_partitions_listed, resolve_offset_range
 from kstore.spark.options import ReadOptions
 from kstore.spark.pushdown import Constraint
 from kstore.spark.splitting import split_ranges
 from kstore.spark.topics import select_partitions
+from kstore.types import TopicPartition
+
+PACK_ABOVE = 64
+
+
+@dataclass(frozen=True)
+class ScanPartition(InputPartition):
+    """One task: ranges to read one after the other."""
+
+    ranges: tuple[ScanRange, ...]
+
+
+def plan_partitions(options: ReadOptions, constraint: Constraint) -> list[ScanPartition]:
+    """Resolve the options against the directory as it is now.
+
+    One task for each topic-partition, as Spark's Kafka source has it, cut where maxPartitionBytes,
+    minPartitions or maxRecordsPerPartition ask for it. Beyond PACK_ABOVE tasks, neighbours that are
+    small together share one, unless one of the last two options counts tasks.
+
+    Cost: each log is opened twice, one at a time, so that open files don't grow with partitions.
+    """
+    directories = select_partitions(find_partitions(options.paths), options.topics, options.paths)
+    paths = {directory.topic_partition: directory.path for directory in directories}
+    check_partitions_listed(options, paths)
+    ranges = [_resolve(topic_partition, path, options, constraint) for topic_partition, path in paths.items()]
+    pieces = split_ranges(
+        ranges,
+        min_partitions=options.min_partitions,
+        max_records_per_partition=options.max_records_per_partition,
+    )
+    scans = _scan_ranges(pieces, paths, options.max_partition_bytes)
+    if options.min_partitions is None and options.max_records_per_partition is None:
+        return _pack(scans, options.max_partition_bytes)
+    return [ScanPartition((scan,)) for scan in scans]
+
+
+def _resolve(topic_partition: TopicPartition, path: str, options: ReadOptions, constraint: Constraint) -> OffsetRange:
+    with open_log(path) as log:
+        asked = resolve_offset_range(topic_partition, log, options)
+        return _narrow(asked, log, constraint)
+
+
+def _narrow(asked: OffsetRange, log: Log, constraint: Constraint) -> OffsetRange:
+    """Leave out offsets that the pushed filters rule out."""
+    if not constraint.admits(asked.topic_partition):
+        return asked._replace(end_offset=asked.start_offset)
+    start_offset = max(asked.start_offset, constraint.offset.least)
+    end_offset = min(asked.end_offset, constraint.offset.most + 1)
+    least_timestamp_ms = -(-constraint.timestamp_us.least // 1000)
+    if least_timestamp_ms > 0 and start_offset < end_offset:
+        first = log.offset_for_timestamp(least_timestamp_ms)
+        start_offset = end_offset if first is None else max(start_offset, first.offset)
+    return asked._replace(start_offset=start_offset, end_offset=max(start_offset, end_offset))
+
+
+def _scan_ranges(
+    pieces: Iterable[OffsetRange], paths: Mapping[TopicPartition, str], max_partition_bytes: int
+) -> list[ScanRange]:
+    """Find the bytes of each piece, in order; the pieces of one partition follow each other."""
+    scans: list[ScanRange] = []
+    for topic_partition, group in groupby(pieces, key=attrgetter("topic_partition")):
+        with open_log(paths[topic_partition]) as log:
+            for piece in group:
+                scans += log.plan(max_partition_bytes, start_offset=piece.start_offset, end_offset=piece.end_offset)
+    return scans
+
+
+def _pack(scans: list[ScanRange], max_partition_bytes: int) -> list[ScanPartition]:
+    """Share tasks among neighbours, once there are many: a task costs Spark about as much as reading 10 MB."""
+    total_bytes = sum(scan.size_in_bytes for scan in scans)
+    share_bytes = min(max_partition_bytes, total_bytes // PACK_ABOVE)
+    tasks: list[list[ScanRange]] = []
+    task_bytes = 0
+    for scan in scans:
+        if len(scans) > PACK_ABOVE and tasks and task_bytes + scan.size_in_bytes <= share_bytes:
+            tasks[-1].append(scan)
+            task_bytes += scan.size_in_bytes
+        else:
+            tasks.append([scan])
+            task_bytes = scan.size_in_bytes
+    return [ScanPartition(tuple(task)) for task in tasks]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -25,6 +25,8 @@ from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+Value = TypeVar("Value")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestamptype"})
@@ -50,3 +52,79 @@ class Interval:
         if isinstance(item, LessThan):
             most = min(most, value - 1)
         return Interval(least=least, most=most)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constraint:
+    """What the pushed filters leave of a log; None: every topic, every partition."""
+
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    partition: Interval = Interval()
+    offset: Interval = Interval()
+    timestamp_us: Interval = Interval()
+
+    def narrowed(self, item: Filter) -> Constraint | None:
+        """Intersect with a filter; None if it can't be answered exactly, and Spark must keep it."""
+        if not isinstance(item, _ANSWERED) or len(item.attribute) != 1:
+            return None
+        name = item.attribute[0].lower()
+        if isinstance(item, IsNotNull):
+            return self if name in _NEVER_NULL else None
+        if isinstance(item, In):
+            return self._narrowed_to_any(name, item)
+        if name == "topic" and isinstance(item, EqualTo | EqualNullSafe) and isinstance(item.value, str):
+            return replace(self, topics=_intersection(self.topics, {item.value}))
+        if name in ("partition", "offset") and isinstance(item.value, int):
+            return replace(self, **{name: getattr(self, name).narrowed(item, item.value)})
+        if name == "timestamp" and isinstance(item.value, datetime):
+            microseconds = (item.value - _EPOCH) // timedelta(microseconds=1)
+            return replace(self, timestamp_us=self.timestamp_us.narrowed(item, microseconds))
+        return None
+
+    def _narrowed_to_any(self, name: str, item: In) -> Constraint | None:
+        values = {value for value in item.value if value is not None}
+        if name == "topic" and all(isinstance(value, str) for value in values):
+            return replace(self, topics=_intersection(self.topics, values))
+        if name == "partition" and all(isinstance(value, int) for value in values):
+            return replace(self, partitions=_intersection(self.partitions, values))
+        return None
+
+    def admits(self, topic_partition: TopicPartition) -> bool:
+        """Whether any record of the partition can qualify."""
+        topic, partition = topic_partition
+        return (
+            (self.topics is None or topic in self.topics)
+            and (self.partitions is None or partition in self.partitions)
+            and self.partition.least <= partition <= self.partition.most
+        )
+
+    def rows_in_time(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Drop the rows outside the time asked for; the batch has a timestamp column if a time was."""
+        if self.timestamp_us == Interval():
+            return batch
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        timestamps = batch.column("timestamp").cast(pa.int64())
+        is_late_enough = pc.greater_equal(timestamps, self.timestamp_us.least)
+        return batch.filter(pc.and_(is_late_enough, pc.less_equal(timestamps, self.timestamp_us.most)))
+
+
+_ANSWERED = (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual, In, IsNotNull)
+
+
+def _intersection(known: frozenset[Value] | None, values: set[Value]) -> frozenset[Value]:
+    return frozenset(values) if known is None else known & values
+
+
+def constraint_of(filters: list[Filter]) -> tuple[Constraint, list[Filter]]:
+    """Split filters into a constraint that the reader answers and the filters left to Spark."""
+    constraint, left = Constraint(), []
+    for item in filters:
+        narrowed = constraint.narrowed(item)
+        if narrowed is None:
+            left.append(item)
+        else:
+            constraint = narrowed
+    return constraint, left

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+_HEADERS_NAME = _HEADERS_TYPE.simpleString()
 _KAFKA_COLUMNS: dict[str, DataType] = {
     "key": BinaryType(),
     "value": BinaryType(),
@@ -118,8 +119,9 @@ def _column_of(field: StructField) -> str:
     if column in _TEXT_COLUMNS:
         allowed.add(StringType())
     if column is None or field.dataType not in allowed:
+        nested = " (NOT NULL inside it is not kept)" if field.dataType.simpleString() == _HEADERS_NAME else ""
         raise ValueError(
-            f"schema: no column {field.name} of type {field.dataType.simpleString()}; "
+            f"schema: no column {field.name} of type {field.dataType.simpleString()}{nested}; "
             f"a schema can name these: {_described_columns()}"
         )
     return column

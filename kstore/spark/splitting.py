@@ -41,7 +41,7 @@ def _cut(item: OffsetRange, part_count: int) -> list[OffsetRange]:
     start_offset = item.start_offset
     for remaining_parts in range(min(part_count, item.size), 0, -1):
         end_offset = start_offset + (item.end_offset - start_offset) // remaining_parts
-        parts.append(OffsetRange(item.topic_partition, start_offset, end_offset))
+        parts.append(item._replace(start_offset=start_offset, end_offset=end_offset))
         start_offset = end_offset
     return parts
 

@@ -16,24 +16,14 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 def select_partitions(
     directories: Iterable[PartitionDirectory], topics: TopicSelection, paths: Sequence[str]
 ) -> list[PartitionDirectory]:
-    """Choose the directories to read, by topic and partition.
+    """Choose the directories to read.
 
-    A directory that is itself one of the paths is never taken for an internal topic.
-
-    Raises: LogNotFoundError for a topic or partition that is asked for and not there; ValueError for
-        a partition that is there twice.
+    Args: paths, absolute; an internal topic's partition that is itself one of them is not left out.
+    Raises: LogNotFoundError for a topic or partition that is asked for and not there.
     """
-    found: dict[TopicPartition, PartitionDirectory] = {}
-    for directory in directories:
-        if _is_selected(directory, topics, paths):
-            other = found.setdefault(directory.topic_partition, directory)
-            if other.path != directory.path:
-                raise ValueError(
-                    f"partition {directory.topic_partition} is there twice, in {other.path} and in {directory.path}: "
-                    "give only one of them as path"
-                )
-    _check_all_found(found, topics, paths)
-    return [found[topic_partition] for topic_partition in sorted(found)]
+    selected = [directory for directory in directories if _is_selected(directory, topics, paths)]
+    _check_all_found({directory.topic_partition for directory in selected}, topics, paths)
+    return selected
 
 
 def _is_selected(directory: PartitionDirectory, topics: TopicSelection, paths: Sequence[str]) -> bool:
@@ -46,14 +36,13 @@ def _is_selected(directory: PartitionDirectory, topics: TopicSelection, paths: S
         case SubscribePattern():
             return topic not in INTERNAL_TOPICS and re.search(topics.pattern, topic) is not None
         case EveryTopic():
-            return topic not in INTERNAL_TOPICS or str(directory.path) in paths
+            return topic not in INTERNAL_TOPICS or directory.path in paths
 
 
-def _check_all_found(found: Iterable[TopicPartition], topics: TopicSelection, paths: Sequence[str]) -> None:
-    partitions = set(found)
+def _check_all_found(partitions: set[TopicPartition], topics: TopicSelection, paths: Sequence[str]) -> None:
     missing: list[str] = []
     if isinstance(topics, Subscribe):
-        there = {topic_partition.topic for topic_partition in partitions}
+        there = {topic for topic, _ in partitions}
         missing = [f"topic {topic}" for topic in topics.topics if topic not in there]
     elif isinstance(topics, Assign):
         missing = [f"partition {assigned}" for assigned in topics.partitions if assigned not in partitions]

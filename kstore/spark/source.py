@@ -1,0 +1,42 @@
+"""KStoreDataSource: what Spark calls behind format("kstore"). Layer: spark."""
+
+from __future__ import annotations
+
+import sys
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from kstore.spark.options import parse_read_options
+from kstore.spark.reader import FilteringReader, KStoreReader
+from kstore.spark.schema import Projection, source_schema
+
+_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class KStoreDataSource(DataSource):
+    """Kafka log directories as DataFrames; columns and options of Spark's Kafka source, `path` for the broker."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The word for format()."""
+        return "kstore"
+
+    def schema(self) -> StructType:
+        """The columns of a read without a user schema.
+
+        Raises: ValueError for a wrong option, as load() is called.
+        """
+        return source_schema(include_headers=parse_read_options(self.options).include_headers)
+
+    def reader(self, schema: StructType) -> KStoreReader:
+        """Check options and schema.
+
+        Raises: ValueError for a wrong option or a column that a log does not have.
+        """
+        options = parse_read_options(self.options)
+        projection = Projection.of(schema)
+        # Only this worker of Spark calls pushFilters; elsewhere its presence is an error.
+        if options.push_filters and _PUSHDOWN_WORKER in sys.modules:
+            return FilteringReader(options, projection)
+        return KStoreReader(options, projection)

@@ -1,0 +1,324 @@
+"""Goal: the options of the Spark source mean what they mean in Spark's Kafka source, and mistakes are named.
+Method: tables of option texts against the parsed value or the message; no Spark, no file."""
+
+from __future__ import annotations
+
+import pytest
+
+from kstore.config import MIB
+from kstore.spark.options import (
+    EARLIEST,
+    LATEST,
+    Assign,
+    Bound,
+    EveryTopic,
+    ReadOptions,
+    Subscribe,
+    SubscribePattern,
+    parse_read_options,
+)
+from kstore.types import TopicPartition
+
+
+def parse(**options: str) -> ReadOptions:
+    return parse_read_options({"path": "/data", **{name.replace("__", "."): text for name, text in options.items()}})
+
+
+def test_defaults_are_those_of_a_batch_read_of_every_topic() -> None:
+    assert parse() == ReadOptions(
+        paths=("/data",),
+        topics=EveryTopic(),
+        starting=Bound(option="startingOffsets", everywhere=EARLIEST),
+        ending=Bound(option="endingOffsets", everywhere=LATEST),
+        latest_if_no_timestamp=False,
+        include_headers=False,
+        min_partitions=None,
+        max_records_per_partition=None,
+        max_partition_bytes=128 * MIB,
+        fail_on_data_loss=True,
+        isolation_level="read_uncommitted",
+        push_filters=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "paths"),
+    [
+        pytest.param({"path": "/data/f.small-0"}, ("/data/f.small-0",), id="path"),
+        pytest.param({"path": "/data/"}, ("/data",), id="trailing-slash"),
+        pytest.param({"PATH": "/data"}, ("/data",), id="name-in-capitals"),
+        pytest.param({"path": "file:///data/with%20space"}, ("/data/with space",), id="file-uri"),
+        pytest.param({"path": "file:/data"}, ("/data",), id="file-uri-one-slash"),
+        pytest.param({"path": "/data/100%25"}, ("/data/100%25",), id="percent-in-a-plain-path"),
+        pytest.param({"path": "/data/a#b?c"}, ("/data/a#b?c",), id="hash-and-question-mark"),
+        pytest.param({"paths": '["/a","/b"]'}, ("/a", "/b"), id="paths"),
+    ],
+)
+def test_paths_are_made_absolute(options: dict[str, str], paths: tuple[str, ...]) -> None:
+    assert parse_read_options(options).paths == paths
+
+
+def test_relative_path_is_taken_from_the_working_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/tmp")
+    assert parse_read_options({"path": "logs"}).paths == ("/tmp/logs",)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param({}, "path must be given", id="none"),
+        pytest.param({"path": " "}, "path must not be empty", id="blank"),
+        pytest.param({"path": "/a", "paths": '["/b"]'}, "only one of path and paths", id="both"),
+        pytest.param({"paths": "/a,/b"}, "paths: expected a JSON list", id="not-json"),
+        pytest.param({"paths": "[]"}, "paths: expected a JSON list", id="empty-list"),
+        pytest.param({"paths": "[1]"}, "paths: expected a JSON list", id="number"),
+        pytest.param({"path": "s3a://bucket/data"}, "local or mounted directory.*s3a://bucket/data", id="s3"),
+        pytest.param({"path": "file://host/data"}, "local or mounted directory", id="file-on-a-host"),
+    ],
+)
+def test_bad_paths_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_read_options(options)
+
+
+@pytest.mark.parametrize(
+    ("options", "selection"),
+    [
+        pytest.param({"subscribe": "a, b ,"}, Subscribe(topics=("a", "b")), id="subscribe-trimmed"),
+        pytest.param({"subscribe": "a,a"}, Subscribe(topics=("a",)), id="subscribe-twice"),
+        pytest.param({"subscribePattern": "a.*"}, SubscribePattern(pattern="a.*"), id="pattern"),
+        pytest.param(
+            {"assign": '{"a":[1,0,1],"b":[2]}'},
+            Assign(partitions=(TopicPartition("a", 1), TopicPartition("a", 0), TopicPartition("b", 2))),
+            id="assign",
+        ),
+        pytest.param({"assign": "{}"}, Assign(partitions=()), id="assign-nothing"),
+    ],
+)
+def test_topics_are_chosen_by_one_option(options: dict[str, str], selection: object) -> None:
+    assert parse(**options).topics == selection
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param({"subscribe": "a", "assign": "x"}, "Only one of .* subscribe, subscribePattern, assign", id="two"),
+        pytest.param({"subscribe": "a", "subscribepattern": "b"}, "Only one of", id="two-by-pattern"),
+        pytest.param({"subscribe": " , "}, "subscribe: no topics", id="no-topic"),
+        pytest.param({"subscribePattern": " "}, "subscribePattern must not be empty", id="no-pattern"),
+        pytest.param(
+            {"subscribePattern": "f.("}, r"not a regular expression: .*position 2, in f\.\(", id="bad-pattern"
+        ),
+        pytest.param({"assign": "a:0"}, "No topicpartitions to assign.*a:0", id="assign-text"),
+        pytest.param({"assign": '{"a":'}, "assign: Expected e.g.", id="assign-cut"),
+        pytest.param({"assign": '{"a": 0}'}, "assign: Expected e.g.", id="assign-number"),
+        pytest.param({"assign": '{"a": ["0"]}'}, "assign: Expected e.g.", id="assign-text-number"),
+        pytest.param({"assign": '{"a": [true]}'}, "assign: Expected e.g.", id="assign-true"),
+        pytest.param({"assign": '{"a": [-1]}'}, "assign: Expected e.g.", id="assign-negative"),
+        pytest.param({"assign": '{"a": [2147483648]}'}, "assign: Expected e.g.", id="assign-beyond-int32"),
+    ],
+)
+def test_bad_topic_choices_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse(**options)
+
+
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [
+        pytest.param(" Earliest ", Bound(option="startingOffsets", everywhere=EARLIEST), id="word"),
+        pytest.param(
+            '{"a":{"0":23,"1":-2}}', Bound(option="startingOffsets", by_partition={A0: 23, A1: EARLIEST}), id="json"
+        ),
+        pytest.param('{"a":{"0":10.9}}', Bound(option="startingOffsets", by_partition={A0: 10}), id="fraction-dropped"),
+        pytest.param("{}", Bound(option="startingOffsets", by_partition={}), id="empty-object"),
+        pytest.param(
+            '{"a":{"0":9223372036854775807}}',
+            Bound(option="startingOffsets", by_partition={A0: 2**63 - 1}),
+            id="greatest-offset",
+        ),
+    ],
+)
+def test_starting_offsets_are_a_word_or_json(text: str, bound: Bound) -> None:
+    assert parse(startingOffsets=text).starting == bound
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("latest", "starting offset can't be latest", id="latest"),
+        pytest.param('{"a":{"0":-1}}', r"startingOffsets for a-0 can't be latest \(-1\)", id="latest-in-json"),
+        pytest.param('{"a":{"0":-3}}', "startingOffsets for a-0 is -3: expected an offset of 0 or more", id="minus-3"),
+        pytest.param("", "startingOffsets: Expected e.g. .*, got $", id="empty"),
+        pytest.param("foo", "startingOffsets: Expected e.g. .*, got foo", id="word"),
+        pytest.param('{"a":{"0":1', "startingOffsets: Expected e.g.", id="cut"),
+        pytest.param("[" * 100_000, "startingOffsets: Expected e.g.", id="deep"),
+        pytest.param('{"a":"earliest"}', "startingOffsets: Expected e.g.", id="word-for-a-topic"),
+        pytest.param('{"a":{"0":"10"}}', "startingOffsets: Expected e.g.", id="text-offset"),
+        pytest.param('{"a":{"0":true}}', "startingOffsets: Expected e.g.", id="true"),
+        pytest.param('{"a":{"0":null}}', "startingOffsets: Expected e.g.", id="null"),
+        pytest.param('{"a":{"0":NaN}}', "startingOffsets: Expected e.g.", id="nan"),
+        pytest.param('{"a":{"0":1e400}}', "startingOffsets: Expected e.g.", id="infinite"),
+        pytest.param('{"a":{"0":9223372036854775808}}', "startingOffsets: Expected e.g.", id="beyond-int64"),
+        pytest.param('{"a":{"-1":0}}', "startingOffsets: Expected e.g.", id="negative-partition"),
+        pytest.param('{"a":{"x":0}}', "startingOffsets: Expected e.g.", id="partition-no-number"),
+        pytest.param('{"a":{"2147483648":0}}', "startingOffsets: Expected e.g.", id="partition-beyond-int32"),
+    ],
+)
+def test_bad_starting_offsets_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse(startingOffsets=text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("earliest", "ending offset can't be earliest", id="earliest"),
+        pytest.param('{"a":{"0":-2}}', r"ending offset for a-0 can't be earliest \(-2\)", id="earliest-in-json"),
+        pytest.param("foo", "endingOffsets: Expected e.g. .*, got foo", id="word"),
+    ],
+)
+def test_bad_ending_offsets_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse(endingOffsets=text)
+
+
+def test_ending_offsets_are_exclusive_or_latest() -> None:
+    assert parse(endingOffsets='{"a":{"0":-1,"1":5}}').ending.by_partition == {A0: LATEST, A1: 5}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param(
+            {"startingOffsets": '{"a":{"0":1,"1":1}}', "endingOffsets": '{"a":{"0":1}}'},
+            "start offset and end offset should have the same topic-partitions; "
+            "startingOffsets: a-0, a-1; endingOffsets: a-0",
+            id="other-partitions",
+        ),
+        pytest.param(
+            {"startingOffsets": '{"a":{"0":50}}', "endingOffsets": '{"a":{"0":10}}'},
+            "start offset 50 is greater than the end offset 10 for topic a partition 0",
+            id="ends-before-it-starts",
+        ),
+    ],
+)
+def test_starting_and_ending_offsets_must_agree(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse(**options)
+
+
+def test_ending_latest_is_never_before_the_start() -> None:
+    assert parse(startingOffsets='{"a":{"0":50}}', endingOffsets='{"a":{"0":-1}}').starting.by_partition == {A0: 50}
+
+
+@pytest.mark.parametrize("end", ["starting", "ending"])
+def test_timestamp_wins_over_timestamps_by_partition_and_these_over_offsets(end: str) -> None:
+    by_offsets = {f"{end}Offsets": '{"a":{"0":5}}'}
+    by_partition = {f"{end}OffsetsByTimestamp": '{"a":{"0":1700}}', **by_offsets}
+    everywhere = {f"{end}Timestamp": "1800", **by_partition}
+    assert getattr(parse(**by_offsets), end) == Bound(option=f"{end}Offsets", by_partition={A0: 5})
+    assert getattr(parse(**by_partition), end) == Bound(
+        option=f"{end}OffsetsByTimestamp", is_timestamp=True, by_partition={A0: 1700}
+    )
+    assert getattr(parse(**everywhere), end) == Bound(option=f"{end}Timestamp", is_timestamp=True, everywhere=1800)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param({"startingTimestamp": "abc"}, "startingTimestamp: Expected a single long value.*abc", id="word"),
+        pytest.param({"endingTimestamp": "1.5"}, "endingTimestamp: Expected a single long value", id="fraction"),
+        pytest.param({"endingTimestamp": "9223372036854775808"}, "Expected a single long value", id="beyond-int64"),
+        pytest.param({"startingOffsetsByTimestamp": "xyz"}, "Expected e.g. .*123456789.*, got xyz", id="not-json"),
+        pytest.param(
+            {"startingOffsetsByTimestampStrategy": "foo"},
+            "startingOffsetsByTimestampStrategy must be error or latest, got foo",
+            id="strategy",
+        ),
+        pytest.param({"minPartitions": "0"}, "minPartitions must be positive, got 0", id="no-partition"),
+        pytest.param({"minPartitions": "-1"}, "minPartitions must be positive, got -1", id="negative"),
+        pytest.param({"minPartitions": "x"}, 'minPartitions must be a whole number.*"x"', id="min-partitions-word"),
+        pytest.param({"maxRecordsPerPartition": "0"}, "maxRecordsPerPartition must be positive", id="no-record"),
+        pytest.param({"maxRecordsPerPartition": "1_0"}, "maxRecordsPerPartition must be a whole", id="underscore"),
+        pytest.param({"maxPartitionBytes": "0"}, "maxPartitionBytes must be a positive number of bytes", id="no-byte"),
+        pytest.param({"maxPartitionBytes": "5x"}, 'maxPartitionBytes must be.*got "5x"', id="unit"),
+        pytest.param({"maxPartitionBytes": "999999999999g"}, "maxPartitionBytes must be", id="too-many-bytes"),
+        pytest.param({"includeHeaders": "maybe"}, 'includeHeaders must be true or false, got "maybe"', id="headers"),
+        pytest.param({"failOnDataLoss": "maybe"}, 'failOnDataLoss must be true or false, got "maybe"', id="loss"),
+        pytest.param({"pushFilters": "1"}, "pushFilters must be true or false", id="push-filters"),
+        pytest.param({"kafka__isolation__level": "foo"}, "Invalid value foo for .*isolation.level", id="isolation"),
+    ],
+)
+def test_bad_values_are_refused_by_name(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse(**options)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1", 1), ("134217728", 128 * MIB), ("64m", 64 * MIB), ("64MB", 64 * MIB), (" 8 ", 8), ("2k", 2048)],
+)
+def test_max_partition_bytes_takes_units(text: str, size: int) -> None:
+    assert parse(maxPartitionBytes=text).max_partition_bytes == size
+
+
+@pytest.mark.parametrize("word", ["true", "TRUE", "True"])
+def test_booleans_are_read_in_any_case(word: str) -> None:
+    options = parse(includeHeaders=word, pushFilters=word, failOnDataLoss="False")
+    assert (options.include_headers, options.push_filters, options.fail_on_data_loss) == (True, True, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("kafka.auto.offset.reset", "Kafka option 'auto.offset.reset' is not supported: set startingOffsets"),
+        ("kafka.key.deserializer", "Kafka option 'key.deserializer' is not supported: keys are"),
+        ("kafka.value.deserializer", "Kafka option 'value.deserializer' is not supported: values are"),
+        ("kafka.enable.auto.commit", "Kafka option 'enable.auto.commit' is not supported"),
+        ("kafka.interceptor.classes", "Kafka option 'interceptor.classes' is not supported"),
+    ],
+)
+def test_client_options_that_would_change_the_answer_are_refused(name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_read_options({"path": "/data", name: "x"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kafka.bootstrap.servers",
+        "kafka.group.id",
+        "groupIdPrefix",
+        "kafka.check.crcs",
+        "kafka.max.poll.records",
+        "maxTriggerDelay",
+        "unknownOption",
+    ],
+)
+def test_options_without_meaning_here_are_ignored(name: str) -> None:
+    assert parse_read_options({"path": "/data", name: "x"}) == parse()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kafkaConsumer.pollTimeoutMs",
+        "fetchOffset.numRetries",
+        "fetchOffset.retryIntervalMs",
+        "maxOffsetsPerTrigger",
+        "minOffsetsPerTrigger",
+    ],
+)
+def test_ignored_numbers_must_still_be_numbers(name: str) -> None:
+    assert parse_read_options({"path": "/data", name: "10"}) == parse()
+    with pytest.raises(ValueError, match=name):
+        parse_read_options({"path": "/data", name: "x"})
+
+
+def test_least_offsets_per_trigger_above_the_most_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"minOffsetsPerTrigger \(20\) is higher than maxOffsetsPerTrigger \(10\)"):
+        parse(minOffsetsPerTrigger="20", maxOffsetsPerTrigger="10")
