@@ -8,6 +8,7 @@ import io
 import keyword
 import re
 import tokenize
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -265,7 +266,7 @@ def adjacent_integers(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[
     """Return the pairs of neighbouring positional parameters that are both plain int."""
     arguments = [*function.args.posonlyargs, *function.args.args]
     plain = [(a.arg, ast.unparse(a.annotation) if a.annotation else "") for a in arguments]
-    return [f"{x}, {y}" for (x, kind), (y, other) in zip(plain, plain[1:], strict=False) if kind == other == "int"]
+    return [f"{x}, {y}" for (x, kind), (y, other) in pairwise(plain) if kind == other == "int"]
 
 
 # Promised to users in this form: a fetch names where and how much, as Kafka's does.
