@@ -83,9 +83,12 @@ def selection_of(directory: str, topics: list[str] | None, partitions: list[int]
 def show_version(is_wanted: bool) -> None:
     """End the process after printing the version, if it is wanted."""
     if is_wanted:
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        typer.echo(f"kstore {version('kstore')}")
+        try:
+            typer.echo(f"kstore {version('kstore')}")
+        except PackageNotFoundError:
+            typer.echo("kstore, not installed")
         raise typer.Exit
 
 

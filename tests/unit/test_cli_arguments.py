@@ -1,5 +1,5 @@
-# Goal: offsets, times and partition selections typed by a user mean what docs/cli.md says.
-# Method: tables of accepted and refused texts; selections over built roots.
+"""Goal: offsets, times and partition selections typed by a user mean what docs/cli.md says.
+Method: tables of accepted and refused texts; selections over built roots."""
 
 from __future__ import annotations
 

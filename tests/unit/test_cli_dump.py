@@ -1,5 +1,5 @@
-# Goal: `kstore dump` shows every batch and index entry of a file as it lies there, and never hides damage.
-# Method: built segments, whole and damaged in one place, run through the command; JSON compared field by field.
+"""Goal: `kstore dump` shows every batch and index entry of a file as it lies there, and never hides damage.
+Method: built segments, whole and damaged in one place, run through the command; JSON compared field by field."""
 
 from __future__ import annotations
 

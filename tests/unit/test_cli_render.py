@@ -1,5 +1,5 @@
-# Goal: the text of records is lossless for people and exact for programs.
-# Method: tables of byte strings, times and control keys; JSON parsed back with the standard library.
+"""Goal: the text of records is lossless for people and exact for programs.
+Method: tables of byte strings, times and control keys; JSON parsed back with the standard library."""
 
 from __future__ import annotations
 

@@ -1,0 +1,181 @@
+"""`kstore ls`: one line per partition, from headers and without reading the logs through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kstore.cli import EXIT_FINE
+from kstore.cli.output import Column
+from kstore.cli.render import JSON_TEXT, codec_name, time_text
+from kstore.errors import KStoreError
+from kstore.log.log import open_log
+from kstore.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kstore._core import BatchHeader
+    from kstore.cli.arguments import Selection
+    from kstore.cli.output import Output
+    from kstore.log.log import Log
+    from kstore.log.segment import LogSegment
+
+SAMPLE_BYTES = 1 << 20
+COLUMNS = (
+    Column("topic"),
+    Column("partition", is_number=True),
+    Column("log start", is_number=True),
+    Column("log end", is_number=True),
+    Column("segments", is_number=True),
+    Column("bytes", is_number=True),
+    Column("first timestamp"),
+    Column("last timestamp"),
+    Column("magic"),
+    Column("codecs"),
+)
+
+
+@dataclass
+class Listing:
+    """What ls shows of one partition; timestamps are those of the first record and of the last batch."""
+
+    topic_partition: TopicPartition
+    log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int | None
+    segments: int
+    size_in_bytes: int
+    first_timestamp_ms: int | None = None
+    last_timestamp_ms: int | None = None
+    magics: set[int] = field(default_factory=set)
+    codec_ids: set[int] = field(default_factory=set)
+
+    def add(self, header: BatchHeader) -> None:
+        """Take note of a batch's magic and codec."""
+        self.magics.add(header.magic)
+        self.codec_ids.add(header.codec)
+
+    def codecs(self) -> list[str]:
+        """Return the codec names in the order of Kafka's ids."""
+        return [codec_name(codec_id) for codec_id in sorted(self.codec_ids)]
+
+    def json(self) -> str:
+        """Return the JSON object."""
+        return JSON_TEXT(
+            {
+                "topic": self.topic_partition.topic,
+                "partition": self.topic_partition.partition,
+                "log_start_offset": self.log_start_offset,
+                "log_end_offset": self.log_end_offset,
+                "last_stable_offset": self.last_stable_offset,
+                "segments": self.segments,
+                "size_in_bytes": self.size_in_bytes,
+                "first_timestamp_ms": self.first_timestamp_ms,
+                "last_timestamp_ms": self.last_timestamp_ms,
+                "magics": sorted(self.magics),
+                "codecs": self.codecs(),
+            }
+        )
+
+    def row(self) -> list[str]:
+        """Return the table cells, as COLUMNS."""
+        return [
+            self.topic_partition.topic,
+            str(self.topic_partition.partition),
+            str(self.log_start_offset),
+            str(self.log_end_offset),
+            str(self.segments),
+            str(self.size_in_bytes),
+            time_text(self.first_timestamp_ms),
+            time_text(self.last_timestamp_ms),
+            ",".join(map(str, sorted(self.magics))) or "-",
+            ",".join(self.codecs()) or "-",
+        ]
+
+
+def run(selection: Selection, out: Output, *, is_json: bool, is_exact: bool) -> int:
+    """List the selected partitions and return the exit status; one that can't be read is left out."""
+    status = EXIT_FINE
+    rows = []
+    for partition in selection.find():
+        try:
+            with open_log(partition.path) as log:
+                listing = list_log(log, is_exact=is_exact)
+                damage = log.segments[-1].tail.error if log.segments else None
+        except KStoreError as error:
+            status = max(status, out.failure(error))
+            continue
+        if damage is not None:
+            status = max(status, out.failure(damage))
+        if is_json:
+            out.line(listing.json())
+        else:
+            rows.append(listing.row())
+    if rows:
+        out.table(COLUMNS, rows)
+    return status
+
+
+def list_log(log: Log, *, is_exact: bool) -> Listing:
+    """Return the Listing of one log.
+
+    Cost: the first SAMPLE_BYTES of each segment, or all of it if is_exact, and the end of the last one.
+    """
+    listing = Listing(
+        topic_partition=log.topic_partition,
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        last_stable_offset=log.last_stable_offset,
+        segments=len(log.segments),
+        size_in_bytes=log.size_in_bytes,
+    )
+    for segment in log.segments:
+        for header in first_headers(segment, limit_bytes=segment.size_in_bytes if is_exact else SAMPLE_BYTES):
+            listing.add(header)
+    last = last_header(log)
+    if last is not None:
+        listing.add(last)
+        listing.first_timestamp_ms = first_timestamp_ms(log)
+        listing.last_timestamp_ms = last.max_timestamp_ms
+    return listing
+
+
+def first_headers(segment: LogSegment, *, limit_bytes: int) -> Iterator[BatchHeader]:
+    """Give the headers of the batches in the first limit_bytes of a segment, that of its first batch in any case."""
+    boundary = segment.records.walk(position=0, end_position=min(limit_bytes, segment.valid_end_position)).position
+    if boundary > 0:
+        for header, _ in segment.records.read_batches(position=0, end_position=boundary):
+            yield header
+    elif segment.valid_end_position > 0:
+        first = segment.translate_offset(segment.base_offset)
+        if first is not None:
+            yield first
+
+
+def last_header(log: Log) -> BatchHeader | None:
+    """Return the header of the log's last batch, None if the log holds no record from its start offset on."""
+    if log.log_start_offset == log.log_end_offset:
+        return None
+    for segment in reversed(log.segments):
+        end_position = segment.valid_end_position
+        index = segment.offset_index
+        floor = None
+        if index is not None and index.entry_count:
+            floor = segment.verified_batch(index.entry_count - 1, end_position=end_position)
+        last: BatchHeader | None = None
+        position = 0 if floor is None else floor.position
+        for header, _ in segment.records.read_batches(position=position, end_position=end_position):
+            last = header
+        if last is not None:
+            return last
+    return None
+
+
+def first_timestamp_ms(log: Log) -> int | None:
+    """Return the timestamp of the first record at or after the log start offset."""
+    for batch in log.batches(log.log_start_offset):
+        for record in batch:
+            if record.offset >= log.log_start_offset:
+                return record.timestamp_ms
+    return None

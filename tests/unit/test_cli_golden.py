@@ -1,0 +1,198 @@
+"""Goal: on what real brokers wrote, the command's JSON says what Kafka's own classes said of the same bytes.
+Method: every partition of the main sets through ls, cat, dump and verify, compared with the manifests."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+
+from tests.golden.manifests import digest_if_long, manifest
+from tests.golden.oracle import log_start_offset
+from tests.golden.sets import MAIN_SETS, OLD_FORMAT_SETS, golden_partitions
+from tests.unit.cli_runner import runner
+
+PARTITIONS = golden_partitions(*MAIN_SETS)
+OLD_PARTITIONS = [
+    partition for partition in golden_partitions(*OLD_FORMAT_SETS) if not partition.name.startswith("empty")
+]
+
+
+@pytest.fixture
+def kstore(monkeypatch, capsysbinary):
+    return runner(monkeypatch, capsysbinary)
+
+
+def expected_batch(batch):
+    return {
+        "position": batch.position,
+        "size": batch.size_in_bytes,
+        "magic": batch.magic,
+        "baseOffset": batch.base_offset,
+        "lastOffset": batch.last_offset,
+        "count": batch.record_count,
+        "codec": batch.codec,
+        "timestampType": batch.timestamp_type,
+        "baseTimestamp": batch.base_timestamp_ms,
+        "maxTimestamp": batch.max_timestamp_ms,
+        "producerId": batch.producer_id,
+        "producerEpoch": batch.producer_epoch,
+        "baseSequence": batch.base_sequence,
+        "isTransactional": batch.is_transactional,
+        "isControl": batch.is_control,
+        "leaderEpoch": batch.partition_leader_epoch,
+        "crc": batch.crc,
+        "valid": batch.is_valid,
+    }
+
+
+def decoded(text):
+    return digest_if_long(None if text is None else base64.b64decode(text, validate=True))
+
+
+def comparable(shown):
+    """A record's JSON with base64 undone and long values in the manifests' form."""
+    headers = [[key, None if value is None else base64.b64decode(value)] for key, value in shown["headers"]]
+    return {**shown, "key": decoded(shown["key"]), "value": decoded(shown["value"]), "headers": headers}
+
+
+def expected_record(record, timestamp_type):
+    shown = {
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "timestampType": timestamp_type,
+        "key": record.key,
+        "value": record.value,
+        "headers": [[key.decode("utf-8", "replace"), value] for key, value in record.headers],
+    }
+    return shown if record.control_type is None else {**shown, "controlType": record.control_type}
+
+
+def expected_records(partition, *, with_control):
+    """The manifest's records from the log start on, as cat shows them."""
+    start_offset = log_start_offset(partition)
+    place = {"topic": partition.topic, "partition": partition.partition}
+    return [
+        {**place, **expected_record(record, batch.timestamp_type)}
+        for batch in manifest(partition).batches()
+        for record in batch.records
+        if record.offset >= start_offset and (with_control or record.control_type is None)
+    ]
+
+
+@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+def test_dump_shows_every_batch_and_record_of_the_manifest(kstore, partition):
+    run = kstore("dump", "--json", "--records", partition.directory)
+    shown = [entry for entry in run.objects() if entry["file"].endswith(".log")]
+    expected = [
+        {
+            "file": log.name,
+            **expected_batch(batch),
+            "records": [expected_record(record, batch.timestamp_type) for record in batch.records],
+        }
+        for log in manifest(partition).logs
+        for batch in log.batches
+    ]
+    assert [{**batch, "records": list(map(comparable, batch["records"]))} for batch in shown] == expected
+    assert (run.status, run.err) == (0, "")
+
+
+@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+def test_dump_shows_every_index_entry_of_the_manifest(kstore, partition):
+    entries = {}
+    for shown in kstore("dump", "--json", partition.directory).objects():
+        if not shown["file"].endswith(".log"):
+            entries.setdefault(shown["file"], []).append(list(shown.items())[1:])
+    expected = {
+        index.name: [
+            [("slot", slot), (names[0], first), (names[1], second)]
+            for slot, (first, second) in enumerate(index.entries)
+        ]
+        for indexes, names in (
+            (manifest(partition).offset_indexes, ("offset", "position")),
+            (manifest(partition).time_indexes, ("timestamp", "offset")),
+        )
+        for index in indexes
+        if index.entries
+    }
+    assert entries == expected
+
+
+@pytest.mark.parametrize("with_control", [False, True], ids=["data", "control"])
+@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+def test_cat_shows_the_records_of_the_manifest(kstore, partition, with_control):
+    options = ["--control"] if with_control else []
+    run = kstore("cat", "--json", *options, partition.directory)
+    assert list(map(comparable, run.objects())) == expected_records(partition, with_control=with_control)
+    assert (run.status, run.err) == (0, "")
+
+
+@pytest.mark.parametrize("set_name", MAIN_SETS)
+def test_ls_agrees_with_the_manifests(kstore, set_name):
+    partitions = golden_partitions(set_name)
+    run = kstore("ls", "--json", "--exact", partitions[0].root)
+    assert (run.status, run.err) == (0, "")
+    assert [(shown["topic"], shown["partition"]) for shown in run.objects()] == sorted(
+        (partition.topic, partition.partition) for partition in partitions
+    )
+    by_name = {f"{shown['topic']}-{shown['partition']}": shown for shown in run.objects()}
+    for partition in partitions:
+        assert by_name[partition.name] == expected_listing(partition), partition.name
+
+
+def expected_listing(partition):
+    known = manifest(partition)
+    batches = list(known.batches())
+    start_offset = log_start_offset(partition)
+    first_ms = [record["timestamp"] for record in expected_records(partition, with_control=True)][:1]
+    is_empty = start_offset == known.end_offset
+    order = ["none", "gzip", "snappy", "lz4", "zstd"]
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "log_start_offset": start_offset,
+        "log_end_offset": known.end_offset,
+        "last_stable_offset": None,
+        "segments": len(known.logs),
+        "size_in_bytes": sum(log.size_in_bytes for log in known.logs),
+        "first_timestamp_ms": first_ms[0] if first_ms else None,
+        "last_timestamp_ms": None if is_empty else batches[-1].max_timestamp_ms,
+        "magics": sorted({batch.magic for batch in batches}),
+        "codecs": sorted({batch.codec for batch in batches}, key=order.index),
+    }
+
+
+@pytest.mark.parametrize("set_name", MAIN_SETS)
+def test_verify_finds_no_damage_in_what_a_broker_closed(kstore, set_name):
+    partitions = golden_partitions(set_name)
+    run = kstore("verify", "--json", partitions[0].root)
+    assert (run.status, run.err) == (0, "")
+    by_name = {f"{shown['topic']}-{shown['partition']}": shown for shown in run.objects()}
+    for partition in partitions:
+        known = manifest(partition)
+        assert by_name[partition.name] == {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "log_start_offset": log_start_offset(partition),
+            "log_end_offset": known.end_offset,
+            "segments": len(known.logs),
+            "batches": len(list(known.batches())),
+            "records": sum(batch.record_count for batch in known.batches()),
+            "damage": [],
+        }
+
+
+@pytest.mark.parametrize("partition", OLD_PARTITIONS, ids=str)
+def test_old_formats_are_refused_with_the_position(kstore, partition):
+    run = kstore("cat", "--json", partition.directory)
+    assert (run.status, run.out) == (1, "")
+    assert "position 0 of" in run.err
+    assert "magic 0 and 1 are not read yet" in run.err
+    assert run.err.count("\n") == 1
+
+
+def test_objects_of_dump_parse_one_a_line(kstore):
+    root = golden_partitions(MAIN_SETS[0])[0].root
+    lines = kstore("dump", "--json", root, "--topic", "txn").out.splitlines()
+    assert {type(json.loads(line)) for line in lines} == {dict}
