@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
+from types import TracebackType
 from typing import NamedTuple, TypeGuard
 
 from kstore.errors import LogClosedError, StorageError
@@ -41,7 +42,7 @@ class FileStatus(NamedTuple):
 
 
 class ReadFile:
-    """A regular file opened for positioned reads.
+    """A regular file opened for positioned reads; a context manager that closes it.
 
     Threads: reads are safe from many threads; close() only when none is reading.
     """
@@ -49,6 +50,14 @@ class ReadFile:
     def __init__(self, fd: int, *, path: str) -> None:
         self._fd = fd
         self.path = path
+
+    def __enter__(self) -> ReadFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
 
     def size(self) -> int:
         """Return the current size in bytes; a broker may be growing or cutting the file."""
@@ -116,11 +125,8 @@ class Env:
 
     def read_file(self, path: str, *, max_bytes: int) -> bytes:
         """Return the whole content of a regular file of at most max_bytes."""
-        file = self.open_read(path)
-        try:
+        with self.open_read(path) as file:
             content = file.pread(min(file.size(), max_bytes) + 1, position=0)
-        finally:
-            file.close()
         if len(content) > max_bytes:
             raise StorageError(f"{path} is larger than the limit of {max_bytes} bytes", path=path)
         return content
@@ -239,7 +245,8 @@ def storage_errors(action: str, path: str) -> Iterator[None]:
     except StorageError:
         raise
     except OSError as error:
-        raise StorageError(f"cannot {action} {path}: {error.strerror or error}", path=path, errno=error.errno) from error
+        reason = error.strerror or str(error)
+        raise StorageError(f"cannot {action} {path}: {reason}", path=path, errno=error.errno) from error
 
 
 def _describe(mode: int) -> str:

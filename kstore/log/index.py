@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import TypeAlias
 
 from kstore._core import (
     OFFSET_INDEX_ENTRY_SIZE,
@@ -143,6 +144,9 @@ class TimeIndex:
         return TimestampOffset(-1, self.base_offset) if slot < 0 else self.entry(slot)
 
 
+_Index: TypeAlias = OffsetIndex | TimeIndex
+
+
 class IndexCache:
     """The indexes of one log that were read last, within a limit of bytes.
 
@@ -155,7 +159,7 @@ class IndexCache:
         self._env = env
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
-        self._indexes: OrderedDict[str, OffsetIndex | TimeIndex] = OrderedDict()
+        self._indexes: OrderedDict[str, _Index] = OrderedDict()
         self._cached_bytes = 0
 
     def offset_index(self, path: str, *, base_offset: int) -> OffsetIndex | None:
@@ -168,7 +172,7 @@ class IndexCache:
         index = self._get(path, TimeIndex, base_offset=base_offset)
         return index if isinstance(index, TimeIndex) else None
 
-    def _get(self, path: str, kind: type[OffsetIndex | TimeIndex], *, base_offset: int) -> OffsetIndex | TimeIndex | None:
+    def _get(self, path: str, kind: type[_Index], *, base_offset: int) -> _Index | None:
         with self._lock:
             index = self._indexes.get(path)
             if index is not None:
@@ -185,7 +189,7 @@ class IndexCache:
             self._keep(path, index)
         return index
 
-    def _keep(self, path: str, index: OffsetIndex | TimeIndex) -> None:
+    def _keep(self, path: str, index: _Index) -> None:
         if path in self._indexes:
             return
         self._indexes[path] = index

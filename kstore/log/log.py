@@ -61,7 +61,9 @@ class FetchData(NamedTuple):
     base_offset: int | None
 
 
-def open_log(path: StrPath, mode: Literal["r"] = "r", config: LogConfig | None = None, *, env: Env = DEFAULT_ENV) -> Log:
+def open_log(
+    path: StrPath, mode: Literal["r"] = "r", config: LogConfig | None = None, *, env: Env = DEFAULT_ENV
+) -> Log:
     """Open the log in one partition directory for reading.
 
     Raises: LogNotFoundError if there is no partition directory at the path; StorageError; CorruptionError for a .log

@@ -1,0 +1,130 @@
+"""verify: every batch, every index entry and the checkpoints of a log; verify_checkpoints: those of a root.
+
+Layer 5. Reads everything once and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+from kstore.errors import CorruptCheckpointError, StorageError
+from kstore.log.checkpoints import read_leader_epoch_checkpoint, read_offset_checkpoint
+from kstore.log.damage import Damage
+from kstore.log.env import DEFAULT_ENV, ENOENT, Env, join_path
+from kstore.log.filenames import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    OFFSET_INDEX_SUFFIX,
+    RECOVERY_POINT_CHECKPOINT,
+    TIME_INDEX_SUFFIX,
+    base_offset_file_name,
+)
+from kstore.log.index import MAX_INDEX_BYTES
+from kstore.log.log import Log
+from kstore.log.segment import LogSegment
+from kstore.log.verify_index import IndexFile, OffsetIndexCheck, TimeIndexCheck
+from kstore.log.verify_segment import SegmentCheck
+
+ROOT_CHECKPOINTS = (
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    CLEANER_CHECKPOINT,
+)
+_INDEX_CHECKS = ((OFFSET_INDEX_SUFFIX, OffsetIndexCheck), (TIME_INDEX_SUFFIX, TimeIndexCheck))
+
+IndexCheck = OffsetIndexCheck | TimeIndexCheck
+
+
+class Verification:
+    """A walk over one log that yields each Damage; see verify.
+
+    batch_count and record_count (damaged batches left out) grow while it is iterated.
+    Threads: not safe.
+    """
+
+    def __init__(self, log: Log, *, is_deep: bool, env: Env) -> None:
+        self._log = log
+        self._is_deep = is_deep
+        self._env = env
+        self.batch_count = 0
+        self.record_count = 0
+
+    def __iter__(self) -> Iterator[Damage]:
+        self.batch_count = self.record_count = 0
+        for segment in self._log.segments:
+            yield from self._verify_segment(segment)
+        yield from _verify_checkpoint(join_path(self._log.path, LEADER_EPOCH_CHECKPOINT), self._env)
+
+    def _verify_segment(self, segment: LogSegment) -> Iterator[Damage]:
+        index_checks: list[IndexCheck] = []
+        for suffix, kind in _INDEX_CHECKS:
+            path = join_path(self._log.path, base_offset_file_name(segment.base_offset, suffix=suffix))
+            try:
+                content = self._env.read_file(path, max_bytes=MAX_INDEX_BYTES)
+            except StorageError as error:
+                if error.errno != ENOENT:
+                    yield Damage(path, 0, 0, str(error))
+                continue
+            file = IndexFile(
+                path=path,
+                content=content,
+                base_offset=segment.base_offset,
+                log_size_in_bytes=segment.size_in_bytes,
+                is_last=segment.is_last,
+                has_grown=segment.is_last and self._has_grown(segment),
+            )
+            index_checks.append(kind(file))
+        check = SegmentCheck(
+            segment.records,
+            topic_partition=self._log.topic_partition,
+            config=self._log.config,
+            is_deep=self._is_deep,
+        )
+        batch_count, record_count = self.batch_count, self.record_count
+        for step in check.steps():
+            self.batch_count = batch_count + check.batch_count
+            self.record_count = record_count + check.record_count
+            if step.damage is not None:
+                yield step.damage
+            for index_check in index_checks:
+                yield from index_check.step(step)
+        yield from chain.from_iterable(index_check.finish() for index_check in index_checks)
+
+    def _has_grown(self, segment: LogSegment) -> bool:
+        status = self._env.stat(segment.path)
+        return status is not None and status.size_in_bytes > segment.size_in_bytes
+
+
+def verify(log: Log, *, deep: bool = True, env: Env = DEFAULT_ENV) -> Verification:
+    """Return a Verification: iterate it for each Damage of the log, file by file in order of offsets.
+
+    Checked are every batch (framing, CRC, order of offsets, place in its segment and, if deep, each record), every
+    offset and time index entry against the log, and the leader-epoch-checkpoint. An incomplete batch at the very end
+    is reported; zero bytes there are not, they are preallocated space. A missing index is no damage.
+    Raises: UnsupportedMagicError at a whole batch of magic 0 or 1; StorageError. Both while iterating.
+    Cost: reads everything once.
+    """
+    return Verification(log, is_deep=deep, env=env)
+
+
+def verify_checkpoints(root: str, env: Env = DEFAULT_ENV) -> Iterator[Damage]:
+    """Yield a Damage for each offset checkpoint of a log.dirs root that is malformed; a missing one is no damage."""
+    for name in ROOT_CHECKPOINTS:
+        yield from _verify_checkpoint(join_path(root, name), env)
+
+
+def _verify_checkpoint(path: str, env: Env) -> Iterator[Damage]:
+    try:
+        if path.endswith(LEADER_EPOCH_CHECKPOINT):
+            read_leader_epoch_checkpoint(path, env)
+        else:
+            read_offset_checkpoint(path, env)
+    except CorruptCheckpointError as error:
+        status = env.stat(path)
+        yield Damage(path, 0, 0 if status is None else status.size_in_bytes, error.reason)
+    except StorageError as error:
+        yield Damage(path, 0, 0, str(error))

@@ -1,0 +1,241 @@
+"""SegmentCheck: walks every byte of one .log and names what is damaged, going on behind each damage.
+
+Layer 5. A damaged batch whose size leads to another batch is stepped over; after bad framing the next batch is
+searched for byte by byte, and counts as found only with a right CRC.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, check_crc, crc32c, iterate_records, read_header
+from kstore.compression import decompress
+from kstore.config import LogConfig
+from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedCompressionTypeError, UnsupportedMagicError
+from kstore.log.damage import Damage
+from kstore.log.file_records import FileRecords
+from kstore.types import TopicPartition
+
+CURRENT_MAGIC = 2
+# A segment's relative offsets are int32.
+MAX_RELATIVE_OFFSET = 2**31 - 1
+# Bytes whose CRC may be computed while searching one segment, in multiples of its size.
+SEARCH_EFFORT = 8
+
+_BASE_OFFSET_AND_SIZE = struct.Struct(">qi")
+_CRC = struct.Struct(">I")
+_LEGACY_CRC_AT = 12
+_MAGIC_AT = 16
+_CRC_AT = 17
+_CRC_COVERS_FROM = 21
+_SIZE_UP_TO_MAGIC = 17
+_LEGACY_MIN_SIZE = 26
+
+
+class Step(NamedTuple):
+    """One batch, or a stretch without a batch (header is None), and what is wrong with it or the one before."""
+
+    start_position: int
+    end_position: int
+    header: BatchHeader | None
+    damage: Damage | None
+
+
+class SegmentCheck:
+    """Checks the batches of one .log: framing, CRC, order of offsets and, if deep, every record.
+
+    batch_count and record_count grow while steps() runs; they leave damaged batches out.
+    Threads: not safe.  Cost: one pass; memory of one batch or read chunk, and one decompressed batch.
+    """
+
+    def __init__(
+        self, records: FileRecords, *, topic_partition: TopicPartition, config: LogConfig, is_deep: bool
+    ) -> None:
+        self._records = records
+        self._topic_partition = topic_partition
+        self._config = config
+        self._is_deep = is_deep
+        self._size = records.size_in_bytes
+        self._chunk, self._chunk_position = b"", 0
+        self._effort_bytes = SEARCH_EFFORT * self._size
+        self._previous: BatchHeader | None = None
+        self._least_offset = records.base_offset
+        self._least_offset_before_previous = records.base_offset
+        self.batch_count = 0
+        self.record_count = 0
+
+    def steps(self) -> Iterator[Step]:
+        """Walk the file once, from its start to its end, without leaving a byte out.
+
+        Raises: UnsupportedMagicError at a batch of magic 0 or 1 that is whole and right; StorageError.
+        """
+        position = 0
+        while position < self._size:
+            step = self._step(position)
+            yield step
+            position = step.end_position
+
+    def _step(self, position: int) -> Step:
+        head = self._bytes_at(position, min(RECORD_BATCH_OVERHEAD, self._size - position))
+        if not any(head[:_SIZE_UP_TO_MAGIC]):
+            return self._zeros(position)
+        try:
+            header: BatchHeader = read_header(
+                head, position=position, path=self._records.path, max_batch_bytes=self._config.max_batch_bytes
+            )
+        except UnsupportedMagicError as error:
+            return self._other_magic(position, head, error)
+        except CorruptRecordError as error:
+            return self._gap(position, error.reason)
+        left = self._size - position
+        if header.size_in_bytes > left:
+            return self._gap(position, f"incomplete batch: expected {header.size_in_bytes} bytes, found {left}")
+        return self._batch(header, self._bytes_at(position, header.size_in_bytes))
+
+    def _batch(self, header: BatchHeader, data: bytes) -> Step:
+        position, end_position = header.position, header.position + header.size_in_bytes
+        try:
+            check_crc(data, position=position, path=self._records.path)
+        except CorruptRecordError as error:
+            if not self._is_boundary(end_position):
+                return self._gap(position, error.reason)
+            return Step(position, end_position, header, self._damage(position, header.size_in_bytes, error.reason))
+        damage = self._check_offsets(header)
+        if damage is None or damage.position != position:
+            damage = self._check_content(header, data) or damage
+        if damage is None or damage.position != position:
+            self.batch_count += 1
+            self.record_count += header.record_count
+        return Step(position, end_position, header, damage)
+
+    def _check_offsets(self, header: BatchHeader) -> Damage | None:
+        least, least_before = self._least_offset, self._least_offset_before_previous
+        following = self._records.next_base_offset
+        if header.last_offset < header.base_offset:
+            reason = f"last offset {header.last_offset} is below base offset {header.base_offset}"
+            return self._batch_damage(header, reason)
+        if following is not None and header.last_offset >= following:
+            reason = f"offsets run into the next segment: expected less than {following}, found {header.last_offset}"
+            return self._batch_damage(header, reason)
+        previous = self._previous
+        if header.base_offset < least and (previous is None or header.base_offset < least_before):
+            reason = f"offsets go back: expected at least {least}, found {header.base_offset}"
+            return self._batch_damage(header, reason)
+        self._previous, self._least_offset = header, header.last_offset + 1
+        if previous is not None and header.base_offset < least:
+            reason = f"offsets jump ahead: found {previous.base_offset}, in the next batch {header.base_offset}"
+            return self._batch_damage(previous, reason)
+        self._least_offset_before_previous = least
+        return None
+
+    def _check_content(self, header: BatchHeader, data: bytes) -> Damage | None:
+        if not self._is_deep:
+            return None
+        try:
+            for _ in iterate_records(
+                data,
+                position=header.position,
+                path=self._records.path,
+                topic_partition=self._topic_partition,
+                decompress=decompress,
+                max_decompressed_bytes=self._config.max_decompressed_bytes,
+            ):
+                pass
+        except CorruptionError as error:
+            return self._batch_damage(header, error.reason)
+        except UnsupportedCompressionTypeError as error:
+            return self._batch_damage(header, f"unsupported compression type {error.codec_id}")
+        return None
+
+    def _zeros(self, position: int) -> Step:
+        """Step over zero bytes: in the last segment preallocated space, if nothing else follows."""
+        at = position
+        while at < self._size:
+            chunk = self._bytes_at(at, min(self._config.read_chunk_bytes, self._size - at))
+            if any(chunk):
+                return self._gap(position, "zero bytes in place of a batch")
+            at += len(chunk)
+        if self._records.next_base_offset is None:
+            return Step(position, self._size, None, None)
+        size = self._size - position
+        return Step(position, self._size, None, self._damage(position, size, "zero bytes behind the last batch"))
+
+    def _other_magic(self, position: int, head: bytes, error: UnsupportedMagicError) -> Step:
+        """Tell a batch whose magic byte alone is wrong from one of an old format and from bad framing."""
+        reason = f"unsupported magic: expected {CURRENT_MAGIC}, found {error.magic}"
+        size = _BASE_OFFSET_AND_SIZE.unpack_from(head)[1] + _BASE_OFFSET_AND_SIZE.size
+        if not _LEGACY_MIN_SIZE <= size <= min(self._size - position, self._config.max_batch_bytes):
+            return self._gap(position, reason)
+        data = self._bytes_at(position, size)
+        if size >= RECORD_BATCH_OVERHEAD and crc32c(data[_CRC_COVERS_FROM:]) == _CRC.unpack_from(data, _CRC_AT)[0]:
+            return Step(position, position + size, None, self._damage(position, size, reason))
+        if zlib.crc32(data[_MAGIC_AT:]) == _CRC.unpack_from(data, _LEGACY_CRC_AT)[0]:
+            raise error
+        return self._gap(position, reason)
+
+    def _gap(self, position: int, reason: str) -> Step:
+        end_position = self._next_batch_position(position + 1)
+        return Step(position, end_position, None, self._damage(position, end_position - position, reason))
+
+    def _is_boundary(self, position: int) -> bool:
+        if position == self._size:
+            return True
+        head = self._bytes_at(position, min(RECORD_BATCH_OVERHEAD, self._size - position))
+        if not any(head):
+            return True
+        try:
+            read_header(head, position=position, max_batch_bytes=self._config.max_batch_bytes)
+        except (CorruptRecordError, UnsupportedMagicError):
+            return False
+        return True
+
+    def _next_batch_position(self, position: int) -> int:
+        """Return the first place from `position` on where a whole batch with a right CRC starts, else the file's end.
+
+        Gives up when the CRCs computed so far in this segment come to SEARCH_EFFORT times its size.
+        """
+        while self._size - position >= RECORD_BATCH_OVERHEAD:
+            chunk = self._bytes_at(position, min(self._config.read_chunk_bytes, self._size - position))
+            at = chunk.find(CURRENT_MAGIC, _MAGIC_AT)
+            while at >= 0:
+                if self._is_batch(position + at - _MAGIC_AT):
+                    return position + at - _MAGIC_AT
+                if self._effort_bytes <= 0:
+                    return self._size
+                at = chunk.find(CURRENT_MAGIC, at + 1)
+            position += len(chunk) - _MAGIC_AT
+        return self._size
+
+    def _is_batch(self, position: int) -> bool:
+        if self._size - position < RECORD_BATCH_OVERHEAD:
+            return False
+        base_offset, length = _BASE_OFFSET_AND_SIZE.unpack_from(self._bytes_at(position, RECORD_BATCH_OVERHEAD))
+        size = length + _BASE_OFFSET_AND_SIZE.size
+        following = self._records.next_base_offset
+        most = self._records.base_offset + MAX_RELATIVE_OFFSET if following is None else following - 1
+        if not self._records.base_offset <= base_offset <= most:
+            return False
+        if not RECORD_BATCH_OVERHEAD <= size <= min(self._size - position, self._config.max_batch_bytes):
+            return False
+        self._effort_bytes -= size
+        try:
+            check_crc(self._records.read_bytes(size, position=position), position=position)
+        except CorruptRecordError:
+            return False
+        return True
+
+    def _bytes_at(self, position: int, size: int) -> bytes:
+        at = position - self._chunk_position
+        if at < 0 or at + size > len(self._chunk):
+            wanted = min(max(size, self._config.read_chunk_bytes), self._size - position)
+            self._chunk, self._chunk_position, at = self._records.read_bytes(wanted, position=position), position, 0
+        return self._chunk[at : at + size]
+
+    def _batch_damage(self, header: BatchHeader, reason: str) -> Damage:
+        return self._damage(header.position, header.size_in_bytes, reason)
+
+    def _damage(self, position: int, size_in_bytes: int, reason: str) -> Damage:
+        return Damage(self._records.path, position, size_in_bytes, reason)
