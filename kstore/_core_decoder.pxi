@@ -22,9 +22,10 @@ cdef struct BatchRow:
     int64_t producer_id
     int64_t producer_epoch
     int64_t base_sequence
+    int64_t magic
 
 BATCH_ROW_FIELDS = ("row_count", "position", "base_offset", "attributes", "leader_epoch", "producer_id",
-                    "producer_epoch", "base_sequence")
+                    "producer_epoch", "base_sequence", "magic")
 
 cdef enum:
     FIRST_BATCH_ROWS = 1024
@@ -113,7 +114,7 @@ cdef class Columns:
     row_count: rows. offset: int64[row_count]; timestamp: int64[row_count], microseconds since the epoch.
     key, value: (null_count, validity bits or None, int32[row_count + 1] offsets or 16-byte views, data buffers).
     headers: (null_count, validity or None, int32[row_count + 1] offsets, header_count, keys, values), the last two
-    like key and value. None for a column not asked for. batches: int64[n, 8], see BATCH_ROW_FIELDS.
+    like key and value. None for a column not asked for. batches: int64[n, 9], see BATCH_ROW_FIELDS.
     """
 
     cdef readonly int64_t row_count
@@ -394,6 +395,7 @@ cdef class ColumnDecoder:
         row.producer_id = self.h.producer_id
         row.producer_epoch = self.h.producer_epoch
         row.base_sequence = self.h.base_sequence
+        row.magic = self.h.magic
         self.batch_rows += 1
         self.first_row = self.table.rows
 

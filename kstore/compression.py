@@ -19,7 +19,7 @@ import zstandard
 from kstore import _core
 from kstore.errors import DecompressionError, UnsupportedCompressionTypeError
 
-Payload: TypeAlias = "bytes | memoryview"
+Payload: TypeAlias = "bytes | bytearray | memoryview"
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_SIZE = 16

@@ -12,6 +12,9 @@ NO_SEQUENCE = -1
 NO_PARTITION_LEADER_EPOCH = -1
 MAX_OFFSET = 2**63 - 1
 
+# Topics that brokers keep for themselves; a scan of a whole root leaves them out unless they are named.
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+
 
 class TimestampType(IntEnum):
     """Who set a record's timestamp (Kafka: TimestampType). `label` is Kafka's spelling."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from kstore._core import ColumnBuffer, ColumnDecoder, Columns
 from kstore.compression import decompress
@@ -12,13 +14,15 @@ from kstore.errors import CorruptRecordError
 from kstore.log.env import DEFAULT_ENV, Env, ReadFile
 from kstore.log.plan import ScanRange
 
+Mode: TypeAlias = Literal["copy", "view", "string"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
     """Which columns to decode, and how: key and value are None, "copy", "view" or "string"."""
 
-    key: str | None = None
-    value: str | None = None
+    key: Mode | None = None
+    value: Mode | None = None
     offset: bool = False
     timestamp: bool = False
     headers: bool = False
@@ -61,7 +65,7 @@ def scan_columns(
             base_offset=piece.base_offset,
             path=piece.path,
         )
-        with env.open_read(piece.path) as file:
+        with closing(env.open_read(piece.path)) as file:
             reader = _ChunkReader(file, piece.path, end_position=piece.end_position, config=config)
             while (status := decoder.run()) != "done":
                 if status == "full":
@@ -92,12 +96,13 @@ class _ChunkReader:
         view = memoryview(self._buffer)[:size]
         got = self._file.pread_into(view, position=position)
         if got < min(needed, size):
-            reason = f"file ends inside a batch: expected {needed} bytes, found {got}"
+            what = "file ends inside a batch"
+            detail = f"expected {needed} bytes, found {got}"
             raise CorruptRecordError(
-                f"file ends inside the batch at position {position} of {self._path}: expected {needed} bytes, found {got}",
+                f"{what} at position {position} of {self._path}: {detail}",
                 path=self._path,
                 position=position,
-                reason=reason,
+                reason=f"{what}: {detail}",
                 expected=needed,
                 found=got,
             )

@@ -158,6 +158,6 @@ class RecordBatch:
 
     def __repr__(self) -> str:
         return (
-            f"RecordBatch(position={self.position}, size_in_bytes={self.size_in_bytes}, base_offset={self.base_offset}, "
-            f"last_offset={self.last_offset}, record_count={self.record_count})"
+            f"RecordBatch(position={self.position}, size_in_bytes={self.size_in_bytes}, "
+            f"base_offset={self.base_offset}, last_offset={self.last_offset}, record_count={self.record_count})"
         )

@@ -1,0 +1,80 @@
+"""kstore: Apache Kafka's message store as a Python library. Public names only; each is imported when first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kstore.arrow import Scan as Scan
+    from kstore.arrow import scan as scan
+    from kstore.compression import CompressionType as CompressionType
+    from kstore.config import LogConfig as LogConfig
+    from kstore.errors import CorruptCheckpointError as CorruptCheckpointError
+    from kstore.errors import CorruptIndexError as CorruptIndexError
+    from kstore.errors import CorruptionError as CorruptionError
+    from kstore.errors import CorruptRecordError as CorruptRecordError
+    from kstore.errors import DecompressionError as DecompressionError
+    from kstore.errors import InvalidRecordError as InvalidRecordError
+    from kstore.errors import KStoreError as KStoreError
+    from kstore.errors import LogClosedError as LogClosedError
+    from kstore.errors import LogNotFoundError as LogNotFoundError
+    from kstore.errors import OffsetError as OffsetError
+    from kstore.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
+    from kstore.errors import StorageError as StorageError
+    from kstore.errors import UnsupportedCompressionTypeError as UnsupportedCompressionTypeError
+    from kstore.errors import UnsupportedError as UnsupportedError
+    from kstore.errors import UnsupportedMagicError as UnsupportedMagicError
+    from kstore.log import FetchData as FetchData
+    from kstore.log import Log as Log
+    from kstore.log import LogSegment as LogSegment
+    from kstore.log import ScanRange as ScanRange
+    from kstore.log import open_log as open_log
+    from kstore.record import MemoryRecords as MemoryRecords
+    from kstore.record import Record as Record
+    from kstore.record import RecordBatch as RecordBatch
+    from kstore.types import OffsetAndTimestamp as OffsetAndTimestamp
+    from kstore.types import TimestampType as TimestampType
+    from kstore.types import TopicPartition as TopicPartition
+
+_ROOMS = {
+    "kstore.arrow": ("Scan", "scan"),
+    "kstore.compression": ("CompressionType",),
+    "kstore.config": ("LogConfig",),
+    "kstore.errors": (
+        "CorruptCheckpointError",
+        "CorruptIndexError",
+        "CorruptRecordError",
+        "CorruptionError",
+        "DecompressionError",
+        "InvalidRecordError",
+        "KStoreError",
+        "LogClosedError",
+        "LogNotFoundError",
+        "OffsetError",
+        "OffsetOutOfRangeError",
+        "StorageError",
+        "UnsupportedCompressionTypeError",
+        "UnsupportedError",
+        "UnsupportedMagicError",
+    ),
+    "kstore.log": ("FetchData", "Log", "LogSegment", "ScanRange", "open_log"),
+    "kstore.record": ("MemoryRecords", "Record", "RecordBatch"),
+    "kstore.types": ("OffsetAndTimestamp", "TimestampType", "TopicPartition"),
+}
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+
+__version__ = "0.1.0"
+__all__ = sorted(_ROOM_OF)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _ROOM_OF:
+        raise AttributeError(f"module 'kstore' has no attribute {name!r}")
+    value = getattr(import_module(_ROOM_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,346 @@
+"""Columns of the core -> Arrow, without a copy; kstore.scan. Layer 6, the only module that imports pyarrow.
+
+Column names and types are those of Spark's Kafka source, and what a batch knows beside them; see schema().
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from kstore._core import BATCH_ROW_FIELDS, Columns
+from kstore.compression import CompressionType
+from kstore.config import LogConfig
+from kstore.log.directory import find_partitions
+from kstore.log.env import StrPath
+from kstore.log.log import open_log
+from kstore.log.plan import ScanRange
+from kstore.log.scan import Mode, Selection, scan_columns
+from kstore.types import INTERNAL_TOPICS
+
+Binary = Literal["copy", "view"]
+
+DEFAULT_BATCH_BYTES = 4 * 1024 * 1024
+THREAD_RANGE_BYTES = 16 * 1024 * 1024
+_BATCHES_AHEAD = 2
+_DEFAULTS = LogConfig()
+
+_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+_HEADERS = pa.list_(pa.field("element", _HEADER))
+_TYPES: dict[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestampType": pa.int32(),
+    "headers": _HEADERS,
+    "magic": pa.int8(),
+    "codec": pa.string(),
+    "leaderEpoch": pa.int32(),
+    "producerId": pa.int64(),
+    "producerEpoch": pa.int16(),
+    "sequence": pa.int32(),
+    "isTransactional": pa.bool_(),
+    "isControl": pa.bool_(),
+    "position": pa.int64(),
+}
+DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+
+_FIELD = {name: number for number, name in enumerate(BATCH_ROW_FIELDS)}
+_PER_BATCH: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "timestampType": ("attributes", lambda attributes: attributes >> 3 & 1),
+    "magic": ("magic", lambda magic: magic),
+    "leaderEpoch": ("leader_epoch", lambda epoch: epoch),
+    "producerId": ("producer_id", lambda producer_id: producer_id),
+    "producerEpoch": ("producer_epoch", lambda epoch: epoch),
+    "isTransactional": ("attributes", lambda attributes: attributes & 0x10 != 0),
+    "isControl": ("attributes", lambda attributes: attributes & 0x20 != 0),
+    "position": ("position", lambda position: position),
+}
+_CODEC_LABELS = pa.array([codec.label for codec in CompressionType])
+
+
+def schema(columns: Sequence[str] | None = None, *, binary: Binary = "copy", strings: Iterable[str] = ()) -> pa.Schema:
+    """Return the Arrow schema of these columns, in this order; every field is nullable.
+
+    Args: columns: None = key, value, topic, partition, offset, timestamp, timestampType, headers; also magic, codec,
+        leaderEpoch, producerId, producerEpoch, sequence, isTransactional, isControl, position (byte of the batch).
+        strings: those of key and value that are string columns, U+FFFD standing for bytes that are not UTF-8.
+        binary: "copy" = binary columns; "view" = binary_view columns over the bytes that were read.
+    Raises: ValueError for an unknown or repeated column or another `binary`.
+    """
+    names = list(DEFAULT_COLUMNS if columns is None else columns)
+    unknown = [name for name in names if name not in _TYPES]
+    if unknown or not names or len(set(names)) != len(names):
+        raise ValueError(f"columns must be some of {', '.join(_TYPES)}, each once; got {names}")
+    if binary not in ("copy", "view"):
+        raise ValueError(f'binary must be "copy" or "view", got {binary!r}')
+    as_text = set(strings)
+    if not as_text <= {"key", "value"}:
+        raise ValueError(f"strings must be some of key and value, got {sorted(as_text)}")
+    types = dict(_TYPES)
+    for name in ("key", "value"):
+        types[name] = pa.string() if name in as_text else pa.binary_view() if binary == "view" else pa.binary()
+    return pa.schema([pa.field(name, types[name]) for name in names])
+
+
+def record_batches(
+    ranges: Iterable[ScanRange],
+    *,
+    columns: Sequence[str] | None = None,
+    binary: Binary = "copy",
+    batch_bytes: int = DEFAULT_BATCH_BYTES,
+    threads: int = 1,
+    config: LogConfig = _DEFAULTS,
+    strings: Iterable[str] = (),
+    verify_crc: bool = True,
+) -> Iterator[pa.RecordBatch]:
+    """Decode ranges into record batches of about batch_bytes, in the order of the ranges and their offsets.
+
+    Args: columns, binary, strings: see schema(); threads: ranges decoded at a time, in this process.
+    Raises: CorruptRecordError, InvalidRecordError, DecompressionError, Unsupported...Error, StorageError.
+    Lifetime: batches own their buffers ("view" ones keep the chunks that they point into).
+    Cost: one pass; a column not asked for costs nothing; memory of a few batches per thread.
+    """
+    if threads < 1:
+        raise ValueError(f"threads must be at least 1, got {threads}")
+    plan = _Projection(schema(columns, binary=binary, strings=strings), verify_crc=verify_crc)
+
+    def of_range(scan_range: ScanRange) -> Iterator[pa.RecordBatch]:
+        assembler = _Assembler(plan, scan_range)
+        for decoded in scan_columns(scan_range, plan.selection, batch_bytes=batch_bytes, config=config):
+            yield assembler.record_batch(decoded)
+
+    if threads == 1:
+        return (batch for scan_range in ranges for batch in of_range(scan_range))
+    return _in_threads(list(ranges), of_range, threads)
+
+
+class Scan:
+    """A scan that any Arrow library reads: it has __arrow_c_stream__, a schema, and iterates record batches.
+
+    Each iteration and each __arrow_c_stream__ reads the files anew.  Threads: safe.
+    """
+
+    def __init__(self, ranges: Sequence[ScanRange], **options: Any) -> None:
+        self.ranges = list(ranges)
+        self._options = options
+        self.schema: pa.Schema = schema(
+            options.get("columns"), binary=options.get("binary", "copy"), strings=options.get("strings", ())
+        )
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return record_batches(self.ranges, **self._options)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return a pyarrow.RecordBatchReader over a new pass."""
+        return pa.RecordBatchReader.from_batches(self.schema, iter(self))
+
+    def to_table(self) -> pa.Table:
+        """Return all of it as one pyarrow.Table, in memory."""
+        return self.to_reader().read_all()
+
+    def __arrow_c_schema__(self) -> object:
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+
+def scan(
+    source: StrPath | Iterable[StrPath | ScanRange],
+    *,
+    columns: Sequence[str] | None = None,
+    topics: Iterable[str] | None = None,
+    binary: Binary = "copy",
+    strings: Iterable[str] = (),
+    batch_bytes: int = DEFAULT_BATCH_BYTES,
+    threads: int = 1,
+    config: LogConfig = _DEFAULTS,
+) -> Scan:
+    """Scan partition directories, log.dirs roots, a list of these, or planned ranges, as an Arrow stream.
+
+    Polars, DuckDB, pandas and pyarrow read the result as it is: polars.DataFrame(kstore.scan(path)).
+    Args: topics: only these; None = all but internal topics, which count when their own directory is given.
+        columns, binary, strings, batch_bytes, threads: see record_batches.
+    Raises: LogNotFoundError, StorageError; while reading, what record_batches raises.
+    """
+    options = {
+        "columns": columns,
+        "binary": binary,
+        "strings": tuple(strings),
+        "batch_bytes": batch_bytes,
+        "threads": threads,
+        "config": config,
+    }
+    items = list(source) if isinstance(source, Iterable) and not isinstance(source, (str, bytes)) else [source]
+    ranges = [item for item in items if isinstance(item, ScanRange)]
+    paths = [item for item in items if not isinstance(item, ScanRange)]
+    if paths:
+        ranges += _ranges_of(paths, None if topics is None else frozenset(topics), threads=threads, config=config)
+    return Scan(ranges, **options)
+
+
+def _ranges_of(
+    paths: Sequence[StrPath], topics: frozenset[str] | None, *, threads: int, config: LogConfig
+) -> Iterator[ScanRange]:
+    directories = find_partitions(paths)
+    whole_path = len(directories) == 1
+    if topics is not None and (missing := topics - {found.topic_partition.topic for found in directories}):
+        raise ValueError(f"topics not found: {', '.join(sorted(missing))}")
+    for directory in directories:
+        topic = directory.topic_partition.topic
+        if topic in topics if topics is not None else topic not in INTERNAL_TOPICS or whole_path:
+            with open_log(directory.path, config=config) as log:
+                yield from log.plan(max_bytes=THREAD_RANGE_BYTES) if threads > 1 else log.plan()
+
+
+class _Projection:
+    """What the decoder must fill for a schema."""
+
+    def __init__(self, arrow_schema: pa.Schema, *, verify_crc: bool) -> None:
+        names = set(arrow_schema.names)
+        self.schema = arrow_schema
+        decoded = {"key", "value", "timestamp", "headers"} & names
+        self.selection = Selection(
+            key=_mode(arrow_schema, "key"),
+            value=_mode(arrow_schema, "value"),
+            offset=bool({"offset", "sequence"} & names) or not decoded,
+            timestamp="timestamp" in names,
+            headers="headers" in names,
+            verify_crc=verify_crc,
+        )
+
+
+def _mode(arrow_schema: pa.Schema, name: str) -> Mode | None:
+    if name not in arrow_schema.names:
+        return None
+    kind = arrow_schema.field(name).type
+    return "string" if pa.types.is_string(kind) else "view" if pa.types.is_binary_view(kind) else "copy"
+
+
+class _Assembler:
+    """Makes record batches of one range's Columns; constant columns are built once and sliced."""
+
+    def __init__(self, projection: _Projection, scan_range: ScanRange) -> None:
+        self._schema = projection.schema
+        self._constants = {"topic": scan_range.topic, "partition": scan_range.partition}
+        self._repeated: dict[tuple[str, object], pa.Array] = {}
+
+    def record_batch(self, columns: Columns) -> pa.RecordBatch:
+        table = np.frombuffer(memoryview(columns.batches), np.int64).reshape(-1, len(BATCH_ROW_FIELDS))
+        arrays = [self._array(field, columns, table) for field in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _array(self, field: pa.Field, columns: Any, table: Any) -> pa.Array:
+        name, rows = field.name, columns.row_count
+        if name == "offset":
+            return _fixed(field.type, rows, columns.offset)
+        if name == "timestamp":
+            return _fixed(field.type, rows, columns.timestamp)
+        if name == "key":
+            return _variable(field.type, rows, columns.key)
+        if name == "value":
+            return _variable(field.type, rows, columns.value)
+        if name == "headers":
+            return _headers(rows, columns.headers)
+        if name in self._constants:
+            return self._constant(field, self._constants[name], rows)
+        if name == "sequence":
+            return pa.array(_sequences(columns, table), field.type)
+        if name == "codec":
+            return _CODEC_LABELS.take(pa.array(_spread(table, table[:, _FIELD["attributes"]] & 0x07)))
+        source, of = _PER_BATCH[name]
+        per_batch = of(table[:, _FIELD[source]])
+        if len(per_batch) and (per_batch == per_batch[0]).all():
+            return self._constant(field, per_batch[0].item(), rows)
+        return pa.array(_spread(table, per_batch), field.type)
+
+    def _constant(self, field: pa.Field, value: object, rows: int) -> pa.Array:
+        found = self._repeated.get((field.name, value))
+        if found is None or len(found) < rows:
+            found = self._repeated[field.name, value] = pa.repeat(pa.scalar(value, field.type), rows)
+        return found.slice(0, rows)
+
+
+def _spread(table: Any, per_batch: Any) -> Any:
+    return np.repeat(per_batch, table[:, _FIELD["row_count"]])
+
+
+def _sequences(columns: Any, table: Any) -> Any:
+    """Sequence of each row: base sequence plus offset delta, wrapped at 2^31; -1 without a base."""
+    base = _spread(table, table[:, _FIELD["base_sequence"]])
+    delta = np.frombuffer(columns.offset, np.int64) - _spread(table, table[:, _FIELD["base_offset"]])
+    return np.where(base < 0, -1, (base + delta) & 0x7FFFFFFF)
+
+
+def _buffer(source: Any) -> pa.Buffer | None:
+    return None if source is None else pa.py_buffer(source)
+
+
+def _fixed(kind: pa.DataType, rows: int, data: Any) -> pa.Array:
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(data)], 0)
+
+
+def _variable(kind: pa.DataType, rows: int, parts: tuple[int, Any, Any, list[Any]]) -> pa.Array:
+    null_count, validity, index, data = parts
+    return pa.Array.from_buffers(kind, rows, [_buffer(validity), *map(pa.py_buffer, [index, *data])], null_count)
+
+
+def _headers(rows: int, parts: tuple[Any, ...]) -> pa.Array:
+    null_count, validity, list_offsets, header_count, keys, values = parts
+    children = [
+        _variable(_HEADER.field("key").type, header_count, keys),
+        _variable(_HEADER.field("value").type, header_count, values),
+    ]
+    structs = pa.Array.from_buffers(_HEADER, header_count, [None], 0, children=children)
+    return pa.Array.from_buffers(
+        _HEADERS, rows, [_buffer(validity), pa.py_buffer(list_offsets)], null_count, children=[structs]
+    )
+
+
+_END = object()
+
+
+def _in_threads(
+    ranges: list[ScanRange], decode: Callable[[ScanRange], Iterator[pa.RecordBatch]], threads: int
+) -> Iterator[pa.RecordBatch]:
+    """Decode several ranges at a time; each worker runs at most _BATCHES_AHEAD batches ahead of the reader."""
+    stopped = threading.Event()
+    queues: list[queue.Queue[Any]] = [queue.Queue(_BATCHES_AHEAD) for _ in ranges]
+
+    def put(target: queue.Queue[Any], item: object) -> bool:
+        while not stopped.is_set():
+            try:
+                target.put(item, timeout=0.05)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def work(scan_range: ScanRange, target: queue.Queue[Any]) -> None:
+        try:
+            for batch in decode(scan_range):
+                if not put(target, batch):
+                    return
+        finally:
+            put(target, _END)
+
+    with ThreadPoolExecutor(threads, thread_name_prefix="kstore-scan") as pool:
+        try:
+            futures = [pool.submit(work, *pair) for pair in zip(ranges, queues, strict=True)]
+            for source, future in zip(queues, futures, strict=True):
+                while (item := source.get()) is not _END:
+                    yield item
+                future.result()
+        finally:
+            stopped.set()
+            pool.shutdown(cancel_futures=True)
