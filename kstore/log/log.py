@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 MAX_SEGMENT_BYTES = 2**31 - 1
 DEFAULT_PLAN_BYTES = 128 * 1024 * 1024
-CURRENT_MAGIC = 2
 
 _logger = logging.getLogger("kstore.log")
 
@@ -344,7 +343,7 @@ class Log:
             return 0
         last = self.segments[-1]
         error = last.tail.error
-        if isinstance(error, UnsupportedMagicError) and error.magic in range(CURRENT_MAGIC):
+        if isinstance(error, UnsupportedMagicError) and last.records.has_legacy_entry_at(last.valid_end_position):
             raise error
         return last.tail.last_offset + 1 if last.tail.last_offset >= 0 else last.base_offset
 

@@ -7,7 +7,6 @@ searched for byte by byte, and counts as found only with a right CRC.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedCompressionTypeError, UnsupportedMagicError
 from kstore.log.damage import Damage
-from kstore.log.file_records import FileRecords
+from kstore.log.file_records import FileRecords, entry_size, is_legacy_entry
 from kstore.types import TopicPartition
 
 CURRENT_MAGIC = 2
@@ -25,14 +24,12 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 # Bytes whose CRC may be computed while searching one segment, in multiples of its size.
 SEARCH_EFFORT = 8
 
-_BASE_OFFSET_AND_SIZE = struct.Struct(">qi")
+_BASE_OFFSET = struct.Struct(">q")
 _CRC = struct.Struct(">I")
-_LEGACY_CRC_AT = 12
 _MAGIC_AT = 16
 _CRC_AT = 17
 _CRC_COVERS_FROM = 21
 _SIZE_UP_TO_MAGIC = 17
-_LEGACY_MIN_SIZE = 26
 
 
 class Step(NamedTuple):
@@ -166,13 +163,13 @@ class SegmentCheck:
     def _other_magic(self, position: int, head: bytes, error: UnsupportedMagicError) -> Step:
         """Tell a batch whose magic byte alone is wrong from one of an old format and from bad framing."""
         reason = f"unsupported magic: expected {CURRENT_MAGIC}, found {error.magic}"
-        size = _BASE_OFFSET_AND_SIZE.unpack_from(head)[1] + _BASE_OFFSET_AND_SIZE.size
-        if not _LEGACY_MIN_SIZE <= size <= min(self._size - position, self._config.max_batch_bytes):
+        size = entry_size(head) if len(head) >= _SIZE_UP_TO_MAGIC else 0
+        if not _SIZE_UP_TO_MAGIC <= size <= min(self._size - position, self._config.max_batch_bytes):
             return self._gap(position, reason)
         data = self._bytes_at(position, size)
         if size >= RECORD_BATCH_OVERHEAD and crc32c(data[_CRC_COVERS_FROM:]) == _CRC.unpack_from(data, _CRC_AT)[0]:
             return Step(position, position + size, None, self._damage(position, size, reason))
-        if zlib.crc32(data[_MAGIC_AT:]) == _CRC.unpack_from(data, _LEGACY_CRC_AT)[0]:
+        if is_legacy_entry(data):
             raise error
         return self._gap(position, reason)
 
@@ -212,8 +209,8 @@ class SegmentCheck:
     def _is_batch(self, position: int) -> bool:
         if self._size - position < RECORD_BATCH_OVERHEAD:
             return False
-        base_offset, length = _BASE_OFFSET_AND_SIZE.unpack_from(self._bytes_at(position, RECORD_BATCH_OVERHEAD))
-        size = length + _BASE_OFFSET_AND_SIZE.size
+        head = self._bytes_at(position, RECORD_BATCH_OVERHEAD)
+        base_offset, size = _BASE_OFFSET.unpack_from(head)[0], entry_size(head)
         following = self._records.next_base_offset
         most = self._records.base_offset + MAX_RELATIVE_OFFSET if following is None else following - 1
         if not self._records.base_offset <= base_offset <= most:
