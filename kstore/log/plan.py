@@ -188,9 +188,10 @@ def _walk_starts(segment: LogSegment, *, position: int, target: int, end_positio
     if index is not None:
         slot = index.slot_of_position(target) - 1
         for candidate in range(slot, max(slot - ENTRIES_TRIED, -1), -1):
-            if index.entry(candidate).position <= position:
+            entry_position = index.entry(candidate).position
+            if entry_position <= position:
                 break
-            batch = segment.verified_batch(candidate, end_position=end_position)
-            if batch is not None:
-                yield batch.position
+            holds = entry_position <= target and segment.verified_batch(candidate, end_position=end_position) is not None
+            if holds:
+                yield entry_position
     yield position

@@ -64,6 +64,7 @@ def test_header_scan_stops_at_the_batch_that_holds_the_offset(partition: GoldenP
                 scan = HeaderScan(position=0, end_position=log.size_in_bytes, stop_offset=offset)
                 feed_all(scan, data, chunk_bytes=4096)
                 assert scan.status == "found"
+                assert scan.found is not None
                 assert header_of(scan.found) == expected_header(batch)
 
 

@@ -9,6 +9,7 @@ from itertools import islice
 import pytest
 
 from kstore import open_log
+from kstore.arrow import Binary
 from tests.golden.columns import canonical_rows
 from tests.golden.manifests import CanonicalRecord, canonical_sha256, manifest
 from tests.golden.records import canonical
@@ -33,7 +34,7 @@ def check_batch_hashes(partition: GoldenPartition, records: Iterator[CanonicalRe
 
 @pytest.mark.parametrize(("binary", "threads"), READINGS)
 @pytest.mark.parametrize("partition", REALDATA_PARTITIONS, ids=str)
-def test_columns_of_each_batch_have_the_listed_hash(partition: GoldenPartition, binary: str, threads: int) -> None:
+def test_columns_of_each_batch_have_the_listed_hash(partition: GoldenPartition, binary: Binary, threads: int) -> None:
     with open_log(partition.directory) as log:
         batches = log.to_arrow_batches(columns=CANONICAL_COLUMNS, binary=binary, threads=threads)
         check_batch_hashes(partition, canonical_rows(batches))
