@@ -188,7 +188,9 @@ def verify_partitions(
     directory: Directory,
     topic: Topics = None,
     partition: Partitions = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Decode every record too; verify does this already.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep/--shallow", help="Decode every record too, or stop at headers and CRCs.")
+    ] = True,
     json: Json = False,
 ) -> None:
     """Check every batch and every index entry, and name each damaged range."""
@@ -196,6 +198,6 @@ def verify_partitions(
     def command(out: Output) -> int:
         from kstore.cli import verify
 
-        return verify.run(selection_of(directory, topic, partition), out, is_json=json)
+        return verify.run(selection_of(directory, topic, partition), out, is_json=json, is_deep=deep)
 
     execute(command)

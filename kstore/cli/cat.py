@@ -5,21 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from kstore.log.log import open_log
-
 from kstore.cli import EXIT_FINE
 from kstore.cli.arguments import WrongUseError
 from kstore.cli.render import json_records, record_parts
 from kstore.errors import KStoreError
+from kstore.log.log import open_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kstore._core import Record
-    from kstore.log.log import Log
-
     from kstore.cli.arguments import Selection
     from kstore.cli.output import Output
+    from kstore.log.log import Log
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kstore._core import BatchHeader, Record
-
     from kstore.cli.arguments import Selection
     from kstore.cli.output import Output
 

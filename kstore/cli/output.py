@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from rich.console import Console
+    from rich.text import Text
 
 BLOCK_CHARACTERS = 1 << 18
 WRONG_PATH_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP)
@@ -101,19 +102,21 @@ class Output:
         return exit_status(error)
 
     @contextmanager
-    def progress(self, label: str, *, total_bytes: int) -> Iterator[Callable[[int], None]]:
-        """Show a bar on standard error when it is a terminal; the value is called with the bytes done since."""
+    def progress(self, words: Callable[[], str], *, total_bytes: int) -> Iterator[Callable[[int], None]]:
+        """Show a bar on standard error while it is a terminal; the value is called with the bytes done since.
+
+        words is called for the text beside the bar, from another thread.
+        """
         if self._stderr is None or not self._stderr.isatty():
             yield lambda _: None
             return
         from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+        from rich.progress import BarColumn, DownloadColumn, Progress, RenderableColumn, TimeElapsedColumn
 
-        console = Console(file=self._stderr)
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task(label, total=total_bytes)
-            yield lambda advance_bytes: bar.advance(task, advance_bytes)
+        columns = (RenderableColumn(_Words(words)), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=Console(file=self._stderr), transient=True) as bar:
+            task = bar.add_task("", total=total_bytes)
+            yield lambda done_bytes: bar.advance(task, done_bytes)
 
     def flush(self) -> None:
         """Hand everything written so far to the operating system."""
@@ -141,6 +144,18 @@ class Output:
             self._console = Console(file=self._stdout, highlight=False)
         self.flush()
         return self._console
+
+
+class _Words:
+    """Words that Rich asks for anew each time it draws."""
+
+    def __init__(self, words: Callable[[], str]) -> None:
+        self._words = words
+
+    def __rich__(self) -> Text:
+        from rich.text import Text
+
+        return Text(printable(self._words()))
 
 
 def exit_status(error: KStoreError | WrongUseError) -> int:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kstore._core import BatchHeader
-
     from kstore.log.env import ReadFile
 
 MAGIC_AT = 16

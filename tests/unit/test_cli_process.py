@@ -163,10 +163,19 @@ def test_json_on_a_terminal_stays_plain(partition):
     assert [json.loads(line)["offset"] for line in shown.splitlines()] == [0, 1, 2]
 
 
-def test_record_can_not_reach_the_terminal_s_controls(tmp_path):
+def test_terminal_shows_a_wrong_crc_in_words(tmp_path):
     directory = write_partition(tmp_path, [[batch(0)]], topic="t")
     log = directory / "00000000000000000000.log"
     flip_bit(log, log.stat().st_size - 2, bit=0)
     status, shown = on_a_terminal("dump", "--records", log)
     assert status == 1
     assert "CRC WRONG" in ANSI.sub("", shown)
+
+
+def test_terminal_gets_a_progress_bar_that_leaves_the_table_alone(partition):
+    status, shown = on_a_terminal("verify", partition)
+    words = ANSI.sub("", shown)
+    assert status == 0
+    assert "t-0: " in words
+    assert "batches" in words
+    assert ["t", "0", "0", "3", "1", "1", "3", "0"] in [line.split() for line in words.splitlines()]

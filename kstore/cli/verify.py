@@ -1,0 +1,149 @@
+"""`kstore verify`: every damaged range of the selected partitions, by file and position."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kstore.cli import EXIT_DAMAGE, EXIT_FINE
+from kstore.cli.output import Column
+from kstore.cli.render import JSON_TEXT
+from kstore.errors import KStoreError
+from kstore.log.env import split_path
+from kstore.log.log import Log, open_log
+from kstore.log.verify import Verification, verify, verify_checkpoints
+
+if TYPE_CHECKING:
+    from kstore.cli.arguments import Selection
+    from kstore.cli.output import Output
+    from kstore.log.damage import Damage
+    from kstore.log.directory import PartitionDirectory
+
+COLUMNS = (
+    Column("topic"),
+    Column("partition", is_number=True),
+    Column("log start", is_number=True),
+    Column("log end", is_number=True),
+    Column("segments", is_number=True),
+    Column("batches", is_number=True),
+    Column("records", is_number=True),
+    Column("damaged ranges", is_number=True),
+)
+DAMAGE_COLUMNS = (
+    Column("partition"),
+    Column("file"),
+    Column("position", is_number=True),
+    Column("size", is_number=True),
+    Column("reason"),
+)
+
+
+@dataclass
+class Verdict:
+    """What verify says of one partition; counts leave damaged batches out."""
+
+    topic: str
+    partition: int
+    log_start_offset: int
+    log_end_offset: int
+    segments: int
+    batches: int
+    records: int
+    damage: list[Damage] = field(default_factory=list)
+
+    def json(self) -> str:
+        """Return the JSON object."""
+        damage = [
+            {"file": split_path(path)[1], "position": position, "size": size_in_bytes, "reason": reason}
+            for path, position, size_in_bytes, reason in self.damage
+        ]
+        return JSON_TEXT({**vars(self), "damage": damage})
+
+    def row(self) -> list[str]:
+        """Return the table cells, as COLUMNS."""
+        return [self.topic, *(str(value) for value in list(vars(self).values())[1:-1]), str(len(self.damage))]
+
+    def damage_rows(self) -> list[list[str]]:
+        """Return the table cells of each damage, as DAMAGE_COLUMNS."""
+        name = f"{self.topic}-{self.partition}"
+        return [
+            [name, split_path(path)[1], str(position), str(size_in_bytes), reason]
+            for path, position, size_in_bytes, reason in self.damage
+        ]
+
+
+@dataclass
+class Progress:
+    """What the progress bar tells beside the bytes: the partition at work and its batches so far."""
+
+    partition: str = ""
+    verification: Verification | None = None
+
+    def text(self) -> str:
+        """Return the words for now."""
+        batches = self.verification.batch_count if self.verification is not None else 0
+        return f"{self.partition}: {batches} batches"
+
+
+def run(selection: Selection, out: Output, *, is_json: bool, is_deep: bool) -> int:
+    """Verify the selected partitions and the checkpoints of their roots; return the exit status."""
+    status = EXIT_FINE
+    partitions = selection.find()
+    verdicts = []
+    progress = Progress()
+    with out.progress(progress.text, total_bytes=total_size_in_bytes(partitions)) as advance:
+        for partition in partitions:
+            progress.partition = str(partition.topic_partition)
+            try:
+                with open_log(partition.path) as log:
+                    progress.verification = verify(log, deep=is_deep)
+                    verdict = verdict_of(log, progress.verification)
+                    advance(log.size_in_bytes)
+            except KStoreError as error:
+                status = max(status, out.failure(error))
+                continue
+            if verdict.damage:
+                status = EXIT_DAMAGE
+            if is_json:
+                out.line(verdict.json())
+            else:
+                verdicts.append(verdict)
+    if verdicts:
+        out.table(COLUMNS, [verdict.row() for verdict in verdicts])
+        damage_rows = [row for verdict in verdicts for row in verdict.damage_rows()]
+        if damage_rows:
+            out.line("")
+            out.table(DAMAGE_COLUMNS, damage_rows)
+    for root in sorted({partition.root for partition in partitions}):
+        for path, position, size_in_bytes, reason in verify_checkpoints(root):
+            out.notice(f"damage at position {position} of {path} ({size_in_bytes} bytes): {reason}")
+            status = EXIT_DAMAGE
+    return status
+
+
+def verdict_of(log: Log, verification: Verification) -> Verdict:
+    """Run the verification to its end."""
+    damage = list(verification)
+    topic, partition = log.topic_partition
+    return Verdict(
+        topic,
+        partition,
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        segments=len(log.segments),
+        batches=verification.batch_count,
+        records=verification.record_count,
+        damage=damage,
+    )
+
+
+def total_size_in_bytes(partitions: list[PartitionDirectory]) -> int:
+    """Return the size of all .log files; a partition that can't be opened counts as 0."""
+    total = 0
+    for partition in partitions:
+        try:
+            with open_log(partition.path) as log:
+                total += log.size_in_bytes
+        except KStoreError:
+            continue
+    return total

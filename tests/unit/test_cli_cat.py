@@ -1,0 +1,201 @@
+"""Goal: `kstore cat` shows exactly the records asked for, by offset, time, number and kind, and stops at damage.
+Method: built partitions with gaps, control batches, times out of order and damage, run through the command."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from tests.builders import (
+    FIRST_TIMESTAMP_MS,
+    batch,
+    batches,
+    flip_bit,
+    record,
+    shrink,
+    write_partition,
+    write_root,
+)
+from tests.reference import write_batch, write_end_transaction_marker
+from tests.unit.cli_runner import runner
+
+
+@pytest.fixture
+def kstore(monkeypatch, capsysbinary):
+    return runner(monkeypatch, capsysbinary)
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """Offsets 0 to 11: four batches of three records in two segments."""
+    parts = batches(0, 4, records_per_batch=3)
+    return write_partition(tmp_path, [parts[:2], parts[2:]])
+
+
+def offsets(run):
+    return [shown["offset"] for shown in run.objects()]
+
+
+def test_json_record_has_the_contracted_fields_in_order(kstore, tmp_path):
+    data = write_batch([record(0, b"\x00v", None, timestamp_ms=7, headers=[(b"h", b""), (b"h", None)])])
+    run = kstore("cat", "--json", write_partition(tmp_path, [[data]], topic="a.b_c-d", partition=12))
+    assert [list(shown.items()) for shown in run.objects()] == [
+        [
+            ("topic", "a.b_c-d"),
+            ("partition", 12),
+            ("offset", 0),
+            ("timestamp", 7),
+            ("timestampType", "CreateTime"),
+            ("key", None),
+            ("value", base64.b64encode(b"\x00v").decode()),
+            ("headers", [["h", ""], ["h", None]]),
+        ]
+    ]
+    assert (run.status, run.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param([], range(12), id="everything"),
+        pytest.param(["--from", "4"], range(4, 12), id="from-inside-a-batch"),
+        pytest.param(["--to", "4"], range(4), id="to-inside-a-batch"),
+        pytest.param(["--from", "3", "--to", "9"], range(3, 9), id="whole-batches-over-two-segments"),
+        pytest.param(["--from", "5", "--to", "6"], [5], id="one-record"),
+        pytest.param(["--from", "5", "--to", "5"], [], id="empty-range"),
+        pytest.param(["--from", "earliest", "--to", "latest"], range(12), id="named-ends"),
+        pytest.param(["--from", "latest"], [], id="from-latest"),
+        pytest.param(["--to", "earliest"], [], id="to-earliest"),
+        pytest.param(["--from", "12"], [], id="from-the-end"),
+        pytest.param(["--from", "999"], [], id="from-behind-the-end"),
+        pytest.param(["--to", "999"], range(12), id="to-behind-the-end"),
+        pytest.param(["--limit", "0"], [], id="limit-0"),
+        pytest.param(["--limit", "4"], range(4), id="limit-inside-a-batch"),
+        pytest.param(["--limit", "3"], range(3), id="limit-at-a-batch-end"),
+        pytest.param(["--limit", "99"], range(12), id="limit-behind-the-end"),
+        pytest.param(["--from", "4", "--limit", "3"], [4, 5, 6], id="from-and-limit"),
+        pytest.param(["--since", str(FIRST_TIMESTAMP_MS + 4)], range(4, 12), id="since"),
+        pytest.param(["--until", str(FIRST_TIMESTAMP_MS + 4)], range(4), id="until"),
+        pytest.param(["--since", "2020-09-13T12:26:40.010Z"], [10, 11], id="since-iso"),
+        pytest.param(["--since", str(FIRST_TIMESTAMP_MS + 12)], [], id="since-behind-the-last"),
+        pytest.param(["--until", str(FIRST_TIMESTAMP_MS)], [], id="until-the-first"),
+        pytest.param(["--since", str(FIRST_TIMESTAMP_MS + 4), "--from", "6"], range(6, 12), id="since-and-from"),
+    ],
+)
+def test_bounds_are_half_open_and_exact_inside_batches(kstore, directory, options, expected):
+    run = kstore("cat", "--json", directory, *options)
+    assert offsets(run) == list(expected)
+    assert (run.status, run.err) == (0, "")
+
+
+def test_times_out_of_order_are_compared_record_by_record(kstore, tmp_path):
+    times = [50, 10, 40, 20, 60, 30]
+    data = [
+        write_batch([record(n, timestamp_ms=times[n]), record(n + 1, timestamp_ms=times[n + 1])]) for n in (0, 2, 4)
+    ]
+    directory = write_partition(tmp_path, [data])
+    run = kstore("cat", "--json", directory, "--since", 20, "--until", 50)
+    assert [shown["timestamp"] for shown in run.objects()] == [40, 20, 30]
+
+
+def test_records_below_the_log_start_are_not_shown(kstore, tmp_path):
+    root = write_root(tmp_path / "logs", {"t-0": [batches(0, 3, records_per_batch=3)]}, log_start_offsets={"t-0": 4})
+    assert offsets(kstore("cat", "--json", root)) == [4, 5, 6, 7, 8]
+    assert offsets(kstore("cat", "--json", root, "--from", 0, "--limit", 1)) == [4]
+
+
+def test_partitions_follow_each_other_and_share_the_limit(kstore, tmp_path):
+    root = write_root(tmp_path / "logs", {"b-0": [[batch(0, 2)]], "a-10": [[batch(5, 2)]], "a-2": [[batch(7, 2)]]})
+    run = kstore("cat", "--json", root, "--limit", 5)
+    places = [(shown["topic"], shown["partition"], shown["offset"]) for shown in run.objects()]
+    assert places == [("a", 2, 7), ("a", 2, 8), ("a", 10, 5), ("a", 10, 6), ("b", 0, 0)]
+
+
+@pytest.fixture
+def transactional(tmp_path):
+    """A transaction's record, its COMMIT, a record outside, an ABORT, a marker of a type that is not known."""
+    marker = {"timestamp_ms": FIRST_TIMESTAMP_MS, "producer_id": 9, "producer_epoch": 0}
+    parts = [
+        batch(0, producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True),
+        write_end_transaction_marker(1, commit=True, **marker),
+        batch(2),
+        write_end_transaction_marker(3, commit=False, **marker),
+        write_batch([record(4, b"", b"\x00\x00\x00\x63")], is_control=True),
+    ]
+    return write_partition(tmp_path, [parts])
+
+
+def test_control_records_are_skipped_as_a_consumer_skips_them(kstore, transactional):
+    run = kstore("cat", "--json", transactional)
+    assert offsets(run) == [0, 2]
+    assert not any("controlType" in shown for shown in run.objects())
+
+
+def test_control_option_shows_control_records_with_their_type(kstore, transactional):
+    run = kstore("cat", "--json", transactional, "--control")
+    types = [(shown["offset"], shown.get("controlType")) for shown in run.objects()]
+    assert types == [(0, None), (1, "COMMIT"), (2, None), (3, "ABORT"), (4, "UNKNOWN(99)")]
+    assert list(run.objects()[1])[-2:] == ["headers", "controlType"]
+
+
+def test_damaged_batch_ends_its_partition_and_not_the_others(kstore, tmp_path):
+    root = write_root(tmp_path / "logs", {"a-0": [batches(0, 3)], "b-0": [[batch(0)]]})
+    log = root / "a-0" / "00000000000000000000.log"
+    position = len(batch(0))
+    flip_bit(log, position + 70, bit=1)
+    run = kstore("cat", "--json", root)
+    assert [(shown["topic"], shown["offset"]) for shown in run.objects()] == [("a", 0), ("b", 0)]
+    assert run.status == 1
+    assert f"CRC mismatch in batch at position {position} of {log}" in run.err
+    assert run.err.count("\n") == 1
+
+
+def test_cut_off_last_batch_is_the_end_of_the_log(kstore, directory):
+    shrink(directory / "00000000000000000006.log", by_bytes=1)
+    run = kstore("cat", "--json", directory)
+    assert offsets(run) == list(range(9))
+    assert (run.status, run.err) == (0, "")
+
+
+def test_empty_log_shows_nothing(kstore, tmp_path):
+    run = kstore("cat", "--json", write_partition(tmp_path, [[]]))
+    assert (run.status, run.out, run.err) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param(["--isolation", "read_committed"], "read_committed is not supported yet", id="read-committed"),
+        pytest.param(["--from", "5", "--to", "4"], "--from 5 lies behind --to 4", id="offsets-turned-round"),
+        pytest.param(["--since", "5", "--until", "4"], "--since 5 lies behind --until 4", id="times-turned-round"),
+        pytest.param(["--from", "-1"], "--from must be", id="negative-offset"),
+        pytest.param(["--since", "noon"], "--since must be", id="no-time"),
+        pytest.param(["--topic", "other"], "no partition of topic other", id="topic-not-there"),
+    ],
+)
+def test_wrong_use_is_one_line_and_2(kstore, directory, options, message):
+    run = kstore("cat", directory, *options)
+    assert (run.status, run.out) == (2, "")
+    assert message in run.err
+    assert run.err.startswith("kstore: ")
+    assert run.err.count("\n") == 1
+
+
+def test_missing_directory_is_wrong_use(kstore, tmp_path):
+    run = kstore("cat", tmp_path / "none")
+    assert (run.status, run.out) == (2, "")
+    assert run.err == f"kstore: no such directory: {tmp_path / 'none'}\n"
+
+
+def test_isolation_read_uncommitted_is_the_default(kstore, transactional):
+    assert kstore("cat", transactional, "--isolation", "read_uncommitted").out == kstore("cat", transactional).out
+
+
+def test_text_is_one_tab_separated_line_per_record(kstore, transactional):
+    lines = kstore("cat", transactional, "--control").out.splitlines()
+    assert [line.split("\t") for line in lines[:3]] == [
+        ["t-0", "0", "2020-09-13T12:26:40.000Z", "k0", "v0", "h=0"],
+        ["t-0", "1", "2020-09-13T12:26:40.000Z", "\\x00\\x00\\x00\\x01", "\\x00\\x00\\x00\\x00\\x00\\x00", "COMMIT"],
+        ["t-0", "2", "2020-09-13T12:26:40.002Z", "k2", "v2"],
+    ]
