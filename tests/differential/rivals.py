@@ -1,0 +1,97 @@
+"""The other Python readers and builders of magic 2 batches, under one small interface."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from aiokafka.record import default_records as aiokafka_batches
+from aiokafka.record import memory_records as aiokafka_memory
+
+from tests import reference
+from tests import reference_codecs as codecs
+from tests.reference import Record
+
+# kafka-python reads its protocol files by a deprecated call while it is imported.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import codec as kafka_python_codec
+    from kafka.record import default_records as kafka_python_batches
+    from kafka.record import memory_records as kafka_python_memory
+
+
+class Seen(NamedTuple):
+    """What every reader tells of a record."""
+
+    offset: int
+    timestamp_ms: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Rival(NamedTuple):
+    """memory_records: class that iterates a buffer; builder: class that makes one batch; codecs: those it knows."""
+
+    memory_records: Callable[[bytes], Any]
+    builder: Callable[..., Any]
+    codecs: tuple[int, ...]
+
+
+ALL_CODECS = (codecs.NONE, codecs.GZIP, codecs.SNAPPY, codecs.LZ4, codecs.ZSTD)
+KAFKA_PYTHON_CODECS = tuple(codec for codec in ALL_CODECS if codec != codecs.SNAPPY or kafka_python_codec.has_snappy())
+RIVALS = {
+    "aiokafka compiled": Rival(
+        aiokafka_memory._MemoryRecordsCython, aiokafka_batches._DefaultRecordBatchBuilderCython, ALL_CODECS
+    ),
+    "aiokafka pure": Rival(aiokafka_memory._MemoryRecordsPy, aiokafka_batches._DefaultRecordBatchBuilderPy, ALL_CODECS),
+    "kafka-python": Rival(
+        kafka_python_memory.MemoryRecords, kafka_python_batches.DefaultRecordBatchBuilder, KAFKA_PYTHON_CODECS
+    ),
+}
+
+
+def read(rival: Rival, data: bytes) -> list[Seen]:
+    """All records of a run of batches; every CRC must be right."""
+    out = []
+    memory = rival.memory_records(data)
+    while (batch := memory.next_batch()) is not None:
+        assert batch.validate_crc()
+        out += [
+            Seen(r.offset, r.timestamp, r.timestamp_type, r.key, r.value, tuple(map(tuple, r.headers))) for r in batch
+        ]
+    return out
+
+
+def seen(record: Record) -> Seen:
+    """A reference record as a rival shows it; header keys must be UTF-8."""
+    headers = tuple((key.decode(), value) for key, value in record.headers)
+    return Seen(record.offset, record.timestamp_ms, record.timestamp_type, record.key, record.value, headers)
+
+
+def build(rival: Rival, records: Sequence[Record], *, codec: int, producer_id: int = -1) -> bytes:
+    """One batch as a producer sends it: base offset 0, so the offsets of records are its deltas."""
+    is_idempotent = producer_id >= 0
+    builder = rival.builder(
+        magic=2,
+        compression_type=codec,
+        is_transactional=0,
+        producer_id=producer_id,
+        producer_epoch=0 if is_idempotent else -1,
+        base_sequence=5 if is_idempotent else -1,
+        batch_size=1 << 24,
+    )
+    for record in records:
+        headers = [(key.decode(), value) for key, value in record.headers]
+        added = builder.append(record.offset, record.timestamp_ms, record.key, record.value, headers)
+        assert added is not None
+    return bytes(builder.build())
+
+
+def with_base_offset(data: bytes, base_offset: int) -> bytes:
+    """What a broker does to a batch on append: offset and leader epoch, outside the CRC."""
+    header = reference.Header.unpack(data)
+    assert header.base_offset == 0
+    return base_offset.to_bytes(8, "big") + data[8:]
