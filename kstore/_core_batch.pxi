@@ -74,7 +74,7 @@ cdef inline Status check_counts(const Header* h, int64_t payload_size, Problem* 
 
 
 cdef inline Status check_stored_crc(const uint8_t* p, const Header* h, Problem* problem) noexcept nogil:
-    cdef uint32_t computed = ks_crc32c(0, p + ATTRIBUTES_AT, <size_t>(h.size - ATTRIBUTES_AT))
+    cdef uint32_t computed = ks_crc32c_by(BEST_PATH, 0, p + ATTRIBUTES_AT, <size_t>(h.size - ATTRIBUTES_AT))
     if computed != h.crc:
         return fail(problem, BAD_CRC, h.crc, computed)
     return OK

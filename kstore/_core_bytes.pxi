@@ -6,9 +6,11 @@ cdef extern from "_core_cpu.h" nogil:
     uint64_t ks_get64(const uint8_t* p) noexcept
     void ks_copy(uint8_t* target, const uint8_t* source, int64_t size, const uint8_t* readable_end) noexcept
     void ks_cpu_init() noexcept
-    uint32_t ks_crc32c(uint32_t value, const uint8_t* p, size_t n) noexcept
-    uint32_t ks_crc32c_portable(uint32_t state, const uint8_t* p, size_t n) noexcept
-    const char* ks_crc32c_name
+    uint32_t ks_crc32c_by(int path, uint32_t value, const uint8_t* p, size_t n) noexcept
+    ctypedef struct ks_named_path:
+        const char* name
+    ks_named_path ks_crc32c_paths[4]
+    int ks_crc32c_path_count
 
 cdef enum:
     MAX_VARINT_SIZE = 5

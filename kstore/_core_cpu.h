@@ -101,6 +101,49 @@ static inline uint32_t ks_join(uint32_t table[4][256], uint32_t state) {
 __attribute__((target("sse4.2"))) static uint32_t ks_crc32c_sse42(uint32_t state, const uint8_t *p, size_t n) {
     KS_THREE_STREAMS(_mm_crc32_u64, _mm_crc32_u8)
 }
+
+/* Streams as long as the data allows, joined by one carry-less multiplication: moving a state over w words of zeros
+ * multiplies it by x^(64 w), and CRC32(0, a * b) is a * b * x^33 in this bit order, hence the constants x^(64 w - 33). */
+enum { KS_AHEAD = 512, KS_MOST_WORDS = 4096, KS_LEAST_STREAMED = 96 };
+static uint32_t ks_zeros_power[KS_MOST_WORDS + 1];
+
+__attribute__((target("sse4.2"))) static void ks_make_zeros_power(void) {
+    ks_zeros_power[1] = 1;
+    for (int words = 1; words < KS_MOST_WORDS; words++)
+        ks_zeros_power[words + 1] = (uint32_t)_mm_crc32_u64(0, ks_zeros_power[words]);
+}
+
+__attribute__((target("sse4.2,pclmul"))) static inline uint64_t ks_over_zeros(uint64_t state, size_t words) {
+    __m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128((int64_t)state), _mm_cvtsi32_si128((int)ks_zeros_power[words]), 0);
+    return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(product));
+}
+
+__attribute__((target("sse4.2,pclmul"))) static uint32_t ks_crc32c_pclmul(uint32_t state, const uint8_t *p, size_t n) {
+    uint64_t c0 = state, w0, w1, w2;
+    while (n >= KS_LEAST_STREAMED) {
+        size_t words = n / 24 < KS_MOST_WORDS ? n / 24 : KS_MOST_WORDS, stream = 8 * words;
+        uint64_t c1 = 0, c2 = 0;
+        for (size_t word = 0; word < words; word++, p += 8) {
+            if (!(word & 7)) {
+                _mm_prefetch((const char *)p + KS_AHEAD, _MM_HINT_T0);
+                _mm_prefetch((const char *)p + stream + KS_AHEAD, _MM_HINT_T0);
+                _mm_prefetch((const char *)p + 2 * stream + KS_AHEAD, _MM_HINT_T0);
+            }
+            memcpy(&w0, p, 8);
+            memcpy(&w1, p + stream, 8);
+            memcpy(&w2, p + 2 * stream, 8);
+            c0 = _mm_crc32_u64(c0, w0);
+            c1 = _mm_crc32_u64(c1, w1);
+            c2 = _mm_crc32_u64(c2, w2);
+        }
+        c0 = ks_over_zeros(ks_over_zeros(c0, words) ^ c1, words) ^ c2;
+        p += 2 * stream;
+        n -= 3 * stream;
+    }
+    for (; n >= 8; n -= 8, p += 8) { memcpy(&w0, p, 8); c0 = _mm_crc32_u64(c0, w0); }
+    for (; n; n--) c0 = _mm_crc32_u8((uint32_t)c0, *p++);
+    return (uint32_t)c0;
+}
 #elif defined(KS_ARM)
 #if defined(__clang__)
 #define KS_ARM_TARGET __attribute__((target("crc")))
@@ -112,8 +155,33 @@ KS_ARM_TARGET static uint32_t ks_crc32c_arm(uint32_t state, const uint8_t *p, si
 }
 #endif
 
-static uint32_t (*ks_crc32c_state)(uint32_t, const uint8_t *, size_t) = ks_crc32c_portable;
-static const char *ks_crc32c_name = "portable";
+typedef uint32_t (*ks_crc32c_path)(uint32_t, const uint8_t *, size_t);
+typedef struct { const char *name; ks_crc32c_path path; } ks_named_path;
+
+/* The paths that this CPU can take, best first; the last one is portable. */
+static ks_named_path ks_crc32c_paths[4];
+static int ks_crc32c_path_count = 0;
+
+static void ks_add_path(const char *name, ks_crc32c_path path) {
+    ks_crc32c_paths[ks_crc32c_path_count].name = name;
+    ks_crc32c_paths[ks_crc32c_path_count++].path = path;
+}
+
+static void ks_find_paths(void) {
+#if defined(KS_X86)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("sse4.2")) {
+        ks_make_zeros_power();
+        if (__builtin_cpu_supports("pclmul")) ks_add_path("sse4.2+pclmul", ks_crc32c_pclmul);
+        ks_add_path("sse4.2", ks_crc32c_sse42);
+    }
+#elif defined(KS_ARM) && defined(__linux__)
+    if (getauxval(AT_HWCAP) & (1u << 7)) ks_add_path("armv8-crc", ks_crc32c_arm);
+#elif defined(KS_ARM) && defined(__APPLE__)
+    ks_add_path("armv8-crc", ks_crc32c_arm);
+#endif
+    ks_add_path("portable", ks_crc32c_portable);
+}
 
 static void ks_cpu_init(void) {
     for (uint32_t n = 0; n < 256; n++) {
@@ -128,19 +196,12 @@ static void ks_cpu_init(void) {
         }
     ks_make_join(ks_join_long, KS_LONG_STREAM);
     ks_make_join(ks_join_short, KS_SHORT_STREAM);
-#if defined(KS_X86)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("sse4.2")) { ks_crc32c_state = ks_crc32c_sse42; ks_crc32c_name = "sse4.2"; }
-#elif defined(KS_ARM)
-#if defined(__linux__)
-    if (getauxval(AT_HWCAP) & (1u << 7)) { ks_crc32c_state = ks_crc32c_arm; ks_crc32c_name = "armv8-crc"; }
-#elif defined(__APPLE__)
-    ks_crc32c_state = ks_crc32c_arm;
-    ks_crc32c_name = "armv8-crc";
-#endif
-#endif
+    ks_crc32c_path_count = 0;
+    ks_find_paths();
 }
 
-static inline uint32_t ks_crc32c(uint32_t value, const uint8_t *p, size_t n) { return ~ks_crc32c_state(~value, p, n); }
+static inline uint32_t ks_crc32c_by(int path, uint32_t value, const uint8_t *p, size_t n) {
+    return ~ks_crc32c_paths[path].path(~value, p, n);
+}
 
 #endif

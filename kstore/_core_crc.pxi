@@ -2,35 +2,36 @@
 
 cdef enum:
     GIL_RELEASE_SIZE = 5120
+    BEST_PATH = 0
 
 ks_cpu_init()
 
+CRC32C_PATHS = tuple([ks_crc32c_paths[number].name.decode() for number in range(ks_crc32c_path_count)])
 
-def crc32c(const uint8_t[::1] data, uint32_t value=0):
-    """Return the CRC-32C (Castagnoli) of data, continuing from `value`.
+
+cdef uint32_t crc_of(object data, uint32_t value, int path) except? 0:
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    if view.len < GIL_RELEASE_SIZE:
+        value = ks_crc32c_by(path, value, <const uint8_t*>view.buf, view.len) if view.len else value
+    else:
+        with nogil:
+            value = ks_crc32c_by(path, value, <const uint8_t*>view.buf, view.len)
+    PyBuffer_Release(&view)
+    return value
+
+
+def crc32c(data, uint32_t value=0):
+    """Return the CRC-32C (Castagnoli) of a contiguous buffer, continuing from `value`.
 
     Threads: safe; the GIL is released for 5 KiB and more.  Cost: O(bytes), no copy.
     """
-    cdef const uint8_t* start = start_of(data)
-    cdef size_t size = data.shape[0]
-    if size < GIL_RELEASE_SIZE:
-        return ks_crc32c(value, start, size) if size else value
-    with nogil:
-        value = ks_crc32c(value, start, size)
-    return value
+    return crc_of(data, value, BEST_PATH)
 
 
-def crc32c_portable(const uint8_t[::1] data, uint32_t value=0):
-    """Return the same as crc32c by the path that needs no CRC instruction."""
-    cdef const uint8_t* start = start_of(data)
-    cdef size_t size = data.shape[0]
-    if not size:
-        return value
-    with nogil:
-        value = ~ks_crc32c_portable(~value, start, size)
-    return value
+def crc32c_by(str path, data, uint32_t value=0):
+    """Return the same as crc32c by one of CRC32C_PATHS, the ways to compute it that this CPU has, best first.
 
-
-def crc32c_implementation():
-    """Return the name of the path chosen for this CPU: "sse4.2", "armv8-crc" or "portable"."""
-    return ks_crc32c_name.decode()
+    Raises: ValueError for another path.
+    """
+    return crc_of(data, value, CRC32C_PATHS.index(path))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -15,7 +16,7 @@ from kstore import _core
 from tests import reference
 
 Crc = Callable[..., int]
-PATHS = {"dispatched": _core.crc32c, "portable": _core.crc32c_portable}
+PATHS = {"dispatched": _core.crc32c} | {name: partial(_core.crc32c_by, name) for name in _core.CRC32C_PATHS}
 
 # RFC 3720 appendix B.4, and the usual nine digits.
 CHECK_VALUES = {
@@ -26,8 +27,9 @@ CHECK_VALUES = {
     "32 ascending": (bytes(range(32)), 0x46DD794E),
     "32 descending": (bytes(reversed(range(32))), 0x113FDB5C),
 }
-DATA = random.Random(20111).randbytes(40_000)
-LENGTHS = [*range(200), 255, 256, 257, 767, 768, 769, 1023, 1024, 1025, 3071, 3072, 3073, 8191, 8192, 24_577, 33_000]
+DATA = random.Random(20111).randbytes(100_000)
+LENGTHS = [*range(200), 255, 256, 257, 767, 768, 769, 1023, 1024, 1025, 3071, 3072, 3073, 8191, 8192, 24_577]
+LENGTHS += [33_000, 98_304, 98_400]
 
 
 @pytest.fixture(params=list(PATHS.values()), ids=list(PATHS))
@@ -81,5 +83,10 @@ def test_misuse_is_a_type_or_value_error(crc: Crc) -> None:
         crc(b"", -1)
 
 
-def test_the_implementation_in_use_is_named() -> None:
-    assert _core.crc32c_implementation()
+def test_the_portable_path_is_always_there() -> None:
+    assert _core.CRC32C_PATHS[-1] == "portable"
+
+
+def test_a_path_that_the_cpu_has_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="not in tuple"):
+        _core.crc32c_by("abacus", b"")
