@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kstore.errors import LogNotFoundError, StorageError
-from kstore.log.env import DEFAULT_ENV, Env, FileKind, StrPath, absolute_path, is_path, join_path, split_path
+from kstore.log.env import DEFAULT_ENV, Env, FileKind, StrPath, absolute_path, join_path, path_list, split_path
 from kstore.log.filenames import LOG_SUFFIX, parse_partition_directory_name, parse_segment_name, retired_state
 from kstore.types import TopicPartition
 
@@ -39,11 +39,11 @@ def find_partitions(paths: StrPath | Iterable[StrPath], env: Env = DEFAULT_ENV) 
     Raises: LogNotFoundError if a path is missing, no directory, or neither partition nor root;
         StorageError if two directories hold the same topic-partition.
     """
-    path_list: list[StrPath] = [paths] if is_path(paths) else list(paths)
-    if not path_list:
+    directories = path_list(paths)
+    if not directories:
         raise ValueError("paths must name at least one directory, got none")
     found: dict[TopicPartition, PartitionDirectory] = {}
-    for path in path_list:
+    for path in directories:
         for partition in _partitions_at(absolute_path(path), env):
             other = found.setdefault(partition.topic_partition, partition)
             if other.path != partition.path:

@@ -11,11 +11,11 @@ import os
 import stat
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from types import TracebackType
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 from kstore.errors import LogClosedError, StorageError
 
@@ -195,25 +195,25 @@ class OpenFiles:
         finally:
             with self._lock:
                 handle.users -= 1
-                self._close_idle(0 if self._closed else self._limit)
+                self._close_idle()
 
     def close(self) -> None:
         """Close every file, those in use as soon as they are given back."""
         with self._lock:
             self._closed = True
-            self._close_idle(0)
+            self._close_idle()
 
-    def _close_idle(self, limit: int) -> None:
-        surplus = len(self._handles) - limit
+    def _close_idle(self) -> None:
+        surplus = len(self._handles) - (0 if self._closed else self._limit)
         if surplus <= 0:
             return
         for path in [path for path, handle in self._handles.items() if handle.users == 0][:surplus]:
             self._handles.pop(path).file.close()
 
 
-def is_path(value: object) -> TypeGuard[StrPath]:
-    """Tell a single path from an iterable of paths."""
-    return isinstance(value, str | os.PathLike)
+def path_list(paths: StrPath | Iterable[StrPath]) -> list[StrPath]:
+    """Return one path or several as a list."""
+    return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
 
 
 def absolute_path(path: StrPath) -> str:

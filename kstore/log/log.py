@@ -60,9 +60,7 @@ class FetchData(NamedTuple):
     base_offset: int | None
 
 
-def open_log(
-    path: StrPath, mode: Literal["r"] = "r", config: LogConfig | None = None, *, env: Env = DEFAULT_ENV
-) -> Log:
+def open_log(path: StrPath, mode: str = "r", config: LogConfig | None = None, *, env: Env = DEFAULT_ENV) -> Log:
     """Open the log in one partition directory for reading.
 
     Raises: LogNotFoundError if there is no partition directory at the path; StorageError; CorruptionError for a .log
@@ -70,7 +68,7 @@ def open_log(
     Cost: one listing and one stat per segment; no file is opened.
     """
     if mode != "r":
-        hint = "append is not supported yet" if str(mode) == "a" else "there is no such mode"
+        hint = "append is not supported yet" if mode == "a" else "there is no such mode"
         raise ValueError(f'mode must be "r", got {mode!r}: {hint}')
     return Log(find_partition(path, env), config=LogConfig() if config is None else config, env=env)
 

@@ -163,6 +163,8 @@ def _find_cut(segment: LogSegment, *, position: int, target: int, end_position: 
     for start in _walk_starts(segment, position=position, target=target, end_position=end_position):
         walk = segment.records.walk(position=start, end_position=target)
         boundary, last_offset = walk.position, walk.last_offset
+        if boundary == start > position:
+            continue
         if boundary == position:
             first = segment.records.walk(position=position, end_position=end_position, stop_offset=0).found
             if first is None:
@@ -191,7 +193,8 @@ def _walk_starts(segment: LogSegment, *, position: int, target: int, end_positio
             entry_position = index.entry(candidate).position
             if entry_position <= position:
                 break
-            holds = entry_position <= target and segment.verified_batch(candidate, end_position=end_position) is not None
-            if holds:
+            if entry_position > target:
+                continue
+            if segment.verified_batch(candidate, end_position=end_position) is not None:
                 yield entry_position
     yield position

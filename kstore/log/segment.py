@@ -229,9 +229,7 @@ class LogSegment:
             return False
         return self.records.find_batch_at(batch.position, end_position=self.scan_end_position) is not None
 
-    def _search_batch(
-        self, batch: BatchHeader, *, timestamp_ms: int, start_offset: int
-    ) -> OffsetAndTimestamp | None:
+    def _search_batch(self, batch: BatchHeader, *, timestamp_ms: int, start_offset: int) -> OffsetAndTimestamp | None:
         data = self.records.read_bytes(batch.size_in_bytes, position=batch.position)
         check_crc(data, position=batch.position, path=self.path)
         for record in iterate_records(

@@ -76,7 +76,7 @@ class SegmentCheck:
             position = step.end_position
 
     def _step(self, position: int) -> Step:
-        head = self._bytes_at(position, min(RECORD_BATCH_OVERHEAD, self._size - position))
+        head = self._bytes_at(position, size=min(RECORD_BATCH_OVERHEAD, self._size - position))
         if not any(head[:_SIZE_UP_TO_MAGIC]):
             return self._zeros(position)
         try:
@@ -90,7 +90,7 @@ class SegmentCheck:
         left = self._size - position
         if header.size_in_bytes > left:
             return self._gap(position, f"incomplete batch: expected {header.size_in_bytes} bytes, found {left}")
-        return self._batch(header, self._bytes_at(position, header.size_in_bytes))
+        return self._batch(header, self._bytes_at(position, size=header.size_in_bytes))
 
     def _batch(self, header: BatchHeader, data: bytes) -> Step:
         position, end_position = header.position, header.position + header.size_in_bytes
@@ -99,7 +99,12 @@ class SegmentCheck:
         except CorruptRecordError as error:
             if not self._is_boundary(end_position):
                 return self._gap(position, error.reason)
-            return Step(position, end_position, header, self._damage(position, header.size_in_bytes, error.reason))
+            return Step(
+                position,
+                end_position,
+                header,
+                self._damage(position, size_in_bytes=header.size_in_bytes, reason=error.reason),
+            )
         damage = self._check_offsets(header)
         if damage is None or damage.position != position:
             damage = self._check_content(header, data) or damage
@@ -151,14 +156,19 @@ class SegmentCheck:
         """Step over zero bytes: in the last segment preallocated space, if nothing else follows."""
         at = position
         while at < self._size:
-            chunk = self._bytes_at(at, min(self._config.read_chunk_bytes, self._size - at))
+            chunk = self._bytes_at(at, size=min(self._config.read_chunk_bytes, self._size - at))
             if any(chunk):
                 return self._gap(position, "zero bytes in place of a batch")
             at += len(chunk)
         if self._records.next_base_offset is None:
             return Step(position, self._size, None, None)
         size = self._size - position
-        return Step(position, self._size, None, self._damage(position, size, "zero bytes behind the last batch"))
+        return Step(
+            position,
+            self._size,
+            None,
+            self._damage(position, size_in_bytes=size, reason="zero bytes behind the last batch"),
+        )
 
     def _other_magic(self, position: int, head: bytes, error: UnsupportedMagicError) -> Step:
         """Tell a batch whose magic byte alone is wrong from one of an old format and from bad framing."""
@@ -166,21 +176,23 @@ class SegmentCheck:
         size = entry_size(head) if len(head) >= _SIZE_UP_TO_MAGIC else 0
         if not _SIZE_UP_TO_MAGIC <= size <= min(self._size - position, self._config.max_batch_bytes):
             return self._gap(position, reason)
-        data = self._bytes_at(position, size)
+        data = self._bytes_at(position, size=size)
         if size >= RECORD_BATCH_OVERHEAD and crc32c(data[_CRC_COVERS_FROM:]) == _CRC.unpack_from(data, _CRC_AT)[0]:
-            return Step(position, position + size, None, self._damage(position, size, reason))
+            return Step(position, position + size, None, self._damage(position, size_in_bytes=size, reason=reason))
         if is_legacy_entry(data):
             raise error
         return self._gap(position, reason)
 
     def _gap(self, position: int, reason: str) -> Step:
         end_position = self._next_batch_position(position + 1)
-        return Step(position, end_position, None, self._damage(position, end_position - position, reason))
+        return Step(
+            position, end_position, None, self._damage(position, size_in_bytes=end_position - position, reason=reason)
+        )
 
     def _is_boundary(self, position: int) -> bool:
         if position == self._size:
             return True
-        head = self._bytes_at(position, min(RECORD_BATCH_OVERHEAD, self._size - position))
+        head = self._bytes_at(position, size=min(RECORD_BATCH_OVERHEAD, self._size - position))
         if not any(head):
             return True
         try:
@@ -195,7 +207,7 @@ class SegmentCheck:
         Gives up when the CRCs computed so far in this segment come to SEARCH_EFFORT times its size.
         """
         while self._size - position >= RECORD_BATCH_OVERHEAD:
-            chunk = self._bytes_at(position, min(self._config.read_chunk_bytes, self._size - position))
+            chunk = self._bytes_at(position, size=min(self._config.read_chunk_bytes, self._size - position))
             at = chunk.find(CURRENT_MAGIC, _MAGIC_AT)
             while at >= 0:
                 if self._is_batch(position + at - _MAGIC_AT):
@@ -209,7 +221,7 @@ class SegmentCheck:
     def _is_batch(self, position: int) -> bool:
         if self._size - position < RECORD_BATCH_OVERHEAD:
             return False
-        head = self._bytes_at(position, RECORD_BATCH_OVERHEAD)
+        head = self._bytes_at(position, size=RECORD_BATCH_OVERHEAD)
         base_offset, size = _BASE_OFFSET.unpack_from(head)[0], entry_size(head)
         following = self._records.next_base_offset
         most = self._records.base_offset + MAX_RELATIVE_OFFSET if following is None else following - 1
@@ -224,7 +236,7 @@ class SegmentCheck:
             return False
         return True
 
-    def _bytes_at(self, position: int, size: int) -> bytes:
+    def _bytes_at(self, position: int, *, size: int) -> bytes:
         at = position - self._chunk_position
         if at < 0 or at + size > len(self._chunk):
             wanted = min(max(size, self._config.read_chunk_bytes), self._size - position)
@@ -232,7 +244,7 @@ class SegmentCheck:
         return self._chunk[at : at + size]
 
     def _batch_damage(self, header: BatchHeader, reason: str) -> Damage:
-        return self._damage(header.position, header.size_in_bytes, reason)
+        return self._damage(header.position, size_in_bytes=header.size_in_bytes, reason=reason)
 
-    def _damage(self, position: int, size_in_bytes: int, reason: str) -> Damage:
+    def _damage(self, position: int, *, size_in_bytes: int, reason: str) -> Damage:
         return Damage(self._records.path, position, size_in_bytes, reason)
