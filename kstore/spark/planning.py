@@ -84,12 +84,12 @@ def _scan_ranges(
 
 def _pack(scans: list[ScanRange], max_partition_bytes: int) -> list[ScanPartition]:
     """Share tasks among neighbours, once there are many: a task costs Spark about as much as reading 10 MB."""
-    total_bytes = sum(scan.size_in_bytes for scan in scans)
-    share_bytes = min(max_partition_bytes, total_bytes // PACK_ABOVE)
+    share_bytes = -(-sum(scan.size_in_bytes for scan in scans) // PACK_ABOVE)
     tasks: list[list[ScanRange]] = []
     task_bytes = 0
     for scan in scans:
-        if len(scans) > PACK_ABOVE and tasks and task_bytes + scan.size_in_bytes <= share_bytes:
+        is_room = task_bytes < share_bytes and task_bytes + scan.size_in_bytes <= max_partition_bytes
+        if tasks and is_room and len(scans) > PACK_ABOVE:
             tasks[-1].append(scan)
             task_bytes += scan.size_in_bytes
         else:

@@ -10,6 +10,7 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     BooleanType,
+    ByteType,
     DataType,
     IntegerType,
     LongType,
@@ -35,7 +36,7 @@ _KAFKA_COLUMNS: dict[str, DataType] = {
     "timestampType": IntegerType(),
 }
 _METADATA_COLUMNS: dict[str, DataType] = {
-    "magic": IntegerType(),
+    "magic": ByteType(),
     "codec": StringType(),
     "leaderEpoch": IntegerType(),
     "producerId": LongType(),

@@ -8,9 +8,7 @@ from collections.abc import Iterable, Sequence
 from kstore.errors import LogNotFoundError
 from kstore.log.directory import PartitionDirectory
 from kstore.spark.options import Assign, EveryTopic, Subscribe, SubscribePattern, TopicSelection
-from kstore.types import TopicPartition
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+from kstore.types import INTERNAL_TOPICS, TopicPartition
 
 
 def select_partitions(

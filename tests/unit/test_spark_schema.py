@@ -9,6 +9,7 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     BooleanType,
+    ByteType,
     DataType,
     DecimalType,
     IntegerType,
@@ -68,7 +69,7 @@ def test_topic_is_text_without_being_asked_for_as_text() -> None:
 
 def test_metadata_columns_are_there_by_name() -> None:
     schema = schema_of(
-        ("magic", IntegerType()),
+        ("magic", ByteType()),
         ("codec", StringType()),
         ("leaderEpoch", IntegerType()),
         ("producerId", LongType()),

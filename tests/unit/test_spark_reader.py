@@ -1,0 +1,159 @@
+"""Goal: the reader plans and yields what Spark demands: picklable tasks, Arrow batches of its schema and a good size.
+Method: the calls of Spark's workers made in this process, on directories of the test builders; no JVM."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceReader, EqualTo, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
+
+from kstore.config import MIB
+from kstore.errors import CorruptRecordError, LogNotFoundError
+from kstore.spark import KStoreDataSource
+from kstore.spark.planning import PACK_ABOVE, ScanPartition
+from kstore.spark.schema import source_schema
+from pyspark_kstore import DefaultSource
+from tests.builders import batch, batches, flip_bit, write_partition, write_root
+
+PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+OFFSETS = StructType([StructField("offset", LongType())])
+
+
+def source(path: Path, **options: str) -> KStoreDataSource:
+    return KStoreDataSource(CaseInsensitiveDict({"path": str(path), **options}))
+
+
+def tasks(reader: DataSourceReader) -> list[ScanPartition]:
+    """The tasks as they arrive in a worker."""
+    planned = pickle.loads(pickle.dumps(reader.partitions()))
+    assert all(isinstance(task, ScanPartition) for task in planned)
+    return planned
+
+
+def read(path: Path, schema: StructType, **options: str) -> list[pa.RecordBatch]:
+    reader = pickle.loads(pickle.dumps(source(path, **options))).reader(schema)
+    in_worker = pickle.loads(pickle.dumps(reader))
+    return [item for task in tasks(reader) for item in in_worker.read(task)]
+
+
+def offsets_of(path: Path, **options: str) -> list[int]:
+    return [offset for item in read(path, OFFSETS, **options) for offset in item.column("offset").to_pylist()]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        pytest.param(source_schema(include_headers=False), id="default"),
+        pytest.param(source_schema(include_headers=True), id="headers"),
+        pytest.param(StructType([StructField("value", StringType()), StructField("key", BinaryType())]), id="text"),
+        pytest.param(StructType([StructField("Timestamp", TimestampType(), False)]), id="case-and-not-null"),
+        pytest.param(StructType([StructField("topic", StringType())]), id="constant-alone"),
+    ],
+)
+def test_batches_have_the_arrow_schema_that_spark_demands(tmp_path: Path, schema: StructType) -> None:
+    found = read(write_partition(tmp_path, [batches(0, 3, records_per_batch=5)]), schema)
+    assert {item.schema for item in found} == {to_arrow_schema(schema, timezone="UTC")}
+    assert sum(item.num_rows for item in found) == 15
+
+
+def test_batches_are_of_two_to_four_mebibytes(tmp_path: Path) -> None:
+    directory = write_partition(tmp_path, [batches(0, 130, records_per_batch=10, value_bytes=10_000)])
+    sizes = [item.nbytes for item in read(directory, source_schema(include_headers=True))]
+    assert len(sizes) > 2
+    assert all(2 * MIB <= size <= 4.5 * MIB for size in sizes[:-1])
+
+
+def test_empty_log_and_empty_plan_yield_nothing(tmp_path: Path) -> None:
+    directory = write_partition(tmp_path, [[]])
+    assert source(directory).reader(OFFSETS).partitions() == []
+    assert list(source(directory).reader(OFFSETS).read(InputPartition(None))) == []
+
+
+def test_every_offset_is_read_once_whatever_the_cut(tmp_path: Path) -> None:
+    segments = [batches(first, 20, records_per_batch=10, value_bytes=50) for first in (0, 200)]
+    directory = write_partition(tmp_path, segments)
+    for options in ({}, {"maxPartitionBytes": "1k"}, {"minPartitions": "7"}, {"maxRecordsPerPartition": "33"}):
+        assert offsets_of(directory, **options) == list(range(400))
+
+
+def test_tasks_keep_to_the_size_asked_for(tmp_path: Path) -> None:
+    segment = batches(0, 100, records_per_batch=10, value_bytes=100)
+    directory = write_partition(tmp_path, [segment])
+    planned = tasks(source(directory, maxPartitionBytes="16k").reader(OFFSETS))
+    sizes = [sum(scan.size_in_bytes for scan in task.ranges) for task in planned]
+    assert sum(sizes) == sum(map(len, segment))
+    assert all(2**14 - len(segment[0]) <= size <= 2**14 for size in sizes[:-1])
+
+
+def test_each_partition_is_a_task_up_to_a_number_then_neighbours_share(tmp_path: Path) -> None:
+    names = [f"t-{number}" for number in range(PACK_ABOVE + 1)]
+    write_root(tmp_path, {name: [[batch(0, 2)]] for name in names})
+    assert len(tasks(source(tmp_path).reader(OFFSETS))) == (PACK_ABOVE + 2) // 2
+    assert sorted(offsets_of(tmp_path)) == [0] * len(names) + [1] * len(names)
+    (tmp_path / names[0]).rename(tmp_path / "t-0.0-delete")
+    assert len(tasks(source(tmp_path).reader(OFFSETS))) == PACK_ABOVE
+
+
+def test_shared_tasks_keep_to_the_size_asked_for(tmp_path: Path) -> None:
+    write_root(tmp_path, {f"t-{number}": [[batch(0, 2)]] for number in range(PACK_ABOVE + 1)})
+    planned = tasks(source(tmp_path, maxPartitionBytes=str(len(batch(0, 2)))).reader(OFFSETS))
+    assert len(planned) == PACK_ABOVE + 1
+
+
+def test_damaged_batch_raises_in_the_task_after_the_good_ones(tmp_path: Path) -> None:
+    segment = batches(0, 2, records_per_batch=5)
+    directory = write_partition(tmp_path, [segment])
+    flip_bit(directory / f"{0:020d}.log", len(segment[0]) + 70, bit=3)
+    with pytest.raises(CorruptRecordError) as caught:
+        offsets_of(directory)
+    assert (caught.value.position, caught.value.path) == (len(segment[0]), str(directory / f"{0:020d}.log"))
+
+
+def test_missing_directory_is_named_while_planning(tmp_path: Path) -> None:
+    with pytest.raises(LogNotFoundError, match=f"no such directory: {tmp_path}/missing"):
+        source(tmp_path / "missing").reader(OFFSETS).partitions()
+
+
+def test_wrong_option_is_refused_by_schema_and_by_reader(tmp_path: Path) -> None:
+    wrong = source(tmp_path, minPartitions="0")
+    with pytest.raises(ValueError, match="minPartitions must be positive"):
+        wrong.schema()
+    with pytest.raises(ValueError, match="minPartitions must be positive"):
+        wrong.reader(OFFSETS)
+
+
+def test_only_the_pushdown_worker_gets_a_reader_with_push_filters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere Spark takes the mere presence of pushFilters for an error."""
+    plain = DataSourceReader.pushFilters
+    monkeypatch.delitem(sys.modules, PUSHDOWN_WORKER, raising=False)
+    assert type(source(tmp_path, pushFilters="true").reader(OFFSETS)).pushFilters is plain
+    monkeypatch.setitem(sys.modules, PUSHDOWN_WORKER, sys)
+    assert type(source(tmp_path).reader(OFFSETS)).pushFilters is plain
+    assert type(source(tmp_path, pushFilters="true").reader(OFFSETS)).pushFilters is not plain
+
+
+def test_pushed_filter_narrows_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, PUSHDOWN_WORKER, sys)
+    write_root(tmp_path, {f"t-{number}": [batches(0, 10, records_per_batch=10)] for number in range(2)})
+    reader = source(tmp_path, pushFilters="true").reader(OFFSETS)
+    left = reader.pushFilters([EqualTo(("offset",), 42), EqualTo(("value",), b"v42")])
+    assert left == [EqualTo(("value",), b"v42")]
+    assert [(scan.partition, scan.start_offset, scan.end_offset) for task in tasks(reader) for scan in task.ranges] == [
+        (0, 42, 43),
+        (1, 42, 43),
+    ]
+
+
+def test_registered_source_stands_for_the_real_one(tmp_path: Path) -> None:
+    registered = DefaultSource(CaseInsensitiveDict({"path": str(tmp_path), "includeHeaders": "true"}))
+    assert registered.name() == KStoreDataSource.name() == "kstore"
+    assert registered.schema() == source_schema(include_headers=True)
+    assert type(registered.reader(OFFSETS)) is type(source(tmp_path).reader(OFFSETS))
