@@ -21,7 +21,7 @@ DAMAGED_PARTITIONS = [
     for partition in golden_partitions("main-1.1.1", "main-4.4.0", "sigkill-4.4.0", trees=("data", "before"))
     if partition.name not in ("sk-default-0", "__cluster_metadata-0")
 ]
-MOST_QUERIES = 30
+MOST_QUERIES = 15
 # The time index is not looked at where its segment is read in one piece.
 SMALL_READS = LogConfig(read_chunk_bytes=4096)
 
