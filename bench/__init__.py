@@ -1,0 +1,1 @@
+"""kstore measured beside its rivals: `python -m bench`; see README.md."""

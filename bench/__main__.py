@@ -1,0 +1,56 @@
+"""The driver: `python -m bench [--only NAME ...]`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from bench.common import Settings, print_case, write_results
+
+WORKLOADS = ("crc", "decode", "read", "memory", "spark")
+
+
+def settings_from(arguments: argparse.Namespace, scratch: Path) -> Settings:
+    """Make the settings of a run from the command line."""
+    settings = Settings.tiny(scratch) if arguments.tiny else Settings()
+    if arguments.results is not None:
+        settings = replace(settings, results_directory=arguments.results)
+    if arguments.rounds is not None:
+        settings = replace(settings, rounds=arguments.rounds)
+    return replace(settings, other_languages=arguments.rivals)
+
+
+def run_workload(name: str, settings: Settings) -> bool:
+    """Run one workload, print and write its figures; tell whether every target was met."""
+    load_before = os.getloadavg()
+    print(f"\n== {name} (load average {load_before[0]:.2f})")
+    cases = importlib.import_module(f"bench.bench_{name}").run(settings)
+    for case in cases:
+        print_case(case)
+    print(f"\n  written: {write_results(name, cases, settings, load_before=load_before)}")
+    return all(case.is_met for case in cases)
+
+
+def main() -> int:
+    """Run the named workloads, all when none is named; 1 when a target was missed and --strict was given."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="kstore beside its rivals, on this machine.")
+    parser.add_argument("--only", action="append", choices=WORKLOADS, metavar="NAME", help=", ".join(WORKLOADS))
+    parser.add_argument("--rounds", type=int, help="samples of each contestant (default 9)")
+    parser.add_argument("--results", type=Path, metavar="DIRECTORY", help="where the JSON goes (default bench/results)")
+    parser.add_argument("--rivals", action="store_true", help="also build and run the Java and Rust programs")
+    parser.add_argument("--tiny", action="store_true", help="little data: shows that it runs, figures mean nothing")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 when a target is missed")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        settings = settings_from(arguments, Path(scratch))
+        met = [run_workload(name, settings) for name in arguments.only or WORKLOADS]
+    return 0 if all(met) or not arguments.strict else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""Verified decode of one segment into offset, timestamp, key and value: one thread, CRC checked, 16 KiB batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+from aiokafka.record._crecords import MemoryRecords
+
+import kstore
+from bench.common import Case, Contestant, Settings, exhausting, interleaved, require_equal
+from bench.core_decode import columns_of, record_batch_of
+from bench.data import PartitionData, PartitionSpec, partition
+from bench.digest import ColumnDigest, digest_of_arrow, from_ends, from_views
+from bench.limit import VIEW_BYTES, Limit, compile_limit, padded
+
+AIOKAFKA = "aiokafka, four fields read"
+LIMIT = {"copy": "limit.c, copied", "view": "limit.c, views"}
+CORE = {"copy": "kstore core, copied", "view": "kstore core, views"}
+LOG = {"copy": "kstore Log from file, copied", "view": "kstore Log from file, views"}
+COLUMNS = ["offset", "timestamp", "key", "value"]
+TARGETS_OF_AIOKAFKA = {100: {"copy": 8.0, "view": 10.0}, 1000: {"copy": 5.0, "view": 9.0}}
+TARGET_OF_LIMIT = 0.6
+COMPRESSED = ("lz4", "zstd", "snappy", "gzip")
+
+
+def read_with_aiokafka(segment: bytes) -> None:
+    """Touch the four fields of each record, after the CRC of its batch."""
+    records = MemoryRecords(segment)
+    while (batch := records.next_batch()) is not None:
+        if not batch.validate_crc():
+            raise ValueError("aiokafka found a wrong CRC")
+        for record in batch:
+            _ = record.offset
+            _ = record.timestamp
+            _ = record.key
+            _ = record.value
+
+
+def digest_of_aiokafka(segment: bytes) -> ColumnDigest:
+    """Give the digest of what aiokafka reads."""
+    digest = ColumnDigest()
+    records = MemoryRecords(segment)
+    while (batch := records.next_batch()) is not None:
+        rows = list(batch)
+        keys, values = [row.key for row in rows], [row.value for row in rows]
+        digest.add(
+            offsets=np.array([row.offset for row in rows], np.int64),
+            timestamps_us=np.array([row.timestamp for row in rows], np.int64) * 1000,
+            keys=(np.array([len(key) for key in keys], np.int32), np.frombuffer(b"".join(keys), np.uint8)),
+            values=(np.array([len(value) for value in values], np.int32), np.frombuffer(b"".join(values), np.uint8)),
+        )
+    return digest
+
+
+def digest_of_limit(limit: Limit, binary: str) -> ColumnDigest:
+    """Give the digest of what stands in the columns of limit.c after each fill."""
+    digest, columns = ColumnDigest(), limit.columns
+    for rows in limit.fills(LIMIT_FUNCTIONS[binary]):
+        if binary == "copy":
+            keys = from_ends(columns.key_end[: rows + 1], columns.keys)
+            values = from_ends(columns.value_end[: rows + 1], columns.values)
+        else:
+            keys = from_views(columns.key_view[: rows * VIEW_BYTES], limit.segment)
+            values = from_views(columns.value_view[: rows * VIEW_BYTES], limit.segment)
+        digest.add(offsets=columns.offset[:rows], timestamps_us=columns.timestamp_us[:rows], keys=keys, values=values)
+    return digest
+
+
+LIMIT_FUNCTIONS = {"copy": "limit_copied", "view": "limit_views"}
+
+
+def log_batches(path: str, binary: str) -> Iterator[pa.RecordBatch]:
+    """Read a partition directory through the public interface."""
+    with kstore.open_log(path) as log:
+        yield from log.to_arrow_batches(columns=COLUMNS, binary=binary)
+
+
+def case_of(value_bytes: int, codec: str, settings: Settings) -> Case:
+    """Check that all contestants read the same from one segment, then time them in turn."""
+    spec = PartitionSpec(name="bench-0", value_bytes=value_bytes, segment_bytes=settings.segment_bytes, codec=codec)
+    data = partition(spec, settings.data_directory)
+    segment = data.log_files[0].read_bytes()
+    in_memory = padded(segment)
+    digests, contestants = kstore_side(memoryview(in_memory)[: len(segment)], data)
+    digests[AIOKAFKA] = digest_of_aiokafka(segment)
+    contestants.append(Contestant(AIOKAFKA, partial(read_with_aiokafka, segment), data.record_count))
+    library = compile_limit(settings) if codec == "none" else None
+    if library is not None:
+        limit = Limit(library, in_memory)
+        for binary, name in LIMIT.items():
+            digests[name] = digest_of_limit(limit, binary)
+            run = exhausting(partial(limit.fills, LIMIT_FUNCTIONS[binary]))
+            contestants.append(Contestant(name, run, data.record_count))
+    require_equal(f"columns of {spec.directory_name}", dict(digests))
+    if digests[AIOKAFKA].rows != data.record_count:
+        raise ValueError(f"expected {data.record_count} rows, found {digests[AIOKAFKA].rows}")
+
+    plain_bytes = partition(replace(spec, codec="none"), settings.data_directory).size_in_bytes
+    title = f"Decode, {value_bytes}-byte values, {codec}: {data.record_count} records, {len(segment)} bytes"
+    case = Case(title=title, unit="rec", bytes_per_unit=plain_bytes / data.record_count)
+    case.samples = interleaved(contestants, settings)
+    add_ratios(case, value_bytes, codec)
+    return case
+
+
+def kstore_side(segment: memoryview, data: PartitionData) -> tuple[dict[str, ColumnDigest], list[Contestant]]:
+    """Make kstore's contestants, and the digests of what they give."""
+    digests: dict[str, ColumnDigest] = {}
+    contestants: list[Contestant] = []
+    for binary in ("copy", "view"):
+        from_memory = partial(columns_of, segment, binary)
+        from_file = partial(log_batches, str(data.path), binary)
+        digests[CORE[binary]] = digest_of_arrow(record_batch_of(columns, binary) for columns in from_memory())
+        digests[LOG[binary]] = digest_of_arrow(from_file())
+        contestants.append(Contestant(CORE[binary], exhausting(from_memory), data.record_count))
+        contestants.append(Contestant(LOG[binary], exhausting(from_file), data.record_count))
+    return digests, contestants
+
+
+def add_ratios(case: Case, value_bytes: int, codec: str) -> None:
+    """Add the ratios that are promised, and those that only tell."""
+    for binary in ("copy", "view"):
+        targets = TARGETS_OF_AIOKAFKA[value_bytes] if codec == "none" else {}
+        case.add_ratio(CORE[binary], AIOKAFKA, target=targets.get(binary))
+        case.add_ratio(CORE[binary], LIMIT[binary], target=TARGET_OF_LIMIT)
+        case.add_ratio(LOG[binary], AIOKAFKA)
+        case.add_ratio(LIMIT[binary], AIOKAFKA)
+
+
+def run(settings: Settings) -> list[Case]:
+    """Time the decoders at both value sizes, then with each codec."""
+    cases = [case_of(value_bytes, "none", settings) for value_bytes in TARGETS_OF_AIOKAFKA]
+    return cases + [case_of(100, codec, settings) for codec in COMPRESSED]

@@ -1,0 +1,93 @@
+"""Bytes from the file: 1 MiB preads into a kept buffer against one read() of the file, alone and with the decode."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+import kstore
+from bench.common import MIB, Case, Contestant, Settings, exhausting, interleaved, require_equal, without_result
+from bench.core_decode import columns_of, record_batch_of
+from bench.data import PartitionSpec, partition
+from bench.digest import digest_of_arrow
+
+COLUMNS = ["offset", "timestamp", "key", "value"]
+KEPT = "preads of 1 MiB into a kept buffer"
+WHOLE = "read() of the whole file"
+MAPPED = "mmap, one byte of each page"
+KSTORE = "kstore Log: preads of 1 MiB and decode"
+WHOLE_DECODED = "read() of the whole file, then kstore's decoder"
+PAGE_BYTES = 4096
+
+
+def read_kept(path: Path) -> int:
+    """Read a file chunk by chunk into one buffer; give the bytes read."""
+    buffer, position = bytearray(MIB), 0
+    file = os.open(path, os.O_RDONLY)
+    try:
+        while got := os.preadv(file, [buffer], position):
+            position += got
+    finally:
+        os.close(file)
+    return position
+
+
+def read_whole(path: Path) -> int:
+    """Read a file at once; give the bytes read."""
+    return len(path.read_bytes())
+
+
+def touch_mapped(path: Path) -> int:
+    """Touch each page of a mapped file; give its size."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        sum(mapped[::PAGE_BYTES])
+        return len(mapped)
+
+
+def decode_by_log(directory: Path) -> Iterator[pa.RecordBatch]:
+    """Decode a partition directory through the public interface."""
+    with kstore.open_log(directory) as log:
+        yield from log.to_arrow_batches(columns=COLUMNS)
+
+
+def decode_whole(path: Path) -> Iterator[pa.RecordBatch]:
+    """Decode a file that is read at once."""
+    for columns in columns_of(memoryview(path.read_bytes()), "copy"):
+        yield record_batch_of(columns, "copy")
+
+
+def run(settings: Settings) -> list[Case]:
+    """Time the ways to read, then the ways to read and decode."""
+    spec = PartitionSpec(name="bench-0", value_bytes=100, segment_bytes=settings.segment_bytes)
+    data = partition(spec, settings.data_directory)
+    path = data.log_files[0]
+    ways = {KEPT: read_kept, WHOLE: read_whole, MAPPED: touch_mapped}
+    require_equal("bytes read", {name: way(path) for name, way in ways.items()})
+    reading = Case(title=f"Read {data.size_in_bytes} bytes from the page cache", unit="B", bytes_per_unit=1)
+    contestants = [
+        Contestant(name, without_result(partial(way, path)), data.size_in_bytes) for name, way in ways.items()
+    ]
+    reading.samples = interleaved(contestants, settings)
+    reading.add_ratio(KEPT, WHOLE)
+
+    digests = {KSTORE: digest_of_arrow(decode_by_log(data.path)), WHOLE_DECODED: digest_of_arrow(decode_whole(path))}
+    require_equal("columns", dict(digests))
+    decoding = Case(
+        title="Read and decode, 100-byte values, copied",
+        unit="rec",
+        bytes_per_unit=data.size_in_bytes / data.record_count,
+    )
+    decoding.samples = interleaved(
+        [
+            Contestant(KSTORE, exhausting(partial(decode_by_log, data.path)), data.record_count),
+            Contestant(WHOLE_DECODED, exhausting(partial(decode_whole, path)), data.record_count),
+        ],
+        settings,
+    )
+    decoding.add_ratio(KSTORE, WHOLE_DECODED)
+    return [reading, decoding]

@@ -1,0 +1,260 @@
+"""format("kstore") beside the ceiling of any Python data source and beside what an engineer writes today."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import bit_xor, count, length, xxhash64
+from pyspark.sql.functions import sum as sum_of
+
+from bench.common import BENCH_DIRECTORY, Case, Contestant, Settings, interleaved, require_equal
+from bench.data import PartitionSpec, partition
+from bench.spark_rivals import ALL_COLUMNS, ReadyMadeSource, decode_files, decode_values, write_ready_made
+
+TOPIC = "bench"
+PARTITION_COUNT = 4
+SEGMENT_COUNT = 2
+FILE_SCHEMA = "path string, topic string, partition int"
+KSTORE = "kstore"
+CEILING = "ready-made Arrow batches"
+BY_HAND = "mapInArrow with aiokafka"
+BY_HAND_VALUES = "mapInArrow with aiokafka, written for value only"
+TARGETS_OF_CEILING = {100: 0.75, 1024: 0.85}
+LEAST_VALUE_BYTES = 100
+ALL, VALUE, COUNT = "all columns", "value only", "count"
+TARGETS_OF_BY_HAND = {ALL: 1.25, VALUE: 2.5, COUNT: 6.0}
+MOST_ROUNDS = 7
+CHECKED_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+
+
+@dataclass(frozen=True)
+class Topic:
+    """Partition directories of one topic, as each contestant wants to find them."""
+
+    directories: list[Path]
+    log_files: list[tuple[str, str, int]]
+    ready_made: list[Path]
+    record_count: int
+
+
+def topic_of(value_bytes: int, settings: Settings) -> Topic:
+    """Write the topic, and its ready-made batches, unless they are there."""
+    directories, log_files, ready_made, record_count = [], [], [], 0
+    for number in range(PARTITION_COUNT):
+        spec = PartitionSpec(
+            name=f"{TOPIC}-{number}",
+            value_bytes=value_bytes,
+            segment_bytes=settings.spark_segment_bytes,
+            segment_count=SEGMENT_COUNT,
+            seed=42 + number,
+        )
+        data = partition(spec, settings.data_directory)
+        arrow_file = data.path.parent / f"{data.path.name}.arrow"
+        if not arrow_file.exists():
+            write_ready_made(data.log_files, arrow_file, topic=TOPIC, partition=number)
+        directories.append(data.path)
+        log_files += [(str(file), TOPIC, number) for file in data.log_files]
+        ready_made.append(arrow_file)
+        record_count += data.record_count
+    return Topic(directories, log_files, ready_made, record_count)
+
+
+@contextmanager
+def session() -> Iterator[SparkSession]:
+    """Start Spark on two threads; the workers find this package through PYTHONPATH."""
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(BENCH_DIRECTORY.parent), os.environ.get("PYTHONPATH", "")])
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .appName("kstore bench")
+        .config("spark.driver.memory", "4g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.dataSource.register(ReadyMadeSource)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def kstore_frame(spark: SparkSession, topic: Topic, schema: str | None = None) -> DataFrame:
+    """Read the topic with kstore; a schema is a projection."""
+    reader = spark.read.format("kstore").option("paths", json.dumps([str(path) for path in topic.directories]))
+    return (reader if schema is None else reader.schema(schema)).load()
+
+
+def ceiling_frame(spark: SparkSession, topic: Topic, schema: str = ALL_COLUMNS, *, task_count: int) -> DataFrame:
+    """Read the ready-made batches in as many tasks as kstore has."""
+    paths = json.dumps([str(path) for path in topic.ready_made])
+    tasks_per_path = max(1, round(task_count / PARTITION_COUNT))
+    options = {"paths": paths, "tasksPerPath": str(tasks_per_path)}
+    return spark.read.format("ready_made").options(**options).schema(schema).load()
+
+
+def by_hand_frame(spark: SparkSession, topic: Topic) -> DataFrame:
+    """Give what an engineer writes today: file paths through mapInArrow."""
+    return spark.createDataFrame(topic.log_files, FILE_SCHEMA).mapInArrow(decode_files, ALL_COLUMNS)
+
+
+def by_hand_values_frame(spark: SparkSession, topic: Topic) -> DataFrame:
+    """Give the same written again for one column."""
+    return spark.createDataFrame(topic.log_files, FILE_SCHEMA).mapInArrow(decode_values, "value binary")
+
+
+def checksum(frame: DataFrame) -> tuple[object, ...]:
+    """Give rows, sum of offsets, sum of value lengths and a hash over all columns that does not depend on order."""
+    row = frame.select(
+        count("*"),
+        sum_of("offset"),
+        sum_of(length("value")),
+        bit_xor(xxhash64(*CHECKED_COLUMNS)),
+    ).first()
+    return tuple(row) if row is not None else ()
+
+
+def to_noop(frame: DataFrame) -> None:
+    """Run a frame to its end and keep nothing."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def counted(frame: DataFrame, *, expected: int) -> None:
+    """Count a frame; ValueError if the count is wrong."""
+    found = frame.count()
+    if found != expected:
+        raise ValueError(f"expected {expected} rows, found {found}")
+
+
+def process_tree_cpu_seconds() -> float:
+    """Give the processor time of this process and all below it: the JVM and its Python workers."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (directory / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[int(directory.name)] = int(fields[1])
+        ticks[int(directory.name)] = sum(int(field) for field in fields[11:15])
+    ours = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in ours and pid not in ours}:
+        ours |= more
+    return sum(ticks.get(pid, 0) for pid in ours) / os.sysconf("SC_CLK_TCK")
+
+
+def timed(query: str, frames: Frames, runs: dict[str, Callable[[], None]], settings: Settings) -> Case:
+    """Time one query of each contestant per round."""
+    rows = frames.topic.record_count
+    title = f"Spark, {frames.value_bytes}-byte values, {rows} records, {query}"
+    case = Case(title=title, unit="row", bytes_per_unit=frames.value_bytes)
+    case.samples = interleaved(
+        [Contestant(name, run, rows) for name, run in runs.items()],
+        replace(settings, rounds=min(settings.rounds, MOST_ROUNDS), warm_up_seconds=settings.warm_up_seconds * 6),
+        cpu_seconds=process_tree_cpu_seconds,
+        one_run_per_sample=True,
+    )
+    return case
+
+
+@dataclass(frozen=True)
+class Frames:
+    """The frames of one topic, checked to hold the same rows."""
+
+    spark: SparkSession
+    topic: Topic
+    value_bytes: int
+    task_count: int
+    kstore: DataFrame
+    ceiling: DataFrame
+    by_hand: DataFrame
+
+    def kstore_of(self, schema: str) -> DataFrame:
+        return kstore_frame(self.spark, self.topic, schema)
+
+    def ceiling_of(self, schema: str) -> DataFrame:
+        return ceiling_frame(self.spark, self.topic, schema, task_count=self.task_count)
+
+    def target_of_by_hand(self, query: str) -> float | None:
+        """Give the target against mapInArrow; beyond 100 bytes the ceiling itself lies below some of them."""
+        return TARGETS_OF_BY_HAND[query] if self.value_bytes == LEAST_VALUE_BYTES or query == ALL else None
+
+
+def frames_of(spark: SparkSession, value_bytes: int, settings: Settings) -> Frames:
+    """Make the frames of a topic; OutputsDifferError unless they hold the same rows."""
+    topic = topic_of(value_bytes, settings)
+    kstore = kstore_frame(spark, topic)
+    task_count = kstore.rdd.getNumPartitions()
+    ceiling = ceiling_frame(spark, topic, task_count=task_count)
+    by_hand = by_hand_frame(spark, topic)
+    found = {KSTORE: checksum(kstore), CEILING: checksum(ceiling), BY_HAND: checksum(by_hand)}
+    require_equal(f"rows of {value_bytes}-byte values", dict(found))
+    require_equal("row count", {"data": topic.record_count, KSTORE: found[KSTORE][0]})
+    return Frames(spark, topic, value_bytes, task_count, kstore, ceiling, by_hand)
+
+
+def all_columns(frames: Frames, settings: Settings) -> Case:
+    """Time all columns."""
+    runs = {
+        KSTORE: partial(to_noop, frames.kstore),
+        CEILING: partial(to_noop, frames.ceiling),
+        BY_HAND: partial(to_noop, frames.by_hand),
+    }
+    case = timed("all columns to noop", frames, runs, settings)
+    case.add_ratio(KSTORE, CEILING, target=TARGETS_OF_CEILING[frames.value_bytes])
+    case.add_ratio(KSTORE, BY_HAND, target=frames.target_of_by_hand(ALL))
+    case.add_ratio(CEILING, BY_HAND)
+    case.notes.append(f"{frames.task_count} tasks of kstore, as many of the ceiling; mapInArrow: 8 files in 2 tasks")
+    return case
+
+
+def value_only(frames: Frames, settings: Settings) -> Case:
+    """Time one column: kstore and the ceiling are asked for it, Spark takes it out of what mapInArrow gives."""
+    runs = {
+        KSTORE: partial(to_noop, frames.kstore_of("value binary")),
+        CEILING: partial(to_noop, frames.ceiling_of("value binary")),
+        BY_HAND: partial(to_noop, frames.by_hand.select("value")),
+        BY_HAND_VALUES: partial(to_noop, by_hand_values_frame(frames.spark, frames.topic)),
+    }
+    case = timed("value only to noop", frames, runs, settings)
+    case.add_ratio(KSTORE, BY_HAND, target=frames.target_of_by_hand(VALUE))
+    case.add_ratio(CEILING, BY_HAND)
+    case.add_ratio(KSTORE, BY_HAND_VALUES)
+    case.add_ratio(KSTORE, CEILING)
+    return case
+
+
+def counting(frames: Frames, settings: Settings) -> Case:
+    """Time count(), with an offset-only schema where the source has one."""
+    expected = frames.topic.record_count
+    runs = {
+        KSTORE: partial(counted, frames.kstore_of("offset long"), expected=expected),
+        CEILING: partial(counted, frames.ceiling_of("offset long"), expected=expected),
+        BY_HAND: partial(counted, frames.by_hand, expected=expected),
+    }
+    case = timed("count through an offset-only schema", frames, runs, settings)
+    case.add_ratio(KSTORE, BY_HAND, target=frames.target_of_by_hand(COUNT))
+    case.add_ratio(CEILING, BY_HAND)
+    case.add_ratio(KSTORE, CEILING)
+    return case
+
+
+def cases_of(spark: SparkSession, value_bytes: int, settings: Settings) -> list[Case]:
+    """Check that all contestants give the same rows, then time three queries."""
+    frames = frames_of(spark, value_bytes, settings)
+    return [all_columns(frames, settings), value_only(frames, settings), counting(frames, settings)]
+
+
+def run(settings: Settings) -> list[Case]:
+    """Time Spark queries at both value sizes, in one session."""
+    with session() as spark:
+        return [case for value_bytes in TARGETS_OF_CEILING for case in cases_of(spark, value_bytes, settings)]

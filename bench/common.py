@@ -1,0 +1,333 @@
+"""The measuring itself: interleaved rounds, medians with their spread, ratios against targets, tables and JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+
+BENCH_DIRECTORY = Path(__file__).parent
+MIB = 1024 * 1024
+VERSIONED_PACKAGES = (
+    "numpy",
+    "pyarrow",
+    "pyspark",
+    "aiokafka",
+    "crc32c",
+    "google-crc32c",
+    "lz4",
+    "zstandard",
+    "cramjam",
+)
+
+
+class OutputsDifferError(Exception):
+    """Two contestants gave different results for one input, so that timing them would mean nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Sizes and repetitions of a run; `tiny` is the same code on little data, for the test that it still works."""
+
+    data_directory: Path = BENCH_DIRECTORY / "data"
+    build_directory: Path = BENCH_DIRECTORY / ".rivals"
+    results_directory: Path = BENCH_DIRECTORY / "results"
+    segment_bytes: int = 64 * MIB
+    spark_segment_bytes: int = 128 * MIB
+    log_bytes: int = 1024 * MIB
+    rounds: int = 15
+    sample_seconds: float = 0.12
+    warm_up_seconds: float = 0.5
+    other_languages: bool = False
+
+    @classmethod
+    def tiny(cls, scratch: Path) -> Settings:
+        """Settings that run each workload in about a second, writing below `scratch`."""
+        return cls(
+            data_directory=scratch / "data",
+            build_directory=scratch / "build",
+            results_directory=scratch / "results",
+            segment_bytes=64 * 1024,
+            spark_segment_bytes=64 * 1024,
+            log_bytes=512 * 1024,
+            rounds=2,
+            sample_seconds=0.0,
+            warm_up_seconds=0.0,
+        )
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One way to do the work. `run` does it once; `units` says how many units (records, bytes) that is."""
+
+    name: str
+    run: Callable[[], None]
+    units: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """Rates of one contestant, one per round: units per second of the clock, and per second of processor time."""
+
+    contestant: str
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.wall)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratio:
+    """Ratio of two medians; beside it the median, least and greatest ratio within one round."""
+
+    of: str
+    to: str
+    ratio: float
+    round_median: float
+    least: float
+    greatest: float
+    cpu_ratio: float
+    target: float | None = None
+
+    @property
+    def is_met(self) -> bool | None:
+        return None if self.target is None else self.ratio >= self.target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """Something that must stay below a bound, such as memory."""
+
+    name: str
+    unit: str
+    values: list[float]
+    at_most: float
+
+    @property
+    def is_met(self) -> bool:
+        return max(self.values) <= self.at_most
+
+
+@dataclass(kw_only=True)
+class Case:
+    """Figures of one workload on one input; `unit` is what a rate counts, `bytes_per_unit` turns it into MB/s."""
+
+    title: str
+    unit: str
+    bytes_per_unit: float
+    samples: list[Samples] = field(default_factory=list)
+    ratios: list[Ratio] = field(default_factory=list)
+    bounds: list[Bound] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_met(self) -> bool:
+        return all(judged.is_met is not False for judged in (*self.ratios, *self.bounds))
+
+    def add_ratio(self, of: str, to: str, *, target: float | None = None) -> None:
+        """Compare two contestants by name; does nothing when one of them did not run."""
+        by_name = {samples.contestant: samples for samples in self.samples}
+        if of in by_name and to in by_name:
+            self.ratios.append(ratio_of(by_name[of], by_name[to], target=target))
+
+
+def ratio_of(of: Samples, to: Samples, *, target: float | None = None) -> Ratio:
+    """Compare two contestants of the same rounds."""
+    by_round = [a / b for a, b in zip(of.wall, to.wall, strict=True)]
+    return Ratio(
+        of=of.contestant,
+        to=to.contestant,
+        ratio=of.median / to.median,
+        round_median=statistics.median(by_round),
+        least=min(by_round),
+        greatest=max(by_round),
+        cpu_ratio=statistics.median(of.cpu) / statistics.median(to.cpu),
+        target=target,
+    )
+
+
+def interleaved(
+    contestants: Sequence[Contestant],
+    settings: Settings,
+    *,
+    cpu_seconds: Callable[[], float] = time.process_time,
+    one_run_per_sample: bool = False,
+) -> list[Samples]:
+    """Sample each contestant once per round, in turn, after a warm-up; the order is turned round every other round."""
+    all_samples = {contestant.name: Samples(contestant=contestant.name) for contestant in contestants}
+    for contestant in contestants:
+        _rate(contestant, settings.warm_up_seconds, cpu_seconds)
+    least_seconds = 0.0 if one_run_per_sample else settings.sample_seconds
+    for number in range(settings.rounds):
+        for contestant in contestants if number % 2 == 0 else reversed(contestants):
+            wall, cpu = _rate(contestant, least_seconds, cpu_seconds)
+            all_samples[contestant.name].wall.append(wall)
+            all_samples[contestant.name].cpu.append(cpu)
+    return list(all_samples.values())
+
+
+def _rate(contestant: Contestant, least_seconds: float, cpu_seconds: Callable[[], float]) -> tuple[float, float]:
+    runs = 0
+    cpu_start, start = cpu_seconds(), time.perf_counter()
+    while True:
+        contestant.run()
+        runs += 1
+        elapsed = time.perf_counter() - start
+        if elapsed >= least_seconds:
+            break
+    cpu = cpu_seconds() - cpu_start
+    units = contestant.units * runs
+    return units / elapsed, units / max(cpu, 1e-6)
+
+
+def without_result(function: Callable[[], object]) -> Callable[[], None]:
+    """Make a run out of a function whose result does not matter."""
+
+    def run_once() -> None:
+        function()
+
+    return run_once
+
+
+def exhausting(make: Callable[[], Iterator[object]]) -> Callable[[], None]:
+    """Make a run that takes all that an iterator yields and lets go of each before the next."""
+
+    def run_once() -> None:
+        for _ in make():
+            pass
+
+    return run_once
+
+
+def require_equal(what: str, results: dict[str, object]) -> None:
+    """Raise OutputsDifferError unless every named result equals the first."""
+    names = list(results)
+    for name in names[1:]:
+        if results[name] != results[names[0]]:
+            raise OutputsDifferError(f"{what}: {names[0]} gave {results[names[0]]}, {name} gave {results[name]}")
+
+
+def scaled(rate: float) -> str:
+    """Write a rate with M, k or no prefix."""
+    for size, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if rate >= size:
+            return f"{rate / size:.3g} {prefix}"
+    return f"{rate:.3g} "
+
+
+def print_case(case: Case) -> None:
+    """Print one table of rates and one of ratios."""
+    print(f"\n{case.title}")
+    for samples in case.samples:
+        spread = f"{scaled(min(samples.wall))} - {scaled(max(samples.wall))}"
+        megabytes = samples.median * case.bytes_per_unit / 1e6
+        print(f"  {samples.contestant:52} {scaled(samples.median):>8}{case.unit}/s  ({spread})  {megabytes:8.0f} MB/s")
+    for ratio in case.ratios:
+        verdict = "" if ratio.target is None else f"  target {ratio.target:g}: {'met' if ratio.is_met else 'MISSED'}"
+        spread = f"by round {ratio.round_median:.2f}, {ratio.least:.2f} - {ratio.greatest:.2f}; by processor time "
+        spread += f"{ratio.cpu_ratio:.2f}"
+        print(f"    {ratio.of} / {ratio.to} = {ratio.ratio:.2f}  ({spread}){verdict}")
+    for bound in case.bounds:
+        spread = f"{min(bound.values):.0f} - {max(bound.values):.0f}"
+        verdict = f"at most {bound.at_most:g}: {'met' if bound.is_met else 'MISSED'}"
+        print(f"  {bound.name:52} {statistics.median(bound.values):8.0f} {bound.unit}  ({spread})  {verdict}")
+    for note in case.notes:
+        print(f"    {note}")
+    sys.stdout.flush()
+
+
+def _proc_line(path: str, key: str) -> str:
+    try:
+        for line in Path(path).read_text().splitlines():
+            if line.startswith(key):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return "unknown"
+
+
+def _command_output(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=BENCH_DIRECTORY)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return (done.stdout or done.stderr).strip()
+
+
+def _installed_version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def machine() -> dict[str, object]:
+    """Describe the machine: processor, caches, memory, kernel."""
+    caches = {
+        f"L{(index / 'level').read_text().strip()} {(index / 'type').read_text().strip()}": (
+            (index / "size").read_text().strip()
+        )
+        for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"))
+        if (index / "size").exists()
+    }
+    return {
+        "processor": _proc_line("/proc/cpuinfo", "model name"),
+        "processors": os.cpu_count(),
+        "caches": caches,
+        "memory": _proc_line("/proc/meminfo", "MemTotal"),
+        "kernel": platform.release(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Give the versions of what took part."""
+    found = {"python": platform.python_version(), "cc": _command_output("cc", "--version").split("\n")[0]}
+    found["java"] = _command_output("java", "--version").split("\n")[0]
+    for package in VERSIONED_PACKAGES:
+        version = _installed_version(package)
+        if version is not None:
+            found[package] = version
+    return found
+
+
+def commit() -> str:
+    """Give the commit that is measured, with "-dirty" when tracked files differ from it."""
+    return _command_output("git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+
+
+def write_results(workload: str, cases: Sequence[Case], settings: Settings, *, load_before: tuple[float, ...]) -> Path:
+    """Write one workload's figures as JSON, in place of the last ones."""
+    settings.results_directory.mkdir(parents=True, exist_ok=True)
+    path = settings.results_directory / f"{workload}.json"
+    written = [asdict(case) for case in cases]
+    for case, as_dict in zip(cases, written, strict=True):
+        for kind, judged in (("ratios", case.ratios), ("bounds", case.bounds)):
+            for one, one_as_dict in zip(judged, as_dict[kind], strict=True):
+                one_as_dict["met"] = one.is_met
+    content = {
+        "workload": workload,
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "commit": commit(),
+        "machine": machine(),
+        "versions": versions(),
+        "load_average": {"before": load_before, "after": os.getloadavg()},
+        "settings": {
+            "segment_bytes": settings.segment_bytes,
+            "rounds": settings.rounds,
+            "sample_seconds": settings.sample_seconds,
+        },
+        "cases": written,
+    }
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    return path

@@ -1,0 +1,50 @@
+"""kstore's compiled decoder over a segment in memory, fed as kstore/log/scan.py feeds it, and its columns as Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from bench.common import MIB
+from kstore import _core
+from kstore.compression import decompress
+from kstore.config import LogConfig
+
+COLUMN_BYTES = 4 * MIB
+BINARY_TYPES = {"copy": pa.binary(), "view": pa.binary_view()}
+
+
+def columns_of(segment: memoryview, binary: str) -> Iterator[_core.Columns]:
+    """Decode offset, timestamp, key and value; yield them in columns of 4 MiB."""
+    config = LogConfig()
+    decoder = _core.ColumnDecoder(
+        key=binary,
+        value=binary,
+        offset=True,
+        timestamp=True,
+        batch_bytes=COLUMN_BYTES,
+        max_batch_bytes=config.max_batch_bytes,
+        max_decompressed_bytes=config.max_decompressed_bytes,
+        decompress=decompress,
+    )
+    decoder.start_file(position=0, end_position=len(segment))
+    while (progress := decoder.run()) != "done":
+        if progress == "more":
+            decoder.feed(segment[decoder.position :], decoder.position)
+        else:
+            yield decoder.take()
+    yield decoder.take()
+
+
+def record_batch_of(columns: _core.Columns, binary: str) -> pa.RecordBatch:
+    """Wrap the columns as Arrow, without a copy."""
+    timestamp = pa.timestamp("us", "UTC")
+    arrays = {
+        "offset": pa.Array.from_buffers(pa.int64(), columns.row_count, [None, pa.py_buffer(columns.offset)]),
+        "timestamp": pa.Array.from_buffers(timestamp, columns.row_count, [None, pa.py_buffer(columns.timestamp)]),
+    }
+    for name, (null_count, validity, index, data) in {"key": columns.key, "value": columns.value}.items():
+        buffers = [None if validity is None else pa.py_buffer(validity), pa.py_buffer(index), *map(pa.py_buffer, data)]
+        arrays[name] = pa.Array.from_buffers(BINARY_TYPES[binary], columns.row_count, buffers, null_count)
+    return pa.RecordBatch.from_pydict(arrays)

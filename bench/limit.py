@@ -1,0 +1,123 @@
+"""rivals/limit.c, compiled on the spot and called in this process on the bytes that the others read."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import platform
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.common import BENCH_DIRECTORY, MIB, Settings
+
+SOURCE = BENCH_DIRECTORY / "rivals" / "limit.c"
+FLAGS = ("-O3", "-march=x86-64-v3", "-mpclmul", "-shared", "-fPIC")
+COLUMN_BYTES = 4 * MIB
+PADDING_BYTES = 64
+VIEW_BYTES = 16
+
+
+class _Cursor(ctypes.Structure):
+    _fields_ = [("segment", ctypes.c_void_p), ("size", ctypes.c_int64), ("position", ctypes.c_int64)]
+
+
+class _Columns(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_void_p)
+        for name in ("offset", "timestamp_us", "key_end", "value_end", "keys", "values", "key_view", "value_view")
+    ]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that are filled again and again, one numpy array each."""
+
+    offset: NDArray[np.int64]
+    timestamp_us: NDArray[np.int64]
+    key_end: NDArray[np.int32]
+    value_end: NDArray[np.int32]
+    keys: NDArray[np.uint8]
+    values: NDArray[np.uint8]
+    key_view: NDArray[np.uint8]
+    value_view: NDArray[np.uint8]
+
+
+def padded(data: bytes) -> NDArray[np.uint8]:
+    """Copy a segment into an array with the padding that limit.c reads over."""
+    array = np.zeros(len(data) + PADDING_BYTES, np.uint8)
+    array[: len(data)] = np.frombuffer(data, np.uint8)
+    return array
+
+
+def _columns(column_bytes: int) -> Columns:
+    # one batch of 16 KiB may pass the mark, and a record takes 8 bytes or more of it
+    rows = column_bytes // 8 + 4096
+    room = column_bytes + 64 * 1024
+    return Columns(
+        np.zeros(rows, np.int64),
+        np.zeros(rows, np.int64),
+        np.zeros(rows + 1, np.int32),
+        np.zeros(rows + 1, np.int32),
+        np.zeros(room, np.uint8),
+        np.zeros(room, np.uint8),
+        np.zeros(rows * VIEW_BYTES, np.uint8),
+        np.zeros(rows * VIEW_BYTES, np.uint8),
+    )
+
+
+class Limit:
+    """The compiled program over one padded segment; not safe for other files than those of data.py without codec."""
+
+    def __init__(self, library: ctypes.CDLL, segment: NDArray[np.uint8], column_bytes: int = COLUMN_BYTES) -> None:
+        self._library = library
+        self.segment = segment
+        self._size = len(segment) - PADDING_BYTES
+        self._column_bytes = column_bytes
+        self.columns = _columns(column_bytes)
+        self._pointers = _Columns(*(getattr(self.columns, name).ctypes.data for name, _ in _Columns._fields_))
+
+    def fills(self, function: str) -> Iterator[int]:
+        """Run limit_copied, limit_views or limit_views_unchecked; yield the rows that stand in the columns now."""
+        fill = getattr(self._library, function)
+        cursor = _Cursor(self.segment.ctypes.data, self._size, 0)
+        at, to, column_bytes = ctypes.byref(cursor), ctypes.byref(self._pointers), ctypes.c_int64(self._column_bytes)
+        while cursor.position < self._size:
+            rows = fill(at, to, column_bytes)
+            if rows <= 0:
+                raise ValueError(f"{function}: batch at position {cursor.position} has a wrong CRC or record size")
+            yield rows
+
+    def check_crcs(self) -> int:
+        """Check the CRC of each batch; give the bytes of the right ones."""
+        cursor = _Cursor(self.segment.ctypes.data, self._size, 0)
+        return int(self._library.limit_crc(ctypes.byref(cursor)))
+
+
+def compile_limit(settings: Settings) -> ctypes.CDLL | None:
+    """Compile limit.c, once for each version of it; None, with a printed line, where it can't run."""
+    if platform.machine() != "x86_64":
+        print(f"limit.c left out: it needs x86-64 instructions, this is {platform.machine()}")
+        return None
+    version = hashlib.sha256(SOURCE.read_bytes() + " ".join(FLAGS).encode()).hexdigest()[:16]
+    library = settings.build_directory / f"limit-{version}.so"
+    if not library.exists():
+        library.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            subprocess.run(["cc", *FLAGS, "-o", str(library), str(SOURCE)], check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            print(f"limit.c left out: {error}")
+            return None
+    return _load(library)
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(path))
+    for name in ("limit_copied", "limit_views", "limit_views_unchecked", "limit_crc"):
+        getattr(library, name).restype = ctypes.c_int64
+    library.limit_prepare()
+    return library

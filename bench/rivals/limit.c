@@ -1,0 +1,179 @@
+/* What one core can do with V2 batches when nothing has to be safe: the ceiling that kstore's decoder is held against.
+ * It trusts the record count, reads past the end of the segment and writes past the end of a column (both are padded
+ * by the caller), knows no codec, no null and no header. The CRC is checked and each record must end where it says.
+ *
+ *   cc -O3 -march=x86-64-v3 -mpclmul -shared -fPIC -o limit.so limit.c
+ *
+ * One fill() hands over the columns of whole batches until their value bytes pass column_bytes, as a reader does;
+ * the caller gives the same columns again, so that they stay in the L2 cache.
+ */
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { LOG_OVERHEAD = 12, BATCH_OVERHEAD = 61, CRC_AT = 17, CRC_FROM = 21, BASE_TIMESTAMP_AT = 27, COUNT_AT = 57 };
+enum { MAX_STREAM_WORDS = 4096, INLINE_BYTES = 12 };
+
+struct cursor {
+    const uint8_t *segment;
+    int64_t size, position;
+};
+
+union view {                       /* Arrow's binary_view: up to 12 bytes stand in the view itself */
+    struct { int32_t size, prefix, buffer, position; } far;
+    __m128i whole;
+};
+
+struct columns {
+    int64_t *offset, *timestamp_us;
+    int32_t *key_end, *value_end;  /* Arrow's binary offsets: slot i + 1 is the end of row i */
+    uint8_t *keys, *values;
+    union view *key_view, *value_view;
+};
+
+static uint32_t zeros_power[MAX_STREAM_WORDS + 1];  /* x^(64 n - 33) mod P: multiplier that moves a CRC over n words */
+static uint8_t inline_mask[INLINE_BYTES + 1][16];
+
+void limit_prepare(void) {
+    zeros_power[1] = 1;
+    for (int n = 1; n < MAX_STREAM_WORDS; n++) zeros_power[n + 1] = (uint32_t)_mm_crc32_u64(zeros_power[n], 0);
+    for (int size = 0; size <= INLINE_BYTES; size++) memset(inline_mask[size] + 4, 0xff, size);
+}
+
+static inline uint32_t big32(const uint8_t *at) { uint32_t raw; memcpy(&raw, at, 4); return __builtin_bswap32(raw); }
+static inline int64_t big64(const uint8_t *at) { uint64_t raw; memcpy(&raw, at, 8); return (int64_t)__builtin_bswap64(raw); }
+static inline uint64_t word(const uint8_t *at) { uint64_t raw; memcpy(&raw, at, 8); return raw; }
+
+static inline uint64_t over_zeros(uint64_t crc, int64_t words) {
+    __m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128((int64_t)crc), _mm_cvtsi64_si128(zeros_power[words]), 0);
+    return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(product));
+}
+
+/* CRC-32C by three streams of equal length side by side: the instruction takes three cycles but starts every cycle. */
+static inline uint32_t crc32c(const uint8_t *data, int64_t size) {
+    uint64_t crc = 0xffffffff;
+    while (size >= 96) {
+        int64_t words = size / 24 < MAX_STREAM_WORDS ? size / 24 : MAX_STREAM_WORDS;
+        const uint8_t *first = data, *second = data + 8 * words, *third = data + 16 * words;
+        uint64_t middle = 0, last = 0;
+        for (int64_t i = 0; i < 8 * words; i += 8) {
+            crc = _mm_crc32_u64(crc, word(first + i));
+            middle = _mm_crc32_u64(middle, word(second + i));
+            last = _mm_crc32_u64(last, word(third + i));
+        }
+        crc = over_zeros(over_zeros(crc, words) ^ middle, words) ^ last;
+        data += 24 * words;
+        size -= 24 * words;
+    }
+    for (; size >= 8; size -= 8, data += 8) crc = _mm_crc32_u64(crc, word(data));
+    for (; size > 0; size--) crc = _mm_crc32_u8((uint32_t)crc, *data++);
+    return ~(uint32_t)crc;
+}
+
+/* One byte, then two, then the rest: the length of a field repeats from record to record, so these branches are
+ * predicted and the address of the next field does not wait for the bytes of this one. */
+static inline int64_t zigzag_varint(const uint8_t **cursor) {
+    const uint8_t *at = *cursor;
+    uint64_t raw = at[0];
+    if (__builtin_expect(raw < 0x80, 1)) {
+        *cursor = at + 1;
+    } else if (__builtin_expect(at[1] < 0x80, 1)) {
+        raw = (raw & 0x7f) | (uint64_t)at[1] << 7;
+        *cursor = at + 2;
+    } else {
+        int shift = 0;
+        raw = 0;
+        do raw |= (uint64_t)(*at & 0x7f) << shift, shift += 7; while (*at++ & 0x80 && shift < 64);
+        *cursor = at;
+    }
+    return (int64_t)(raw >> 1) ^ -(int64_t)(raw & 1);
+}
+
+static inline void copy_by_words(uint8_t *to, const uint8_t *from, int64_t size) {
+    for (int64_t i = 0; i < size; i += 32)
+        _mm256_storeu_si256((__m256i *)(to + i), _mm256_loadu_si256((const __m256i *)(from + i)));
+}
+
+static inline void copy_short(uint8_t *to, const uint8_t *from, int64_t size) {
+    for (int64_t i = 0; i < size; i += 16)
+        _mm_storeu_si128((__m128i *)(to + i), _mm_loadu_si128((const __m128i *)(from + i)));
+}
+
+static inline void set_view(union view *view, const uint8_t *bytes, int64_t size, int64_t position) {
+    if (size <= INLINE_BYTES) {
+        __m128i kept = _mm_and_si128(_mm_loadu_si128((const __m128i *)(bytes - 4)), *(__m128i *)inline_mask[size]);
+        view->whole = _mm_or_si128(kept, _mm_cvtsi32_si128((int32_t)size));
+    } else {
+        view->far.size = (int32_t)size;
+        memcpy(&view->far.prefix, bytes, 4);
+        view->far.buffer = 0;
+        view->far.position = (int32_t)position;
+    }
+}
+
+static inline __attribute__((always_inline)) int64_t
+fill(struct cursor *cursor, const struct columns *to, int64_t column_bytes, int checked, int copied) {
+    const uint8_t *const segment = cursor->segment;
+    int64_t row = 0, key_bytes = 0, value_bytes = 0, start = cursor->position;
+    to->key_end[0] = to->value_end[0] = 0;
+    while (start + BATCH_OVERHEAD <= cursor->size && value_bytes <= column_bytes) {
+        const uint8_t *batch = segment + start, *end = batch + LOG_OVERHEAD + big32(batch + 8);
+        if (checked && crc32c(batch + CRC_FROM, end - batch - CRC_FROM) != big32(batch + CRC_AT)) return -1;
+        const int64_t base_offset = big64(batch), base_timestamp_ms = big64(batch + BASE_TIMESTAMP_AT);
+        const int64_t last_row = row + big32(batch + COUNT_AT);
+        for (const uint8_t *next = batch + BATCH_OVERHEAD; row < last_row; row++) {
+            const uint8_t *at = next;
+            const int64_t size = zigzag_varint(&at);
+            next = at + size;
+            at++;
+            const int64_t timestamp_delta = zigzag_varint(&at), offset_delta = zigzag_varint(&at);
+            const int64_t key_size = zigzag_varint(&at);
+            const uint8_t *key = at;
+            at += key_size;
+            const int64_t value_size = zigzag_varint(&at);
+            const uint8_t *value = at;
+            if (value + value_size + 1 != next || next > end) return -1;
+            to->offset[row] = base_offset + offset_delta;
+            to->timestamp_us[row] = (base_timestamp_ms + timestamp_delta) * 1000;
+            if (copied) {
+                copy_short(to->keys + key_bytes, key, key_size);
+                copy_by_words(to->values + value_bytes, value, value_size);
+                to->key_end[row + 1] = (int32_t)(key_bytes += key_size);
+                to->value_end[row + 1] = (int32_t)(value_bytes += value_size);
+            } else {
+                set_view(&to->key_view[row], key, key_size, key - segment);
+                set_view(&to->value_view[row], value, value_size, value - segment);
+                value_bytes += 2 * (int64_t)sizeof(union view);
+            }
+        }
+        start = end - segment;
+    }
+    cursor->position = start;
+    return row;
+}
+
+int64_t limit_copied(struct cursor *cursor, const struct columns *to, int64_t column_bytes) {
+    return fill(cursor, to, column_bytes, 1, 1);
+}
+
+int64_t limit_views(struct cursor *cursor, const struct columns *to, int64_t column_bytes) {
+    return fill(cursor, to, column_bytes, 1, 0);
+}
+
+int64_t limit_views_unchecked(struct cursor *cursor, const struct columns *to, int64_t column_bytes) {
+    return fill(cursor, to, column_bytes, 0, 0);
+}
+
+/* CRC of each whole batch from the cursor on; the number of bytes that were right. */
+int64_t limit_crc(struct cursor *cursor) {
+    int64_t right = 0;
+    for (; cursor->position + BATCH_OVERHEAD <= cursor->size;) {
+        const uint8_t *batch = cursor->segment + cursor->position;
+        const int64_t size = LOG_OVERHEAD + big32(batch + 8);
+        if (crc32c(batch + CRC_FROM, size - CRC_FROM) == big32(batch + CRC_AT)) right += size;
+        cursor->position += size;
+    }
+    return right;
+}
+
+uint32_t limit_crc32c(const uint8_t *data, int64_t size) { return crc32c(data, size); }

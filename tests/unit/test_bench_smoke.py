@@ -1,0 +1,150 @@
+# Goal: the benches run, compare equal outputs and notice when they differ, so that they can't rot unseen.
+# Method: each workload through the driver on tiny data; the data, digest and ratios alone. No timing is asserted.
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import crc32c
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from bench.common import Bound, Case, OutputsDifferError, Samples, Settings, require_equal
+from bench.core_decode import columns_of, record_batch_of
+from bench.data import PartitionSpec, partition, repeated
+from bench.digest import ColumnDigest, digest_of_arrow
+from bench.limit import Limit, compile_limit, padded
+from kstore.log import open_log
+
+ROOT = Path(__file__).parents[2]
+SMALL = PartitionSpec(name="bench-0", value_bytes=100, segment_bytes=40_000, segment_count=2)
+DATA_RECORDS, DATA_BYTES, DATA_CRC = 828, 97686, 0x82EE9476
+WORKLOADS = [
+    pytest.param("crc", "kstore / crc32c wheel", id="crc"),
+    pytest.param("decode", "kstore core, copied / aiokafka, four fields read", id="decode"),
+    pytest.param("read", "preads of 1 MiB into a kept buffer / read() of the whole file", id="read"),
+    pytest.param("spark", "kstore / ready-made Arrow batches", id="spark", marks=pytest.mark.spark),
+]
+
+
+def run_driver(workload: str, results: Path) -> list[dict[str, object]]:
+    command = [sys.executable, "-m", "bench", "--tiny", "--only", workload, "--results", str(results)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = json.loads((results / f"{workload}.json").read_text())
+    assert {"commit", "machine", "versions", "load_average"} <= written.keys()
+    return written["cases"]
+
+
+@pytest.mark.parametrize(("workload", "ratio"), WORKLOADS)
+def test_workload_compares_equal_outputs_and_writes_its_ratios(workload: str, ratio: str, tmp_path: Path) -> None:
+    cases = run_driver(workload, tmp_path)
+    assert all(len(samples["wall"]) >= 2 and min(samples["wall"]) > 0 for c in cases for samples in c["samples"])
+    assert ratio in {f"{r['of']} / {r['to']}" for r in cases[0]["ratios"]}
+
+
+def test_memory_workload_measures_each_way_to_scan(tmp_path: Path) -> None:
+    cases = run_driver("memory", tmp_path)
+    names = [bound["name"] for bound in cases[0]["bounds"]]
+    assert names == [
+        "kstore, binary=copy, threads=1",
+        "kstore, binary=view, threads=1",
+        "kstore, binary=copy, threads=2",
+    ]
+    assert all(value > 0 for bound in cases[0]["bounds"] for value in bound["values"])
+
+
+def test_results_that_differ_stop_the_bench() -> None:
+    require_equal("sum", {"a": 1, "b": 1})
+    with pytest.raises(OutputsDifferError, match="sum: a gave 1, b gave 2"):
+        require_equal("sum", {"a": 1, "b": 2})
+
+
+def test_ratio_is_of_medians_and_names_the_spread_of_rounds() -> None:
+    case = Case(title="t", unit="rec", bytes_per_unit=1)
+    case.samples = [
+        Samples(contestant="ours", wall=[10.0, 30.0, 20.0], cpu=[5.0, 5.0, 5.0]),
+        Samples(contestant="theirs", wall=[10.0, 10.0, 5.0], cpu=[1.0, 1.0, 1.0]),
+    ]
+    case.add_ratio("ours", "theirs", target=2.5)
+    case.add_ratio("ours", "absent", target=1.0)
+    (ratio,) = case.ratios
+    assert (ratio.ratio, ratio.round_median, ratio.least, ratio.greatest) == (2.0, 3.0, 1.0, 4.0)
+    assert (ratio.cpu_ratio, ratio.is_met, case.is_met) == (5.0, False, False)
+
+
+@pytest.mark.parametrize(("values", "is_met"), [([299.0, 300.0], True), ([1.0, 300.5], False)])
+def test_bound_holds_for_the_worst_value(values: list[float], is_met: bool) -> None:
+    assert Bound(name="peak", unit="MiB", values=values, at_most=300.0).is_met is is_met
+
+
+def test_data_is_the_same_on_every_machine(tmp_path: Path) -> None:
+    data = partition(SMALL, tmp_path)
+    content = b"".join(file.read_bytes() for file in data.log_files)
+    assert (data.record_count, len(content), crc32c.crc32c(content)) == (DATA_RECORDS, DATA_BYTES, DATA_CRC)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_data_holds_the_records_it_says(codec: str, tmp_path: Path) -> None:
+    spec = PartitionSpec(name="bench-0", value_bytes=100, segment_bytes=40_000, segment_count=2, codec=codec)
+    data = partition(spec, tmp_path)
+    with open_log(data.path) as log:
+        records = list(log.read())
+        assert len(log.segments) == 2
+    assert [record.offset for record in records] == list(range(data.record_count))
+    assert [record.key for record in records] == [i.to_bytes(8, "big") for i in range(data.record_count)]
+    assert {len(record.value) for record in records} == {100}
+    assert records[-1].timestamp_ms == 1_700_000_000_000 + (data.record_count - 1) // 10
+
+
+def test_repeated_data_goes_on_where_the_last_segment_ended(tmp_path: Path) -> None:
+    data = repeated(SMALL, tmp_path)
+    with open_log(data.path) as log:
+        assert [record.offset for record in log.read()] == list(range(data.record_count))
+        assert len(log.segments) == 2
+
+
+def test_digest_sees_a_changed_byte_but_not_where_columns_are_cut() -> None:
+    def batch(values: list[bytes]) -> pa.RecordBatch:
+        count = len(values)
+        timestamps = pa.array([0] * count, pa.int64()).cast(pa.timestamp("us", "UTC"))
+        return pa.RecordBatch.from_pydict(
+            {
+                "offset": pa.array(range(count), pa.int64()),
+                "timestamp": timestamps,
+                "key": pa.array([b"k"] * count, pa.binary()),
+                "value": pa.array(values, pa.binary()),
+            }
+        )
+
+    whole = batch([b"ab", b"", b"c"])
+    digest = digest_of_arrow(iter([whole]))
+    assert digest == digest_of_arrow(iter([whole.slice(0, 1), whole.slice(1, 2)]))
+    assert digest != digest_of_arrow(iter([batch([b"ab", b"", b"d"])]))
+    assert digest != digest_of_arrow(iter([batch([b"a", b"b", b"c"])]))
+    assert digest != ColumnDigest()
+
+
+def test_limit_program_refuses_a_wrong_crc(tmp_path: Path) -> None:
+    library = compile_limit(Settings.tiny(tmp_path))
+    if library is None:
+        pytest.skip("limit.c does not run on this machine")
+    segment = padded(partition(SMALL, tmp_path).log_files[0].read_bytes())
+    assert sum(Limit(library, segment).fills("limit_copied")) == sum(Limit(library, segment).fills("limit_views"))
+    segment[200] ^= np.uint8(1)
+    with pytest.raises(ValueError, match="batch at position 0 has a wrong CRC"):
+        list(Limit(library, segment).fills("limit_copied"))
+
+
+@pytest.mark.parametrize("binary", ["copy", "view"])
+def test_columns_of_the_core_are_valid_arrow(binary: str, tmp_path: Path) -> None:
+    data = partition(SMALL, tmp_path)
+    segment = memoryview(data.log_files[0].read_bytes())
+    batches = [record_batch_of(columns, binary) for columns in columns_of(segment, binary)]
+    for batch in batches:
+        batch.validate(full=True)
+    assert sum(batch.num_rows for batch in batches) > 0
