@@ -55,9 +55,11 @@ def data_records(
                 yield batch, record
 
 
-def expected_columns(partition: GoldenPartition, names: list[str]) -> Columns:
+def expected_columns(
+    partition: GoldenPartition, names: list[str], *, start_offset: int | None = None, end_offset: int | None = None
+) -> Columns:
     columns: Columns = {name: [] for name in names}
-    for batch, record in data_records(partition):
+    for batch, record in data_records(partition, start_offset=start_offset, end_offset=end_offset):
         row = _row(partition, batch, record)
         for name in names:
             columns[name].append(row[name])

@@ -10,7 +10,8 @@ import kstore
 from kstore import open_log
 from kstore.arrow import Binary
 from tests.golden.columns import BATCH_COLUMNS, RECORD_COLUMNS, canonical_rows, expected_columns, read_columns
-from tests.golden.manifests import canonical_sha256
+from tests.golden.manifests import canonical_sha256, manifest
+from tests.golden.oracle import log_start_offset
 from tests.golden.probes import INTERNAL_TOPICS
 from tests.golden.records import canonical
 from tests.golden.sets import EPOCHS_SET, MAIN_SETS, SIGKILL_SET, GoldenPartition, golden_partitions
@@ -44,6 +45,32 @@ def test_one_column_alone_is_the_same_column(topic: str, name: str) -> None:
     partition = GoldenPartition("main-4.4.0", "data", topic)
     with open_log(partition.directory) as log:
         assert read_columns(log.to_arrow_batches(columns=[name]), [name]) == expected_columns(partition, [name])
+
+
+@pytest.mark.parametrize("binary", ["copy", "view"])
+@pytest.mark.parametrize("partition", golden_partitions("main-2.8.2"), ids=str)
+def test_columns_start_and_end_at_the_asked_offsets(partition: GoldenPartition, binary: Binary) -> None:
+    """The thirds of a log lie mostly inside batches."""
+    start, end = log_start_offset(partition), manifest(partition).end_offset
+    first, last = start + (end - start) // 3, end - (end - start) // 3
+    with open_log(partition.directory) as log:
+        batches = log.to_arrow_batches(first, last, columns=RECORD_COLUMNS, binary=binary)
+        columns = read_columns(batches, RECORD_COLUMNS)
+    assert columns == expected_columns(partition, RECORD_COLUMNS, start_offset=first, end_offset=last)
+
+
+@pytest.mark.parametrize("name", ["basic-none-0", "basic-zstd-0", "basic-to-gzip-0", "idem-0", "lat-lz4-0", "txn-0"])
+def test_string_columns_show_a_replacement_character_where_bytes_are_not_utf_8(name: str) -> None:
+    partition = GoldenPartition("main-4.4.0", "data", name)
+    names = ["key", "value"]
+    with open_log(partition.directory) as log:
+        texts = kstore.scan(log.plan(), columns=names, strings=names).to_table()
+        found = {name: texts.column(name).to_pylist() for name in names}
+        records = list(log.read())
+    assert found == {
+        "key": [None if record.key is None else record.key.decode("utf-8", "replace") for record in records],
+        "value": [None if record.value is None else record.value.decode("utf-8", "replace") for record in records],
+    }
 
 
 @pytest.mark.parametrize("set_name", MAIN_SETS)

@@ -8,6 +8,7 @@ from itertools import islice
 
 import pytest
 
+import kstore
 from kstore import open_log
 from kstore.arrow import Binary
 from tests.golden.columns import canonical_rows
@@ -17,11 +18,6 @@ from tests.golden.sets import REALDATA_SET, GoldenPartition, golden_partitions
 
 REALDATA_PARTITIONS = golden_partitions(REALDATA_SET)
 CANONICAL_COLUMNS = ["offset", "timestamp", "key", "value", "headers"]
-READINGS = [
-    pytest.param("copy", 1, id="copy-1-thread"),
-    pytest.param("view", 1, id="view-1-thread"),
-    pytest.param("copy", 2, id="copy-2-threads"),
-]
 
 
 def check_batch_hashes(partition: GoldenPartition, records: Iterator[CanonicalRecord]) -> None:
@@ -32,12 +28,22 @@ def check_batch_hashes(partition: GoldenPartition, records: Iterator[CanonicalRe
     assert next(records, None) is None
 
 
-@pytest.mark.parametrize(("binary", "threads"), READINGS)
+@pytest.mark.parametrize("binary", ["copy", "view"])
 @pytest.mark.parametrize("partition", REALDATA_PARTITIONS, ids=str)
-def test_columns_of_each_batch_have_the_listed_hash(partition: GoldenPartition, binary: Binary, threads: int) -> None:
+def test_columns_of_each_batch_have_the_listed_hash(partition: GoldenPartition, binary: Binary) -> None:
     with open_log(partition.directory) as log:
-        batches = log.to_arrow_batches(columns=CANONICAL_COLUMNS, binary=binary, threads=threads)
+        batches = log.to_arrow_batches(columns=CANONICAL_COLUMNS, binary=binary)
         check_batch_hashes(partition, canonical_rows(batches))
+
+
+@pytest.mark.parametrize("batch_bytes", [20_000, 300_000], ids=["20-kb-batches", "300-kb-batches"])
+@pytest.mark.parametrize("partition", REALDATA_PARTITIONS[::3], ids=str)
+def test_two_threads_over_many_ranges_keep_the_order(partition: GoldenPartition, batch_bytes: int) -> None:
+    with open_log(partition.directory) as log:
+        ranges = log.plan(max_bytes=300_000)
+    assert len(ranges) > 2
+    scan = kstore.scan(ranges, columns=CANONICAL_COLUMNS, threads=2, batch_bytes=batch_bytes)
+    check_batch_hashes(partition, canonical_rows(scan))
 
 
 @pytest.mark.parametrize("partition", REALDATA_PARTITIONS, ids=str)
