@@ -7,16 +7,19 @@ raises CorruptCheckpointError; whether to go on without it is the caller's decis
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from kstore.errors import CorruptCheckpointError, StorageError
-from kstore.log.env import DEFAULT_ENV, ENOENT, Env
+from kstore.log.env import DEFAULT_ENV, ENOENT, Env, FileStatus
 from kstore.log.filenames import MAX_PARTITION, is_topic_name
 from kstore.types import MAX_OFFSET, TopicPartition
 
 CHECKPOINT_VERSION = 0
 # Some 50,000 partitions with the longest names.
 MAX_CHECKPOINT_BYTES = 16 * 1024 * 1024
+MAX_CHECKPOINTS_KEPT = 8
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
@@ -46,6 +49,36 @@ def read_offset_checkpoint(path: str, env: Env = DEFAULT_ENV) -> dict[TopicParti
             offset, limit=MAX_OFFSET, path=path, line_number=line_number
         )
     return offsets
+
+
+class OffsetCheckpoints:
+    """Offset checkpoints of the roots read last, so that opening all logs of a root parses each file once.
+
+    A file that was replaced or written since is read again.
+    Threads: safe.
+    """
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._lock = threading.Lock()
+        self._kept: dict[str, tuple[FileStatus, dict[TopicPartition, int]]] = {}
+
+    def offsets(self, path: str) -> Mapping[TopicPartition, int] | None:
+        """Return read_offset_checkpoint(path), perhaps from an earlier call."""
+        status = self._env.stat(path)
+        if status is None:
+            return None
+        with self._lock:
+            kept = self._kept.get(path)
+        if kept is not None and kept[0] == status:
+            return kept[1]
+        offsets = read_offset_checkpoint(path, self._env)
+        if offsets is not None:
+            with self._lock:
+                if len(self._kept) >= MAX_CHECKPOINTS_KEPT:
+                    self._kept.clear()
+                self._kept[path] = status, offsets
+        return offsets
 
 
 def read_leader_epoch_checkpoint(path: str, env: Env = DEFAULT_ENV) -> list[EpochEntry] | None:

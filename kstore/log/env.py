@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -18,11 +16,12 @@ from types import TracebackType
 from typing import NamedTuple
 
 from kstore.errors import LogClosedError, StorageError
+from kstore.log.cache import SharedCache
 
 StrPath = str | os.PathLike[str]
 
 ENOENT = 2
-DEFAULT_OPEN_FILES = 16
+OPEN_FILES_LIMIT = 64
 _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -35,10 +34,11 @@ class FileKind(Enum):
 
 
 class FileStatus(NamedTuple):
-    """Kind and size of what a path names."""
+    """Kind and size of what a path names; identity (device, inode, modification ns) tells a replaced file."""
 
     kind: FileKind
     size_in_bytes: int
+    identity: tuple[int, int, int]
 
 
 class ReadFile:
@@ -145,36 +145,27 @@ class Env:
             if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
                 return None
             raise
+        identity = status.st_dev, status.st_ino, status.st_mtime_ns
         if stat.S_ISREG(status.st_mode):
-            return FileStatus(FileKind.FILE, status.st_size)
-        if stat.S_ISDIR(status.st_mode):
-            return FileStatus(FileKind.DIRECTORY, 0)
-        return FileStatus(FileKind.OTHER, 0)
+            return FileStatus(FileKind.FILE, status.st_size, identity)
+        kind = FileKind.DIRECTORY if stat.S_ISDIR(status.st_mode) else FileKind.OTHER
+        return FileStatus(kind, 0, identity)
 
 
 DEFAULT_ENV = Env()
 
 
-class _Handle:
-    __slots__ = ("file", "users")
-
-    def __init__(self, file: ReadFile) -> None:
-        self.file = file
-        self.users = 0
-
-
 class OpenFiles:
-    """Files of one log, opened when first read, at most `limit` of them at rest: the least recently used is closed.
+    """The files of one log, opened when first read and kept open among those of all logs of the process.
 
+    At rest at most OPEN_FILES_LIMIT files are open in the process, however many logs and segments there are.
     Threads: safe. A file that is in use is never closed under its user.
     """
 
-    def __init__(self, env: Env, *, limit: int = DEFAULT_OPEN_FILES) -> None:
+    def __init__(self, env: Env, cache: SharedCache[ReadFile] | None = None) -> None:
         self._env = env
-        self._limit = limit
-        self._lock = threading.Lock()
-        self._handles: OrderedDict[str, _Handle] = OrderedDict()
-        self._closed = False
+        self._cache = _OPEN_FILES if cache is None else cache
+        self._is_closed = False
 
     @contextmanager
     def borrow(self, path: str) -> Iterator[ReadFile]:
@@ -182,33 +173,18 @@ class OpenFiles:
 
         Raises: LogClosedError after close().
         """
-        with self._lock:
-            if self._closed:
-                raise LogClosedError(f"the log was closed before the call that reads {path}", path=path)
-            handle = self._handles.get(path)
-            if handle is None:
-                handle = self._handles[path] = _Handle(self._env.open_read(path))
-            self._handles.move_to_end(path)
-            handle.users += 1
-        try:
-            yield handle.file
-        finally:
-            with self._lock:
-                handle.users -= 1
-                self._close_idle()
+        if self._is_closed:
+            raise LogClosedError(f"the log was closed before the call that reads {path}", path=path)
+        with self._cache.borrow(self, path, lambda: self._env.open_read(path)) as file:
+            yield file
 
     def close(self) -> None:
         """Close every file, those in use as soon as they are given back."""
-        with self._lock:
-            self._closed = True
-            self._close_idle()
+        self._is_closed = True
+        self._cache.release(self)
 
-    def _close_idle(self) -> None:
-        surplus = len(self._handles) - (0 if self._closed else self._limit)
-        if surplus <= 0:
-            return
-        for path in [path for path, handle in self._handles.items() if handle.users == 0][:surplus]:
-            self._handles.pop(path).file.close()
+
+_OPEN_FILES: SharedCache[ReadFile] = SharedCache(limit=OPEN_FILES_LIMIT, weigh=lambda _: 1, drop=ReadFile.close)
 
 
 def path_list(paths: StrPath | Iterable[StrPath]) -> list[StrPath]:

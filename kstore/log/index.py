@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import logging
 import struct
-import threading
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TypeAlias
+from typing import TypeVar
 
 from kstore._core import (
     OFFSET_INDEX_ENTRY_SIZE,
@@ -26,13 +24,17 @@ from kstore._core import (
     time_index_entry,
 )
 from kstore.errors import StorageError
+from kstore.log.cache import SharedCache
 from kstore.log.env import ENOENT, Env
 from kstore.types import OffsetPosition, TimestampOffset
 
 MAX_INDEX_BYTES = 256 * 1024 * 1024
-DEFAULT_CACHED_INDEX_BYTES = 64 * 1024 * 1024
+# Of offset indexes, and as much again of time indexes.
+INDEX_CACHE_BYTES = 32 * 1024 * 1024
+_ENTRY_WEIGHT = 512
 
 _TIME_ENTRY = struct.Struct(">qi")
+_Index = TypeVar("_Index", "OffsetIndex", "TimeIndex")
 _logger = logging.getLogger("kstore.log")
 
 
@@ -144,56 +146,49 @@ class TimeIndex:
         return TimestampOffset(-1, self.base_offset) if slot < 0 else self.entry(slot)
 
 
-_Index: TypeAlias = OffsetIndex | TimeIndex
-
-
 class IndexCache:
-    """The indexes of one log that were read last, within a limit of bytes.
+    """The indexes of one log that were read last, kept within INDEX_CACHE_BYTES among those of the process.
 
     A missing index is None, and so, with a warning, is one that can't be read or is larger than MAX_INDEX_BYTES:
     an index costs time when it is wrong, never an answer.
     Threads: safe.
     """
 
-    def __init__(self, env: Env, *, limit_bytes: int = DEFAULT_CACHED_INDEX_BYTES) -> None:
+    def __init__(self, env: Env) -> None:
         self._env = env
-        self._limit_bytes = limit_bytes
-        self._lock = threading.Lock()
-        self._indexes: OrderedDict[str, _Index] = OrderedDict()
-        self._cached_bytes = 0
 
     def offset_index(self, path: str, *, base_offset: int) -> OffsetIndex | None:
         """Return the offset index at a path, reading it if it is not kept."""
-        index = self._get(path, OffsetIndex, base_offset=base_offset)
-        return index if isinstance(index, OffsetIndex) else None
+        with _OFFSET_INDEXES.borrow(self, path, lambda: self._read(path, OffsetIndex, base_offset)) as index:
+            return index
 
     def time_index(self, path: str, *, base_offset: int) -> TimeIndex | None:
         """Return the time index at a path, reading it if it is not kept."""
-        index = self._get(path, TimeIndex, base_offset=base_offset)
-        return index if isinstance(index, TimeIndex) else None
+        with _TIME_INDEXES.borrow(self, path, lambda: self._read(path, TimeIndex, base_offset)) as index:
+            return index
 
-    def _get(self, path: str, kind: type[_Index], *, base_offset: int) -> _Index | None:
-        with self._lock:
-            index = self._indexes.get(path)
-            if index is not None:
-                self._indexes.move_to_end(path)
-                return index
+    def close(self) -> None:
+        """Let go of the indexes of this log."""
+        _OFFSET_INDEXES.release(self)
+        _TIME_INDEXES.release(self)
+
+    def _read(self, path: str, kind: type[_Index], base_offset: int) -> _Index | None:
         try:
             content = self._env.read_file(path, max_bytes=MAX_INDEX_BYTES)
         except StorageError as error:
             if error.errno != ENOENT:
                 _logger.warning("going on without an index: %s", error)
             return None
-        index = kind(content, base_offset=base_offset, path=path)
-        with self._lock:
-            self._keep(path, index)
-        return index
+        return kind(content, base_offset=base_offset, path=path)
 
-    def _keep(self, path: str, index: _Index) -> None:
-        if path in self._indexes:
-            return
-        self._indexes[path] = index
-        self._cached_bytes += index.size_in_bytes
-        while self._cached_bytes > self._limit_bytes:
-            _, oldest = self._indexes.popitem(last=False)
-            self._cached_bytes -= oldest.size_in_bytes
+
+def _weight(index: OffsetIndex | TimeIndex | None) -> int:
+    return _ENTRY_WEIGHT + (0 if index is None else index.size_in_bytes)
+
+
+def _let_go(_index: OffsetIndex | TimeIndex | None) -> None:
+    """Memory needs no call to be freed."""
+
+
+_OFFSET_INDEXES: SharedCache[OffsetIndex | None] = SharedCache(limit=INDEX_CACHE_BYTES, weigh=_weight, drop=_let_go)
+_TIME_INDEXES: SharedCache[TimeIndex | None] = SharedCache(limit=INDEX_CACHE_BYTES, weigh=_weight, drop=_let_go)

@@ -23,7 +23,7 @@ from kstore.errors import (
     StorageError,
     UnsupportedMagicError,
 )
-from kstore.log.checkpoints import read_offset_checkpoint
+from kstore.log.checkpoints import OffsetCheckpoints
 from kstore.log.directory import PartitionDirectory, find_partition
 from kstore.log.env import DEFAULT_ENV, Env, FileKind, OpenFiles, StrPath, join_path
 from kstore.log.filenames import (
@@ -45,6 +45,7 @@ MAX_SEGMENT_BYTES = 2**31 - 1
 DEFAULT_PLAN_BYTES = 128 * 1024 * 1024
 
 _logger = logging.getLogger("kstore.log")
+_CHECKPOINTS = OffsetCheckpoints(DEFAULT_ENV)
 
 
 class FetchData(NamedTuple):
@@ -86,12 +87,13 @@ class Log:
         self.path = directory.path
         self.config = config
         self._root = directory.root
-        self._env = env
         self._files = OpenFiles(env)
         self._is_closed = False
+        self._checkpoints = _CHECKPOINTS if env is DEFAULT_ENV else OffsetCheckpoints(env)
         self._checkpointed: dict[str, int | None] = {}
         self._log_end_offset: int | None = None
-        context = LogContext(self.topic_partition, self.path, config, self._files, IndexCache(env))
+        self._indexes = IndexCache(env)
+        context = LogContext(self.topic_partition, self.path, config, self._files, self._indexes)
         self.segments: tuple[LogSegment, ...] = _open_segments(context, env)
         self._base_offsets = [segment.base_offset for segment in self.segments]
 
@@ -110,6 +112,7 @@ class Log:
         """Close the files; a second call does nothing."""
         self._is_closed = True
         self._files.close()
+        self._indexes.close()
 
     @property
     def size_in_bytes(self) -> int:
@@ -350,7 +353,7 @@ class Log:
         self._check_open()
         if name not in self._checkpointed:
             try:
-                offsets = read_offset_checkpoint(join_path(self._root, name), self._env) or {}
+                offsets = self._checkpoints.offsets(join_path(self._root, name)) or {}
             except (CorruptCheckpointError, StorageError) as error:
                 _logger.warning("going on without a checkpoint: %s", error)
                 offsets = {}

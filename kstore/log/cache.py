@@ -1,0 +1,104 @@
+"""SharedCache: things that all open logs of a process keep at hand, within one limit. Layer 5."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class _Entry(Generic[T]):
+    __slots__ = ("is_released", "users", "value", "weight")
+
+    def __init__(self, value: T, weight: int) -> None:
+        self.value = value
+        self.weight = weight
+        self.users = 0
+        self.is_released = False
+
+
+class SharedCache(Generic[T]):
+    """Values by owner and path; the least recently used are dropped when the weights at rest pass the limit.
+
+    Args: weigh: the weight of a value; drop: called once with each value that leaves.
+    Threads: safe. A value that is in use is never dropped under its user.
+    """
+
+    def __init__(self, *, limit: int, weigh: Callable[[T], int], drop: Callable[[T], None]) -> None:
+        self._limit = limit
+        self._weigh = weigh
+        self._drop = drop
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[tuple[object, str], _Entry[T]] = OrderedDict()
+        self._weight = 0
+
+    @contextmanager
+    def borrow(self, owner: object, path: str, make: Callable[[], T]) -> Iterator[T]:
+        """Give the owner's value for the time of a with block, made by make() if it is not at hand."""
+        entry = self._take(owner, path)
+        if entry is None:
+            entry = self._add(owner, path, make())
+        try:
+            yield entry.value
+        finally:
+            with self._lock:
+                entry.users -= 1
+                leaving = self._leaving()
+                if entry.is_released and entry.users == 0:
+                    leaving.append(entry)
+            self._drop_all(leaving)
+
+    def release(self, owner: object) -> None:
+        """Drop all values of an owner, those in use as soon as they are given back."""
+        with self._lock:
+            keys = [key for key in self._entries if key[0] is owner]
+            entries = [self._remove(key) for key in keys]
+            for entry in entries:
+                entry.is_released = True
+            leaving = [entry for entry in entries if entry.users == 0]
+        self._drop_all(leaving)
+
+    def _take(self, owner: object, path: str) -> _Entry[T] | None:
+        with self._lock:
+            entry = self._entries.get((owner, path))
+            if entry is not None:
+                self._entries.move_to_end((owner, path))
+                entry.users += 1
+            return entry
+
+    def _add(self, owner: object, path: str, value: T) -> _Entry[T]:
+        entry = _Entry(value, self._weigh(value))
+        with self._lock:
+            earlier = self._entries.get((owner, path))
+            kept = entry if earlier is None else earlier
+            kept.users += 1
+            if earlier is None:
+                self._entries[owner, path] = entry
+                self._weight += entry.weight
+        if earlier is not None:
+            self._drop(value)
+        return kept
+
+    def _leaving(self) -> list[_Entry[T]]:
+        """Remove idle entries, oldest first, until the limit is kept."""
+        surplus = self._weight - self._limit
+        leaving: list[_Entry[T]] = []
+        if surplus > 0:
+            for key, entry in list(self._entries.items()):
+                if surplus > 0 and entry.users == 0:
+                    leaving.append(self._remove(key))
+                    surplus -= entry.weight
+        return leaving
+
+    def _remove(self, key: tuple[object, str]) -> _Entry[T]:
+        entry = self._entries.pop(key)
+        self._weight -= entry.weight
+        return entry
+
+    def _drop_all(self, entries: list[_Entry[T]]) -> None:
+        for entry in entries:
+            self._drop(entry.value)
