@@ -7,6 +7,7 @@ import base64
 
 import pytest
 
+from kstore.cli.segment_file import SegmentFile
 from tests import reference
 from tests.builders import (
     CLOSED,
@@ -249,6 +250,32 @@ def test_batches_larger_than_a_read_chunk_are_shown_whole(kstore, tmp_path):
     log = write_segment(tmp_path, data)
     run = kstore("dump", "--json", log)
     assert [(shown["size"], shown["valid"]) for shown in run.objects()] == [(len(part), True) for part in data]
+
+
+class ShrunkFile:
+    """A file that is shorter when it is read than its size said."""
+
+    path = "shrunk.log"
+
+    def __init__(self, data, *, size_before):
+        self._data = data
+        self._size_before = size_before
+
+    def size(self):
+        return self._size_before
+
+    def pread(self, size, *, position):
+        return self._data[position : position + size]
+
+
+@pytest.mark.parametrize("left_bytes", [0, 5, 17, 60], ids=lambda n: f"{n}-bytes-left")
+def test_file_that_shrinks_while_it_is_read_ends_the_walk(left_bytes):
+    whole, cut = batch(0), batch(1)
+    file = ShrunkFile(whole + cut[:left_bytes], size_before=10_000)
+    segment = SegmentFile(file, chunk_bytes=len(whole), max_batch_bytes=1 << 20)
+    assert [entry.is_valid for entry in segment] == [True]
+    tail = segment.tail
+    assert (tail is None) if left_bytes == 0 else (tail.position, tail.size_in_bytes) == (len(whole), left_bytes)
 
 
 @pytest.mark.parametrize("layout", [CLOSED, Layout(is_closed=False)], ids=["trimmed", "preallocated"])
