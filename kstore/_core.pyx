@@ -19,7 +19,6 @@ from kstore.errors import (
     CorruptRecordError,
     DecompressionError,
     InvalidRecordError,
-    KStoreError,
     UnsupportedCompressionTypeError,
     UnsupportedMagicError,
 )
@@ -36,4 +35,5 @@ include "_core_record.pxi"
 include "_core_index.pxi"
 include "_core_buffer.pxi"
 include "_core_columns.pxi"
+include "_core_plain.pxi"
 include "_core_decoder.pxi"

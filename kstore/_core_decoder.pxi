@@ -150,7 +150,7 @@ cdef class ColumnDecoder:
     cdef int64_t chunk_position, end_position, least_offset
     cdef int64_t max_batch_bytes, max_decompressed_bytes, batch_bytes
     cdef int64_t batch_rows, first_row
-    cdef bint in_batch, inflated, verify_crc, wants_bodies, has_views
+    cdef bint in_batch, inflated, verify_crc, wants_bodies, has_views, wants_offset, wants_timestamp, started
     cdef int32_t chunk_view
     cdef readonly int64_t position
     cdef readonly int64_t needed
@@ -186,10 +186,15 @@ cdef class ColumnDecoder:
         self.verify_crc = verify_crc
         self.table.row_width = (8 * offset + 8 * timestamp + 4 * headers
                                 + index_width(self.table.key.mode) + index_width(self.table.value.mode))
-        self.start_table(offset, timestamp)
+        self.wants_offset = offset
+        self.wants_timestamp = timestamp
 
-    cdef int start_table(self, bint offset, bint timestamp) except -1:
+    # New columns are made when the next record comes, so that a caller who is done with the last ones has them used again.
+    cdef int start_table(self) except -1:
         cdef Table* t = &self.table
+        cdef bint offset = self.wants_offset
+        cdef bint timestamp = self.wants_timestamp
+        self.started = True
         t.rows = 0
         t.room = self.batch_bytes
         t.row_capacity = max(LEAST_ROWS, self.batch_bytes // t.row_width + 1) if t.row_width else INT32_MAX
@@ -263,7 +268,7 @@ cdef class ColumnDecoder:
             raise ValueError(f"feed expects a chunk at position {self.position}, got {position}")
         self.chunk = chunk
         self.chunk_position = position
-        if self.has_views:
+        if self.has_views and self.started:
             self.chunk_view = <int32_t>len(self.view_buffers)
             self.view_buffers.append(self.chunk)
 
@@ -278,6 +283,8 @@ cdef class ColumnDecoder:
         cdef int64_t size = 0
         if self.chunk is not None:
             start, size = start_of(self.chunk), self.chunk.shape[0]
+        if not self.started:
+            self.start_table()
         while True:
             with nogil:
                 progress = self.advance(start, size)
@@ -308,6 +315,8 @@ cdef class ColumnDecoder:
             elif self.h.attributes & CODEC_MASK and not self.inflated:
                 return NEED_INFLATE
             elif self.wants_bodies:
+                if is_plain(&self.table, &self.h, &self.source):
+                    decode_plain_rows(&self.table, &self.h, &self.source)
                 status = decode_rows(&self.table, &self.h, &self.source, &self.problem)
             else:
                 status = decode_prefixes(&self.table, &self.h, &self.source, &self.problem)
@@ -350,6 +359,8 @@ cdef class ColumnDecoder:
             return NEED_CHUNK
         load_header(p, &self.h)
         if check_offsets(&self.h, &self.problem) != OK:
+            if self.verify_crc and self.problem.status == BAD_LAST_OFFSET_DELTA:
+                check_stored_crc(p, &self.h, &self.problem)  # the delta is under the CRC: damage is told as such
             return FAILED
         if self.h.base_offset < self.least_offset:
             fail(&self.problem, OFFSETS_BACKWARDS, self.least_offset - 1, self.h.base_offset)
@@ -439,8 +450,8 @@ cdef class ColumnDecoder:
         cdef Columns out = Columns.__new__(Columns)
         cdef Table* t = &self.table
         cdef int64_t rows = t.rows
-        cdef bint offset = self.offsets is not None
-        cdef bint timestamp = self.timestamps is not None
+        if not self.started:
+            self.start_table()
         out.row_count = rows
         out.offset = resized(self.offsets, 8 * rows)
         out.timestamp = resized(self.timestamps, 8 * rows)
@@ -452,5 +463,12 @@ cdef class ColumnDecoder:
             out.headers = (t.headers.null_count, validity, resized(self.list_offsets, 4 * (rows + 1)), t.headers.count,
                            finished(&t.headers.keys, self.header_key_parts, t.headers.count, []),
                            finished(&t.headers.values, self.header_value_parts, t.headers.count, []))
-        self.start_table(offset, timestamp)
+        self.drop_table()
         return out
+
+    cdef void drop_table(self) noexcept:
+        self.started = False
+        self.table.rows = 0
+        self.offsets = self.timestamps = self.batches = self.list_offsets = self.list_validity = None
+        self.key_parts = self.value_parts = self.header_key_parts = self.header_value_parts = None
+        self.view_buffers = []
