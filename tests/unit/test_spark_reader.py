@@ -3,6 +3,7 @@ Method: the calls of Spark's workers made in this process, on directories of the
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from pathlib import Path
@@ -14,12 +15,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
 from kstore.config import MIB
-from kstore.errors import CorruptRecordError, LogNotFoundError
+from kstore.errors import CorruptRecordError, LogNotFoundError, StorageError
 from kstore.spark import KStoreDataSource
 from kstore.spark.planning import PACK_ABOVE, ScanPartition
 from kstore.spark.schema import source_schema
 from pyspark_kstore import DefaultSource
-from tests.builders import batch, batches, flip_bit, write_partition, write_root
+from tests.builders import batch, batches, flip_bit, shrink, write_partition, write_root
 
 PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 OFFSETS = StructType([StructField("offset", LongType())])
@@ -115,9 +116,36 @@ def test_damaged_batch_raises_in_the_task_after_the_good_ones(tmp_path: Path) ->
     assert (caught.value.position, caught.value.path) == (len(segment[0]), str(directory / f"{0:020d}.log"))
 
 
+def test_torn_last_batch_is_the_end_of_the_log(tmp_path: Path) -> None:
+    directory = write_partition(tmp_path, [batches(0, 3, records_per_batch=5)])
+    shrink(directory / f"{0:020d}.log", by_bytes=1)
+    assert offsets_of(directory) == list(range(10))
+
+
 def test_missing_directory_is_named_while_planning(tmp_path: Path) -> None:
     with pytest.raises(LogNotFoundError, match=f"no such directory: {tmp_path}/missing"):
         source(tmp_path / "missing").reader(OFFSETS).partitions()
+
+
+def test_files_with_other_names_are_passed_over(tmp_path: Path) -> None:
+    directory = write_partition(tmp_path, [batches(0, 2, records_per_batch=5)])
+    for name in ("000000000000000000010.log", "-0000000000000000010.log", f"{10:020d}.log.deleted", f"{10:020d}.swap"):
+        (directory / name).write_bytes(b"not a log")
+    assert offsets_of(directory) == list(range(10))
+
+
+@pytest.mark.parametrize("kind", ["fifo", "symlink", "directory"])
+def test_segment_that_is_no_file_is_refused_while_planning(tmp_path: Path, kind: str) -> None:
+    directory = write_partition(tmp_path, [batches(0, 2, records_per_batch=5)])
+    segment = directory / f"{10:020d}.log"
+    if kind == "fifo":
+        os.mkfifo(segment)
+    elif kind == "symlink":
+        segment.symlink_to("/etc/passwd")
+    else:
+        segment.mkdir()
+    with pytest.raises(StorageError, match=f"cannot read {segment}: expected a regular file"):
+        source(directory).reader(OFFSETS).partitions()
 
 
 def test_wrong_option_is_refused_by_schema_and_by_reader(tmp_path: Path) -> None:
