@@ -227,22 +227,28 @@ def read_header(
     return header
 
 
-def check_header(header: Header, *, position: int) -> None:
-    """Contradictions inside the header. The base offset is outside the CRC, so a bad one is corruption."""
+def check_crc(data: bytes, at: int, header: Header, *, position: int | None = None) -> None:
+    computed = crc32c(data[at + ATTRIBUTES_AT : at + header.size])
+    if computed != header.crc:
+        place = at if position is None else position
+        raise Refusal("CorruptRecordError", "CRC mismatch", position=place, expected=header.crc, found=computed)
 
-    def refuse(error: str, reason: str, found: int) -> Refusal:
-        return Refusal(error, reason, position=position, found=found)
 
+def check_offsets(header: Header, *, position: int) -> None:
+    """The base offset is outside the CRC, so a bad one is corruption."""
     if header.base_offset < 0:
-        raise refuse("CorruptRecordError", "negative base offset", header.base_offset)
+        raise Refusal("CorruptRecordError", "negative base offset", position=position, found=header.base_offset)
     if header.last_offset_delta < 0:
-        raise refuse("InvalidRecordError", "negative last offset delta", header.last_offset_delta)
+        raise Refusal("InvalidRecordError", "last offset delta", position=position, found=header.last_offset_delta)
     if header.last_offset >= MAX_INT64:
-        raise refuse("CorruptRecordError", "no offset is left after the batch", header.base_offset)
+        raise Refusal("CorruptRecordError", "no offset is left", position=position, found=header.base_offset)
+
+
+def check_counts(header: Header, *, position: int) -> None:
     if header.codec > codecs.ZSTD:
-        raise refuse("UnsupportedCompressionTypeError", "codec", header.codec)
+        raise Refusal("UnsupportedCompressionTypeError", "codec", position=position, found=header.codec)
     if not 0 <= header.record_count <= header.last_offset_delta + 1:
-        raise refuse("InvalidRecordError", "record count does not fit", header.record_count)
+        raise Refusal("InvalidRecordError", "record count", position=position, found=header.record_count)
 
 
 def read_batch(
@@ -259,10 +265,9 @@ def read_batch(
     header = read_header(data, at, position=position, max_batch_bytes=max_batch_bytes)
     end = at + header.size
     if verify_crc:
-        computed = crc32c(data[at + ATTRIBUTES_AT : end])
-        if computed != header.crc:
-            raise Refusal("CorruptRecordError", "CRC mismatch", position=position, expected=header.crc, found=computed)
-    check_header(header, position=position)
+        check_crc(data, at, header, position=position)
+    check_offsets(header, position=position)
+    check_counts(header, position=position)
     payload = data[at + HEADER_BYTES : end]
     if header.record_count == 0 and not payload:
         return Batch(position, header, [])

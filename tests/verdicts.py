@@ -12,7 +12,7 @@ from kstore import _core
 from kstore.compression import decompress
 from kstore.config import MIB
 from kstore.errors import CorruptionError, UnsupportedError
-from tests import reference
+from tests import columns, reference
 
 DEFAULT_LIMIT_BYTES = 64 * MIB
 
@@ -72,3 +72,42 @@ def reference_batch_verdict(data: bytes, *, position: int = 0, limit: int = DEFA
     return reference_verdict(
         lambda: reference.read_batch(data, position=position, max_decompressed_bytes=limit).records
     )
+
+
+def column_verdict(data: bytes, *, limit: int = DEFAULT_LIMIT_BYTES) -> list[columns.Row] | Refused:
+    """kstore._core.ColumnDecoder on a run of batches, every column asked for."""
+    wanted = columns.Wanted(max_decompressed_bytes=limit)
+    try:
+        return columns.decode_table(data, wanted).rows
+    except (CorruptionError, UnsupportedError) as error:
+        return Refused(type(error).__name__, error.position)
+
+
+def expected_column_verdict(data: bytes, *, limit: int = DEFAULT_LIMIT_BYTES) -> list[columns.Row] | Refused:
+    """What the reference's rules say of a run of batches whose offsets must rise.
+
+    Records of control batches are skipped unread, and a timestamp must fit a microsecond column.
+    """
+    rows: list[columns.Row] = []
+    at = least_offset = 0
+    try:
+        while at < len(data):
+            header = reference.read_header(data, at)
+            if header.base_offset < least_offset:
+                raise reference.Refusal("CorruptRecordError", "offsets go back", position=at)
+            reference.check_crc(data, at, header)
+            reference.check_offsets(header, position=at)
+            reference.check_counts(header, position=at)
+            if not header.is_control:
+                rows += _rows_of(reference.read_batch(data, at, max_decompressed_bytes=limit))
+            at += header.size
+            least_offset = header.last_offset + 1
+    except reference.Refusal as refusal:
+        return Refused(refusal.error, refusal.position)
+    return rows
+
+
+def _rows_of(batch: reference.Batch) -> list[columns.Row]:
+    if not columns.timestamps_fit([batch]):
+        raise reference.Refusal("InvalidRecordError", "timestamp beyond microseconds", position=batch.position)
+    return columns.expected_rows(batch.records)
