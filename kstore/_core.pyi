@@ -1,6 +1,6 @@
 """Types of the compiled core; see the docstrings of its functions and classes."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, final
 
 from typing_extensions import Buffer
@@ -14,6 +14,8 @@ OFFSET_INDEX_ENTRY_SIZE: Final[int]
 TIME_INDEX_ENTRY_SIZE: Final[int]
 BATCH_ROW_FIELDS: Final[tuple[str, ...]]
 CRC32C_PATHS: Final[tuple[str, ...]]
+TRANSACTIONAL_BIT: Final[int]
+CONTROL_BIT: Final[int]
 
 _Decompress = Callable[[int, memoryview, int], Buffer]
 _Mode = Literal["copy", "view", "string"]
@@ -89,6 +91,7 @@ class HeaderScan:
         previous_last_offset: int = -1,
         stop_offset: int | None = None,
         stop_timestamp_ms: int | None = None,
+        stop_attributes: int = 0,
     ) -> None: ...
     def feed(self, chunk: Buffer, position: int) -> int: ...
     @property
@@ -215,6 +218,7 @@ class ColumnDecoder:
         start_offset: int = 0,
         end_offset: int | None = None,
         verify_crc: bool = True,
+        aborted: Sequence[tuple[int, int, int]] = (),
     ) -> None: ...
     @property
     def position(self) -> int: ...

@@ -38,75 +38,6 @@ cdef enum:
 _MODES = {None: MODE_ABSENT, "copy": MODE_COPY, "view": MODE_VIEW, "string": MODE_STRING}
 
 
-cdef int64_t index_width(ColumnMode mode) noexcept:
-    return 0 if mode == MODE_ABSENT else (sizeof(View) if mode == MODE_VIEW else 4)
-
-
-cdef ColumnBuffer new_validity(int64_t rows):
-    cdef ColumnBuffer bits = ColumnBuffer((rows + 7) // 8)
-    memset(bits.block.data, 0xFF, <size_t>bits.size)
-    return bits
-
-
-# Returns: [validity, offsets or views, data] of a column with room for `rows` and `size` bytes; [] if it is absent.
-cdef list new_column(VarColumn* c, int64_t rows, int64_t size):
-    cdef ColumnBuffer validity, index, data
-    c.used = 0
-    c.null_count = 0
-    if c.mode == MODE_ABSENT:
-        return []
-    validity = new_validity(rows)
-    c.validity = validity.block.data
-    if c.mode == MODE_VIEW:
-        index = ColumnBuffer(sizeof(View) * rows)
-        c.views = <View*>index.block.data
-        return [validity, index, None]
-    index = ColumnBuffer(4 * (rows + 1))
-    data = ColumnBuffer(size)
-    c.offsets = <int32_t*>index.block.data
-    c.offsets[0] = 0
-    c.data = data.block.data
-    c.capacity = data.block.capacity
-    return [validity, index, data]
-
-
-cdef int grow_data(VarColumn* c, list parts, int64_t size) except -1:
-    cdef ColumnBuffer data = parts[2]
-    if size > INT32_MAX - c.used:
-        raise MemoryError(f"a column of {c.used + size} bytes passes Arrow's limit of {INT32_MAX}")
-    data.grow(c.used + size)
-    c.data = data.block.data
-    c.capacity = min(data.block.capacity, INT32_MAX)
-    return 0
-
-
-cdef int grow_rows(VarColumn* c, list parts, int64_t rows, int64_t row_capacity) except -1:
-    cdef ColumnBuffer validity = parts[0]
-    cdef ColumnBuffer index = parts[1]
-    cdef int64_t old = (rows + 7) // 8
-    validity.grow((row_capacity + 7) // 8)
-    memset(validity.block.data + old, 0xFF, <size_t>(validity.block.capacity - old))
-    index.grow(4 * (row_capacity + 1))
-    c.validity = validity.block.data
-    c.offsets = <int32_t*>index.block.data
-    return 0
-
-
-cdef ColumnBuffer resized(ColumnBuffer buffer, int64_t size):
-    if buffer is not None:
-        buffer.size = size
-    return buffer
-
-
-cdef tuple finished(const VarColumn* c, list parts, int64_t rows, list view_buffers):
-    if c.mode == MODE_ABSENT:
-        return None
-    validity = resized(parts[0], (rows + 7) // 8) if c.null_count else None
-    if c.mode == MODE_VIEW:
-        return c.null_count, validity, resized(parts[1], sizeof(View) * rows), view_buffers
-    return c.null_count, validity, resized(parts[1], 4 * (rows + 1)), [resized(parts[2], c.used)]
-
-
 @cython.final
 cdef class Columns:
     """A table of decoded records; every buffer may be kept.
@@ -140,6 +71,7 @@ cdef class ColumnDecoder:
         batch_bytes: size at which columns count as full (passed by at most one record).
         start_offset, end_offset: records outside [start_offset, end_offset) are left out; end None: no bound.
         decompress: decompress(codec, payload, limit) -> bytes-like.
+        aborted: (producer id, first offset, offset of the abort marker) of transactions whose batches are skipped.
     Threads: one thread at a time; run() releases the GIL but for decompression.
     """
 
@@ -158,12 +90,13 @@ cdef class ColumnDecoder:
     cdef const uint8_t[::1] payload
     cdef object decompress, path
     cdef list view_buffers
-    cdef ColumnBuffer offsets, timestamps, batches, list_offsets, list_validity
+    cdef int64_t aborted_count
+    cdef ColumnBuffer offsets, timestamps, batches, aborted, list_offsets, list_validity
     cdef list key_parts, value_parts, header_key_parts, header_value_parts
 
     def __cinit__(self, *, key=None, value=None, bint offset=False, bint timestamp=False, bint headers=False,
                   int64_t batch_bytes, int64_t max_batch_bytes, int64_t max_decompressed_bytes, decompress,
-                  int64_t start_offset=0, end_offset=None, bint verify_crc=True):
+                  int64_t start_offset=0, end_offset=None, bint verify_crc=True, aborted=()):
         if not 1 <= batch_bytes <= LARGEST_BATCH_BYTES:
             raise ValueError(f"batch_bytes must be from 1 to {LARGEST_BATCH_BYTES}, got {batch_bytes}")
         self.chunk = None
@@ -184,6 +117,8 @@ cdef class ColumnDecoder:
         self.max_decompressed_bytes = max_decompressed_bytes
         self.decompress = decompress
         self.verify_crc = verify_crc
+        self.aborted = aborted_list(aborted)
+        self.aborted_count = len(aborted)
         self.table.row_width = (8 * offset + 8 * timestamp + 4 * headers
                                 + index_width(self.table.key.mode) + index_width(self.table.value.mode))
         self.wants_offset = offset
@@ -374,7 +309,8 @@ cdef class ColumnDecoder:
         payload_size = self.h.size - BATCH_HEADER_SIZE
         if check_counts(&self.h, -1 if self.h.attributes & CODEC_MASK else payload_size, &self.problem) != OK:
             return FAILED
-        if self.h.attributes & CONTROL_MASK or (self.h.record_count == 0 and payload_size == 0):
+        if self.h.attributes & CONTROL_MASK or (self.h.record_count == 0 and payload_size == 0) \
+                or is_aborted(<const Aborted*>self.aborted.block.data, self.aborted_count, &self.h):
             self.close_batch()
             return SKIPPED
         self.source.at = p + BATCH_HEADER_SIZE

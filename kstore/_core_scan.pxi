@@ -20,6 +20,7 @@ cdef struct Walk:
     int64_t least_offset
     int64_t stop_offset
     int64_t stop_timestamp
+    int32_t stop_attributes
     bint stops_by_timestamp
     int64_t batch_count
     int64_t record_count
@@ -99,8 +100,8 @@ cdef void walk_chunk(Walk* w, const uint8_t* chunk, int64_t chunk_size, int64_t 
 cdef class HeaderScan:
     """Walk the batch headers of [position, end_position) of one .log, fed chunk by chunk.
 
-    Neither CRC nor records are looked at. Stops at the first batch with last_offset >= stop_offset or
-    max_timestamp_ms >= stop_timestamp_ms (status "found"), at the end ("end"), at a last batch that runs past
+    Neither CRC nor records are looked at. Stops at the first batch with last_offset >= stop_offset,
+    max_timestamp_ms >= stop_timestamp_ms or one of the bits of stop_attributes (status "found"), at the end ("end"), at a last batch that runs past
     the end ("torn"), at 17 zero bytes as preallocation leaves them ("zeros"), or at a header that can't be
     right ("corrupt", see error): bad size or magic, or a base offset that is not above the last offset before it.
     batch_count, record_count, last_offset (-1 if none), max_timestamp_ms and offset_of_max_timestamp (last offset
@@ -118,7 +119,7 @@ cdef class HeaderScan:
 
     def __cinit__(self, *, int64_t position, int64_t end_position, int64_t base_offset=0,
                   int64_t max_batch_bytes=INT32_MAX, path=None, int64_t previous_last_offset=-1,
-                  stop_offset=None, stop_timestamp_ms=None):
+                  stop_offset=None, stop_timestamp_ms=None, int32_t stop_attributes=0):
         if not 0 <= position <= end_position:
             raise ValueError(f"position must be from 0 to end_position, got {position} and {end_position}")
         memset(&self.w, 0, sizeof(Walk))
@@ -131,6 +132,7 @@ cdef class HeaderScan:
         self.w.stop_offset = INT64_MAX if stop_offset is None else stop_offset
         self.w.stops_by_timestamp = stop_timestamp_ms is not None
         self.w.stop_timestamp = 0 if stop_timestamp_ms is None else stop_timestamp_ms
+        self.w.stop_attributes = stop_attributes
         self.w.last_offset = -1
         self.w.max_timestamp = -1
         self.w.offset_of_max_timestamp = -1
