@@ -1,0 +1,99 @@
+"""Goal: the cache shared by all logs keeps to its limit, makes each value once and drops each once.
+Method: values that count; owners and paths in small numbers, threads at a barrier."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from kstore.log.cache import SharedCache
+
+
+class Ledger:
+    """A cache of strings weighed by length, with a count of what was made and dropped."""
+
+    def __init__(self, limit: int) -> None:
+        self.made: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.cache: SharedCache[str] = SharedCache(limit=limit, weigh=len, drop=self.drop)
+
+    def drop(self, value: str) -> None:
+        self.dropped[value] += 1
+
+    def use(self, value: str, *, owner: object = None) -> None:
+        with self.cache.borrow(owner, value, self.maker(value)) as found:
+            assert found == value
+
+    def maker(self, value: str) -> Callable[[], str]:
+        def make() -> str:
+            self.made[value] += 1
+            return value
+
+        return make
+
+
+def test_value_is_made_once_while_it_is_kept() -> None:
+    ledger = Ledger(limit=10)
+    for _ in range(3):
+        ledger.use("aaa")
+    assert ledger.made == {"aaa": 1}
+    assert not ledger.dropped
+
+
+def test_least_recently_used_values_leave_when_the_weight_is_too_much() -> None:
+    ledger = Ledger(limit=10)
+    for value in ("aaaa", "bbbb", "aaaa", "cc", "ddd"):
+        ledger.use(value)
+    assert ledger.dropped == {"bbbb": 1}
+    ledger.use("aaaa")
+    assert ledger.made["aaaa"] == 1
+
+
+def test_value_heavier_than_the_limit_is_given_but_not_kept() -> None:
+    ledger = Ledger(limit=3)
+    ledger.use("aaaa")
+    ledger.use("aaaa")
+    assert ledger.made == ledger.dropped == {"aaaa": 2}
+
+
+def test_release_drops_the_values_of_one_owner_only() -> None:
+    ledger = Ledger(limit=10)
+    ledger.use("a", owner=1)
+    ledger.use("b", owner=2)
+    ledger.cache.release(1)
+    assert ledger.dropped == {"a": 1}
+    ledger.use("b", owner=2)
+    assert ledger.made["b"] == 1
+
+
+def test_failed_make_leaves_nothing_behind() -> None:
+    ledger = Ledger(limit=10)
+
+    def fail() -> str:
+        raise OSError("no")
+
+    with pytest.raises(OSError, match="no"), ledger.cache.borrow(None, "a", fail):
+        pass
+    ledger.use("a")
+    assert ledger.made == {"a": 1}
+
+
+def test_each_value_made_by_racing_threads_is_dropped_once() -> None:
+    ledger = Ledger(limit=4)
+    barrier = threading.Barrier(4)
+
+    def work(number: int) -> None:
+        barrier.wait()
+        for turn in range(200):
+            ledger.use("abcdefgh"[(turn * 3 + number) % 8])
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ledger.cache.release(None)
+    assert ledger.made == ledger.dropped

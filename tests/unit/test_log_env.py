@@ -1,0 +1,278 @@
+"""Goal: files are read whole or with a typed error, whatever the path names and however the system cuts reads short.
+Method: real files, links, FIFOs and directories in a temporary folder; os calls replaced to return little."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from kstore.errors import LogClosedError, StorageError
+from kstore.log import env as env_module
+from kstore.log.cache import SharedCache
+from kstore.log.env import DEFAULT_ENV, Env, FileKind, OpenFiles, ReadFile, absolute_path, path_list
+
+CONTENT = bytes(range(256)) * 4
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_bytes(CONTENT)
+    return path
+
+
+READS = [
+    pytest.param(0, 0, id="nothing"),
+    pytest.param(0, 1, id="first-byte"),
+    pytest.param(100, 300, id="middle"),
+    pytest.param(0, 1024, id="whole"),
+    pytest.param(1000, 100, id="across-the-end"),
+    pytest.param(1024, 10, id="at-the-end"),
+    pytest.param(5000, 10, id="behind-the-end"),
+]
+
+
+@pytest.mark.parametrize(("position", "size"), READS)
+def test_pread_gives_the_bytes_that_are_there(file: Path, position: int, size: int) -> None:
+    with DEFAULT_ENV.open_read(str(file)) as opened:
+        assert opened.pread(size, position=position) == CONTENT[position : position + size]
+        buffer = bytearray(size)
+        count = opened.pread_into(buffer, position=position)
+        assert bytes(buffer[:count]) == CONTENT[position : position + size]
+
+
+@pytest.mark.parametrize(("position", "size"), READS)
+def test_short_reads_of_the_system_are_continued(
+    file: Path, position: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pread, preadv = os.pread, os.preadv
+
+    def pread_little(fd: int, length: int, offset: int) -> bytes:
+        return pread(fd, min(length, 7), offset)
+
+    def preadv_little(fd: int, buffers: Sequence[memoryview], offset: int) -> int:
+        return preadv(fd, [buffers[0][:7]], offset)
+
+    monkeypatch.setattr(env_module.os, "pread", pread_little)
+    monkeypatch.setattr(env_module.os, "preadv", preadv_little)
+    test_pread_gives_the_bytes_that_are_there(file, position, size)
+
+
+def test_size_is_that_of_now(file: Path) -> None:
+    with DEFAULT_ENV.open_read(str(file)) as opened:
+        assert opened.size() == 1024
+        with file.open("ab") as grown:
+            grown.write(b"more")
+        assert opened.size() == 1028
+
+
+def make_link(path: Path) -> None:
+    target = path.with_name("target")
+    target.write_bytes(CONTENT)
+    path.symlink_to(target)
+
+
+NOT_FILES = [
+    pytest.param(make_link, id="symbolic-link"),
+    pytest.param(os.mkfifo, id="fifo"),
+    pytest.param(Path.mkdir, id="directory"),
+]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("make", NOT_FILES)
+def test_what_is_no_regular_file_is_refused_without_blocking(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    make(path)
+    with pytest.raises(StorageError, match=str(path)) as caught:
+        DEFAULT_ENV.open_read(str(path))
+    assert caught.value.path == str(path)
+
+
+def test_refused_files_leave_no_descriptor_open(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(StorageError):
+        DEFAULT_ENV.open_read(str(tmp_path / "fifo"))
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_errors_of_the_system_keep_their_errno_and_name_the_path(tmp_path: Path) -> None:
+    path = str(tmp_path / "missing")
+    with pytest.raises(StorageError, match=f"cannot open {path}: No such file") as caught:
+        DEFAULT_ENV.open_read(path)
+    assert caught.value.errno == errno.ENOENT
+    assert isinstance(caught.value, OSError)
+    with pytest.raises(StorageError) as caught:
+        DEFAULT_ENV.listdir(path)
+    assert caught.value.errno == errno.ENOENT
+
+
+def test_read_error_is_a_storage_error(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(fd: int, length: int, offset: int) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(env_module.os, "pread", fail)
+    with DEFAULT_ENV.open_read(str(file)) as opened, pytest.raises(StorageError) as caught:
+        opened.pread(10, position=0)
+    assert (caught.value.errno, caught.value.path) == (errno.EIO, str(file))
+
+
+def test_closed_file_says_so(file: Path) -> None:
+    opened = DEFAULT_ENV.open_read(str(file))
+    opened.close()
+    opened.close()
+    for call in (opened.size, lambda: opened.pread(1, position=0), lambda: opened.pread_into(bytearray(1), position=0)):
+        with pytest.raises(LogClosedError):
+            call()
+
+
+@pytest.mark.parametrize(("limit", "fits"), [(1023, False), (1024, True), (10**9, True)])
+def test_read_file_stops_at_its_limit(file: Path, limit: int, fits: bool) -> None:
+    if fits:
+        assert DEFAULT_ENV.read_file(str(file), max_bytes=limit) == CONTENT
+    else:
+        with pytest.raises(StorageError, match="larger than the limit of 1023 bytes"):
+            DEFAULT_ENV.read_file(str(file), max_bytes=limit)
+
+
+def test_stat_tells_kinds_apart(tmp_path: Path, file: Path) -> None:
+    (tmp_path / "link").symlink_to(file)
+    os.mkfifo(tmp_path / "fifo")
+
+    def kind(name: str, *, follow_symlinks: bool = True) -> FileKind | None:
+        status = DEFAULT_ENV.stat(str(tmp_path / name), follow_symlinks=follow_symlinks)
+        return None if status is None else status.kind
+
+    assert kind("file") is FileKind.FILE
+    assert kind("") is FileKind.DIRECTORY
+    assert kind("fifo") is FileKind.OTHER
+    assert kind("link") is FileKind.FILE
+    assert kind("link", follow_symlinks=False) is FileKind.OTHER
+    assert kind("missing") is None
+    assert kind("file/below-a-file") is None
+
+
+def test_stat_identity_changes_when_a_file_is_replaced(file: Path) -> None:
+    before = DEFAULT_ENV.stat(str(file))
+    other = file.with_name("other")
+    other.write_bytes(CONTENT)
+    other.rename(file)
+    assert DEFAULT_ENV.stat(str(file)) != before
+
+
+def test_listdir_is_sorted(tmp_path: Path) -> None:
+    for name in ("b", "a", "c"):
+        (tmp_path / name).touch()
+    assert DEFAULT_ENV.listdir(str(tmp_path)) == ["a", "b", "c"]
+
+
+class CountingEnv(Env):
+    """Knows which files are open."""
+
+    def __init__(self) -> None:
+        self.opened: list[ReadFile] = []
+
+    def open_read(self, path: str) -> ReadFile:
+        self.opened.append(super().open_read(path))
+        return self.opened[-1]
+
+    def open_names(self) -> list[str]:
+        names = []
+        for file in self.opened:
+            try:
+                file.size()
+            except LogClosedError:
+                continue
+            names.append(Path(file.path).name)
+        return names
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    for name in "abcd":
+        (tmp_path / name).write_text(name)
+    return [str(tmp_path / name) for name in "abcd"]
+
+
+def small_cache(limit: int) -> SharedCache[ReadFile]:
+    return SharedCache(limit=limit, weigh=lambda _: 1, drop=ReadFile.close)
+
+
+def test_few_files_stay_open_and_the_last_used_ones(files: list[str]) -> None:
+    env = CountingEnv()
+    open_files = OpenFiles(env, small_cache(2))
+    for path in (files[0], files[1], files[0], files[2], files[3], files[3]):
+        with open_files.borrow(path) as file:
+            assert file.pread(9, position=0).decode() == Path(path).name
+    assert env.open_names() == ["c", "d"]
+    assert len(env.opened) == 4
+
+
+def test_file_in_use_is_not_closed_under_its_user(files: list[str]) -> None:
+    env = CountingEnv()
+    open_files = OpenFiles(env, small_cache(1))
+    with open_files.borrow(files[0]) as first:
+        for path in files[1:]:
+            with open_files.borrow(path):
+                pass
+        assert first.pread(1, position=0) == b"a"
+    assert env.open_names() == ["a"]
+
+
+def test_closing_waits_for_files_in_use(files: list[str]) -> None:
+    env = CountingEnv()
+    open_files = OpenFiles(env, small_cache(4))
+    with open_files.borrow(files[0]) as first:
+        with open_files.borrow(files[1]):
+            pass
+        open_files.close()
+        assert env.open_names() == ["a"]
+        assert first.pread(1, position=0) == b"a"
+        with pytest.raises(LogClosedError, match="was closed before"), open_files.borrow(files[1]):
+            pass
+    assert env.open_names() == []
+
+
+def test_logs_sharing_a_cache_do_not_share_files(files: list[str]) -> None:
+    """A later log may find another file under the same name, as compaction leaves it."""
+    env, cache = CountingEnv(), small_cache(4)
+    earlier, later = OpenFiles(env, cache), OpenFiles(env, cache)
+    with earlier.borrow(files[0]):
+        pass
+    replacement = Path(files[1])
+    replacement.rename(files[0])
+    with earlier.borrow(files[0]) as old, later.borrow(files[0]) as new:
+        assert (old.pread(1, position=0), new.pread(1, position=0)) == (b"a", b"b")
+    earlier.close()
+    with later.borrow(files[0]) as new:
+        assert new.pread(1, position=0) == b"b"
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("/a/b-0", "/a/b-0"), ("/a/b-0/", "/a/b-0"), ("/a/./b-0/.", "/a/b-0"), (Path("/a/b-0"), "/a/b-0"), ("/", "/")],
+)
+def test_absolute_path_has_no_trailing_slash_or_dots(path: str | Path, expected: str) -> None:
+    assert absolute_path(path) == expected
+
+
+def test_absolute_path_starts_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert absolute_path("x-0") == str(tmp_path / "x-0")
+    assert absolute_path(".") == str(tmp_path)
+
+
+def test_bytes_are_no_path() -> None:
+    with pytest.raises(TypeError, match="str"):
+        absolute_path(b"/a/b-0")
+
+
+def test_path_list_tells_one_path_from_many() -> None:
+    assert path_list("ab") == ["ab"]
+    assert path_list(Path("ab")) == [Path("ab")]
+    assert path_list(("a", Path("b"))) == ["a", Path("b")]
