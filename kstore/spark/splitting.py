@@ -48,17 +48,17 @@ def _cut(item: OffsetRange, part_count: int) -> list[OffsetRange]:
 
 def _share_out(pieces: list[OffsetRange], min_partitions: int) -> list[OffsetRange]:
     total = sum(piece.size for piece in pieces)
-    small = {piece for piece in pieces if _share(piece.size, total, min_partitions) == 1}
+    small = {piece for piece in pieces if _share(piece.size, total=total, parts=min_partitions) == 1}
     total_to_cut = total - sum(piece.size for piece in small)
     parts_to_share = max(min_partitions - len(small), 1)
-    return [
-        part
-        for piece in pieces
-        for part in ([piece] if piece in small else _cut(piece, _share(piece.size, total_to_cut, parts_to_share)))
-    ]
+    parts = []
+    for piece in pieces:
+        is_small = piece in small
+        parts += _cut(piece, 1 if is_small else _share(piece.size, total=total_to_cut, parts=parts_to_share))
+    return parts
 
 
-def _share(size: int, total: int, parts: int) -> int:
+def _share(size: int, *, total: int, parts: int) -> int:
     """size / total of the parts, rounded half up as Java rounds, at least one."""
     return max((2 * size * parts + total) // (2 * total), 1)
 
