@@ -10,11 +10,8 @@ import threading
 import zlib
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TypeAlias
-
-import cramjam
-import lz4.frame
-import zstandard
+from functools import cached_property
+from typing import Any, TypeAlias
 
 from kstore import _core
 from kstore.errors import DecompressionError, UnsupportedCompressionTypeError
@@ -42,11 +39,19 @@ class CompressionType(IntEnum):
 
 
 class _Contexts(threading.local):
-    """Kept decompression contexts of one thread: making one costs as much as a small batch."""
+    """The codec packages, imported when first needed, and one thread's contexts: making one costs a small batch."""
 
-    def __init__(self) -> None:
-        self.lz4 = lz4.frame.LZ4FrameDecompressor()
-        self.zstd = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
+    @cached_property
+    def lz4(self) -> Any:
+        import lz4.frame
+
+        return lz4.frame.LZ4FrameDecompressor()
+
+    @cached_property
+    def zstd(self) -> Any:
+        import zstandard
+
+        return zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
 
 
 _contexts = _Contexts()
@@ -128,6 +133,8 @@ def _snappy_blocks(view: memoryview) -> list[memoryview]:
 
 def _snappy(payload: Payload, limit: int) -> Payload:
     """Undo xerial framing; a payload without its header is one raw block, as other clients send it."""
+    import cramjam
+
     view = memoryview(payload)
     if not len(view):
         raise _damaged("snappy", "no bytes")
@@ -169,17 +176,22 @@ def _lz4(payload: Payload, limit: int) -> bytes:
 
 
 def _zstd(payload: Payload, limit: int) -> bytes:
+    from zstandard import ZstdError
+
     bound, content_size = _core.zstd_frame_bound(payload)
     if content_size > bound:
         raise _damaged("zstd", f"declares {content_size} bytes where its blocks hold at most {bound}")
     if content_size > limit:
         raise _too_large("zstd", limit)
     try:
-        return _contexts.zstd.decompress(payload, max_output_size=max(1, min(bound, limit)), allow_extra_data=False)
-    except zstandard.ZstdError as error:
+        out: bytes = _contexts.zstd.decompress(
+            payload, max_output_size=max(1, min(bound, limit)), allow_extra_data=False
+        )
+    except ZstdError as error:
         if bound > limit:
             raise _too_large("zstd", limit) from error
         raise _damaged("zstd", error) from error
+    return out
 
 
 _FUNCTIONS: dict[int, Callable[[Payload, int], Payload]] = {
