@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -22,6 +22,7 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_SIZE = 16
 _ZSTD_MAX_WINDOW_BYTES = 1 << 27
 _SNAPPY_MOST_RATIO = 64
+_SNAPPY_MOST_LENGTH_BYTES = 5
 
 
 class CompressionType(IntEnum):
@@ -112,10 +113,10 @@ def _gzip(payload: Payload, limit: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _snappy_blocks(view: memoryview) -> list[memoryview]:
+def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC or len(view) < _XERIAL_HEADER_SIZE:
-        return [view]
-    blocks: list[memoryview] = []
+        yield view
+        return
     at = 0
     while at < len(view):
         if bytes(view[at : at + len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
@@ -124,11 +125,19 @@ def _snappy_blocks(view: memoryview) -> list[memoryview]:
             at += _XERIAL_HEADER_SIZE
             continue
         size = int.from_bytes(view[at : at + 4], "big", signed=True)
-        if len(view) - at < 4 or not 0 <= size <= len(view) - at - 4:
+        if len(view) - at < 4 or not 0 < size <= len(view) - at - 4:
             raise _damaged("snappy", f"block of {size} bytes where {max(len(view) - at - 4, 0)} are left")
-        blocks.append(view[at + 4 : at + 4 + size])
+        yield view[at + 4 : at + 4 + size]
         at += 4 + size
-    return blocks
+
+
+def _snappy_size(block: memoryview, declared_size: int) -> int:
+    """Return the declared size of a raw block if its bytes could hold as much."""
+    if declared_size > len(block) * _SNAPPY_MOST_RATIO:
+        raise _damaged("snappy", f"{len(block)} bytes declare {declared_size}")
+    if block[0] & 0x80 and min(block[:_SNAPPY_MOST_LENGTH_BYTES]) & 0x80:
+        raise _damaged("snappy", f"declared size of more than {_SNAPPY_MOST_LENGTH_BYTES} bytes")
+    return declared_size
 
 
 def _snappy(payload: Payload, limit: int) -> Payload:
@@ -138,25 +147,20 @@ def _snappy(payload: Payload, limit: int) -> Payload:
     view = memoryview(payload)
     if not len(view):
         raise _damaged("snappy", "no bytes")
-    blocks = _snappy_blocks(view)
     try:
-        sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
+        total = 0
+        for block in _snappy_blocks(view):
+            total += _snappy_size(block, cramjam.snappy.decompress_raw_len(block))
+            if total > limit:
+                raise _too_large("snappy", limit)
+        out = bytearray(total)
+        target, at = memoryview(out), 0
+        for block in _snappy_blocks(view):
+            at += cramjam.snappy.decompress_raw_into(block, target[at:])
     except cramjam.DecompressionError as error:
         raise _damaged("snappy", error) from error
-    for block, size in zip(blocks, sizes, strict=True):
-        if size > len(block) * _SNAPPY_MOST_RATIO:
-            raise _damaged("snappy", f"{len(block)} bytes declare {size}")
-    if sum(sizes) > limit:
-        raise _too_large("snappy", limit)
-    out = bytearray(sum(sizes))
-    target, at = memoryview(out), 0
-    try:
-        for block, size in zip(blocks, sizes, strict=True):
-            if size != cramjam.snappy.decompress_raw_into(block, target[at : at + size]):
-                raise _damaged("snappy", f"a block does not fill its declared {size} bytes")
-            at += size
-    except cramjam.DecompressionError as error:
-        raise _damaged("snappy", error) from error
+    if at != total:
+        raise _damaged("snappy", f"blocks declare {total} bytes and hold {at}")
     return out
 
 
@@ -168,6 +172,9 @@ def _lz4(payload: Payload, limit: int) -> bytes:
         out: bytes = context.decompress(payload, max_length=min(bound, limit) + 1)
     except (RuntimeError, EOFError) as error:
         raise _damaged("lz4", error) from error
+    finally:
+        if not context.eof:
+            del _contexts.lz4  # stopped inside a frame it keeps the content size over reset() and refuses good frames
     if len(out) > limit:
         raise _too_large("lz4", limit)
     if not context.eof:
@@ -179,8 +186,8 @@ def _zstd(payload: Payload, limit: int) -> bytes:
     from zstandard import ZstdError
 
     bound, content_size = _core.zstd_frame_bound(payload)
-    if content_size > bound:
-        raise _damaged("zstd", f"declares {content_size} bytes where its blocks hold at most {bound}")
+    if content_size > bound or (content_size == 0 and bound):
+        raise _damaged("zstd", f"declares {content_size} bytes where its blocks hold up to {bound}")
     if content_size > limit:
         raise _too_large("zstd", limit)
     try:
