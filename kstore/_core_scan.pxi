@@ -66,7 +66,8 @@ cdef bint walk_one(Walk* w, const uint8_t* p, Header* h, Problem* problem) noexc
         w.state = SCAN_TORN
         return False
     last_offset = h.base_offset + h.last_offset_delta
-    if last_offset >= w.stop_offset or (w.stops_by_timestamp and h.max_timestamp >= w.stop_timestamp):
+    if last_offset >= w.stop_offset or (w.stops_by_timestamp and h.max_timestamp >= w.stop_timestamp) \
+            or h.attributes & w.stop_attributes:
         w.state = SCAN_FOUND
         return False
     w.batch_count += 1
@@ -101,7 +102,8 @@ cdef class HeaderScan:
     """Walk the batch headers of [position, end_position) of one .log, fed chunk by chunk.
 
     Neither CRC nor records are looked at. Stops at the first batch with last_offset >= stop_offset,
-    max_timestamp_ms >= stop_timestamp_ms or one of the bits of stop_attributes (status "found"), at the end ("end"), at a last batch that runs past
+    max_timestamp_ms >= stop_timestamp_ms or one of the bits of stop_attributes (status "found"), at the end ("end"),
+    at a last batch that runs past
     the end ("torn"), at 17 zero bytes as preallocation leaves them ("zeros"), or at a header that can't be
     right ("corrupt", see error): bad size or magic, or a base offset that is not above the last offset before it.
     batch_count, record_count, last_offset (-1 if none), max_timestamp_ms and offset_of_max_timestamp (last offset

@@ -73,6 +73,7 @@ class FileRecords:
         previous_last_offset: int = -1,
         stop_offset: int | None = None,
         stop_timestamp_ms: int | None = None,
+        stop_attributes: int = 0,
     ) -> HeaderScan:
         """Walk the headers of [position, end_position) and return the stopped HeaderScan.
 
@@ -87,6 +88,7 @@ class FileRecords:
             previous_last_offset=previous_last_offset,
             stop_offset=stop_offset,
             stop_timestamp_ms=stop_timestamp_ms,
+            stop_attributes=stop_attributes,
         )
         with self._files.borrow(self.path) as file:
             while scan.status == "more":

@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
+from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from kstore._core import BatchHeader, check_crc, iterate_records
 from kstore.compression import decompress
@@ -35,6 +37,7 @@ from kstore.log.filenames import (
 from kstore.log.index import IndexCache
 from kstore.log.plan import ScanRange, extents, plan_ranges
 from kstore.log.segment import LogContext, LogSegment
+from kstore.log.transactions import Transactions, find_transactions
 from kstore.record import Record, RecordBatch
 from kstore.types import OffsetAndTimestamp, TopicPartition
 
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
 
 MAX_SEGMENT_BYTES = 2**31 - 1
 DEFAULT_PLAN_BYTES = 128 * 1024 * 1024
+
+Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
 _logger = logging.getLogger("kstore.log")
 _CHECKPOINTS = OffsetCheckpoints(DEFAULT_ENV)
@@ -92,6 +97,7 @@ class Log:
         self._checkpoints = _CHECKPOINTS if env is DEFAULT_ENV else OffsetCheckpoints(env)
         self._checkpointed: dict[str, int | None] = {}
         self._log_end_offset: int | None = None
+        self._transactions: Transactions | None = None
         self._indexes = IndexCache(env)
         context = LogContext(self.topic_partition, self.path, config, self._files, self._indexes)
         self.segments: tuple[LogSegment, ...] = _open_segments(context, env)
@@ -147,8 +153,21 @@ class Log:
 
     @property
     def last_stable_offset(self) -> int | None:
-        """None: transactions are not read yet."""
+        """None: settling every transaction takes a walk over the whole log; see transactions()."""
         return None
+
+    def transactions(self) -> Transactions:
+        """Return the aborted transactions and the last stable offset, for readers with isolation "read_committed".
+
+        Raises: CorruptRecordError, UnsupportedMagicError for damage on the way.
+        Cost: once, a header walk over the whole log.
+        """
+        self._check_open()
+        if self._transactions is None:
+            self._transactions = find_transactions(
+                self.segments, log_end_offset=self.log_end_offset, config=self.config
+            )
+        return self._transactions
 
     def batches(
         self, start_offset: int | None = None, end_offset: int | None = None, *, max_bytes: int | None = None
@@ -169,6 +188,7 @@ class Log:
         start_offset: int | None = None,
         end_offset: int | None = None,
         *,
+        isolation: Isolation = "read_uncommitted",
         verify: Literal["crc", "header"] = "crc",
         key_decoder: Callable[[bytes], Any] | None = None,
         value_decoder: Callable[[bytes], Any] | None = None,
@@ -176,14 +196,18 @@ class Log:
         """Iterate the records of [start_offset, end_offset); control batches are skipped.
 
         Args: the offsets default to the log's start and end, and an end behind the log's counts as that;
-            verify: "header" leaves out the CRC; the decoders are called with each key or value that is not null.
+            verify: "header" leaves out the CRC; the decoders are called with each key or value that is not null;
+            isolation: "read_committed" leaves out aborted transactions and ends at the last stable offset.
         Raises: OffsetOutOfRangeError at once; CorruptRecordError, InvalidRecordError, DecompressionError,
             UnsupportedError when reached, and what a decoder raises.
         """
         start, end = self._bounds(start_offset, end_offset)
         if verify not in ("crc", "header"):
             raise ValueError(f'verify must be "crc" or "header", got {verify!r}')
-        records = self._read(start, end_offset=end, checks_crc=verify == "crc")
+        settled = self._settled(isolation)
+        if settled is not None:
+            end = min(end, settled.last_stable_offset)
+        records = self._read(start, end_offset=end, checks_crc=verify == "crc", settled=settled)
         if key_decoder is None and value_decoder is None:
             return records
         return (_decoded(record, key_decoder=key_decoder, value_decoder=value_decoder) for record in records)
@@ -229,19 +253,27 @@ class Log:
         return None
 
     def plan(
-        self, max_bytes: int = DEFAULT_PLAN_BYTES, start_offset: int | None = None, end_offset: int | None = None
+        self,
+        max_bytes: int = DEFAULT_PLAN_BYTES,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        isolation: Isolation = "read_uncommitted",
     ) -> list[ScanRange]:
         """Cut the records of [start_offset, end_offset) into ranges of about max_bytes for separate workers.
 
         Together they hold every record once, in order; a range begins and ends at a batch, may span several files and
-        exceeds max_bytes only if one batch does. To split by offsets, plan each part.
+        exceeds max_bytes only if one batch does. To split by offsets, plan each part. isolation: as in read().
         Raises: OffsetOutOfRangeError; CorruptRecordError, UnsupportedMagicError for damage met on the way.
         Cost: some reads per range.
         """
         start, end = self._bounds(start_offset, end_offset)
         if max_bytes < 1:
             raise ValueError(f"max_bytes must be at least 1, got {max_bytes}")
-        return plan_ranges(
+        settled = self._settled(isolation)
+        if settled is not None:
+            end = max(start, min(end, settled.last_stable_offset))
+        ranges = plan_ranges(
             self.segments,
             self.topic_partition,
             path=self.path,
@@ -250,6 +282,12 @@ class Log:
             log_end_offset=self.log_end_offset,
             max_bytes=max_bytes,
         )
+        if settled is None:
+            return ranges
+        return [
+            replace(one, aborted=settled.aborted_between(start_offset=one.start_offset, end_offset=one.end_offset))
+            for one in ranges
+        ]
 
     def to_arrow_batches(
         self,
@@ -260,14 +298,16 @@ class Log:
         binary: Literal["copy", "view"] = "copy",
         batch_bytes: int = 4 * 1024 * 1024,
         threads: int = 1,
+        isolation: Isolation = "read_uncommitted",
     ) -> Iterator[pyarrow.RecordBatch]:
         """Iterate the records of [start_offset, end_offset) as Arrow record batches; see kstore.scan.
 
         Raises: ImportError without pyarrow; otherwise as read().
         """
-        from kstore.arrow import record_batches
+        from kstore.arrow import THREAD_RANGE_BYTES, record_batches
 
-        ranges = self.plan(start_offset=start_offset, end_offset=end_offset)
+        max_bytes = DEFAULT_PLAN_BYTES if threads == 1 else THREAD_RANGE_BYTES
+        ranges = self.plan(max_bytes, start_offset=start_offset, end_offset=end_offset, isolation=isolation)
         return record_batches(
             ranges, columns=columns, binary=binary, batch_bytes=batch_bytes, threads=threads, config=self.config
         )
@@ -288,11 +328,18 @@ class Log:
             batch.verify()
             yield batch
 
-    def _read(self, start_offset: int, *, end_offset: int, checks_crc: bool) -> Iterator[Record]:
+    def _settled(self, isolation: Isolation) -> Transactions | None:
+        if isolation not in ("read_uncommitted", "read_committed"):
+            raise ValueError(f'isolation must be "read_uncommitted" or "read_committed", got {isolation!r}')
+        return self.transactions() if isolation == "read_committed" else None
+
+    def _read(
+        self, start_offset: int, *, end_offset: int, checks_crc: bool, settled: Transactions | None
+    ) -> Iterator[Record]:
         for segment, header, data in self._raw_batches(start_offset, end_offset=end_offset):
             if checks_crc:
                 check_crc(data, position=header.position, path=segment.path)
-            if header.is_control:
+            if header.is_control or (settled is not None and settled.holds_aborted(header)):
                 continue
             for record in iterate_records(
                 data,
@@ -383,7 +430,7 @@ def _open_segments(context: LogContext, env: Env) -> tuple[LogSegment, ...]:
     base_offsets = sorted(sizes)
     return tuple(
         LogSegment(context, base_offset=base, next_base_offset=following, size_in_bytes=sizes[base])
-        for base, following in zip(base_offsets, [*base_offsets[1:], None], strict=True)
+        for base, following in zip_longest(base_offsets, base_offsets[1:])
     )
 
 

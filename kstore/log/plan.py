@@ -29,6 +29,7 @@ class ScanRange:
     """The records with start_offset <= offset < end_offset, all of which lie in these parts of files.
 
     The first and the last batch may also hold records outside these offsets. path is the partition's directory.
+    aborted: (producer id, first offset, last offset) of the transactions whose records are left out.
     Lifetime: valid while the files keep their content; picklable.
     """
 
@@ -38,6 +39,7 @@ class ScanRange:
     files: tuple[FileRange, ...]
     start_offset: int
     end_offset: int
+    aborted: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -136,6 +138,8 @@ def extents(
     Whatever stands at the end of the last segment is included if end_offset is log_end_offset.
     """
     reaches_end = end_offset >= log_end_offset
+    if start_offset >= end_offset and not reaches_end:
+        return
     for segment in segments:
         if segment.next_base_offset is not None and segment.next_base_offset <= start_offset:
             continue

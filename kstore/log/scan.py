@@ -56,6 +56,7 @@ def scan_columns(
         decompress=decompress,
         start_offset=scan_range.start_offset,
         end_offset=scan_range.end_offset,
+        aborted=scan_range.aborted,
     )
     keeps_chunks = "view" in (selection.key, selection.value)
     for piece in scan_range.files:
