@@ -19,6 +19,7 @@ LEGACY_ENTRIES = [
     bytes.fromhex("0000000000000007 00000010 1fecd70a 00 00 00000001 6b 00000001 76"),
     bytes.fromhex("0000000000000007 00000018 5eaf63dc 01 00 00000174876e8000 00000001 6b 00000001 76"),
 ]
+SMALL_CHUNKS = LogConfig(read_chunk_bytes=4096)
 SEGMENT = batches(100, 6, records_per_batch=3, value_bytes=700)
 POSITIONS = [sum(map(len, SEGMENT[:number])) for number in range(len(SEGMENT) + 1)]
 SIZE = POSITIONS[-1]
@@ -44,7 +45,7 @@ def open_records(
     *,
     next_base_offset: int | None = None,
     size: int | None = None,
-    config: LogConfig = LogConfig(read_chunk_bytes=4096),
+    config: LogConfig = SMALL_CHUNKS,
 ) -> FileRecords:
     return FileRecords(
         files,
@@ -109,11 +110,10 @@ def test_batch_that_cannot_follow_is_refused_with_its_place(
     files: OpenFiles, path: Path, new: bytes, error: type[Exception], message: str
 ) -> None:
     set_bytes(path, POSITIONS[2], new)
-    found = []
+    iterator = open_records(files, path, next_base_offset=200).read_batches(position=0, end_position=SIZE)
+    assert [next(iterator)[0].base_offset, next(iterator)[0].base_offset] == [100, 103]
     with pytest.raises(error, match=message) as caught:
-        for header, _ in open_records(files, path, next_base_offset=200).read_batches(position=0, end_position=SIZE):
-            found.append(header.base_offset)
-    assert found == [100, 103]
+        next(iterator)
     assert (caught.value.position, caught.value.path) == (POSITIONS[2], str(path))
 
 

@@ -163,6 +163,6 @@ def test_index_that_cannot_be_read_is_none_with_a_warning(
 def test_read_error_of_an_index_is_no_error_of_the_lookup(tmp_path: Path) -> None:
     class FailingEnv(Env):
         def read_file(self, path: str, *, max_bytes: int) -> bytes:
-            raise StorageError(f"cannot read {path}: Input/output error", path=path, errno=5)
+            raise StorageError(f"cannot read {max_bytes} bytes of {path}: Input/output error", path=path, errno=5)
 
     assert IndexCache(FailingEnv()).time_index(str(tmp_path / "a.timeindex"), base_offset=BASE) is None
