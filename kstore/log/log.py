@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from itertools import zip_longest
 from dataclasses import replace
+from itertools import zip_longest
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
