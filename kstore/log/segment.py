@@ -167,7 +167,8 @@ class LogSegment:
         """Return the batch that a slot of the offset index points to, None if the entry does not hold.
 
         It holds if a batch lies there, whole before end_position, inside the segment, with a right CRC and a base
-        offset not above the entry's offset.
+        offset not above the entry's offset; and if a header walk joins it with a neighbouring entry or an end of the
+        file, which no batch does that is the value of a record.
         """
         index = self.offset_index
         if index is None:
@@ -176,7 +177,20 @@ class LogSegment:
         if not 0 <= entry.position < end_position:
             return None
         found = self.records.find_batch_at(entry.position, end_position=end_position)
-        return None if found is None or found[0].base_offset > entry.offset else found[0]
+        if found is None or found[0].base_offset > entry.offset:
+            return None
+        return found[0] if self._is_joined(index, slot, found[0], end_position=end_position) else None
+
+    def _is_joined(self, index: OffsetIndex, slot: int, batch: BatchHeader, *, end_position: int) -> bool:
+        start = index.entry(slot - 1).position if slot > 0 else 0
+        if 0 <= start <= batch.position:
+            before = self.records.walk(position=start, end_position=batch.position)
+            if before.status == "end" and before.last_offset < batch.base_offset:
+                return True
+        end = index.entry(slot + 1).position if slot + 1 < index.entry_count else end_position
+        if not batch.position < end <= end_position:
+            return False
+        return self.records.walk(position=batch.position, end_position=end).status == "end"
 
     def _find_tail(self) -> SegmentTail:
         start = self._floor_batch(MAX_OFFSET, end_position=self.size_in_bytes)

@@ -235,13 +235,24 @@ def test_lying_time_index_over_a_short_prefix_is_found_out(tmp_path: Path) -> No
         assert log.offset_for_timestamp(FIRST_MS + 401) == (1, FIRST_MS + 900)
 
 
-def test_batch_inside_a_record_is_not_mistaken_for_one_by_a_right_index(tmp_path: Path) -> None:
-    nested = batch(4, 1, value_bytes=300)
-    segment = [write_batch([record(n, nested * 4)]) for n in range(12)]
+@pytest.mark.parametrize(
+    "value_end", [b"", b"more", bytes(40)], ids=["value-is-a-batch", "text-behind", "zeros-behind"]
+)
+def test_index_that_points_at_batches_inside_records_is_not_believed(tmp_path: Path, value_end: bytes) -> None:
+    """Such a batch is whole and its CRC right; only the walk to its neighbours tells."""
+    nested = batch(0, 1, value_bytes=100)
+    segment = [write_batch([record(n, nested + value_end)]) for n in range(20)]
     directory = write_partition(tmp_path, [segment], layout=LAYOUT)
+    data = b"".join(segment)
+    places = [at for at in range(len(data)) if data.startswith(nested, at)]
+    assert len(places) == 20
+    lies = [struct.pack(">ii", number, place) for number, place in enumerate(places)]
+    (directory / "00000000000000000000.index").write_bytes(b"".join(lies))
     with open_log(directory, config=SMALL_CHUNKS) as log:
-        for offset in range(12):
+        assert log.log_end_offset == 20
+        for offset in range(20):
             assert log.segments[0].translate_offset(offset).base_offset == offset
+        assert log.segments[0].index_fallbacks > 0
 
 
 def test_emptied_batches_have_offsets_but_no_records(tmp_path: Path) -> None:
