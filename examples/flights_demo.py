@@ -9,10 +9,9 @@ count and a checksum of all values with examples/flights/MANIFEST.json. It ends 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
-import struct
+import re
 import sys
 import time
 from pathlib import Path
@@ -20,18 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.functions import avg, col, count, desc, expr, from_json
-from pyspark.sql.functions import round as rounded
+from pyspark.sql import functions as fn
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 EXAMPLES = Path(__file__).resolve().parent
 TEXT_FIELDS = ("carrier", "flight", "tailnum", "origin", "dest")
 NUMBER_FIELDS = ("dep_delay", "arr_delay", "air_time", "distance")
 JSON_SCHEMA = ", ".join(f"{name} STRING" for name in TEXT_FIELDS + NUMBER_FIELDS)
-DIGEST_SCHEMA = "partition INT, records BIGINT, log_end_offset BIGINT, value_bytes BIGINT, values_sha256 STRING"
 
 
 def start_spark() -> SparkSession:
@@ -47,9 +43,9 @@ def start_spark() -> SparkSession:
 def parse_flights(raw: DataFrame) -> DataFrame:
     """Return one typed row per record; a number that is not one ("NA") is null."""
     parsed = raw.select(
-        "partition", "offset", "timestamp", from_json(col("value").cast("string"), JSON_SCHEMA).alias("flight")
+        "partition", "offset", "timestamp", fn.from_json(fn.col("value").cast("string"), JSON_SCHEMA).alias("flight")
     )
-    numbers = [expr(f"try_cast(flight.{name} AS INT)").alias(name) for name in NUMBER_FIELDS]
+    numbers = [fn.expr(f"try_cast(flight.{name} AS INT)").alias(name) for name in NUMBER_FIELDS]
     return parsed.select("partition", "offset", "timestamp", *[f"flight.{name}" for name in TEXT_FIELDS], *numbers)
 
 
@@ -58,31 +54,23 @@ def delay_by_carrier(flights: DataFrame) -> DataFrame:
     return (
         flights.groupBy("carrier")
         .agg(
-            count("*").alias("flights"),
-            rounded(avg("dep_delay"), 1).alias("mean_departure_delay"),
-            rounded(avg("arr_delay"), 1).alias("mean_arrival_delay"),
+            fn.count("*").alias("flights"),
+            fn.round(fn.avg("dep_delay"), 1).alias("mean_departure_delay"),
+            fn.round(fn.avg("arr_delay"), 1).alias("mean_arrival_delay"),
         )
-        .orderBy(desc("flights"))
+        .orderBy(fn.desc("flights"))
     )
 
 
-def digest_partition(group: pa.Table) -> pa.Table:
-    """Return count, end and checksum of one partition, in the manifest's terms."""
-    import pyarrow as pa
-
-    ordered = group.sort_by("offset")
-    values = ordered["value"].to_pylist()
-    digest = hashlib.sha256()
-    for value in values:
-        digest.update(struct.pack(">i", -1) if value is None else struct.pack(">i", len(value)) + value)
-    return pa.table(
-        {
-            "partition": pa.array([ordered["partition"][0].as_py()], pa.int32()),
-            "records": pa.array([len(values)], pa.int64()),
-            "log_end_offset": pa.array([ordered["offset"][-1].as_py() + 1], pa.int64()),
-            "value_bytes": pa.array([sum(len(value or b"") for value in values)], pa.int64()),
-            "values_sha256": [digest.hexdigest()],
-        }
+def partition_digests(raw: DataFrame) -> DataFrame:
+    """Return count, end and checksum of each partition, in the manifest's terms."""
+    value_sha256 = fn.coalesce(fn.sha2("value", 256), fn.lit("null")).alias("sha256")
+    in_order = fn.array_sort(fn.collect_list(fn.struct("offset", value_sha256))).getField("sha256")
+    return raw.groupBy("partition").agg(
+        fn.count("*").alias("records"),
+        (fn.max("offset") + 1).alias("log_end_offset"),
+        fn.sum(fn.length("value")).alias("value_bytes"),
+        fn.sha2(fn.array_join(in_order, ""), 256).alias("values_sha256"),
     )
 
 
@@ -99,9 +87,9 @@ def differences(found: list[dict[str, Any]], manifest: dict[str, Any]) -> list[s
         for name, value in read[partition].items():
             if value != said[partition][name]:
                 lines.append(f"partition {partition}: {name} is {value}, the manifest says {said[partition][name]}")
-    total = sum(entry["records"] for entry in found)
-    if total != manifest["records"]:
-        lines.append(f"{total} records were read, the manifest says {manifest['records']}")
+    records = sum(entry["records"] for entry in found)
+    if records != manifest["records"]:
+        lines.append(f"{records} records were read, the manifest says {manifest['records']}")
     return lines
 
 
@@ -120,7 +108,7 @@ def run(spark: SparkSession, source: Path, out: Path) -> list[str]:
     carriers.show(truncate=False)
     carriers.coalesce(1).write.mode("overwrite").parquet(str(out / "delay_by_carrier.parquet"))
 
-    digests = load(str(source)).groupBy("partition").applyInArrow(digest_partition, DIGEST_SCHEMA)
+    digests = partition_digests(load(str(source)))
     found = sorted((row.asDict() for row in digests.collect()), key=lambda entry: entry["partition"])
 
     started = time.perf_counter()
@@ -144,10 +132,9 @@ def run(spark: SparkSession, source: Path, out: Path) -> list[str]:
 
 
 def failure_text(error: PySparkException) -> str:
-    """Return kstore's own message out of a failed Spark job, the whole text when there is none."""
-    text = str(error)
-    lines = [line.strip() for line in text.splitlines() if "kstore.errors." in line]
-    return lines[-1] if lines else text
+    """Return the line of a failed Spark job that names the Python error, the whole text when none does."""
+    lines = re.findall(r"^[\w.]+(?:Error|Exception): .+$", str(error), re.MULTILINE)
+    return lines[-1] if lines else str(error)
 
 
 def main() -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import struct
 import sys
 from pathlib import Path
 
@@ -21,8 +20,8 @@ def main(directory: str) -> None:
     records = 0
     with kstore.open_log(directory) as log:
         for record in log.read():
-            digest.update(struct.pack(">i", -1) if record.value is None else struct.pack(">i", len(record.value)))
-            digest.update(record.value or b"")
+            value = record.value
+            digest.update(b"null" if value is None else hashlib.sha256(value).hexdigest().encode())
             records += 1
         found = {"records": records, "log_end_offset": log.log_end_offset, "values_sha256": digest.hexdigest()}
     print(json.dumps({**found, "package": str(Path(_core.__file__).parent)}))
