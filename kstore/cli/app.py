@@ -139,7 +139,7 @@ def print_records(
     limit: Annotated[int | None, typer.Option(metavar="N", min=0, help="Show at most N records.")] = None,
     control: Annotated[bool, typer.Option("--control", help="Show control records too.")] = False,
     isolation: Annotated[
-        Isolation, typer.Option(help="read_committed is not supported yet.")
+        Isolation, typer.Option(help="read_committed leaves out aborted and undecided transactions.")
     ] = Isolation.READ_UNCOMMITTED,
     json: Json = False,
 ) -> None:
@@ -148,8 +148,6 @@ def print_records(
     def command(out: Output) -> int:
         from kstore.cli import cat
 
-        if isolation is Isolation.READ_COMMITTED:
-            raise WrongUseError("--isolation read_committed is not supported yet: only read_uncommitted is")
         wanted = cat.Wanted(
             start_offset=parse_offset(start, option="--from"),
             end_offset=parse_offset(end, option="--to"),
@@ -157,6 +155,7 @@ def print_records(
             until_ms=None if until is None else parse_timestamp_ms(until, option="--until"),
             limit=limit,
             with_control=control,
+            only_committed=isolation is Isolation.READ_COMMITTED,
         )
         return cat.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
 

@@ -30,6 +30,7 @@ class Wanted:
     until_ms: int | None = None
     limit: int | None = None
     with_control: bool = False
+    only_committed: bool = False
 
     def __post_init__(self) -> None:
         if self.start_offset > self.end_offset:
@@ -82,7 +83,8 @@ def show(records: list[Record], group: Group, out: Output, *, prefix: str, is_js
 def groups(log: Log, wanted: Wanted) -> Iterator[Group]:
     """Give the wanted records of one log, batch by batch, none empty; every batch passed over is checked too."""
     start_offset = max(wanted.start_offset, log.log_start_offset)
-    end_offset = min(wanted.end_offset, log.log_end_offset)
+    settled = log.transactions() if wanted.only_committed else None
+    end_offset = min(wanted.end_offset, log.log_end_offset if settled is None else settled.last_stable_offset)
     if wanted.since_ms is not None:
         found = log.offset_for_timestamp(wanted.since_ms)
         if found is None:
@@ -93,6 +95,8 @@ def groups(log: Log, wanted: Wanted) -> Iterator[Group]:
     for batch in log.batches(start_offset, end_offset):
         batch.verify()
         if batch.is_control and not wanted.with_control:
+            continue
+        if settled is not None and settled.holds_aborted(batch.header):
             continue
         if wanted.since_ms is not None and batch.max_timestamp_ms < wanted.since_ms:
             continue

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
-from kstore.errors import OffsetOutOfRangeError, UnsupportedError
+from kstore.errors import OffsetOutOfRangeError
+from kstore.log.log import Isolation
+from kstore.log.transactions import Transactions
 from kstore.spark.options import EARLIEST, LATEST, READ_COMMITTED, Bound, ReadOptions, names
 from kstore.types import OffsetAndTimestamp, TopicPartition
 
@@ -34,6 +36,8 @@ class PartitionLog(Protocol):
 
     def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None: ...
 
+    def transactions(self) -> Transactions: ...
+
 
 def check_partitions_listed(options: ReadOptions, topic_partitions: Collection[TopicPartition]) -> None:
     """Check that options with a value for each partition have one for each of these and no other.
@@ -49,11 +53,9 @@ def check_partitions_listed(options: ReadOptions, topic_partitions: Collection[T
             )
 
 
-def readable_end_offset(log: PartitionLog, isolation_level: str) -> int:
+def readable_end_offset(log: PartitionLog, isolation_level: Isolation) -> int:
     """The offset before which records may be read: what "latest" means for this isolation level."""
-    if isolation_level == READ_COMMITTED:
-        raise UnsupportedError("kafka.isolation.level=read_committed is not supported yet: use read_uncommitted")
-    return log.log_end_offset
+    return log.transactions().last_stable_offset if isolation_level == READ_COMMITTED else log.log_end_offset
 
 
 def resolve_offset_range(topic_partition: TopicPartition, log: PartitionLog, options: ReadOptions) -> OffsetRange:

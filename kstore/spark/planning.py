@@ -18,6 +18,7 @@ from kstore.spark.topics import select_partitions
 from kstore.types import TopicPartition
 
 PACK_ABOVE = 64
+_NO_LIMIT_BYTES = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def plan_partitions(options: ReadOptions, constraint: Constraint) -> list[ScanPa
         min_partitions=options.min_partitions,
         max_records_per_partition=options.max_records_per_partition,
     )
-    scans = _scan_ranges(pieces, paths, options.max_partition_bytes)
+    scans = _scan_ranges(pieces, paths, options)
     if options.min_partitions is None and options.max_records_per_partition is None:
         return _pack(scans, options.max_partition_bytes)
     return [ScanPartition((scan,)) for scan in scans]
@@ -71,15 +72,38 @@ def _narrow(asked: OffsetRange, log: Log, constraint: Constraint) -> OffsetRange
 
 
 def _scan_ranges(
-    pieces: Iterable[OffsetRange], paths: Mapping[TopicPartition, str], max_partition_bytes: int
+    pieces: Iterable[OffsetRange], paths: Mapping[TopicPartition, str], options: ReadOptions
 ) -> list[ScanRange]:
     """Find the bytes of each piece, in order; the pieces of one partition follow each other."""
     scans: list[ScanRange] = []
     for topic_partition, group in groupby(pieces, key=attrgetter("topic_partition")):
         with open_log(paths[topic_partition]) as log:
             for piece in group:
-                scans += log.plan(max_partition_bytes, start_offset=piece.start_offset, end_offset=piece.end_offset)
+                scans += _cut_evenly(log, piece, options)
     return scans
+
+
+def _cut_evenly(log: Log, piece: OffsetRange, options: ReadOptions) -> list[ScanRange]:
+    """Cut a piece into the least number of ranges, of about one size: 130 MiB into 65 and 65, not 128 and 2.
+
+    The slack of 1/64 makes up for cuts that fall short of their target, by up to a batch.
+    """
+
+    def plan(max_bytes: int) -> list[ScanRange]:
+        return log.plan(
+            max_bytes,
+            start_offset=piece.start_offset,
+            end_offset=piece.end_offset,
+            isolation=options.isolation_level,
+        )
+
+    whole = plan(_NO_LIMIT_BYTES)
+    size = sum(scan.size_in_bytes for scan in whole)
+    if size <= options.max_partition_bytes:
+        return whole
+    size += size // 64
+    count = -(-size // options.max_partition_bytes)
+    return plan(max(size // count, 1))
 
 
 def _pack(scans: list[ScanRange], max_partition_bytes: int) -> list[ScanPartition]:

@@ -493,6 +493,11 @@ OTHER_OPTION_ROWS = [
     ),
     Row(
         "kafka.isolation.level",
+        {"subscribe": "f.txn", "kafka.isolation.level": "read_committed"},
+        [("f.txn", 0, 20, 0, 26)],
+    ),
+    Row(
+        "kafka.isolation.level",
         {"subscribe": "f.txn", "kafka.isolation.level": "foo"},
         Refused(
             "Invalid value foo for configuration isolation.level: String must be one of: read_committed",

@@ -66,3 +66,19 @@ def test_tasks_are_those_of_the_connector(spark: SparkSession, connector_directo
         frame = load(spark, connector_directory, options)
         assert split_of(frame) == row.expected
         assert frame.rdd.getNumPartitions() == len(row.expected)
+
+
+def test_read_committed_gives_the_offsets_that_the_connector_gave(
+    spark: SparkSession, connector_directory: Path
+) -> None:
+    committed = {"subscribe": "f.txn", "kafka.isolation.level": "read_committed"}
+    whole = load(spark, connector_directory, committed).select("offset").collect()
+    assert [row.offset for row in whole] == [*range(10), *range(17, 27)]
+    in_tasks: dict[int, list[int]] = {}
+    # The transaction open at 28 when the connector was observed was aborted before the directory was kept.
+    as_observed = committed | {"minPartitions": "6", "endingOffsets": '{"f.txn":{"0":28}}'}
+    parts = load(spark, connector_directory, as_observed)
+    for task, offset in parts.select(spark_partition_id(), "offset").collect():
+        in_tasks.setdefault(task, []).append(offset)
+    counts = [(task, len(found), found[0], found[-1]) for task, found in sorted(in_tasks.items())]
+    assert counts == [(0, 4, 0, 3), (1, 4, 4, 7), (2, 2, 8, 9), (3, 1, 17, 17), (4, 5, 18, 22), (5, 4, 23, 26)]

@@ -166,7 +166,6 @@ def test_empty_log_shows_nothing(kstore, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        pytest.param(["--isolation", "read_committed"], "read_committed is not supported yet", id="read-committed"),
         pytest.param(["--from", "5", "--to", "4"], "--from 5 lies behind --to 4", id="offsets-turned-round"),
         pytest.param(["--since", "5", "--until", "4"], "--since 5 lies behind --until 4", id="times-turned-round"),
         pytest.param(["--from", "-1"], "--from must be", id="negative-offset"),

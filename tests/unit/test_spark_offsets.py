@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kstore.errors import KStoreError, OffsetOutOfRangeError, UnsupportedError
+from kstore.errors import OffsetOutOfRangeError
+from kstore.log.transactions import Transactions
 from kstore.spark.offsets import check_partitions_listed, resolve_offset_range
 from kstore.spark.options import parse_read_options
 from kstore.types import OffsetAndTimestamp, TopicPartition
@@ -21,6 +22,7 @@ class TimedLog:
 
     log_start_offset: int = 0
     timestamps_ms: list[int] = field(default_factory=list)
+    last_stable_offset: int = 0
 
     @property
     def log_end_offset(self) -> int:
@@ -31,6 +33,9 @@ class TimedLog:
             if found_ms >= timestamp_ms:
                 return OffsetAndTimestamp(self.log_start_offset + number, found_ms)
         return None
+
+    def transactions(self) -> Transactions:
+        return Transactions((), self.last_stable_offset)
 
 
 def seconds(start: int, end: int) -> list[int]:
@@ -172,7 +177,7 @@ def test_each_partition_gets_its_own_value() -> None:
     assert resolve(logs, **options) == [(10, 50), (20, 50)]
 
 
-def test_read_committed_is_not_read_as_uncommitted() -> None:
-    with pytest.raises(UnsupportedError, match="read_committed is not supported yet") as caught:
-        resolve({A0: TimedLog(0, seconds(0, 1))}, kafka__isolation__level="read_committed")
-    assert isinstance(caught.value, KStoreError)
+def test_latest_is_the_last_stable_offset_when_reading_committed() -> None:
+    log = TimedLog(0, seconds(0, 100), last_stable_offset=60)
+    assert resolve({A0: log}, kafka__isolation__level="read_committed") == [(0, 60)]
+    assert resolve({A0: log}) == [(0, 100)]
