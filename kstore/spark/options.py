@@ -15,13 +15,14 @@ from urllib.parse import unquote, urlsplit
 
 from kstore.config import MIB
 from kstore.log.env import absolute_path
+from kstore.log.log import Isolation
 from kstore.types import TopicPartition
 
 EARLIEST: Final = -2
 LATEST: Final = -1
 DEFAULT_MAX_PARTITION_BYTES: Final = 128 * MIB
-READ_UNCOMMITTED: Final = "read_uncommitted"
-READ_COMMITTED: Final = "read_committed"
+READ_UNCOMMITTED: Final[Isolation] = "read_uncommitted"
+READ_COMMITTED: Final[Isolation] = "read_committed"
 
 _MAX_INT32 = 2**31 - 1
 _MAX_INT64 = 2**63 - 1
@@ -104,7 +105,7 @@ class ReadOptions:
     max_records_per_partition: int | None
     max_partition_bytes: int
     fail_on_data_loss: bool
-    isolation_level: str
+    isolation_level: Isolation
     push_filters: bool
 
 
@@ -374,13 +375,15 @@ def _latest_if_no_timestamp(reader: _OptionReader) -> bool:
     return text is not None and text.lower() == "latest"
 
 
-def _isolation_level(reader: _OptionReader) -> str:
+def _isolation_level(reader: _OptionReader) -> Isolation:
     text = reader.text("kafka.isolation.level")
-    if text is not None and text not in (READ_COMMITTED, READ_UNCOMMITTED):
-        raise ValueError(
-            f"Invalid value {text} for kafka.isolation.level: must be one of {READ_COMMITTED}, {READ_UNCOMMITTED}"
-        )
-    return text or READ_UNCOMMITTED
+    if text is None or text == READ_UNCOMMITTED:
+        return READ_UNCOMMITTED
+    if text == READ_COMMITTED:
+        return READ_COMMITTED
+    raise ValueError(
+        f"Invalid value {text} for kafka.isolation.level: must be one of {READ_COMMITTED}, {READ_UNCOMMITTED}"
+    )
 
 
 def _check_client_options(reader: _OptionReader) -> None:

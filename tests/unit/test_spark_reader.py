@@ -83,13 +83,26 @@ def test_every_offset_is_read_once_whatever_the_cut(tmp_path: Path) -> None:
         assert offsets_of(directory, **options) == list(range(400))
 
 
-def test_tasks_keep_to_the_size_asked_for(tmp_path: Path) -> None:
-    segment = batches(0, 100, records_per_batch=10, value_bytes=100)
+@pytest.mark.parametrize(
+    ("share", "count"),
+    [
+        pytest.param(10, 1, id="more-than-all"),
+        pytest.param(1, 1, id="all"),
+        pytest.param(0.99, 2, id="not-quite-all"),
+        pytest.param(0.51, 2, id="half"),
+        pytest.param(0.49, 3, id="not-quite-half"),
+        pytest.param(0.1, 11, id="a-tenth"),
+    ],
+)
+def test_tasks_are_few_of_one_size_and_within_the_limit(tmp_path: Path, share: float, count: int) -> None:
+    segment = batches(0, 1000, value_bytes=20)
+    max_bytes = int(share * sum(map(len, segment)))
     directory = write_partition(tmp_path, [segment])
-    planned = tasks(source(directory, maxPartitionBytes="16k").reader(OFFSETS))
+    planned = tasks(source(directory, maxPartitionBytes=str(max_bytes)).reader(OFFSETS))
     sizes = [sum(scan.size_in_bytes for scan in task.ranges) for task in planned]
-    assert sum(sizes) == sum(map(len, segment))
-    assert all(2**14 - len(segment[0]) <= size <= 2**14 for size in sizes[:-1])
+    assert (len(sizes), sum(sizes)) == (count, sum(map(len, segment)))
+    assert max(sizes) <= max_bytes
+    assert min(sizes) >= 0.85 * max(sizes)
 
 
 def test_each_partition_is_a_task_up_to_a_number_then_neighbours_share(tmp_path: Path) -> None:
