@@ -1,0 +1,157 @@
+"""Goal: any Arrow library reads a scan with no adapter, and batches live, stop and fail as the docstrings say.
+Method: a small root written by the builders, read through pyarrow and Polars over the C stream."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import kstore
+from kstore.arrow import record_batches, schema
+from tests import builders
+from tests.reference import write_batch
+
+RECORDS_PER_BATCH = 20
+BATCHES = 30
+TOTAL = 2 * RECORDS_PER_BATCH * BATCHES
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    def log(codec: int) -> list[list[bytes]]:
+        batches = builders.batches(0, BATCHES, records_per_batch=RECORDS_PER_BATCH, value_bytes=50, codec=codec)
+        return [batches[:10], batches[10:25], batches[25:]]
+
+    return builders.write_root(
+        tmp_path / "root", {"plain-0": log(0), "packed-0": log(3), "__consumer_offsets-0": log(0)}
+    )
+
+
+def values(root: Path, **options: Any) -> list[bytes]:
+    return [value for batch in kstore.scan(root, **options) for value in batch["value"].to_pylist()]
+
+
+def test_pyarrow_reads_the_c_stream(root: Path) -> None:
+    table = pa.table(kstore.scan(root))
+    assert table.num_rows == TOTAL
+    assert table.schema == schema()
+    table.validate(full=True)
+
+
+def test_polars_reads_the_c_stream(root: Path) -> None:
+    frame = pl.DataFrame(kstore.scan(root, columns=["topic", "offset", "timestamp", "value"], strings=["value"]))
+    assert frame.height == TOTAL
+    assert frame.columns == ["topic", "offset", "timestamp", "value"]
+    first = frame.filter(pl.col("topic") == "plain").sort("offset").row(0, named=True)
+    assert first["value"].startswith("v0.")
+    assert first["timestamp"].timestamp() * 1000 == builders.FIRST_TIMESTAMP_MS
+
+
+def test_views_are_read_by_polars_too(root: Path) -> None:
+    copied, viewed = (pl.DataFrame(kstore.scan(root, binary=binary)) for binary in ("copy", "view"))
+    assert copied.equals(viewed)
+
+
+def test_a_scan_can_be_read_twice(root: Path) -> None:
+    scan = kstore.scan(root)
+    assert scan.to_table() == scan.to_table()
+
+
+def test_internal_topics_are_left_out_unless_named(root: Path) -> None:
+    named = kstore.scan(root, topics=["__consumer_offsets"], columns=["topic"]).to_table()
+    assert named["topic"].unique().to_pylist() == ["__consumer_offsets"]
+    alone = kstore.scan(root / "__consumer_offsets-0", columns=["topic"]).to_table()
+    assert alone.num_rows == TOTAL // 2
+
+
+def test_a_topic_that_is_not_there_is_named(root: Path) -> None:
+    with pytest.raises(ValueError, match="topics not found: gone"):
+        kstore.scan(root, topics=["gone", "plain"])
+
+
+def test_threads_give_the_same_batches_in_the_same_order(root: Path) -> None:
+    with kstore.open_log(root / "plain-0") as log:
+        ranges = log.plan(max_bytes=3000)
+        assert len(ranges) > 4
+        alone = list(record_batches(ranges, batch_bytes=2000))
+        assert list(record_batches(ranges, batch_bytes=2000, threads=3)) == alone
+
+
+def test_leaving_a_threaded_scan_early_ends_its_threads(root: Path) -> None:
+    with kstore.open_log(root / "plain-0") as log:
+        batches = record_batches(log.plan(max_bytes=2000), batch_bytes=500, threads=2)
+        assert isinstance(batches, Generator)
+        next(batches)
+        batches.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("kstore-scan")]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_damage_raises_where_it_is_met_with_its_place(root: Path, threads: int) -> None:
+    segment = root / "plain-0" / f"{10 * RECORDS_PER_BATCH:020d}.log"
+    builders.flip_bit(segment, 100, bit=0)
+    with pytest.raises(kstore.CorruptRecordError, match="CRC mismatch") as caught:
+        values(root, topics=["plain"], threads=threads)
+    assert (caught.value.path, caught.value.position) == (str(segment), 0)
+    assert caught.value.expected != caught.value.found
+
+
+def test_batches_outlive_the_scan_and_reuse_nothing_that_is_held(root: Path) -> None:
+    for binary in ("copy", "view"):
+        held = list(kstore.scan(root, binary=binary, batch_bytes=700))
+        gc.collect()
+        list(kstore.scan(root, binary=binary, batch_bytes=700))
+        again = list(kstore.scan(root, binary=binary, batch_bytes=700))
+        assert held == again
+
+
+def test_constant_columns_alone_still_come_in_bounded_batches(root: Path) -> None:
+    batches = list(kstore.scan(root, columns=["partition", "topic"], batch_bytes=800))
+    assert sum(batch.num_rows for batch in batches) == TOTAL
+    assert max(batch.num_rows for batch in batches) <= 101
+
+
+def test_text_that_is_not_utf_8_shows_the_replacement_character(tmp_path: Path) -> None:
+    keys = [b"plain", b"\xff\xfe", "é".encode(), b"cut \xe2\x82", b"", None]
+    record = builders.record
+    batch = write_batch([record(offset, key, key) for offset, key in enumerate(keys)])
+    path = builders.write_partition(tmp_path, [[batch]])
+    table = kstore.scan(path, columns=["key", "value"], strings=["key"]).to_table()
+    assert table["key"].to_pylist() == [None if key is None else key.decode("utf-8", "replace") for key in keys]
+    assert table["value"].to_pylist() == keys
+
+
+def test_a_timestamp_that_microseconds_cannot_hold_is_an_error_unless_left_out(tmp_path: Path) -> None:
+    batch = write_batch([builders.record(0, b"v", timestamp_ms=2**62)])
+    path = builders.write_partition(tmp_path, [[batch]])
+    with pytest.raises(kstore.InvalidRecordError, match="timestamp does not fit a microsecond column"):
+        kstore.scan(path).to_table()
+    assert kstore.scan(path, columns=["value"]).to_table()["value"].to_pylist() == [b"v"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"columns": ["offset", "nope"]}, "columns must be some of"),
+        ({"columns": []}, "columns must be some of"),
+        ({"columns": ["offset", "offset"]}, "each once"),
+        ({"binary": "borrow"}, 'binary must be "copy" or "view"'),
+        ({"strings": ["topic"]}, "strings must be some of key and value"),
+    ],
+    ids=["unknown column", "no column", "repeated column", "binary", "strings"],
+)
+def test_wrong_options_are_refused_before_reading(root: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        kstore.scan(root, **options)
+
+
+def test_no_thread_is_no_scan(root: Path) -> None:
+    with pytest.raises(ValueError, match="threads must be at least 1"):
+        iter(kstore.scan(root, threads=0))
