@@ -70,7 +70,8 @@ class OffsetIndexCheck:
         self._index = OffsetIndex(file.content, base_offset=file.base_offset, path=file.path)
         self._run = _Run(file.path, OFFSET_INDEX_ENTRY_SIZE)
         self._slot = 0
-        self._last_in_order: OffsetPosition | None = None
+        self._last_position = -1
+        self._last_good_offset = file.base_offset - 1
         self._waiting: tuple[int, OffsetPosition] | None = None
         self._last_offset = file.base_offset - 1
 
@@ -81,14 +82,13 @@ class OffsetIndexCheck:
             if entry.position >= self._file.log_size_in_bytes:
                 if not self._file.has_grown:
                     yield from self._run.add(self._slot, f"position {entry.position} is behind the end of the log")
-            elif not self._is_in_order(entry):
-                reason = f"entry out of order: offset {entry.offset}, position {entry.position}"
-                yield from self._run.add(self._slot, reason)
+            elif entry.position <= self._last_position:
+                yield from self._run.add(self._slot, f"entry out of order: position {entry.position}")
             elif entry.position >= step.end_position:
                 break
             else:
                 yield from self._settle_waiting()
-                self._last_in_order = entry
+                self._last_position = entry.position
                 yield from self._hold_against(step, entry)
             self._slot += 1
         if step.header is not None:
@@ -103,15 +103,12 @@ class OffsetIndexCheck:
         yield from self._run.end()
         yield from _file_damages(self._file, OFFSET_INDEX_ENTRY_SIZE, entry_count=self._index.entry_count)
 
-    def _is_in_order(self, entry: OffsetPosition) -> bool:
-        if self._last_in_order is None:
-            return entry.offset >= self._file.base_offset and entry.position >= 0
-        return entry.offset > self._last_in_order.offset and entry.position > self._last_in_order.position
-
     def _hold_against(self, step: Step, entry: OffsetPosition) -> Iterator[Damage]:
-        if step.header is None:
-            return
-        if entry.position != step.start_position:
+        if entry.offset <= self._last_good_offset:
+            yield from self._run.add(self._slot, f"entry out of order: offset {entry.offset}")
+        elif step.header is None:
+            self._last_good_offset = entry.offset
+        elif entry.position != step.start_position:
             yield from self._run.add(self._slot, f"position {entry.position} is not the start of a batch")
         elif entry.offset < step.header.base_offset:
             reason = f"offset {entry.offset} is below {step.header.base_offset}, the base offset at {entry.position}"
@@ -126,6 +123,8 @@ class OffsetIndexCheck:
             if entry.offset > self._last_offset:
                 reason = f"offset {entry.offset} is above {self._last_offset}, the last one before the next entry"
                 yield from self._run.add(slot, reason)
+            else:
+                self._last_good_offset = entry.offset
 
 
 class TimeIndexCheck:

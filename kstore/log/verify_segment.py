@@ -59,6 +59,7 @@ class SegmentCheck:
         self._chunk, self._chunk_position = b"", 0
         self._effort_bytes = SEARCH_EFFORT * self._size
         self._previous: BatchHeader | None = None
+        self._is_previous_counted = False
         self._least_offset = records.base_offset
         self._least_offset_before_previous = records.base_offset
         self.batch_count = 0
@@ -109,9 +110,13 @@ class SegmentCheck:
         if damage is None or damage.position != position:
             damage = self._check_content(header, data) or damage
         if damage is None or damage.position != position:
-            self.batch_count += 1
-            self.record_count += header.record_count
+            self._count(header, 1)
+            self._is_previous_counted = True
         return Step(position, end_position, header, damage)
+
+    def _count(self, header: BatchHeader, change: int) -> None:
+        self.batch_count += change
+        self.record_count += change * header.record_count
 
     def _check_offsets(self, header: BatchHeader) -> Damage | None:
         least, least_before = self._least_offset, self._least_offset_before_previous
@@ -126,8 +131,10 @@ class SegmentCheck:
         if header.base_offset < least and (previous is None or header.base_offset < least_before):
             reason = f"offsets go back: expected at least {least}, found {header.base_offset}"
             return self._batch_damage(header, reason)
-        self._previous, self._least_offset = header, header.last_offset + 1
+        was_counted = self._is_previous_counted
+        self._previous, self._least_offset, self._is_previous_counted = header, header.last_offset + 1, False
         if previous is not None and header.base_offset < least:
+            self._count(previous, -1 if was_counted else 0)
             reason = f"offsets jump ahead: found {previous.base_offset}, in the next batch {header.base_offset}"
             return self._batch_damage(previous, reason)
         self._least_offset_before_previous = least
