@@ -26,7 +26,8 @@ from kstore.types import INTERNAL_TOPICS
 
 Binary = Literal["copy", "view"]
 
-DEFAULT_BATCH_BYTES = 4 * 1024 * 1024
+# Two sets of columns are in flight, the one being filled and the one being read: together they should fit the L2 cache.
+DEFAULT_BATCH_BYTES = 1024 * 1024
 THREAD_RANGE_BYTES = 16 * 1024 * 1024
 _BATCHES_AHEAD = 2
 _DEFAULTS = LogConfig()

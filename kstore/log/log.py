@@ -296,7 +296,7 @@ class Log:
         *,
         columns: list[str] | None = None,
         binary: Literal["copy", "view"] = "copy",
-        batch_bytes: int = 4 * 1024 * 1024,
+        batch_bytes: int = 1024 * 1024,
         threads: int = 1,
         isolation: Isolation = "read_uncommitted",
     ) -> Iterator[pyarrow.RecordBatch]:
