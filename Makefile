@@ -13,7 +13,7 @@ export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: demo test bench build lint fuzz long debug coverage clean require-java
+.PHONY: demo test bench bench-rivals build lint fuzz long debug coverage clean require-java
 .DELETE_ON_ERROR:
 
 demo: require-java build  ## Spark over examples/flights, checked against its manifest
@@ -24,6 +24,9 @@ test: require-java build  ## the whole suite but the long lanes
 
 bench: require-java build  ## every benchmark against its rivals, one run
 	@$(BIN)/python -m bench
+
+bench-rivals: require-java build  ## the same with the Java and Rust programs, built where Maven and cargo are there
+	@$(BIN)/python -m bench --rivals
 
 build: $(BUILD)  ## the environment and the extension, in place
 

@@ -10,12 +10,13 @@ import crc32c
 from bench.common import Case, Contestant, Settings, interleaved, require_equal, without_result
 from bench.data import PartitionSpec, partition
 from bench.limit import Limit, compile_limit, padded
+from bench.other_languages import JAVA, RUST, Rivals
 from kstore import _core
 
 CHUNK_BYTES = 16 * 1024
 KSTORE = "kstore"
 WHEEL = "crc32c wheel"
-LIMIT = "limit.c, whole batches, no call for each"
+LIMIT = "limit.c, whole batches"
 TARGET_OF_WHEEL = 1.0
 
 
@@ -32,7 +33,8 @@ def implementations() -> dict[str, Callable[[bytes], int]]:
 def run(settings: Settings) -> list[Case]:
     """Time the CRC functions in turn over the chunks of one segment."""
     spec = PartitionSpec(name="bench-0", value_bytes=100, segment_bytes=settings.segment_bytes)
-    segment = partition(spec, settings.data_directory).log_files[0].read_bytes()
+    file = partition(spec, settings.data_directory).log_files[0]
+    segment = file.read_bytes()
     chunks = [segment[at : at + CHUNK_BYTES] for at in range(0, len(segment), CHUNK_BYTES)]
     functions = implementations()
     require_equal("CRC of every chunk", {name: [f(chunk) for chunk in chunks] for name, f in functions.items()})
@@ -46,11 +48,15 @@ def run(settings: Settings) -> list[Case]:
             Contestant("limit.c, whole batches, no call for each", without_result(limit.check_crcs), len(segment))
         )
     case = Case(title=f"CRC-32C, {len(chunks)} distinct chunks of 16 KiB", unit="B", bytes_per_unit=1)
-    case.samples = interleaved(contestants, settings)
+    with Rivals(settings, file, ("crc",)) as rivals:
+        contestants += rivals.contestants(len(segment), expected_sum=len(segment))
+        case.samples = interleaved(contestants, settings, cpu_seconds=rivals.cpu_seconds)
     case.add_ratio(KSTORE, WHEEL, target=TARGET_OF_WHEEL)
     case.add_ratio(KSTORE, "google-crc32c")
     case.add_ratio(KSTORE, LIMIT)
-    case.notes.append(f"kstore uses {_core.CRC32C_PATHS[0]}; Java's and krabka's CRC: `make bench-rivals`")
+    for language in (JAVA, RUST):
+        case.add_ratio(KSTORE, f"{language}, crc")
+    case.notes.append(f"kstore uses {_core.CRC32C_PATHS[0]}")
     return [case]
 
 

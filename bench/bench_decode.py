@@ -12,18 +12,21 @@ from aiokafka.record._crecords import MemoryRecords
 
 import kstore
 from bench.common import Case, Contestant, Settings, exhausting, interleaved, require_equal
-from bench.core_decode import columns_of, record_batch_of
+from bench.core_decode import Binary, columns_of, record_batch_of
 from bench.data import PartitionData, PartitionSpec, partition
 from bench.digest import ColumnDigest, digest_of_arrow, from_ends, from_views
 from bench.limit import VIEW_BYTES, Limit, compile_limit, padded
+from bench.other_languages import JAVA, RUST, Rivals
 
 AIOKAFKA = "aiokafka, four fields read"
 LIMIT = {"copy": "limit.c, copied", "view": "limit.c, views"}
 CORE = {"copy": "kstore core, copied", "view": "kstore core, views"}
 LOG = {"copy": "kstore Log from file, copied", "view": "kstore Log from file, views"}
+BINARIES: tuple[Binary, ...] = ("copy", "view")
 COLUMNS = ["offset", "timestamp", "key", "value"]
 TARGETS_OF_AIOKAFKA = {100: {"copy": 8.0, "view": 10.0}, 1000: {"copy": 5.0, "view": 9.0}}
 TARGET_OF_LIMIT = 0.6
+MODES = {"copy": "copies", "view": "views"}
 COMPRESSED = ("lz4", "zstd", "snappy", "gzip")
 
 
@@ -56,6 +59,15 @@ def digest_of_aiokafka(segment: bytes) -> ColumnDigest:
     return digest
 
 
+def sum_of_fields(segment: bytes) -> int:
+    """Give what the programs in other languages add up, by aiokafka."""
+    total = 0
+    records = MemoryRecords(segment)
+    while (batch := records.next_batch()) is not None:
+        total += sum(row.offset + row.timestamp + len(row.key) + row.value[0] for row in batch)
+    return total
+
+
 def digest_of_limit(limit: Limit, binary: str) -> ColumnDigest:
     """Give the digest of what stands in the columns of limit.c after each fill."""
     digest, columns = ColumnDigest(), limit.columns
@@ -73,7 +85,7 @@ def digest_of_limit(limit: Limit, binary: str) -> ColumnDigest:
 LIMIT_FUNCTIONS = {"copy": "limit_copied", "view": "limit_views"}
 
 
-def log_batches(path: str, binary: str) -> Iterator[pa.RecordBatch]:
+def log_batches(path: str, binary: Binary) -> Iterator[pa.RecordBatch]:
     """Read a partition directory through the public interface."""
     with kstore.open_log(path) as log:
         yield from log.to_arrow_batches(columns=COLUMNS, binary=binary)
@@ -85,7 +97,7 @@ def case_of(value_bytes: int, codec: str, settings: Settings) -> Case:
     data = partition(spec, settings.data_directory)
     segment = data.log_files[0].read_bytes()
     in_memory = padded(segment)
-    digests, contestants = kstore_side(memoryview(in_memory)[: len(segment)], data)
+    digests, contestants = kstore_side(in_memory.data[: len(segment)], data)
     digests[AIOKAFKA] = digest_of_aiokafka(segment)
     contestants.append(Contestant(AIOKAFKA, partial(read_with_aiokafka, segment), data.record_count))
     library = compile_limit(settings) if codec == "none" else None
@@ -102,7 +114,10 @@ def case_of(value_bytes: int, codec: str, settings: Settings) -> Case:
     plain_bytes = partition(replace(spec, codec="none"), settings.data_directory).size_in_bytes
     title = f"Decode, {value_bytes}-byte values, {codec}: {data.record_count} records, {len(segment)} bytes"
     case = Case(title=title, unit="rec", bytes_per_unit=plain_bytes / data.record_count)
-    case.samples = interleaved(contestants, settings)
+    modes = tuple(MODES.values()) if codec == "none" else ()
+    with Rivals(settings, data.log_files[0], modes) as rivals:
+        contestants += rivals.contestants(data.record_count, expected_sum=sum_of_fields(segment))
+        case.samples = interleaved(contestants, settings, cpu_seconds=rivals.cpu_seconds)
     add_ratios(case, value_bytes, codec)
     return case
 
@@ -111,7 +126,7 @@ def kstore_side(segment: memoryview, data: PartitionData) -> tuple[dict[str, Col
     """Make kstore's contestants, and the digests of what they give."""
     digests: dict[str, ColumnDigest] = {}
     contestants: list[Contestant] = []
-    for binary in ("copy", "view"):
+    for binary in BINARIES:
         from_memory = partial(columns_of, segment, binary)
         from_file = partial(log_batches, str(data.path), binary)
         digests[CORE[binary]] = digest_of_arrow(record_batch_of(columns, binary) for columns in from_memory())
@@ -129,6 +144,9 @@ def add_ratios(case: Case, value_bytes: int, codec: str) -> None:
         case.add_ratio(CORE[binary], LIMIT[binary], target=TARGET_OF_LIMIT)
         case.add_ratio(LOG[binary], AIOKAFKA)
         case.add_ratio(LIMIT[binary], AIOKAFKA)
+        for language in (JAVA, RUST):
+            case.add_ratio(CORE[binary], f"{language}, {MODES[binary]}")
+            case.add_ratio(f"{language}, {MODES[binary]}", AIOKAFKA)
 
 
 def run(settings: Settings) -> list[Case]:

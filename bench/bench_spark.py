@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -152,7 +152,7 @@ def process_tree_cpu_seconds() -> float:
     return sum(ticks.get(pid, 0) for pid in ours) / os.sysconf("SC_CLK_TCK")
 
 
-def timed(query: str, frames: Frames, runs: dict[str, Callable[[], None]], settings: Settings) -> Case:
+def timed(query: str, frames: Frames, runs: Mapping[str, Callable[[], None]], settings: Settings) -> Case:
     """Time one query of each contestant per round."""
     rows = frames.topic.record_count
     title = f"Spark, {frames.value_bytes}-byte values, {rows} records, {query}"
@@ -255,6 +255,6 @@ def cases_of(spark: SparkSession, value_bytes: int, settings: Settings) -> list[
 
 
 def run(settings: Settings) -> list[Case]:
-    """Time Spark queries at both value sizes, in one session."""
+    """Time Spark queries at each value size, in one session."""
     with session() as spark:
-        return [case for value_bytes in TARGETS_OF_CEILING for case in cases_of(spark, value_bytes, settings)]
+        return [case for value_bytes in settings.spark_value_bytes for case in cases_of(spark, value_bytes, settings)]

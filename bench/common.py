@@ -43,6 +43,7 @@ class Settings:
     results_directory: Path = BENCH_DIRECTORY / "results"
     segment_bytes: int = 64 * MIB
     spark_segment_bytes: int = 128 * MIB
+    spark_value_bytes: tuple[int, ...] = (100, 1024)
     log_bytes: int = 1024 * MIB
     rounds: int = 15
     sample_seconds: float = 0.12
@@ -58,8 +59,9 @@ class Settings:
             results_directory=scratch / "results",
             segment_bytes=64 * 1024,
             spark_segment_bytes=64 * 1024,
+            spark_value_bytes=(100,),
             log_bytes=512 * 1024,
-            rounds=2,
+            rounds=1,
             sample_seconds=0.0,
             warm_up_seconds=0.0,
         )
@@ -133,7 +135,7 @@ class Case:
 
     @property
     def is_met(self) -> bool:
-        return all(judged.is_met is not False for judged in (*self.ratios, *self.bounds))
+        return all(r.is_met is not False for r in self.ratios) and all(b.is_met for b in self.bounds)
 
     def add_ratio(self, of: str, to: str, *, target: float | None = None) -> None:
         """Compare two contestants by name; does nothing when one of them did not run."""
@@ -312,9 +314,10 @@ def write_results(workload: str, cases: Sequence[Case], settings: Settings, *, l
     path = settings.results_directory / f"{workload}.json"
     written = [asdict(case) for case in cases]
     for case, as_dict in zip(cases, written, strict=True):
-        for kind, judged in (("ratios", case.ratios), ("bounds", case.bounds)):
-            for one, one_as_dict in zip(judged, as_dict[kind], strict=True):
-                one_as_dict["met"] = one.is_met
+        for ratio, ratio_as_dict in zip(case.ratios, as_dict["ratios"], strict=True):
+            ratio_as_dict["met"] = ratio.is_met
+        for bound, bound_as_dict in zip(case.bounds, as_dict["bounds"], strict=True):
+            bound_as_dict["met"] = bound.is_met
     content = {
         "workload": workload,
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import pyarrow as pa
 
@@ -12,10 +13,11 @@ from kstore.compression import decompress
 from kstore.config import LogConfig
 
 COLUMN_BYTES = 4 * MIB
+Binary = Literal["copy", "view"]
 BINARY_TYPES = {"copy": pa.binary(), "view": pa.binary_view()}
 
 
-def columns_of(segment: memoryview, binary: str) -> Iterator[_core.Columns]:
+def columns_of(segment: memoryview, binary: Binary) -> Iterator[_core.Columns]:
     """Decode offset, timestamp, key and value; yield them in columns of 4 MiB."""
     config = LogConfig()
     decoder = _core.ColumnDecoder(
@@ -37,14 +39,17 @@ def columns_of(segment: memoryview, binary: str) -> Iterator[_core.Columns]:
     yield decoder.take()
 
 
-def record_batch_of(columns: _core.Columns, binary: str) -> pa.RecordBatch:
+def record_batch_of(columns: _core.Columns, binary: Binary) -> pa.RecordBatch:
     """Wrap the columns as Arrow, without a copy."""
     timestamp = pa.timestamp("us", "UTC")
     arrays = {
         "offset": pa.Array.from_buffers(pa.int64(), columns.row_count, [None, pa.py_buffer(columns.offset)]),
         "timestamp": pa.Array.from_buffers(timestamp, columns.row_count, [None, pa.py_buffer(columns.timestamp)]),
     }
-    for name, (null_count, validity, index, data) in {"key": columns.key, "value": columns.value}.items():
+    for name, column in {"key": columns.key, "value": columns.value}.items():
+        if column is None:
+            raise ValueError(f"the decoder was not asked for {name}")
+        null_count, validity, index, data = column
         buffers = [None if validity is None else pa.py_buffer(validity), pa.py_buffer(index), *map(pa.py_buffer, data)]
         arrays[name] = pa.Array.from_buffers(BINARY_TYPES[binary], columns.row_count, buffers, null_count)
     return pa.RecordBatch.from_pydict(arrays)

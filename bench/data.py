@@ -76,14 +76,14 @@ def splitmix64(seed: int, draws: NDArray[np.uint64]) -> NDArray[np.uint64]:
         mixed = np.uint64(seed) + draws * np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)), np.uint64)
 
 
 def dictionary(seed: int) -> NDArray[np.uint8]:
     """Give the 1024 words, one row of 8 letters each, from the first 1024 draws."""
     draws = splitmix64(seed, np.arange(1, WORD_COUNT + 1, dtype=np.uint64))
     shifts = np.arange(0, 5 * WORD_BYTES, 5, dtype=np.uint64)
-    return ALPHABET[(draws[:, None] >> shifts) & np.uint64(31)]
+    return np.asarray(ALPHABET[(draws[:, None] >> shifts) & np.uint64(31)])
 
 
 def values(first: int, *, count: int, value_bytes: int, seed: int) -> NDArray[np.uint8]:

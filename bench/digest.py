@@ -49,7 +49,7 @@ class ColumnDigest:
 
 
 def _over(array: NDArray[np.int64] | NDArray[np.int32] | NDArray[np.uint8], value: int) -> int:
-    return crc32c.crc32c(np.ascontiguousarray(array).view(np.uint8), value)
+    return crc32c.crc32c(np.ascontiguousarray(array).data, value)
 
 
 def lengths_and_bytes(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:

@@ -26,11 +26,11 @@ class _Cursor(ctypes.Structure):
     _fields_ = [("segment", ctypes.c_void_p), ("size", ctypes.c_int64), ("position", ctypes.c_int64)]
 
 
+COLUMN_NAMES = ("offset", "timestamp_us", "key_end", "value_end", "keys", "values", "key_view", "value_view")
+
+
 class _Columns(ctypes.Structure):
-    _fields_ = [
-        (name, ctypes.c_void_p)
-        for name in ("offset", "timestamp_us", "key_end", "value_end", "keys", "values", "key_view", "value_view")
-    ]
+    _fields_ = [(name, ctypes.c_void_p) for name in COLUMN_NAMES]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Limit:
         self._size = len(segment) - PADDING_BYTES
         self._column_bytes = column_bytes
         self.columns = _columns(column_bytes)
-        self._pointers = _Columns(*(getattr(self.columns, name).ctypes.data for name, _ in _Columns._fields_))
+        self._pointers = _Columns(*(getattr(self.columns, name).ctypes.data for name in COLUMN_NAMES))
 
     def fills(self, function: str) -> Iterator[int]:
         """Run limit_copied, limit_views or limit_views_unchecked; yield the rows that stand in the columns now."""

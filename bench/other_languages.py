@@ -1,0 +1,142 @@
+"""The Java and Rust programs of rivals/, built on the spot and kept running, so that rounds can be interleaved."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.common import BENCH_DIRECTORY, Contestant, Settings, require_equal
+
+SOURCES = BENCH_DIRECTORY / "rivals"
+JAVA, RUST = "Java, kafka-clients", "Rust, krabka-protocol"
+HEAP = ("-Xms2g", "-Xmx2g")
+WARM_UP_SECONDS = 3.0
+RUN_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Program:
+    """A command that takes FILE and MODE behind its own arguments."""
+
+    name: str
+    command: tuple[str, ...]
+
+
+def _run(*command: str, directory: Path) -> None:
+    subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True)
+
+
+def _build_java(build_directory: Path) -> Program:
+    target = build_directory / "java"
+    shutil.copytree(SOURCES / "java", target, dirs_exist_ok=True)
+    if not (target / "lib").exists():
+        _run("mvn", "-q", "dependency:copy-dependencies", "-DoutputDirectory=part", directory=target)
+        (target / "part").rename(target / "lib")
+    _run("javac", "-nowarn", "-cp", "lib/*", "-d", "classes", "src/Rival.java", directory=target)
+    return Program(JAVA, ("java", *HEAP, "-cp", f"{target / 'classes'}:{target / 'lib'}/*", "Rival"))
+
+
+def _build_rust(build_directory: Path) -> Program:
+    target = build_directory / "rust"
+    shutil.copytree(SOURCES / "rust", target, dirs_exist_ok=True)
+    # one of krabka's crates asks for a newer compiler than it needs
+    _run("cargo", "build", "--release", "--ignore-rust-version", directory=target)
+    return Program(RUST, (str(target / "target" / "release" / "rival"),))
+
+
+def programs(settings: Settings) -> list[Program]:
+    """Build what can be built; a printed line says what was left out and why."""
+    built: list[Program] = []
+    if not settings.other_languages:
+        return built
+    settings.build_directory.mkdir(parents=True, exist_ok=True)
+    for name, build in ((JAVA, _build_java), (RUST, _build_rust)):
+        try:
+            built.append(build(settings.build_directory))
+        except (OSError, subprocess.CalledProcessError) as error:
+            lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+            print(f"{name} left out: {lines[-1]}")
+    return built
+
+
+class Running:
+    """A program that waits for a number of passes and answers with the sum of one pass. A context manager."""
+
+    def __init__(self, program: Program, file: Path, mode: str) -> None:
+        self._process = subprocess.Popen(
+            [*program.command, str(file), mode], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.name = f"{program.name}, {mode}"
+        self.passes = 1
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._process.communicate()
+
+    def run(self) -> None:
+        """Make the passes that warm_up found."""
+        self.sum_of(self.passes)
+
+    def sum_of(self, passes: int) -> int:
+        """Make so many passes and give the sum; the signed one of Java as Rust's unsigned."""
+        if self._process.stdin is None or self._process.stdout is None:
+            raise ValueError(f"{self.name} has no pipes")
+        self._process.stdin.write(f"{passes}\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline()) % 2**64
+
+    def warm_up(self) -> None:
+        """Run for three seconds, then set `passes` so that a run takes about 50 ms."""
+        start, passes = time.perf_counter(), 0
+        while (elapsed := time.perf_counter() - start) < WARM_UP_SECONDS:
+            self.sum_of(1)
+            passes += 1
+        self.passes = max(1, round(RUN_SECONDS * passes / elapsed))
+
+    def cpu_seconds(self) -> float:
+        """Give the processor time of all its threads, to the nanosecond."""
+        total = 0
+        for task in Path(f"/proc/{self._process.pid}/task").glob("*/schedstat"):
+            try:
+                total += int(task.read_text().split()[0])
+            except OSError:
+                continue
+        return total / 1e9
+
+
+class Rivals:
+    """All programs on one file, each in one mode per process. A context manager that ends them."""
+
+    def __init__(self, settings: Settings, file: Path, modes: tuple[str, ...]) -> None:
+        self._stack = ExitStack()
+        self._settings = settings
+        self._file = file
+        self._modes = modes
+        self.running: list[Running] = []
+
+    def __enter__(self) -> Rivals:
+        for program in programs(self._settings) if self._modes else ():
+            for mode in self._modes:
+                self.running.append(self._stack.enter_context(Running(program, self._file, mode)))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    def contestants(self, units: float, *, expected_sum: int) -> list[Contestant]:
+        """Check the sum of each program, warm it up, and make it a contestant; a pass is `units`."""
+        found = {running.name: running.sum_of(1) for running in self.running}
+        require_equal("sum over the file", {"expected": expected_sum % 2**64, **found})
+        for running in self.running:
+            running.warm_up()
+        return [Contestant(running.name, running.run, units * running.passes) for running in self.running]
+
+    def cpu_seconds(self) -> float:
+        """Give the processor time of this process and of the programs."""
+        return time.process_time() + sum(running.cpu_seconds() for running in self.running)
