@@ -6,6 +6,7 @@ A verdict is either the list of records or a Refused(error, position).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from kstore import _core
@@ -74,17 +75,21 @@ def reference_batch_verdict(data: bytes, *, position: int = 0, limit: int = DEFA
     )
 
 
-def column_verdict(data: bytes, *, limit: int = DEFAULT_LIMIT_BYTES) -> list[columns.Row] | Refused:
-    """kstore._core.ColumnDecoder on a run of batches, every column asked for."""
-    wanted = columns.Wanted(max_decompressed_bytes=limit)
+def column_verdict(
+    data: bytes, wanted: columns.Wanted = columns.ALL, *, limit: int = DEFAULT_LIMIT_BYTES
+) -> list[columns.Row] | Refused:
+    """kstore._core.ColumnDecoder on a run of batches."""
+    wanted = replace(wanted, max_decompressed_bytes=limit)
     try:
         return columns.decode_table(data, wanted).rows
     except (CorruptionError, UnsupportedError) as error:
         return Refused(type(error).__name__, error.position)
 
 
-def expected_column_verdict(data: bytes, *, limit: int = DEFAULT_LIMIT_BYTES) -> list[columns.Row] | Refused:
-    """What the reference's rules say of a run of batches whose offsets must rise.
+def expected_column_verdict(
+    data: bytes, wanted: columns.Wanted = columns.ALL, *, limit: int = DEFAULT_LIMIT_BYTES
+) -> list[columns.Row] | Refused:
+    """What the reference's rules say of a run of batches whose offsets must rise, key, value or headers wanted.
 
     Records of control batches are skipped unread, and a timestamp must fit a microsecond column.
     """
@@ -99,15 +104,12 @@ def expected_column_verdict(data: bytes, *, limit: int = DEFAULT_LIMIT_BYTES) ->
             reference.check_offsets(header, position=at)
             reference.check_counts(header, position=at)
             if not header.is_control:
-                rows += _rows_of(reference.read_batch(data, at, max_decompressed_bytes=limit))
+                batch = reference.read_batch(data, at, max_decompressed_bytes=limit)
+                if wanted.timestamp and not columns.timestamps_fit([batch]):
+                    raise reference.Refusal("InvalidRecordError", "timestamp beyond microseconds", position=at)
+                rows += columns.expected_rows(batch.records, wanted)
             at += header.size
             least_offset = header.last_offset + 1
     except reference.Refusal as refusal:
         return Refused(refusal.error, refusal.position)
     return rows
-
-
-def _rows_of(batch: reference.Batch) -> list[columns.Row]:
-    if not columns.timestamps_fit([batch]):
-        raise reference.Refusal("InvalidRecordError", "timestamp beyond microseconds", position=batch.position)
-    return columns.expected_rows(batch.records)

@@ -1,0 +1,86 @@
+"""`python -m tests.fuzz --minutes N`: mutate batches until the time is up or the core and the reference disagree.
+
+The input of a case depends on target, seed and number alone; before each case these three are noted in a file, so that
+a crash or a hang of the interpreter can be run again with --target, --seed and --number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+
+from tests.fuzz.targets import TARGETS, Disagreement, run_case
+
+WORK = Path(__file__).parents[1] / ".work" / "fuzz"
+MOST_ADDRESS_SPACE_BYTES = 4 << 30
+HANG_SECONDS = 60
+REPORT_SECONDS = 10
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=1.0, help="how long to run (default 1)")
+    parser.add_argument("--seed", type=int, default=None, help="default: the time of day; printed")
+    parser.add_argument("--target", choices=sorted(TARGETS), default=None, help="default: all in turn")
+    parser.add_argument("--number", type=int, default=None, help="run this one case and stop")
+    parser.add_argument("--no-memory-limit", action="store_true", help="for builds with AddressSanitizer")
+    return parser.parse_args()
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def note(descriptor: int, text: str) -> None:
+    os.pwrite(descriptor, text.encode().ljust(80), 0)
+
+
+def run(names: list[str], *, seed: int, first: int, deadline: float) -> int:
+    """Run cases until the deadline; return how many."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(WORK / "last-case", os.O_RDWR | os.O_CREAT, 0o644)
+    number, reported = first, time.monotonic()
+    try:
+        while number == first or time.monotonic() < deadline:
+            faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
+            for name in names:
+                note(descriptor, f"--target {name} --seed {seed} --number {number}")
+                run_case(name, seed=seed, number=number)
+            number += 1
+            if time.monotonic() - reported >= REPORT_SECONDS:
+                reported = time.monotonic()
+                say(f"{(number - first) * len(names)} cases")
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        os.close(descriptor)
+    return (number - first) * len(names)
+
+
+def main() -> int:
+    options = parsed()
+    faulthandler.enable()
+    if not options.no_memory_limit:
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESS_SPACE_BYTES, MOST_ADDRESS_SPACE_BYTES))
+    seed = time.time_ns() & 0xFFFFFFFF if options.seed is None else options.seed
+    names = [options.target] if options.target else list(TARGETS)
+    seconds = 0.0 if options.number is not None else options.minutes * 60
+    say(f"seed {seed}, targets {', '.join(names)}")
+    try:
+        count = run(names, seed=seed, first=options.number or 0, deadline=time.monotonic() + seconds)
+    except Disagreement as problem:
+        saved = WORK / f"{problem.target.replace(' ', '-')}-{seed}.hex"
+        saved.write_text(problem.data.hex() + "\n")
+        say(f"{problem}\nagain: python -m tests.fuzz {(WORK / 'last-case').read_text().strip()}\nsaved: {saved}")
+        return 1
+    say(f"{count} cases, no disagreement")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

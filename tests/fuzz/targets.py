@@ -1,0 +1,133 @@
+"""The invariants: on any bytes the core and the reference agree, record for record or error for error.
+
+Each target takes a mutator, makes one input and returns it; a broken invariant is a Disagreement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kstore import _core
+from kstore.compression import decompress
+from kstore.errors import DecompressionError
+from tests import columns, reference
+from tests import reference_codecs as codecs
+from tests.fuzz.mutator import Mutator
+from tests.reference_walk import Walk, walk
+from tests.verdicts import (
+    column_verdict,
+    core_batch_verdict,
+    expected_column_verdict,
+    reference_batch_verdict,
+)
+
+LIMIT = 1 << 16
+
+
+class Disagreement(AssertionError):
+    """The core and the reference see different things in the same bytes."""
+
+    def __init__(self, target: str, data: bytes, found: object, expected: object) -> None:
+        super().__init__(f"{target}: found {found!r}, expected {expected!r} in {data.hex()}")
+        self.target = target
+        self.data = data
+
+
+def agree(target: str, data: bytes, *, found: object, expected: object) -> None:
+    if found != expected:
+        raise Disagreement(target, data, found, expected)
+
+
+def check_batch(data: bytes) -> None:
+    """Records of one batch, or the same class and position."""
+    expected = reference_batch_verdict(data, position=77, limit=LIMIT)
+    agree("batch", data, found=core_batch_verdict(data, position=77, limit=LIMIT), expected=expected)
+
+
+COLUMN_WISHES = (
+    columns.ALL,
+    columns.Wanted(key="view", value="view", headers=False),
+    columns.Wanted(key="copy", value="copy", headers=False),
+    columns.Wanted(key="view", value=None, headers=False, batch_bytes=70, chunk_bytes=70),
+    columns.Wanted(key="string", value="string", timestamp=False, batch_bytes=1, chunk_bytes=1),
+)
+
+
+def check_columns(data: bytes) -> None:
+    """Rows of a run of batches, whatever the columns and chunks, or the same class and position."""
+    for number, wanted in enumerate(COLUMN_WISHES):
+        expected = expected_column_verdict(data, wanted, limit=LIMIT)
+        agree(f"columns {number}", data, found=column_verdict(data, wanted, limit=LIMIT), expected=expected)
+
+
+def check_scan(data: bytes) -> None:
+    """The header-only walk stops at the same place for the same reason."""
+    for stops in ({}, {"stop_offset": 4}, {"stop_timestamp_ms": 1_600_000_000_020}):
+        agree("scan", data, found=scanned(data, **stops), expected=walk(data, **stops))
+
+
+def scanned(data: bytes, **stops: Any) -> Walk:
+    scan = _core.HeaderScan(position=0, end_position=len(data), max_batch_bytes=reference.MAX_BATCH_BYTES, **stops)
+    at = 0
+    while scan.status == "more":
+        at = scan.feed(data[at : at + 100], at)
+    return Walk(
+        status=scan.status,
+        position=scan.position,
+        found=None if scan.found is None else reference.Header.unpack(data, scan.found.position),
+        error=None if scan.error is None else type(scan.error).__name__,
+        batch_count=scan.batch_count,
+        record_count=scan.record_count,
+        last_offset=scan.last_offset,
+        max_timestamp_ms=scan.max_timestamp_ms,
+        offset_of_max_timestamp=scan.offset_of_max_timestamp,
+    )
+
+
+def check_codec(codec: int, payload: bytes) -> None:
+    """The content of a payload, or a DecompressionError."""
+    found: bytes | str
+    expected: bytes | str
+    try:
+        found = bytes(decompress(codec, payload, LIMIT))
+    except DecompressionError:
+        found = "DecompressionError"
+    try:
+        expected = codecs.decompress(codec, payload, limit=LIMIT)
+    except codecs.UndecodableError:
+        expected = "DecompressionError"
+    agree(f"codec {codecs.CODEC_NAMES[codec]}", payload, found=found, expected=expected)
+
+
+def batch_case(mutator: Mutator) -> None:
+    check_batch(mutator.batch(base_offset=mutator.random.choice([0, 5, 2**40])))
+
+
+def columns_case(mutator: Mutator) -> None:
+    check_columns(mutator.log())
+
+
+def scan_case(mutator: Mutator) -> None:
+    check_scan(mutator.log())
+
+
+def codec_case(mutator: Mutator) -> None:
+    rng = mutator.random
+    codec = rng.randint(1, 4)
+    content = rng.choice([b"", rng.randbytes(60), rng.randbytes(9) * 30, bytes(LIMIT), bytes(LIMIT + 1)])
+    payload = codecs.compress(codec, content)
+    check_codec(codec, payload if rng.random() < 0.05 else mutator.raw(payload))
+
+
+TARGETS: dict[str, Callable[[Mutator], None]] = {
+    "batch": batch_case,
+    "columns": columns_case,
+    "scan": scan_case,
+    "codec": codec_case,
+}
+
+
+def run_case(name: str, *, seed: int, number: int) -> None:
+    """Run case `number` of a target; the input depends on nothing else."""
+    TARGETS[name](Mutator(f"{name} {seed} {number}"))
