@@ -217,10 +217,10 @@ class LogSegment:
     def _batch_before_timestamp(self, timestamp_ms: int) -> BatchHeader | None:
         """Return a batch such that no timestamp up to its end is >= timestamp_ms, by the time index.
 
-        None also where walking all that comes before costs no more than one read: then nothing is taken on trust.
+        None also where little comes before it: walking that costs little, and then nothing is taken on trust.
         """
-        trusted_bytes = self._context.config.read_chunk_bytes
-        if self.size_in_bytes <= trusted_bytes or timestamp_ms <= MIN_TIMESTAMP_MS:
+        proof_bytes = self._context.config.time_index_proof_bytes
+        if self.size_in_bytes <= proof_bytes or timestamp_ms <= MIN_TIMESTAMP_MS:
             return None
         index = self.time_index
         if index is None or index.entry_count == 0:
@@ -236,7 +236,7 @@ class LogSegment:
         if batch is None or not self._confirms(batch, offset=entry.offset, timestamp_ms=entry.timestamp_ms):
             self._count_fallback()
             return None
-        return batch if batch.position > trusted_bytes else None
+        return batch if batch.position > proof_bytes else None
 
     def _confirms(self, batch: BatchHeader, *, offset: int, timestamp_ms: int) -> bool:
         if batch.base_offset > offset or batch.max_timestamp_ms != timestamp_ms:

@@ -23,7 +23,7 @@ DAMAGED_PARTITIONS = [
 ]
 MOST_QUERIES = 15
 # The time index is not looked at where its segment is read in one piece.
-SMALL_READS = LogConfig(read_chunk_bytes=4096)
+SMALL_READS = LogConfig(read_chunk_bytes=4096, time_index_proof_bytes=4096)
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)

@@ -454,7 +454,7 @@ def test_log_is_a_snapshot_and_the_next_one_sees_more(directory: Path) -> None:
 def test_segment_deleted_while_it_is_read_is_read_to_its_end(tmp_path: Path) -> None:
     segments = [batches(0, 40, value_bytes=4000), batches(40, 2)]
     directory = write_partition(tmp_path, segments)
-    with open_log(directory, config=LogConfig(read_chunk_bytes=4096)) as log:
+    with open_log(directory, config=LogConfig(read_chunk_bytes=4096, time_index_proof_bytes=4096)) as log:
         records = log.read()
         assert next(records).offset == 0
         for name in ("00000000000000000000.log", "00000000000000000000.index"):

@@ -17,7 +17,7 @@ from kstore.log.segment import LogSegment
 from tests.builders import Layout, batch, grow, record, set_bytes, shrink, write_partition, zero
 from tests.reference import Header, Record, read_records, write_batch, write_empty_batch
 
-SMALL_CHUNKS = LogConfig(read_chunk_bytes=4096)
+SMALL_CHUNKS = LogConfig(read_chunk_bytes=4096, time_index_proof_bytes=4096)
 LAYOUT = Layout(index_interval_bytes=1500)
 FIRST_KEYS = Layout(index_interval_bytes=1500, first_offset_keys=True)
 FIRST_MS = 1_600_000_000_000
