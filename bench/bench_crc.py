@@ -42,7 +42,7 @@ def run(settings: Settings) -> list[Case]:
     contestants = [Contestant(name, over(function, chunks), len(segment)) for name, function in functions.items()]
     library = compile_limit(settings)
     if library is not None:
-        limit = Limit(library, padded(segment))
+        limit = Limit(library, padded(segment), column_bytes=CHUNK_BYTES)
         require_equal("bytes under a right CRC", {"file": len(segment), "limit.c": limit.check_crcs()})
         contestants.append(
             Contestant("limit.c, whole batches, no call for each", without_result(limit.check_crcs), len(segment))

@@ -9,17 +9,21 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 from aiokafka.record._crecords import MemoryRecords
+from numpy.typing import NDArray
 
 import kstore
-from bench.common import Case, Contestant, Settings, exhausting, interleaved, require_equal
+from bench.common import MIB, Case, Contestant, Settings, exhausting, interleaved, require_equal
 from bench.core_decode import Binary, columns_of, record_batch_of
 from bench.data import PartitionData, PartitionSpec, partition
 from bench.digest import ColumnDigest, digest_of_arrow, from_ends, from_views
 from bench.limit import VIEW_BYTES, Limit, compile_limit, padded
 from bench.other_languages import JAVA, RUST, Rivals
+from kstore.arrow import DEFAULT_BATCH_BYTES
 
 AIOKAFKA = "aiokafka, four fields read"
 LIMIT = {"copy": "limit.c, copied", "view": "limit.c, views"}
+LIMIT_FUNCTIONS = {"copy": "limit_copied", "view": "limit_views"}
+LARGE_LIMIT = "limit.c, copied, columns of 4 MiB"
 CORE = {"copy": "kstore core, copied", "view": "kstore core, views"}
 LOG = {"copy": "kstore Log from file, copied", "view": "kstore Log from file, views"}
 BINARIES: tuple[Binary, ...] = ("copy", "view")
@@ -82,7 +86,22 @@ def digest_of_limit(limit: Limit, binary: str) -> ColumnDigest:
     return digest
 
 
-LIMIT_FUNCTIONS = {"copy": "limit_copied", "view": "limit_views"}
+def limit_side(
+    segment: NDArray[np.uint8], data: PartitionData, settings: Settings
+) -> tuple[dict[str, ColumnDigest], list[Contestant]]:
+    """Make the contestants of limit.c, with columns as large as kstore's and of 4 MiB, and their digests."""
+    digests: dict[str, ColumnDigest] = {}
+    contestants: list[Contestant] = []
+    library = compile_limit(settings)
+    if library is None:
+        return digests, contestants
+    same, large = (Limit(library, segment, column_bytes=size) for size in (DEFAULT_BATCH_BYTES, 4 * MIB))
+    runs = ((LIMIT["copy"], same, "copy"), (LIMIT["view"], same, "view"), (LARGE_LIMIT, large, "copy"))
+    for name, limit, binary in runs:
+        digests[name] = digest_of_limit(limit, binary)
+        run = exhausting(partial(limit.fills, LIMIT_FUNCTIONS[binary]))
+        contestants.append(Contestant(name, run, data.record_count))
+    return digests, contestants
 
 
 def log_batches(path: str, binary: Binary) -> Iterator[pa.RecordBatch]:
@@ -100,13 +119,10 @@ def case_of(value_bytes: int, codec: str, settings: Settings) -> Case:
     digests, contestants = kstore_side(in_memory.data[: len(segment)], data)
     digests[AIOKAFKA] = digest_of_aiokafka(segment)
     contestants.append(Contestant(AIOKAFKA, partial(read_with_aiokafka, segment), data.record_count))
-    library = compile_limit(settings) if codec == "none" else None
-    if library is not None:
-        limit = Limit(library, in_memory)
-        for binary, name in LIMIT.items():
-            digests[name] = digest_of_limit(limit, binary)
-            run = exhausting(partial(limit.fills, LIMIT_FUNCTIONS[binary]))
-            contestants.append(Contestant(name, run, data.record_count))
+    if codec == "none":
+        limit_digests, limit_contestants = limit_side(in_memory, data, settings)
+        digests |= limit_digests
+        contestants += limit_contestants
     require_equal(f"columns of {spec.directory_name}", dict(digests))
     if digests[AIOKAFKA].rows != data.record_count:
         raise ValueError(f"expected {data.record_count} rows, found {digests[AIOKAFKA].rows}")
@@ -138,6 +154,7 @@ def kstore_side(segment: memoryview, data: PartitionData) -> tuple[dict[str, Col
 
 def add_ratios(case: Case, value_bytes: int, codec: str) -> None:
     """Add the ratios that are promised, and those that only tell."""
+    case.add_ratio(CORE["copy"], LARGE_LIMIT)
     for binary in ("copy", "view"):
         targets = TARGETS_OF_AIOKAFKA[value_bytes] if codec == "none" else {}
         case.add_ratio(CORE[binary], AIOKAFKA, target=targets.get(binary))

@@ -7,25 +7,24 @@ from typing import Literal
 
 import pyarrow as pa
 
-from bench.common import MIB
 from kstore import _core
+from kstore.arrow import DEFAULT_BATCH_BYTES
 from kstore.compression import decompress
 from kstore.config import LogConfig
 
-COLUMN_BYTES = 4 * MIB
 Binary = Literal["copy", "view"]
 BINARY_TYPES = {"copy": pa.binary(), "view": pa.binary_view()}
 
 
 def columns_of(segment: memoryview, binary: Binary) -> Iterator[_core.Columns]:
-    """Decode offset, timestamp, key and value; yield them in columns of 4 MiB."""
+    """Decode offset, timestamp, key and value; yield them in columns of the default size."""
     config = LogConfig()
     decoder = _core.ColumnDecoder(
         key=binary,
         value=binary,
         offset=True,
         timestamp=True,
-        batch_bytes=COLUMN_BYTES,
+        batch_bytes=DEFAULT_BATCH_BYTES,
         max_batch_bytes=config.max_batch_bytes,
         max_decompressed_bytes=config.max_decompressed_bytes,
         decompress=decompress,

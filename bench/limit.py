@@ -13,11 +13,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.common import BENCH_DIRECTORY, MIB, Settings
+from bench.common import BENCH_DIRECTORY, Settings
 
 SOURCE = BENCH_DIRECTORY / "rivals" / "limit.c"
 FLAGS = ("-O3", "-march=x86-64-v3", "-mpclmul", "-shared", "-fPIC")
-COLUMN_BYTES = 4 * MIB
 PADDING_BYTES = 64
 VIEW_BYTES = 16
 
@@ -73,7 +72,7 @@ def _columns(column_bytes: int) -> Columns:
 class Limit:
     """The compiled program over one padded segment; not safe for other files than those of data.py without codec."""
 
-    def __init__(self, library: ctypes.CDLL, segment: NDArray[np.uint8], column_bytes: int = COLUMN_BYTES) -> None:
+    def __init__(self, library: ctypes.CDLL, segment: NDArray[np.uint8], *, column_bytes: int) -> None:
         self._library = library
         self.segment = segment
         self._size = len(segment) - PADDING_BYTES
