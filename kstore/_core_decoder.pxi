@@ -309,6 +309,9 @@ cdef class ColumnDecoder:
         payload_size = self.h.size - BATCH_HEADER_SIZE
         if check_counts(&self.h, -1 if self.h.attributes & CODEC_MASK else payload_size, &self.problem) != OK:
             return FAILED
+        if self.h.attributes & CODEC_MASK and self.h.record_count > self.max_decompressed_bytes // MIN_RECORD_SIZE:
+            fail(&self.problem, BAD_RECORD_COUNT, self.max_decompressed_bytes // MIN_RECORD_SIZE, self.h.record_count)
+            return FAILED
         if self.h.attributes & CONTROL_MASK or (self.h.record_count == 0 and payload_size == 0) \
                 or is_aborted(<const Aborted*>self.aborted.block.data, self.aborted_count, &self.h):
             self.close_batch()

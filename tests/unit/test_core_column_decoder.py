@@ -6,6 +6,7 @@ protocol (chunks, tables, files, misuse) by hand. Arbitrary logs are compared in
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import struct
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from kstore import _core
 from kstore.compression import decompress
-from kstore.errors import CorruptRecordError, DecompressionError
+from kstore.errors import CorruptRecordError, DecompressionError, InvalidRecordError
 from tests import builders, reference
 from tests import reference_codecs as codecs
 from tests.builders import FIRST_TIMESTAMP_MS, record
@@ -228,6 +229,14 @@ def test_offset_column_alone_is_filled_without_the_records() -> None:
     read.feed(data, 0)
     assert read.run() == "done"
     assert list(memoryview(bytes(read.take().offset or b"")).cast("q")) == list(range(7, 1007))
+
+
+def test_record_count_that_no_payload_can_hold_is_refused_unseen() -> None:
+    """Only the header would be read, and 2^31 rows made of it."""
+    batch = reference.write_batch([record(0)], codec=codecs.LZ4)
+    lying = builders.patch_header(batch, record_count=2**31 - 1, last_offset_delta=2**31 - 2)
+    with pytest.raises(InvalidRecordError, match="record count does not fit"):
+        decode_table(lying, dataclasses.replace(NOTHING, offset=True))
 
 
 def test_rows_are_counted_without_any_column() -> None:
