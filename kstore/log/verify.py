@@ -100,7 +100,7 @@ class Verification:
 
 
 def verify(log: Log, *, deep: bool = True, env: Env = DEFAULT_ENV) -> Verification:
-    """Return a Verification: iterate it for each Damage of the log, file by file in order of offsets.
+    """Return a Verification: iterate it for each Damage of the log, segment by segment.
 
     Checked are every batch (framing, CRC, order of offsets, place in its segment and, if deep, each record), every
     offset and time index entry against the log, and the leader-epoch-checkpoint. An incomplete batch at the very end

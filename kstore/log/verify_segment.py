@@ -134,7 +134,9 @@ class SegmentCheck:
         was_counted = self._is_previous_counted
         self._previous, self._least_offset, self._is_previous_counted = header, header.last_offset + 1, False
         if previous is not None and header.base_offset < least:
-            self._count(previous, -1 if was_counted else 0)
+            if not was_counted:
+                return None
+            self._count(previous, -1)
             reason = f"offsets jump ahead: found {previous.base_offset}, in the next batch {header.base_offset}"
             return self._batch_damage(previous, reason)
         self._least_offset_before_previous = least

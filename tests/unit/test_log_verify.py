@@ -116,6 +116,11 @@ def header_of(number: int, **fields: int) -> bytes:
     return patch_header(OLD[number], **fields)[:61]
 
 
+def replace_batch(number: int, **fields: int) -> Callable[[Path], None]:
+    """Change header fields and store the CRC that fits."""
+    return put(AT[number], patch_header(OLD[number], **fields))
+
+
 def set_record_count(path: Path) -> None:
     set_bytes(path, AT[3], header_of(3, record_count=2))
     fix_crc(path, AT[3])
@@ -167,6 +172,12 @@ BATCH_DAMAGES = [
     ),
     pytest.param(
         put(AT[3], header_of(3, base_offset=-5)), [(AT[3], LENGTHS[3])], "offsets go back", id="offset-negative"
+    ),
+    pytest.param(
+        replace_batch(3, attributes=5), [(AT[3], LENGTHS[3])], "unsupported compression type 5", id="unknown-codec"
+    ),
+    pytest.param(
+        replace_batch(3, last_offset_delta=-1), [(AT[3], LENGTHS[3])], "is below base offset", id="negative-delta"
     ),
     pytest.param(set_record_count, [(AT[3], LENGTHS[3])], "bytes left after the last record", id="record-count"),
     pytest.param(lambda path: shrink(path, by_bytes=10), [(AT[11], LENGTHS[11] - 10)], "incomplete batch", id="cut"),
@@ -389,6 +400,12 @@ def test_malformed_leader_epochs_are_named(directory: Path) -> None:
     (directory / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n")
     assert damages(directory) == [("leader-epoch-checkpoint", 0, 8)]
     assert reasons(directory) == ["expected 2 entries, found 1"]
+
+
+def test_leader_epochs_that_cannot_be_read_are_named(directory: Path) -> None:
+    (directory / "leader-epoch-checkpoint").unlink()
+    (directory / "leader-epoch-checkpoint").symlink_to("/etc/hostname")
+    assert damages(directory) == [("leader-epoch-checkpoint", 0, 0)]
 
 
 def test_malformed_checkpoints_of_a_root_are_named(tmp_path: Path) -> None:
