@@ -249,6 +249,15 @@ def check_counts(header: Header, *, position: int) -> None:
         raise Refusal("UnsupportedCompressionTypeError", "codec", position=position, found=header.codec)
     if not 0 <= header.record_count <= header.last_offset_delta + 1:
         raise Refusal("InvalidRecordError", "record count", position=position, found=header.record_count)
+    if header.codec == codecs.NONE:
+        check_content_size(header, header.size - HEADER_BYTES, position=position)
+
+
+def check_content_size(header: Header, content_bytes: int, *, position: int) -> None:
+    if header.record_count > content_bytes // MIN_RECORD_BYTES:
+        raise Refusal("InvalidRecordError", "too many records", position=position, found=header.record_count)
+    if header.record_count == 0 and content_bytes:
+        raise Refusal("InvalidRecordError", "bytes without a record", position=position, found=content_bytes)
 
 
 def read_batch(
@@ -280,8 +289,7 @@ def read_batch(
 
 def _read_records(header: Header, payload: bytes, position: int) -> list[Record]:
     cursor = Cursor(payload, at=0, end=len(payload), batch_position=position)
-    if header.record_count > len(payload) // MIN_RECORD_BYTES:
-        raise cursor.refuse("more records than the bytes can hold", found=header.record_count)
+    check_content_size(header, len(payload), position=position)
     records = []
     least_delta = 0
     for _ in range(header.record_count):

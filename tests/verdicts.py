@@ -91,7 +91,7 @@ def expected_column_verdict(
 ) -> list[columns.Row] | Refused:
     """What the reference's rules say of a run of batches whose offsets must rise, key, value or headers wanted.
 
-    Records of control batches are skipped unread, and a timestamp must fit a microsecond column.
+    Records of control batches are skipped unread once the counts fit; a timestamp must fit a microsecond column.
     """
     rows: list[columns.Row] = []
     at = least_offset = 0

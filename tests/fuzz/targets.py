@@ -29,7 +29,7 @@ class Disagreement(AssertionError):
     """The core and the reference see different things in the same bytes."""
 
     def __init__(self, target: str, data: bytes, found: object, expected: object) -> None:
-        super().__init__(f"{target}: found {found!r}, expected {expected!r} in {data.hex()}")
+        super().__init__(f"{target}: found {repr(found)[:400]}, expected {repr(expected)[:400]} in {data.hex()}")
         self.target = target
         self.data = data
 
