@@ -34,6 +34,7 @@ cdef enum:
     FIRST_KEY_BYTES = 262144
     LEAST_ROWS = 16
     LARGEST_BATCH_BYTES = 1073741824
+    MOST_VIEWED_BYTES = 16777216
 
 _MODES = {None: MODE_ABSENT, "copy": MODE_COPY, "view": MODE_VIEW, "string": MODE_STRING}
 
@@ -68,7 +69,8 @@ cdef class ColumnDecoder:
     Args:
         key, value: None (not decoded), "copy", "view" (no copy; the chunk is kept by the columns) or "string" (UTF-8,
             with U+FFFD for what is not); offset, timestamp, headers: whether to fill these columns.
-        batch_bytes: size at which columns count as full (passed by at most one record).
+        batch_bytes: size at which columns count as full (passed by at most one record); so they do when their views
+            keep 16 MiB and twice batch_bytes of chunks and decompressed batches (passed by at most one of these).
         start_offset, end_offset: records outside [start_offset, end_offset) are left out; end None: no bound.
         decompress: decompress(codec, payload, limit) -> bytes-like.
         aborted: (producer id, first offset, offset of the abort marker) of transactions whose batches are skipped.
@@ -79,10 +81,10 @@ cdef class ColumnDecoder:
     cdef Source source
     cdef Header h
     cdef Problem problem
-    cdef int64_t chunk_position, end_position, least_offset
+    cdef int64_t chunk_position, end_position, least_offset, next_base_offset
     cdef int64_t max_batch_bytes, max_decompressed_bytes, batch_bytes
-    cdef int64_t batch_rows, first_row
-    cdef bint in_batch, inflated, verify_crc, wants_bodies, has_views, wants_offset, wants_timestamp, started
+    cdef int64_t batch_rows, first_row, viewed_bytes
+    cdef bint in_batch, inflated, verify_crc, wants_bodies, has_views, wants_offset, wants_timestamp, started, running
     cdef int32_t chunk_view
     cdef readonly int64_t position
     cdef readonly int64_t needed
@@ -129,7 +131,6 @@ cdef class ColumnDecoder:
         cdef Table* t = &self.table
         cdef bint offset = self.wants_offset
         cdef bint timestamp = self.wants_timestamp
-        self.started = True
         t.rows = 0
         t.room = self.batch_bytes
         t.row_capacity = max(LEAST_ROWS, self.batch_bytes // t.row_width + 1) if t.row_width else INT32_MAX
@@ -145,6 +146,7 @@ cdef class ColumnDecoder:
         self.batch_rows = 0
         self.first_row = 0
         self.register_views()
+        self.started = True
         return 0
 
     cdef int start_headers(self) except -1:
@@ -164,15 +166,21 @@ cdef class ColumnDecoder:
     # The buffers that the views of the current columns point into: the chunk, then what is inflated out of it.
     cdef int register_views(self) except -1:
         self.view_buffers = []
+        self.viewed_bytes = 0
         if not self.has_views:
             return 0
         if self.chunk is not None:
-            self.chunk_view = 0
-            self.view_buffers.append(self.chunk)
-        if self.in_batch:
-            self.source.view_buffer = <int32_t>len(self.view_buffers) if self.inflated else 0
-            if self.inflated:
-                self.view_buffers.append(self.payload)
+            self.add_chunk_view(self.chunk)
+        if self.in_batch and self.inflated:
+            self.add_payload_view()
+        elif self.in_batch:
+            self.source.view_buffer = self.chunk_view
+        return 0
+
+    cdef int add_payload_view(self) except -1:
+        self.view_buffers.append(self.payload)
+        self.source.view_buffer = <int32_t>(len(self.view_buffers) - 1)
+        self.viewed_bytes += self.payload.shape[0]
         return 0
 
     @property
@@ -180,8 +188,13 @@ cdef class ColumnDecoder:
         """Rows that take() would return now."""
         return self.table.rows
 
-    def start_file(self, *, int64_t position, int64_t end_position, int64_t base_offset=0, path=None):
-        """Begin a run of whole batches [position, end_position) of a file; none may start below base_offset."""
+    def start_file(self, *, int64_t position, int64_t end_position, int64_t base_offset=0, next_base_offset=None,
+                   path=None):
+        """Begin a run of whole batches [position, end_position) of a file.
+
+        None may start below base_offset or reach next_base_offset, that of the segment behind (None: there is none).
+        """
+        self.check_idle()
         if self.in_batch:
             raise ValueError("start_file before the last file was done")
         if not 0 <= position <= end_position:
@@ -190,6 +203,7 @@ cdef class ColumnDecoder:
         self.position = position
         self.end_position = end_position
         self.least_offset = base_offset
+        self.next_base_offset = INT64_MAX if next_base_offset is None else next_base_offset
         self.needed = BATCH_HEADER_SIZE
         self.chunk = None
 
@@ -199,13 +213,30 @@ cdef class ColumnDecoder:
         At least `needed` bytes, unless the file is shorter (which run() then reports).
         Lifetime: the chunk is kept until the next feed, and by the columns in view mode.
         """
+        cdef const uint8_t[::1] data = chunk
+        self.check_idle()
         if self.in_batch or position != self.position:
             raise ValueError(f"feed expects a chunk at position {self.position}, got {position}")
-        self.chunk = chunk
-        self.chunk_position = position
+        if self.has_views and data.shape[0] > INT32_MAX:
+            raise ValueError(f"a chunk that views point into must be of at most {INT32_MAX} bytes, got {data.shape[0]}")
         if self.has_views and self.started:
-            self.chunk_view = <int32_t>len(self.view_buffers)
-            self.view_buffers.append(self.chunk)
+            self.add_chunk_view(data)
+        self.chunk = data
+        self.chunk_position = position
+
+    cdef int add_chunk_view(self, const uint8_t[::1] chunk) except -1:
+        if self.table.rows == 0:
+            self.view_buffers = []
+            self.viewed_bytes = 0
+        self.view_buffers.append(chunk)
+        self.chunk_view = <int32_t>(len(self.view_buffers) - 1)
+        self.viewed_bytes += chunk.shape[0]
+        return 0
+
+    cdef int check_idle(self) except -1:
+        if self.running:
+            raise ValueError("the decoder is running: use it by one thread at a time, and not in decompress")
+        return 0
 
     def run(self):
         """Decode on; return "more" (feed a chunk), "full" (take the columns) or "done" (end_position reached).
@@ -213,6 +244,14 @@ cdef class ColumnDecoder:
         Raises: CorruptRecordError, InvalidRecordError, DecompressionError, UnsupportedMagicError,
         UnsupportedCompressionTypeError, with path and position.
         """
+        self.check_idle()
+        self.running = True
+        try:
+            return self.run_on()
+        finally:
+            self.running = False
+
+    cdef object run_on(self):
         cdef Progress progress
         cdef const uint8_t* start = NULL
         cdef int64_t size = 0
@@ -238,6 +277,8 @@ cdef class ColumnDecoder:
         cdef Status status
         while True:
             if not self.in_batch:
+                if self.table.rows and self.viewed_bytes > MOST_VIEWED_BYTES + 2 * self.batch_bytes:
+                    return TABLE_FULL
                 if (self.batch_rows + 2) * <int64_t>sizeof(BatchRow) > self.batches.block.capacity:
                     return NEED_BATCH_ROWS
                 progress = self.open_batch(chunk, chunk_size)
@@ -301,6 +342,9 @@ cdef class ColumnDecoder:
             fail(&self.problem, OFFSETS_BACKWARDS, self.least_offset - 1, self.h.base_offset)
             return FAILED
         last_offset = self.h.base_offset + self.h.last_offset_delta
+        if last_offset >= self.next_base_offset:
+            fail(&self.problem, OFFSETS_BEYOND_SEGMENT, self.next_base_offset, last_offset)
+            return FAILED
         if last_offset < self.source.start_offset or self.h.base_offset >= self.source.end_offset:
             self.close_batch()
             return SKIPPED
@@ -360,16 +404,16 @@ cdef class ColumnDecoder:
         self.source.end = self.source.at + self.payload.shape[0]
         self.source.readable_end = self.source.end
         self.source.view_base = self.source.at
-        self.inflated = True
         if self.has_views:
-            self.source.view_buffer = <int32_t>len(self.view_buffers)
-            self.view_buffers.append(self.payload)
+            self.add_payload_view()
+        self.inflated = True
         return 0
 
     cdef int grow_or_raise(self) except -1:
         cdef Status status = self.problem.status
         cdef HeaderColumn* headers = &self.table.headers
         cdef int64_t size = 3 * self.problem.expected
+        cdef int64_t count_capacity
         if status == NEED_KEY_SPACE:
             grow_data(&self.table.key, self.key_parts, size)
         elif status == NEED_VALUE_SPACE:
@@ -377,9 +421,10 @@ cdef class ColumnDecoder:
         elif status == NEED_HEADER_SPACE:
             grow_data(&headers.keys, self.header_key_parts, size)
             grow_data(&headers.values, self.header_value_parts, size)
-            headers.count_capacity = 2 * headers.count_capacity + self.problem.expected
-            grow_rows(&headers.keys, self.header_key_parts, headers.count, headers.count_capacity)
-            grow_rows(&headers.values, self.header_value_parts, headers.count, headers.count_capacity)
+            count_capacity = 2 * headers.count_capacity + self.problem.expected
+            grow_rows(&headers.keys, self.header_key_parts, headers.count, count_capacity)
+            grow_rows(&headers.values, self.header_value_parts, headers.count, count_capacity)
+            headers.count_capacity = count_capacity
         else:
             raise error_of(&self.problem, self.path)
         return 0
@@ -389,8 +434,11 @@ cdef class ColumnDecoder:
         cdef Columns out = Columns.__new__(Columns)
         cdef Table* t = &self.table
         cdef int64_t rows = t.rows
+        self.check_idle()
         if not self.started:
             self.start_table()
+        if self.in_batch:
+            self.note_batch()
         out.row_count = rows
         out.offset = resized(self.offsets, 8 * rows)
         out.timestamp = resized(self.timestamps, 8 * rows)

@@ -14,6 +14,7 @@ cdef enum Status:
     BAD_CRC
     BAD_BASE_OFFSET
     OFFSETS_BACKWARDS
+    OFFSETS_BEYOND_SEGMENT
     BAD_LAST_OFFSET_DELTA
     BAD_CODEC
     BAD_RECORD_COUNT
@@ -51,6 +52,7 @@ _CORRUPT = {
     BATCH_INCOMPLETE: "batch runs past the end: expected {expected} bytes, found {found}",
     BAD_CRC: "CRC mismatch: stored 0x{expected:08x}, computed 0x{found:08x}",
     BAD_BASE_OFFSET: "base offset out of range: expected at least {expected}, found {found}",
+    OFFSETS_BEYOND_SEGMENT: "offsets run into the next segment: expected less than {expected}, found {found}",
     OFFSETS_BACKWARDS: "base offset not above the last offset before it: expected more than {expected}, found {found}",
 }
 _INVALID = {

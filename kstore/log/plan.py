@@ -16,12 +16,16 @@ from kstore.types import TopicPartition
 
 
 class FileRange(NamedTuple):
-    """The whole batches of [start_position, end_position) of one .log file, whose segment starts at base_offset."""
+    """The whole batches of [start_position, end_position) of one .log file.
+
+    Its segment starts at base_offset and ends before next_base_offset, None for the last segment.
+    """
 
     path: str
     base_offset: int
     start_position: int
     end_position: int
+    next_base_offset: int | None
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,8 @@ class _Planner:
 
     def _add(self, segment: LogSegment, *, start_position: int, end_position: int) -> None:
         if start_position < end_position:
-            self._files.append(FileRange(segment.path, segment.base_offset, start_position, end_position))
+            place = (segment.path, segment.base_offset, start_position, end_position)
+            self._files.append(FileRange(*place, segment.next_base_offset))
             self._size_in_bytes += end_position - start_position
 
 

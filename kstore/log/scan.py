@@ -64,6 +64,7 @@ def scan_columns(
             position=piece.start_position,
             end_position=piece.end_position,
             base_offset=piece.base_offset,
+            next_base_offset=piece.next_base_offset,
             path=piece.path,
         )
         with closing(env.open_read(piece.path)) as file:

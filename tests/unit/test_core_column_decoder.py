@@ -360,6 +360,19 @@ def test_batch_below_the_base_offset_is_corrupt() -> None:
         decode_table(builders.batch(4), base_offset=5)
 
 
+@pytest.mark.parametrize(("next_base_offset", "is_corrupt"), [(5, True), (6, False), (None, False)])
+def test_batch_that_runs_into_the_next_segment_is_corrupt(next_base_offset: int | None, is_corrupt: bool) -> None:
+    read = decoder(offset=True)
+    read.start_file(position=0, end_position=len(LOG), next_base_offset=next_base_offset)
+    read.feed(LOG, 0)
+    if not is_corrupt:
+        assert read.run() == "done"
+        return
+    with pytest.raises(CorruptRecordError, match="offsets run into the next segment") as caught:
+        read.run()
+    assert (caught.value.position, caught.value.expected, caught.value.found) == (FIRST_SIZE, 5, 5)
+
+
 def test_batch_above_the_size_limit_is_corrupt() -> None:
     data = builders.batch(0)
     assert len(decode_table(data, Wanted(max_batch_bytes=len(data))).rows) == 1
