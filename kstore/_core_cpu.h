@@ -32,7 +32,10 @@ static inline void ks_copy(uint8_t *target, const uint8_t *source, int64_t size,
     if (size <= 256 && readable_end - source >= size + 31) {
         for (int64_t done = 0; done < size; done += 32) memcpy(target + done, source + done, 32);
     } else {
-        memcpy(target, source, (size_t)size);
+        /* Where the compiler knows a small upper bound it would expand memcpy to slow string instructions. */
+        size_t hidden = (size_t)size;
+        __asm__("" : "+r"(hidden));
+        memcpy(target, source, hidden);
     }
 }
 
