@@ -91,12 +91,17 @@ def batches(draw: st.DrawFn, *, base_offset: int = 0, most_ms: int = 2**63 - 1) 
 
 
 @st.composite
-def logs(draw: st.DrawFn, *, max_batches: int = 5, most_ms: int = 2**63 - 1) -> bytes:
-    """Batches one behind the other, offsets rising."""
+def batch_lists(draw: st.DrawFn, *, max_batches: int = 5, most_ms: int = 2**63 - 1) -> list[bytes]:
+    """Batches whose offsets rise."""
     next_offset = draw(st.sampled_from([0, 0, 7, 2**31 - 2, 2**40]))
     out = []
     for _ in range(draw(st.integers(0, max_batches))):
         data = draw(batches(base_offset=next_offset, most_ms=most_ms))
         out.append(data)
         next_offset = reference.Header.unpack(data).last_offset + 1 + draw(st.sampled_from([0, 0, 1, 100]))
-    return b"".join(out)
+    return out
+
+
+def logs(*, max_batches: int = 5, most_ms: int = 2**63 - 1) -> st.SearchStrategy[bytes]:
+    """Batches one behind the other, as bytes."""
+    return batch_lists(max_batches=max_batches, most_ms=most_ms).map(b"".join)
