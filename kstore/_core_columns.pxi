@@ -280,6 +280,10 @@ cdef Status decode_rows(Table* t, const Header* h, Source* s, Problem* problem) 
             break
         offset = h.base_offset + r.offset_delta
         if offset >= here.start_offset and offset < here.end_offset:
+            if t.timestamps != NULL:
+                status = put_timestamp(t, row, timestamp_of(h, r.timestamp_delta), problem)
+                if status != OK:
+                    break
             key_used = key.used
             nulls = key.null_count
             if put_bytes(&key, row, r.key, r.key_size, &here) != OK:
@@ -291,8 +295,6 @@ cdef Status decode_rows(Table* t, const Header* h, Source* s, Problem* problem) 
                 if status != OK:
                     value.used = value.offsets[row] if value.offsets != NULL else 0
                     value.null_count -= r.value_size < 0
-            if status == OK and t.timestamps != NULL:
-                status = put_timestamp(t, row, timestamp_of(h, r.timestamp_delta), problem)
             if status != OK:
                 key.used = key_used
                 key.null_count = nulls

@@ -148,6 +148,8 @@ cdef class HeaderScan:
         cdef Header h
         cdef const uint8_t* start = start_of(chunk)
         cdef int64_t size = chunk.shape[0]
+        if self.w.state != SCAN_MORE:
+            return self.w.position
         with nogil:
             walk_chunk(&self.w, start, size, position, &h, &self.problem)
         if self.w.state == SCAN_FOUND and self.found is None:

@@ -49,8 +49,8 @@ cdef int grow_rows(VarColumn* c, list parts, int64_t rows, int64_t row_capacity)
     cdef int64_t old = (rows + 7) // 8
     validity.grow((row_capacity + 7) // 8)
     memset(validity.block.data + old, 0xFF, <size_t>(validity.block.capacity - old))
-    index.grow(4 * (row_capacity + 1))
     c.validity = validity.block.data
+    index.grow(4 * (row_capacity + 1))
     c.offsets = <int32_t*>index.block.data
     return 0
 
