@@ -1,5 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-# cython: embedsignature=True, binding=True
+# cython: language_level=3, embedsignature=True, binding=True, wraparound=False
 """Umbrella of the compiled core: directives, cimports, and the parts in dependency order.
 
 Layer 2. Boundary functions (`def`) take memoryviews, check, release the GIL and turn a status into an

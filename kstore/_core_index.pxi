@@ -70,7 +70,7 @@ cdef object search(const uint8_t[::1] buffer, int64_t entry_count, int entry_siz
     return slot
 
 
-def search_offset_index(const uint8_t[::1] buffer, int64_t entry_count, int64_t target_relative_offset):
+def search_offset_index(const uint8_t[::1] buffer, int64_t entry_count, *, int64_t target_relative_offset):
     """Return the slot of the greatest entry with relative offset <= the target, -1 if there is none.
 
     On entries that are out of order the answer is some slot whose entry is <= the target, or -1: callers verify it.
@@ -79,7 +79,7 @@ def search_offset_index(const uint8_t[::1] buffer, int64_t entry_count, int64_t 
     return search(buffer, entry_count, OFFSET_ENTRY_SIZE, target_relative_offset)
 
 
-def search_time_index(const uint8_t[::1] buffer, int64_t entry_count, int64_t target_timestamp_ms):
+def search_time_index(const uint8_t[::1] buffer, int64_t entry_count, *, int64_t target_timestamp_ms):
     """Return the slot of the greatest entry with timestamp <= the target, -1 if there is none.
 
     Cost: O(log entries).  Source: Kafka TimeIndex.lookup.

@@ -71,7 +71,9 @@ class OffsetIndex:
 
         Cost: O(log entries).
         """
-        slot: int = search_offset_index(self._entries, self.entry_count, target_offset - self.base_offset)
+        slot: int = search_offset_index(
+            self._entries, self.entry_count, target_relative_offset=target_offset - self.base_offset
+        )
         return slot
 
     def slot_of_position(self, target_position: int) -> int:
@@ -134,7 +136,7 @@ class TimeIndex:
 
         Cost: O(log entries).
         """
-        slot: int = search_time_index(self._entries, self.entry_count, target_timestamp_ms)
+        slot: int = search_time_index(self._entries, self.entry_count, target_timestamp_ms=target_timestamp_ms)
         return slot
 
     def lookup(self, target_timestamp_ms: int) -> TimestampOffset:

@@ -20,6 +20,14 @@ from tests.property import strategies
 buffers = st.builds(lambda seed, times: seed * times, st.binary(min_size=1, max_size=50), st.integers(0, 1500))
 
 
+def search_offset_index(data: bytes, count: int, target: int) -> int:
+    return _core.search_offset_index(data, count, target_relative_offset=target)
+
+
+def search_time_index(data: bytes, count: int, target: int) -> int:
+    return _core.search_time_index(data, count, target_timestamp_ms=target)
+
+
 @given(data=buffers, start=st.integers(0, 70), cut=st.integers(0, 75_000), value=st.integers(0, 2**32 - 1))
 def test_crc_equals_the_package_on_every_path(data: bytes, start: int, cut: int, value: int) -> None:
     piece = memoryview(data)[start:]
@@ -45,7 +53,7 @@ def test_offset_index_search_equals_bisect(keys: list[int], times: int, target: 
     data = reference.write_offset_index([(key, 7) for key in spread], slots=len(spread) + slots)
     count = _core.index_entry_count(data, 8)
     assert count == len(spread)
-    assert _core.search_offset_index(data, count, target) == bisect.bisect_right(spread, target) - 1
+    assert search_offset_index(data, count, target) == bisect.bisect_right(spread, target) - 1
 
 
 @given(keys=st.lists(strategies.INT64, unique=True, max_size=60).map(sorted), target=strategies.INT64)
@@ -53,14 +61,14 @@ def test_time_index_search_equals_bisect(keys: list[int], target: int) -> None:
     data = reference.write_time_index([(key, 1) for key in keys])
     assert _core.index_entry_count(data, 12) == len(keys)
     for wanted in (target, *keys[:3]):
-        assert _core.search_time_index(data, len(keys), wanted) == bisect.bisect_right(keys, wanted) - 1
+        assert search_time_index(data, len(keys), wanted) == bisect.bisect_right(keys, wanted) - 1
 
 
 @given(data=st.binary(max_size=120), target=strategies.INT64)
 def test_search_over_any_bytes_stays_in_bounds_and_below_the_target(data: bytes, target: int) -> None:
     for search, entry, size in (
-        (_core.search_offset_index, _core.offset_index_entry, 8),
-        (_core.search_time_index, _core.time_index_entry, 12),
+        (search_offset_index, _core.offset_index_entry, 8),
+        (search_time_index, _core.time_index_entry, 12),
     ):
         count = _core.index_entry_count(data, size)
         slot = search(data, count, target)

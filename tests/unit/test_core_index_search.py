@@ -18,12 +18,20 @@ WARM_OFFSET_ENTRIES, WARM_TIME_ENTRIES = 1024, 682
 COUNTS = [0, 1, 2, 3, 681, 682, 683, 684, 1023, 1024, 1025, 1026, 3000]
 
 
+def search_offset_index(data: bytes, count: int, target: int) -> int:
+    return _core.search_offset_index(data, count, target_relative_offset=target)
+
+
+def search_time_index(data: bytes, count: int, target: int) -> int:
+    return _core.search_time_index(data, count, target_timestamp_ms=target)
+
+
 @pytest.mark.parametrize("count", COUNTS)
 def test_offset_search_finds_the_floor_of_every_entry_and_gap(count: int) -> None:
     keys = [3 + 2 * n for n in range(count)]
     data = reference.write_offset_index([(key, 10 * key) for key in keys])
     for target in range(2, 2 * count + 6):
-        slot = _core.search_offset_index(data, count, target)
+        slot = search_offset_index(data, count, target)
         assert slot == bisect.bisect_right(keys, target) - 1, target
         if slot >= 0:
             assert _core.offset_index_entry(data, slot) == (keys[slot], 10 * keys[slot])
@@ -34,7 +42,7 @@ def test_time_search_finds_the_floor_of_every_entry_and_gap(count: int) -> None:
     keys = [10**12 + 2 * n for n in range(count)]
     data = reference.write_time_index([(key, n) for n, key in enumerate(keys)])
     for target in range(10**12 - 1, 10**12 + 2 * count + 2):
-        slot = _core.search_time_index(data, count, target)
+        slot = search_time_index(data, count, target)
         assert slot == bisect.bisect_right(keys, target) - 1, target
         if slot >= 0:
             assert _core.time_index_entry(data, slot) == (keys[slot], slot)
@@ -44,14 +52,14 @@ def test_time_search_finds_the_floor_of_every_entry_and_gap(count: int) -> None:
 def test_target_may_be_any_int64(target: int) -> None:
     offsets = reference.write_offset_index([(5, 0), (2**31 - 1, 9)])
     times = reference.write_time_index([(-7, 0), (2**63 - 1, 9)])
-    assert _core.search_offset_index(offsets, 2, target) == bisect.bisect_right([5, 2**31 - 1], target) - 1
-    assert _core.search_time_index(times, 2, target) == bisect.bisect_right([-7, 2**63 - 1], target) - 1
+    assert search_offset_index(offsets, 2, target) == bisect.bisect_right([5, 2**31 - 1], target) - 1
+    assert search_time_index(times, 2, target) == bisect.bisect_right([-7, 2**63 - 1], target) - 1
 
 
 def test_search_stays_inside_the_counted_entries() -> None:
     data = reference.write_offset_index([(1, 0), (2, 0), (3, 0)])
-    assert _core.search_offset_index(data, 2, 99) == 1
-    assert _core.search_offset_index(data, 0, 99) == -1
+    assert search_offset_index(data, 2, 99) == 1
+    assert search_offset_index(data, 0, 99) == -1
 
 
 COUNTED = {
@@ -82,10 +90,10 @@ def test_entries_are_signed() -> None:
 @pytest.mark.parametrize("entries", [2, 700, 1500])
 def test_search_over_entries_out_of_order_stays_in_bounds(entries: int) -> None:
     for data, search, entry_size in (
-        (reference.write_offset_index([(entries - n, 0) for n in range(entries)]), _core.search_offset_index, 8),
-        (reference.write_time_index([(entries - n, 0) for n in range(entries)]), _core.search_time_index, 12),
-        (b"\xff" * 12 * entries, _core.search_time_index, 12),
-        (b"\xff" * 8 * entries, _core.search_offset_index, 8),
+        (reference.write_offset_index([(entries - n, 0) for n in range(entries)]), search_offset_index, 8),
+        (reference.write_time_index([(entries - n, 0) for n in range(entries)]), search_time_index, 12),
+        (b"\xff" * 12 * entries, search_time_index, 12),
+        (b"\xff" * 8 * entries, search_offset_index, 8),
     ):
         for target in (-(2**63), -1, 0, entries // 2, 2**63 - 1):
             assert -1 <= search(data, len(data) // entry_size, target) < entries
@@ -94,7 +102,7 @@ def test_search_over_entries_out_of_order_stays_in_bounds(entries: int) -> None:
 Search = Callable[[bytes, int, int], int]
 
 
-@pytest.mark.parametrize(("search", "size"), [(_core.search_offset_index, 8), (_core.search_time_index, 12)])
+@pytest.mark.parametrize(("search", "size"), [(search_offset_index, 8), (search_time_index, 12)])
 @pytest.mark.parametrize("count", [-1, 3])
 def test_more_entries_than_the_buffer_holds_is_misuse(search: Search, size: int, count: int) -> None:
     with pytest.raises(ValueError, match="entry_count"):

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.build
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "kstore"
 
@@ -231,14 +233,13 @@ def cython_functions(text: str) -> list[tuple[str, int]]:
         if not match:
             continue
         end = start
-        depth = 0
-        for number in range(start, len(lines)):
+        while (head := "".join(lines[start : end + 1])).count("(") > head.count(")"):
+            end += 1
+        for number in range(end + 1, len(lines)):
             body = lines[number]
-            blank = not body.strip()
-            if number > start and depth == 0 and not blank and len(body) - len(body.lstrip()) <= len(match[1]):
+            if body.strip() and len(body) - len(body.lstrip()) <= len(match[1]):
                 break
-            depth += body.count("(") - body.count(")")
-            end = end if blank else number
+            end = number if body.strip() else end
         found.append((match[2], end - start + 1))
     return found
 

@@ -1,5 +1,5 @@
 """Goal: what users install is whole, holds no build leftovers, and works where the source tree is not.
-Method: build wheel and sdist once from a copy of the tree, install the wheel into an empty environment, read with it."""
+Method: build wheel and sdist once from a copy of the tree, install the wheel into an empty environment, read."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests.source_tree import copy_sources
 
 pytestmark = [pytest.mark.build, pytest.mark.timeout(900)]
 
@@ -45,17 +47,6 @@ def run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-def copy_tree(target: Path) -> Path:
-    """Copy what a build needs, without anything that was built."""
-    for name in SOURCES:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns(*BUILT))
-        else:
-            target.mkdir(exist_ok=True)
-            shutil.copy(ROOT / name, target / name)
-    return target
-
-
 def build_wheel(source: Path, target: Path) -> Path:
     pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
     run(*pip, "--wheel-dir", target, source, cwd=target.parent)
@@ -66,7 +57,7 @@ def build_wheel(source: Path, target: Path) -> Path:
 @pytest.fixture(scope="session")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("sdist")
-    tree = copy_tree(target / "tree")
+    tree = copy_sources(target / "tree")
     run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", target, tree, cwd=target)
     (archive,) = target.glob("*.tar.gz")
     return archive
@@ -76,7 +67,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of `pip wheel .`."""
     target = tmp_path_factory.mktemp("wheel")
-    return build_wheel(copy_tree(target / "tree"), target / "dist")
+    return build_wheel(copy_sources(target / "tree"), target / "dist")
 
 
 @pytest.fixture(scope="session")
