@@ -98,10 +98,12 @@ def expected_column_verdict(
     try:
         while at < len(data):
             header = reference.read_header(data, at)
+            if header.base_offset >= 0 and header.last_offset_delta < 0:
+                reference.check_crc(data, at, header)
+            reference.check_offsets(header, position=at)
             if header.base_offset < least_offset:
                 raise reference.Refusal("CorruptRecordError", "offsets go back", position=at)
             reference.check_crc(data, at, header)
-            reference.check_offsets(header, position=at)
             reference.check_counts(header, position=at)
             if not header.is_control:
                 batch = reference.read_batch(data, at, max_decompressed_bytes=limit)
