@@ -93,7 +93,18 @@ def test_sound_batches_are_sound() -> None:
 
 
 def test_command_runs_one_case() -> None:
-    command = [sys.executable, "-m", "tests.fuzz", "--target", "batch", "--seed", "1", "--number", "3"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.fuzz",
+        "--target",
+        "batch",
+        "--seed",
+        "1",
+        "--number",
+        "3",
+        "--no-memory-limit",
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["seed 1, targets batch", "1 cases, no disagreement"]
