@@ -5,11 +5,12 @@ Column names and types are those of Spark's Kafka source, and what a batch knows
 
 from __future__ import annotations
 
-import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -25,11 +26,13 @@ from kstore.log.scan import Mode, Selection, scan_columns
 from kstore.types import INTERNAL_TOPICS
 
 Binary = Literal["copy", "view"]
+_Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
 
 # Two sets of columns are in flight, the one being filled and the one being read: together they should fit the L2 cache.
 DEFAULT_BATCH_BYTES = 1024 * 1024
-THREAD_RANGE_BYTES = 16 * 1024 * 1024
-_BATCHES_AHEAD = 2
+# Decoded by one thread while the range before it is read: a range of several times its size when inflated fits ahead.
+THREAD_RANGE_BYTES = 4 * 1024 * 1024
+_BATCHES_AHEAD = 16
 _DEFAULTS = LogConfig()
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -109,20 +112,20 @@ def record_batches(
     Args: columns, binary, strings: see schema(); threads: ranges decoded at a time, in this process.
     Raises: CorruptRecordError, InvalidRecordError, DecompressionError, Unsupported...Error, StorageError.
     Lifetime: batches own their buffers ("view" ones keep the chunks that they point into).
-    Cost: one pass; a column not asked for costs nothing; memory of a few batches per thread.
+    Cost: one pass; a column not asked for costs nothing; memory of two batches, or of up to 16 per thread.
     """
     if threads < 1:
         raise ValueError(f"threads must be at least 1, got {threads}")
     plan = _Projection(schema(columns, binary=binary, strings=strings), verify_crc=verify_crc)
 
-    def of_range(scan_range: ScanRange) -> Iterator[pa.RecordBatch]:
+    def of_range(scan_range: ScanRange) -> _Batches:
         assembler = _Assembler(plan, scan_range)
         for decoded in scan_columns(scan_range, plan.selection, batch_bytes=batch_bytes, config=config):
             yield assembler.record_batch(decoded)
 
     if threads == 1:
         return (batch for scan_range in ranges for batch in of_range(scan_range))
-    return _in_threads(list(ranges), of_range, threads)
+    return _in_threads(ranges, of_range, threads)
 
 
 class Scan:
@@ -234,7 +237,7 @@ class _Assembler:
     def __init__(self, projection: _Projection, scan_range: ScanRange) -> None:
         self._schema = projection.schema
         self._constants = {"topic": scan_range.topic, "partition": scan_range.partition}
-        self._repeated: dict[tuple[str, object], pa.Array] = {}
+        self._repeated: dict[str, tuple[object, pa.Array]] = {}
 
     def record_batch(self, columns: Columns) -> pa.RecordBatch:
         table = np.frombuffer(memoryview(columns.batches), np.int64).reshape(-1, len(BATCH_ROW_FIELDS))
@@ -266,10 +269,11 @@ class _Assembler:
         return pa.array(_spread(table, per_batch), field.type)
 
     def _constant(self, field: pa.Field, value: object, rows: int) -> pa.Array:
-        found = self._repeated.get((field.name, value))
-        if found is None or len(found) < rows:
-            found = self._repeated[field.name, value] = pa.repeat(pa.scalar(value, field.type), rows)
-        return found.slice(0, rows)
+        kept_value, kept = self._repeated.get(field.name, (None, None))
+        if kept is None or kept_value != value or len(kept) < rows:
+            kept = pa.repeat(pa.scalar(value, field.type), rows)
+            self._repeated[field.name] = value, kept
+        return kept.slice(0, rows)
 
 
 def _spread(table: Any, per_batch: Any) -> Any:
@@ -308,40 +312,62 @@ def _headers(rows: int, parts: tuple[Any, ...]) -> pa.Array:
     )
 
 
-_END = object()
+class _ReadAhead:
+    """The batches of one range, decoded by a pool up to _BATCHES_AHEAD ahead of their one reader.
+
+    Each task of the pool decodes one batch and none waits, so a reader who stops keeps no thread.
+    """
+
+    def __init__(self, pool: ThreadPoolExecutor, batches: _Batches) -> None:
+        self._pool = pool
+        self._batches = batches
+        self._lock = threading.Lock()
+        self._steps: deque[Future[pa.RecordBatch | None]] = deque()
+        self._is_paused = False
+        with self._lock:
+            self._submit()
+
+    def next_batch(self) -> pa.RecordBatch | None:
+        """Wait for the next batch; None at the end of the range."""
+        with self._lock:
+            step = self._steps.popleft()
+            if self._is_paused:
+                self._is_paused = False
+                self._submit()
+        return step.result()
+
+    def close(self) -> None:
+        """Close the range's file. Requires: the pool was shut down."""
+        self._steps.clear()
+        self._batches.close()
+
+    def _step(self) -> pa.RecordBatch | None:
+        batch = next(self._batches, None)
+        if batch is not None:
+            with self._lock:
+                self._is_paused = len(self._steps) >= _BATCHES_AHEAD
+                if not self._is_paused:
+                    self._submit()
+        return batch
+
+    def _submit(self) -> None:
+        self._steps.append(self._pool.submit(self._step))
 
 
 def _in_threads(
-    ranges: list[ScanRange], decode: Callable[[ScanRange], Iterator[pa.RecordBatch]], threads: int
+    ranges: Iterable[ScanRange], decode: Callable[[ScanRange], _Batches], threads: int
 ) -> Iterator[pa.RecordBatch]:
-    """Decode several ranges at a time; each worker runs at most _BATCHES_AHEAD batches ahead of the reader."""
-    stopped = threading.Event()
-    queues: list[queue.Queue[Any]] = [queue.Queue(_BATCHES_AHEAD) for _ in ranges]
-
-    def put(target: queue.Queue[Any], item: object) -> bool:
-        while not stopped.is_set():
-            try:
-                target.put(item, timeout=0.05)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def work(scan_range: ScanRange, target: queue.Queue[Any]) -> None:
-        try:
-            for batch in decode(scan_range):
-                if not put(target, batch):
-                    return
-        finally:
-            put(target, _END)
-
+    """Decode `threads` ranges at a time; their batches come in order."""
     with ThreadPoolExecutor(threads, thread_name_prefix="kstore-scan") as pool:
+        waiting = iter(ranges)
+        ahead = deque(_ReadAhead(pool, decode(scan_range)) for scan_range in islice(waiting, threads))
         try:
-            futures = [pool.submit(work, *pair) for pair in zip(ranges, queues, strict=True)]
-            for source, future in zip(queues, futures, strict=True):
-                while (item := source.get()) is not _END:
-                    yield item
-                future.result()
+            while ahead:
+                while (batch := ahead[0].next_batch()) is not None:
+                    yield batch
+                ahead.popleft()
+                ahead.extend(_ReadAhead(pool, decode(scan_range)) for scan_range in islice(waiting, 1))
         finally:
-            stopped.set()
             pool.shutdown(cancel_futures=True)
+            for unread in ahead:
+                unread.close()

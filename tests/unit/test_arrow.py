@@ -4,6 +4,8 @@ Method: a small root written by the builders, read through pyarrow and Polars ov
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 from collections.abc import Generator
 from pathlib import Path
@@ -14,13 +16,18 @@ import pyarrow as pa
 import pytest
 
 import kstore
+from kstore import arrow
 from kstore.arrow import record_batches, schema
+from kstore.config import LogConfig
+from kstore.log.scan import scan_columns
 from tests import builders
 from tests.reference import write_batch
 
 RECORDS_PER_BATCH = 20
 BATCHES = 30
 TOTAL = 2 * RECORDS_PER_BATCH * BATCHES
+# Of any ranges and any batches.
+IN_THREADS: Any = arrow._in_threads
 
 
 @pytest.fixture
@@ -91,6 +98,56 @@ def test_leaving_a_threaded_scan_early_ends_its_threads(root: Path) -> None:
         next(batches)
         batches.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("kstore-scan")]
+
+
+def test_a_range_is_decoded_while_the_one_before_it_is_read() -> None:
+    second_is_done = threading.Event()
+
+    def decode(name: str) -> Generator[str, None, None]:
+        yield from [name] * 8
+        if name == "second":
+            second_is_done.set()
+
+    batches = IN_THREADS(["first", "second"], decode, 2)
+    assert next(batches) == "first"
+    assert second_is_done.wait(timeout=30)
+    assert list(batches) == ["first"] * 7 + ["second"] * 8
+
+
+def test_threads_run_a_bounded_number_of_batches_ahead_and_close_what_is_unread() -> None:
+    decoded: list[str] = []
+    closed: list[str] = []
+
+    def endless(name: str) -> Generator[str, None, None]:
+        try:
+            while True:
+                decoded.append(name)
+                yield name
+        finally:
+            closed.append(name)
+
+    batches = IN_THREADS(["first", "second", "third"], endless, 2)
+    for _ in range(50):
+        next(batches)
+    batches.close()
+    assert len(decoded) <= 50 + 2 * 17
+    assert sorted(closed) == ["first", "second"]
+
+
+def test_an_interpreter_with_a_threaded_scan_left_open_exits(root: Path) -> None:
+    program = "import sys, kstore; batches = iter(kstore.scan(sys.argv[1], threads=2, batch_bytes=64)); next(batches)"
+    subprocess.run([sys.executable, "-c", program, str(root)], check=True, timeout=60)
+
+
+def test_a_column_of_one_value_per_batch_is_not_kept_per_batch(root: Path) -> None:
+    with kstore.open_log(root / "plain-0") as log:
+        (scan_range,) = log.plan()
+    projection = arrow._Projection(schema(["position", "value"]), verify_crc=True)
+    assembler = arrow._Assembler(projection, scan_range)
+    tables = list(scan_columns(scan_range, projection.selection, batch_bytes=200, config=LogConfig()))
+    read = pa.Table.from_batches([assembler.record_batch(table) for table in tables])
+    assert len(read["position"].unique()) > 20
+    assert len(assembler._repeated) == 1
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -24,9 +24,9 @@ _testcapi = pytest.importorskip("_testcapi", reason="CPython was built without i
 
 
 def decoder(wanted: Wanted, decompress: Callable[..., Any] = decompress) -> _core.ColumnDecoder:
+    modes: dict[str, Any] = {"key": wanted.key, "value": wanted.value}
     return _core.ColumnDecoder(
-        key=wanted.key,
-        value=wanted.value,
+        **modes,
         offset=wanted.offset,
         timestamp=wanted.timestamp,
         headers=wanted.headers,
@@ -60,7 +60,7 @@ CALLS = {
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
 def test_calls_while_the_decoder_runs_are_misuse(call: Callable[[_core.ColumnDecoder], object]) -> None:
-    seen = []
+    seen: list[object] = []
 
     def calls_back(codec: int, payload: Any, limit: int) -> Any:
         with pytest.raises(ValueError, match="decoder is running") as caught:
