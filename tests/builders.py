@@ -65,6 +65,11 @@ def batches(
 
 def patch_header(data: bytes, *, repair_crc: bool = True, **fields: int) -> bytes:
     """The batch with some header fields replaced; an out-of-range value raises struct.error."""
+    return with_fields(data, fields, repair_crc=repair_crc)
+
+
+def with_fields(data: bytes, fields: Mapping[str, Any], *, repair_crc: bool = True) -> bytes:
+    """patch_header for field names that are only known at run time."""
     patched = replace(Header.unpack(data), **fields).pack() + data[reference.HEADER_BYTES :]
     if not repair_crc:
         return patched

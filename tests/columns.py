@@ -62,9 +62,9 @@ class Table:
 
 def decode_table(data: bytes, wanted: Wanted = ALL, *, position: int = 0, base_offset: int = 0) -> Table:
     """Decode data[position:] to its end, fed in chunks no larger than needed or chunk_bytes."""
+    modes: dict[str, Any] = {"key": wanted.key, "value": wanted.value}
     decoder = _core.ColumnDecoder(
-        key=wanted.key,
-        value=wanted.value,
+        **modes,
         offset=wanted.offset,
         timestamp=wanted.timestamp,
         headers=wanted.headers,

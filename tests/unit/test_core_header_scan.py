@@ -6,10 +6,12 @@ written out, and tests/property compares arbitrary logs with the reference walk.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kstore import _core
-from kstore.errors import CorruptRecordError, InvalidRecordError, UnsupportedMagicError
+from kstore.errors import CorruptionError, CorruptRecordError, InvalidRecordError, UnsupportedMagicError
 from tests import builders
 from tests.builders import FIRST_TIMESTAMP_MS
 
@@ -129,7 +131,7 @@ def test_offset_is_not_searched_in_a_torn_batch() -> None:
     assert scan(DATA[:-1], stop_offset=17).status == "torn"
 
 
-def patched(**fields: int) -> bytes:
+def patched(**fields: Any) -> bytes:
     return DATA[: STARTS[1]] + builders.patch_header(LOG[1], **fields) + DATA[STARTS[2] :]
 
 
@@ -157,6 +159,7 @@ def test_header_that_cannot_be_right_stops_the_walk_with_its_place(
 ) -> None:
     walk = scan(data, chunk_bytes=chunk_bytes)
     assert (walk.status, walk.position, walk.last_offset) == ("corrupt", STARTS[1], 4)
+    assert isinstance(walk.error, CorruptionError | UnsupportedMagicError)
     assert type(walk.error) is error
     assert (walk.error.position, walk.error.path) == (STARTS[1], "x.log")
 

@@ -24,7 +24,7 @@ LIMIT = 1 << 20
 PARTITION = TopicPartition("t", 3)
 
 
-def decode(data: bytes) -> list[_core.Record]:
+def decode(data: bytes | bytearray) -> list[_core.Record]:
     return _core.decode_records(
         data,
         position=0,
@@ -273,7 +273,7 @@ BAD_HEADERS = {
 @pytest.mark.parametrize(("fields", "error"), BAD_HEADERS.values(), ids=BAD_HEADERS)
 def test_header_that_contradicts_the_records_is_refused(fields: dict[str, int], error: str) -> None:
     whole = reference.seal(Header(last_offset_delta=1, record_count=2), TWO)
-    data = builders.patch_header(whole, **fields)
+    data = builders.with_fields(whole, fields)
     assert reference_batch_verdict(data, position=4096) == Refused(error, 4096)
     assert core_batch_verdict(data, position=4096) == Refused(error, 4096)
 

@@ -191,7 +191,7 @@ def test_each_header_field_out_of_line_has_its_class(
     data: bytes, field: str, value: int, raw: str | None, repaired: str | None
 ) -> None:
     for repair_crc, expected in ((False, raw), (True, repaired)):
-        damaged = builders.patch_header(data, repair_crc=repair_crc, **{field: value})
+        damaged = builders.with_fields(data, {field: value}, repair_crc=repair_crc)
         verdict = core_batch_verdict(damaged, position=POSITION)
         assert verdict == reference_batch_verdict(damaged, position=POSITION)
         assert column_verdict(damaged) == expected_column_verdict(damaged)
@@ -204,7 +204,7 @@ def test_each_header_field_out_of_line_has_its_class(
 def test_each_header_field_zeroed_and_grown_gets_the_verdict_of_the_reference(data: bytes, field: str) -> None:
     start = getattr(reference.Header.unpack(data), field)
     for value in (0, start + 1, start - 1):
-        agreed_verdict(builders.patch_header(data, **{field: value}), place=f"{field} {value}")
+        agreed_verdict(builders.with_fields(data, {field: value}), place=f"{field} {value}")
 
 
 MIDDLE = builders.batch(5, 5)
@@ -227,6 +227,7 @@ def test_batches_before_the_damaged_one_are_read_and_its_place_is_told(damaged: 
     assert isinstance(verdict, Refused)
     with pytest.raises((CorruptionError, UnsupportedError), match=r"x\.log") as caught:
         list(records)
+    assert isinstance(caught.value, CorruptionError | UnsupportedError)
     assert Refused(type(caught.value).__name__, caught.value.position) == verdict
     assert column_verdict(first + damaged + last) == Refused(verdict.error, len(first))
 
