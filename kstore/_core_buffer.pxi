@@ -3,27 +3,36 @@
 cdef enum:
     PADDING = 64
     MOST_KEPT = 32
-    LARGEST_KEPT = 16777216
+    MOST_KEPT_BYTES = 67108864
 
 cdef struct Block:
     uint8_t* data
     int64_t capacity
 
-# Guarded by the GIL. A fresh block of some MiB costs more in page faults than decoding into it, so blocks are kept.
+# Guarded by the GIL. A fresh block of some MiB costs more in page faults than decoding into it, so the last ones given
+# back are kept, oldest first.
 cdef Block kept_blocks[MOST_KEPT]
 cdef int kept_count = 0
+cdef int64_t kept_bytes = 0
+
+
+cdef Block take_kept(int number) noexcept:
+    global kept_count, kept_bytes
+    cdef Block block = kept_blocks[number]
+    kept_count -= 1
+    kept_bytes -= block.capacity
+    for number in range(number, kept_count):
+        kept_blocks[number] = kept_blocks[number + 1]
+    return block
 
 
 cdef Block take_block(int64_t capacity) except *:
-    global kept_count
     cdef Block block
-    cdef int i
-    for i in range(kept_count):
-        block = kept_blocks[i]
+    cdef int number
+    for number in range(kept_count - 1, -1, -1):
+        block = kept_blocks[number]
         if capacity <= block.capacity and block.capacity // 2 <= capacity:
-            kept_count -= 1
-            kept_blocks[i] = kept_blocks[kept_count]
-            return block
+            return take_kept(number)
     block.data = <uint8_t*>malloc(<size_t>(capacity + PADDING))
     block.capacity = capacity
     if block.data == NULL:
@@ -32,19 +41,22 @@ cdef Block take_block(int64_t capacity) except *:
 
 
 cdef void give_back(Block block) noexcept:
-    global kept_count
-    if block.capacity <= LARGEST_KEPT and kept_count < MOST_KEPT:
-        kept_blocks[kept_count] = block
-        kept_count += 1
-    else:
+    global kept_count, kept_bytes
+    if block.capacity > MOST_KEPT_BYTES:
         free(block.data)
+        return
+    while kept_count == MOST_KEPT or kept_bytes > MOST_KEPT_BYTES - block.capacity:
+        free(take_kept(0).data)
+    kept_blocks[kept_count] = block
+    kept_count += 1
+    kept_bytes += block.capacity
 
 
 @cython.final
 cdef class ColumnBuffer:
     """A writable block of `capacity` bytes with the buffer protocol; Arrow or NumPy may keep views of it.
 
-    The memory is not cleared and goes back to a small pool when the last view dies.
+    The memory is not cleared and goes back to a pool of at most 64 MiB when the last view dies.
     Lifetime: views keep it.  Threads: safe; what is written into it is the caller's affair.
     """
 

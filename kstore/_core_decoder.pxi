@@ -12,21 +12,6 @@ cdef enum Progress:
 
 _PROGRESS = {NEED_CHUNK: "more", TABLE_FULL: "full", FILE_DONE: "done"}
 
-# One line of Columns.batches: what each batch gave, all int64 so that NumPy reads it as a matrix.
-cdef struct BatchRow:
-    int64_t row_count
-    int64_t position
-    int64_t base_offset
-    int64_t attributes
-    int64_t leader_epoch
-    int64_t producer_id
-    int64_t producer_epoch
-    int64_t base_sequence
-    int64_t magic
-
-BATCH_ROW_FIELDS = ("row_count", "position", "base_offset", "attributes", "leader_epoch", "producer_id",
-                    "producer_epoch", "base_sequence", "magic")
-
 cdef enum:
     FIRST_BATCH_ROWS = 1024
     FIRST_HEADER_ROWS = 1024
@@ -37,25 +22,6 @@ cdef enum:
     MOST_VIEWED_BYTES = 16777216
 
 _MODES = {None: MODE_ABSENT, "copy": MODE_COPY, "view": MODE_VIEW, "string": MODE_STRING}
-
-
-@cython.final
-cdef class Columns:
-    """A table of decoded records; every buffer may be kept.
-
-    row_count: rows. offset: int64[row_count]; timestamp: int64[row_count], microseconds since the epoch.
-    key, value: (null_count, validity bits or None, int32[row_count + 1] offsets or 16-byte views, data buffers).
-    headers: (null_count, validity or None, int32[row_count + 1] offsets, header_count, keys, values), the last two
-    like key and value. None for a column not asked for. batches: int64[n, 9], see BATCH_ROW_FIELDS.
-    """
-
-    cdef readonly int64_t row_count
-    cdef readonly object offset
-    cdef readonly object timestamp
-    cdef readonly object key
-    cdef readonly object value
-    cdef readonly object headers
-    cdef readonly object batches
 
 
 @cython.final

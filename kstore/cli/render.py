@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kstore.cli.arguments import EPOCH
 from kstore.cli.output import Part, printable
 from kstore.compression import CompressionType
+from kstore.record.control import ControlRecordType
 from kstore.types import TimestampType
 
 if TYPE_CHECKING:
@@ -25,15 +26,7 @@ JSON_TEXT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 CODEC_NAMES = tuple(codec.label for codec in CompressionType)
 TIMESTAMP_TYPE_LABELS = {int(kind): kind.label for kind in TimestampType}
 JSON_BOOL = ("false", "true")
-CONTROL_TYPES = {
-    0: "ABORT",
-    1: "COMMIT",
-    2: "LEADER_CHANGE",
-    3: "SNAPSHOT_HEADER",
-    4: "SNAPSHOT_FOOTER",
-    5: "KRAFT_VERSION",
-    6: "KRAFT_VOTERS",
-}
+CONTROL_TYPES = {int(kind): kind.name for kind in ControlRecordType if kind is not ControlRecordType.UNKNOWN}
 
 
 def codec_name(codec_id: int) -> str:

@@ -7,6 +7,7 @@ from enum import IntEnum
 
 from kstore._core import Record
 from kstore.errors import InvalidRecordError
+from kstore.record.batch import RecordBatch
 
 _KEY = struct.Struct(">hh")
 
@@ -24,16 +25,28 @@ class ControlRecordType(IntEnum):
     KRAFT_VOTERS = 6
 
 
-def control_record_type(record: Record) -> ControlRecordType:
-    """Return the type of a control record; UNKNOWN for one that this version of Kafka does not define.
+def control_record_type(record: Record, batch: RecordBatch) -> ControlRecordType:
+    """Return the type of a control record of a batch; UNKNOWN for one that this version of Kafka does not define.
 
     Raises: InvalidRecordError if the key is shorter than version and type, or its version is negative.
     """
     key: bytes | None = record.key
     version, type_id = _KEY.unpack_from(key) if key is not None and len(key) >= _KEY.size else (-1, -1)
     if version < 0:
-        reason = f"control record key: expected at least {_KEY.size} bytes with a version >= 0, found {key!r}"
-        raise InvalidRecordError(f"{reason} at offset {record.offset} of {record.topic_partition}", reason=reason)
+        what = f"bad control record key at offset {record.offset}"
+        expected = f"at least {_KEY.size} bytes with a version >= 0"
+        found = None if key is None else key[: _KEY.size]
+        where = "memory" if batch.path is None else batch.path
+        raise InvalidRecordError(
+            f"{what} in batch at position {batch.position} of {where} (base offset {batch.base_offset}): "
+            f"expected {expected}, found {found!r}",
+            path=batch.path,
+            position=batch.position,
+            base_offset=batch.base_offset,
+            reason=f"{what}: expected {expected}, found {found!r}",
+            expected=expected,
+            found=found,
+        )
     return ControlRecordType(type_id) if type_id in _TYPE_IDS else ControlRecordType.UNKNOWN
 
 
