@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from kstore.cli import EXIT_FINE
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from kstore.cli.arguments import Selection
     from kstore.cli.output import Output
     from kstore.log.log import Log
+
+# Above what producers put into a batch; one that was inflated from a few KiB may hold millions.
+MOST_RECORDS = 65536
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +44,7 @@ class Wanted:
 
 
 class Group(NamedTuple):
-    """Records of one batch."""
+    """Records of one batch, at most MOST_RECORDS."""
 
     records: list[Record]
     timestamp_type: int
@@ -81,7 +85,7 @@ def show(records: list[Record], group: Group, out: Output, *, prefix: str, is_js
 
 
 def groups(log: Log, wanted: Wanted) -> Iterator[Group]:
-    """Give the wanted records of one log, batch by batch, none empty; every batch passed over is checked too."""
+    """Give the wanted records of one log, in parts of batches, none empty; every batch passed over is checked too."""
     start_offset = max(wanted.start_offset, log.log_start_offset)
     settled = log.transactions() if wanted.only_committed else None
     end_offset = min(wanted.end_offset, log.log_end_offset if settled is None else settled.last_stable_offset)
@@ -100,12 +104,14 @@ def groups(log: Log, wanted: Wanted) -> Iterator[Group]:
             continue
         if wanted.since_ms is not None and batch.max_timestamp_ms < wanted.since_ms:
             continue
-        records = list(batch)
-        if batch.base_offset < start_offset or batch.last_offset >= end_offset:
-            records = [record for record in records if start_offset <= record.offset < end_offset]
-        if wanted.since_ms is not None:
-            records = [record for record in records if record.timestamp_ms >= wanted.since_ms]
-        if wanted.until_ms is not None:
-            records = [record for record in records if record.timestamp_ms < wanted.until_ms]
-        if records:
-            yield Group(records, int(batch.timestamp_type), batch.is_control)
+        is_cut = batch.base_offset < start_offset or batch.last_offset >= end_offset
+        left = iter(batch)
+        while records := list(islice(left, MOST_RECORDS)):
+            if is_cut:
+                records = [record for record in records if start_offset <= record.offset < end_offset]
+            if wanted.since_ms is not None:
+                records = [record for record in records if record.timestamp_ms >= wanted.since_ms]
+            if wanted.until_ms is not None:
+                records = [record for record in records if record.timestamp_ms < wanted.until_ms]
+            if records:
+                yield Group(records, int(batch.timestamp_type), batch.is_control)

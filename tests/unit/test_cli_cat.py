@@ -7,6 +7,8 @@ import base64
 
 import pytest
 
+from kstore.cli import cat
+from kstore.log.log import open_log
 from tests.builders import (
     FIRST_TIMESTAMP_MS,
     batch,
@@ -198,3 +200,11 @@ def test_text_is_one_tab_separated_line_per_record(kstore, transactional):
         ["t-0", "1", "2020-09-13T12:26:40.000Z", "\\x00\\x00\\x00\\x01", "\\x00\\x00\\x00\\x00\\x00\\x00", "COMMIT"],
         ["t-0", "2", "2020-09-13T12:26:40.002Z", "k2", "v2"],
     ]
+
+
+@pytest.mark.parametrize(("since", "expected"), [(None, [2, 1] * 4), (10, [1, 1])], ids=["all", "since"])
+def test_records_of_a_large_batch_are_shown_part_by_part(monkeypatch, directory, since, expected):
+    monkeypatch.setattr(cat, "MOST_RECORDS", 2)
+    wanted = cat.Wanted(start_offset=0, end_offset=100, since_ms=None if since is None else FIRST_TIMESTAMP_MS + since)
+    with open_log(directory) as log:
+        assert [len(group.records) for group in cat.groups(log, wanted)] == expected
