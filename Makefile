@@ -35,6 +35,7 @@ lint: build  ## style, types, stubs, layers
 
 fuzz: build  ## the parsers against damaged bytes, many examples
 	@$(BIN)/python -m pytest -m "long or not long" --hypothesis-profile=long tests/fuzz tests/property tests/differential
+	@$(BIN)/python -m tests.fuzz --minutes 5
 
 long: test fuzz debug  ## everything: the suite, its long lanes, fuzzing, the debug build under the sanitizers
 	@$(BIN)/python -m pytest -m long

@@ -300,9 +300,9 @@ cdef class ColumnDecoder:
             self.needed = self.h.size
             return NEED_CHUNK
         load_header(p, &self.h)
+        if self.verify_crc and check_stored_crc(p, &self.h, &self.problem) != OK:
+            return FAILED
         if check_offsets(&self.h, &self.problem) != OK:
-            if self.verify_crc and self.problem.status == BAD_LAST_OFFSET_DELTA:
-                check_stored_crc(p, &self.h, &self.problem)  # the delta is under the CRC: damage is told as such
             return FAILED
         if self.h.base_offset < self.least_offset:
             fail(&self.problem, OFFSETS_BACKWARDS, self.least_offset - 1, self.h.base_offset)
@@ -314,8 +314,6 @@ cdef class ColumnDecoder:
         if last_offset < self.source.start_offset or self.h.base_offset >= self.source.end_offset:
             self.close_batch()
             return SKIPPED
-        if self.verify_crc and check_stored_crc(p, &self.h, &self.problem) != OK:
-            return FAILED
         payload_size = self.h.size - BATCH_HEADER_SIZE
         if check_counts(&self.h, -1 if self.h.attributes & CODEC_MASK else payload_size, &self.problem) != OK:
             return FAILED

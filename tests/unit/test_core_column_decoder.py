@@ -293,6 +293,12 @@ def test_wrong_crc_is_seen_unless_not_asked_for() -> None:
     assert len(decode_table(bytes(data), Wanted(verify_crc=False)).rows) == 1
 
 
+def test_batch_is_not_passed_over_by_a_last_offset_that_its_crc_refutes() -> None:
+    batch = builders.patch_header(builders.batch(0, 10), repair_crc=False, last_offset_delta=3)
+    with pytest.raises(CorruptRecordError, match="CRC mismatch"):
+        decode_table(batch, Wanted(start_offset=5))
+
+
 def test_errors_tell_path_position_and_base_offset() -> None:
     bad = reference.seal(reference.Header(base_offset=900, attributes=codecs.GZIP, record_count=1), b"no gzip")
     data = builders.batch(0) + bad
