@@ -78,6 +78,9 @@ def read_header(
 ) -> BatchHeader: ...
 def check_crc(buffer: Buffer, *, position: int, path: str | None = None) -> None: ...
 
+def find_batch_header(
+    buffer: Buffer, at: int = 0, *, least_offset: int, most_offset: int, max_batch_bytes: int
+) -> int: ...
 @final
 class HeaderScan:
     def __init__(

@@ -59,6 +59,7 @@ cdef enum:
     WIDE_PAD = 32
     VIEW_INLINE_SIZE = 12
     MICROSECONDS = 1000
+    UTF8_GROWTH = 3          # U+FFFD takes three bytes in place of one
 
 cdef int64_t MOST_MS = INT64_MAX // 1000
 cdef uint64_t HIGH_BITS = 0x8080808080808080ULL
@@ -164,7 +165,7 @@ cdef int64_t valid_utf8(const uint8_t* p, int64_t size) noexcept nogil:
 cdef Status put_text(VarColumn* c, const uint8_t* p, int64_t size, const uint8_t* readable_end) noexcept nogil:
     cdef int64_t good = valid_utf8(p, size)
     cdef int step
-    if (size if good == size else 3 * size) > c.capacity - c.used:
+    if (size if good == size else UTF8_GROWTH * size) > c.capacity - c.used:
         return NEED_VALUE_SPACE
     ks_copy(c.data + c.used, p, good, readable_end)
     c.used += good
@@ -188,7 +189,7 @@ cdef Status put_headers(HeaderColumn* c, int64_t row, const RawRecord* r, const 
     cdef const uint8_t* at = r.headers
     cdef int64_t size = r.end - r.headers
     cdef int32_t i
-    if r.header_count > c.count_capacity - c.count or 3 * size > c.keys.capacity - c.keys.used \
+    if r.header_count > c.count_capacity - c.count or UTF8_GROWTH * size > c.keys.capacity - c.keys.used \
             or size > c.values.capacity - c.values.used:
         return NEED_HEADER_SPACE
     for i in range(r.header_count):

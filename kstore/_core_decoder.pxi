@@ -362,6 +362,8 @@ cdef class ColumnDecoder:
         cdef Py_ssize_t end = at + <Py_ssize_t>self.h.size
         body = memoryview(self.chunk)[at + BATCH_HEADER_SIZE:end]
         self.payload = decompressed(self.decompress, &self.h, body, self.max_decompressed_bytes, self.position, self.path)
+        if self.payload.shape[0] > self.max_decompressed_bytes:
+            raise ValueError(f"decompress returned {self.payload.shape[0]} bytes, more than {self.max_decompressed_bytes}")
         if check_counts(&self.h, self.payload.shape[0], &self.problem) != OK:
             raise error_of(&self.problem, self.path)
         self.source.at = start_of(self.payload)
@@ -376,12 +378,13 @@ cdef class ColumnDecoder:
     cdef int grow_or_raise(self) except -1:
         cdef Status status = self.problem.status
         cdef HeaderColumn* headers = &self.table.headers
-        cdef int64_t size = 3 * self.problem.expected
+        cdef int64_t size = UTF8_GROWTH * self.problem.expected
         cdef int64_t count_capacity
         if status == NEED_KEY_SPACE:
-            grow_data(&self.table.key, self.key_parts, size)
+            grow_data(&self.table.key, self.key_parts, size if self.table.key.mode == MODE_STRING else size // UTF8_GROWTH)
         elif status == NEED_VALUE_SPACE:
-            grow_data(&self.table.value, self.value_parts, size)
+            grow_data(&self.table.value, self.value_parts,
+                      size if self.table.value.mode == MODE_STRING else size // UTF8_GROWTH)
         elif status == NEED_HEADER_SPACE:
             grow_data(&headers.keys, self.header_key_parts, size)
             grow_data(&headers.values, self.header_value_parts, size)

@@ -97,6 +97,36 @@ cdef void walk_chunk(Walk* w, const uint8_t* chunk, int64_t chunk_size, int64_t 
             return
 
 
+# Returns: the first place in [at, size) where a header may start: V2, offsets in [least, most], counts that can be; or -1.
+cdef int64_t find_header(const uint8_t* p, int64_t size, int64_t at, int64_t least_offset, int64_t most_offset,
+                         int64_t max_batch_bytes) noexcept nogil:
+    cdef Header h
+    cdef Problem problem
+    while at <= size - BATCH_HEADER_SIZE:
+        if p[at + MAGIC_AT] == MAGIC_V2 and check_frame(p + at, max_batch_bytes, &problem) == OK:
+            load_header(p + at, &h)
+            if least_offset <= h.base_offset <= most_offset and h.last_offset_delta >= 0 and h.record_count >= 0:
+                return at
+        at += 1
+    return -1
+
+
+def find_batch_header(const uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t least_offset, int64_t most_offset,
+                      int64_t max_batch_bytes):
+    """Return the first place from buffer[at] on where the header of a V2 batch may start, -1 if there is none.
+
+    Only what the header alone can tell is looked at, so the caller checks the CRC there. For finding the next batch
+    behind damage.  Cost: O(bytes); the GIL is released.
+    """
+    cdef int64_t found
+    cdef const uint8_t* start = start_of(buffer)
+    if at < 0:
+        raise ValueError(f"at must not be negative, got {at}")
+    with nogil:
+        found = find_header(start, buffer.shape[0], at, least_offset, most_offset, max_batch_bytes)
+    return found
+
+
 @cython.final
 cdef class HeaderScan:
     """Walk the batch headers of [position, end_position) of one .log, fed chunk by chunk.

@@ -88,6 +88,7 @@ def groups(log: Log, wanted: Wanted) -> Iterator[Group]:
     """Give the wanted records of one log, in parts of batches, none empty; every batch passed over is checked too."""
     start_offset = max(wanted.start_offset, log.log_start_offset)
     settled = log.transactions() if wanted.only_committed else None
+    is_aborted = None if settled is None else settled.aborted_filter()
     end_offset = min(wanted.end_offset, log.log_end_offset if settled is None else settled.last_stable_offset)
     if wanted.since_ms is not None:
         found = log.offset_for_timestamp(wanted.since_ms)
@@ -100,7 +101,7 @@ def groups(log: Log, wanted: Wanted) -> Iterator[Group]:
         batch.verify()
         if batch.is_control and not wanted.with_control:
             continue
-        if settled is not None and settled.holds_aborted(batch.header):
+        if is_aborted is not None and is_aborted(batch.header):
             continue
         if wanted.since_ms is not None and batch.max_timestamp_ms < wanted.since_ms:
             continue

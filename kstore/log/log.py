@@ -336,10 +336,11 @@ class Log:
     def _read(
         self, start_offset: int, *, end_offset: int, checks_crc: bool, settled: Transactions | None
     ) -> Iterator[Record]:
+        is_aborted = None if settled is None else settled.aborted_filter()
         for segment, header, data in self._raw_batches(start_offset, end_offset=end_offset):
             if checks_crc:
                 check_crc(data, position=header.position, path=segment.path)
-            if header.is_control or (settled is not None and settled.holds_aborted(header)):
+            if header.is_control or (is_aborted is not None and is_aborted(header)):
                 continue
             for record in iterate_records(
                 data,

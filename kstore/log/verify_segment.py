@@ -10,7 +10,15 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, check_crc, crc32c, iterate_records, read_header
+from kstore._core import (
+    RECORD_BATCH_OVERHEAD,
+    BatchHeader,
+    check_crc,
+    crc32c,
+    find_batch_header,
+    iterate_records,
+    read_header,
+)
 from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedCompressionTypeError, UnsupportedMagicError
@@ -24,9 +32,7 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 # Bytes whose CRC may be computed while searching one segment, in multiples of its size.
 SEARCH_EFFORT = 8
 
-_BASE_OFFSET = struct.Struct(">q")
 _CRC = struct.Struct(">I")
-_MAGIC_AT = 16
 _CRC_AT = 17
 _CRC_COVERS_FROM = 21
 _SIZE_UP_TO_MAGIC = 17
@@ -215,28 +221,32 @@ class SegmentCheck:
 
         Gives up when the CRCs computed so far in this segment come to SEARCH_EFFORT times its size.
         """
+        following = self._records.next_base_offset
+        most_offset = self._records.base_offset + MAX_RELATIVE_OFFSET if following is None else following - 1
+        at = 0
         while self._size - position >= RECORD_BATCH_OVERHEAD:
             chunk = self._bytes_at(position, size=min(self._config.read_chunk_bytes, self._size - position))
-            at = chunk.find(CURRENT_MAGIC, _MAGIC_AT)
-            while at >= 0:
-                if self._is_batch(position + at - _MAGIC_AT):
-                    return position + at - _MAGIC_AT
-                if self._effort_bytes <= 0:
-                    return self._size
-                at = chunk.find(CURRENT_MAGIC, at + 1)
-            position += len(chunk) - _MAGIC_AT
+            at = find_batch_header(
+                chunk,
+                at,
+                least_offset=self._records.base_offset,
+                most_offset=most_offset,
+                max_batch_bytes=min(self._config.max_batch_bytes, self._size - position),
+            )
+            if at < 0:
+                position += len(chunk) - RECORD_BATCH_OVERHEAD + 1
+                at = 0
+            elif self._has_right_crc(position + at):
+                return position + at
+            elif self._effort_bytes <= 0:
+                return self._size
+            else:
+                at += 1
         return self._size
 
-    def _is_batch(self, position: int) -> bool:
-        if self._size - position < RECORD_BATCH_OVERHEAD:
-            return False
-        head = self._bytes_at(position, size=RECORD_BATCH_OVERHEAD)
-        base_offset, size = _BASE_OFFSET.unpack_from(head)[0], entry_size(head)
-        following = self._records.next_base_offset
-        most = self._records.base_offset + MAX_RELATIVE_OFFSET if following is None else following - 1
-        if not self._records.base_offset <= base_offset <= most:
-            return False
-        if not RECORD_BATCH_OVERHEAD <= size <= min(self._size - position, self._config.max_batch_bytes):
+    def _has_right_crc(self, position: int) -> bool:
+        size = entry_size(self._bytes_at(position, size=RECORD_BATCH_OVERHEAD))
+        if size > self._size - position:
             return False
         self._effort_bytes -= size
         try:

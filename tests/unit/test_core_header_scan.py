@@ -211,3 +211,25 @@ def test_found_batch_stays_after_the_chunk_is_gone() -> None:
 def test_range_that_is_none_is_misuse(position: int, end_position: int) -> None:
     with pytest.raises(ValueError, match="position"):
         _core.HeaderScan(position=position, end_position=end_position)
+
+
+LIMITS = {"least_offset": 100, "most_offset": 200, "max_batch_bytes": 1 << 20}
+
+
+def test_next_header_is_found_behind_bytes_that_only_look_like_one() -> None:
+    batch = builders.batch(150, 2)
+    outside = builders.batch(300, 2)
+    assert _core.find_batch_header(b"\x02" * 100 + outside + batch, **LIMITS) == 100 + len(outside)
+    assert _core.find_batch_header(batch, 1, **LIMITS) == -1
+    assert _core.find_batch_header(batch[:60], **LIMITS) == -1
+    assert _core.find_batch_header(b"", **LIMITS) == -1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"batch_length": 48}, {"batch_length": 1 << 20}, {"last_offset_delta": -1}, {"record_count": -1}, {"magic": 1}],
+    ids=["short", "long", "last offset delta", "record count", "magic"],
+)
+def test_header_that_contradicts_itself_is_no_start(fields: dict[str, int]) -> None:
+    batch = builders.patch_header(builders.batch(150, 2), repair_crc=False, **fields)
+    assert _core.find_batch_header(batch, **LIMITS) == -1
