@@ -29,9 +29,10 @@ def run_workload(name: str, settings: Settings) -> bool:
     """Run one workload, print and write its figures; tell whether every target was met."""
     load_before = os.getloadavg()
     print(f"\n== {name} (load average {load_before[0]:.2f})")
-    cases = importlib.import_module(f"bench.bench_{name}").run(settings)
-    for case in cases:
+    cases = []
+    for case in importlib.import_module(f"bench.bench_{name}").run(settings):
         print_case(case)
+        cases.append(case)
     print(f"\n  written: {write_results(name, cases, settings, load_before=load_before)}")
     return all(case.is_met for case in cases)
 

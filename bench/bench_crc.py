@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import crc32c
 
@@ -30,7 +30,7 @@ def implementations() -> dict[str, Callable[[bytes], int]]:
     return found
 
 
-def run(settings: Settings) -> list[Case]:
+def run(settings: Settings) -> Iterator[Case]:
     """Time the CRC functions in turn over the chunks of one segment."""
     spec = PartitionSpec(name="bench-0", value_bytes=100, segment_bytes=settings.segment_bytes)
     file = partition(spec, settings.data_directory).log_files[0]
@@ -57,7 +57,7 @@ def run(settings: Settings) -> list[Case]:
     for language in (JAVA, RUST):
         case.add_ratio(KSTORE, f"{language}, crc")
     case.notes.append(f"kstore uses {_core.CRC32C_PATHS[0]}")
-    return [case]
+    yield case
 
 
 def over(function: Callable[[bytes], int], chunks: list[bytes]) -> Callable[[], None]:

@@ -166,7 +166,9 @@ def add_ratios(case: Case, value_bytes: int, codec: str) -> None:
             case.add_ratio(f"{language}, {MODES[binary]}", AIOKAFKA)
 
 
-def run(settings: Settings) -> list[Case]:
+def run(settings: Settings) -> Iterator[Case]:
     """Time the decoders at both value sizes, then with each codec."""
-    cases = [case_of(value_bytes, "none", settings) for value_bytes in TARGETS_OF_AIOKAFKA]
-    return cases + [case_of(100, codec, settings) for codec in COMPRESSED]
+    for value_bytes in TARGETS_OF_AIOKAFKA:
+        yield case_of(value_bytes, "none", settings)
+    for codec in COMPRESSED:
+        yield case_of(100, codec, settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from bench.common import BENCH_DIRECTORY, Bound, Case, Settings, require_equal
@@ -46,6 +47,7 @@ def case_of(value_bytes: int, settings: Settings) -> Case:
     return case
 
 
-def run(settings: Settings) -> list[Case]:
+def run(settings: Settings) -> Iterator[Case]:
     """Measure both value sizes."""
-    return [case_of(value_bytes, settings) for value_bytes in VALUE_BYTES]
+    for value_bytes in VALUE_BYTES:
+        yield case_of(value_bytes, settings)

@@ -248,13 +248,11 @@ def counting(frames: Frames, settings: Settings) -> Case:
     return case
 
 
-def cases_of(spark: SparkSession, value_bytes: int, settings: Settings) -> list[Case]:
-    """Check that all contestants give the same rows, then time three queries."""
-    frames = frames_of(spark, value_bytes, settings)
-    return [all_columns(frames, settings), value_only(frames, settings), counting(frames, settings)]
-
-
-def run(settings: Settings) -> list[Case]:
-    """Time Spark queries at each value size, in one session."""
+def run(settings: Settings) -> Iterator[Case]:
+    """Check that all contestants give the same rows, then time three queries; at each value size, in one session."""
     with session() as spark:
-        return [case for value_bytes in settings.spark_value_bytes for case in cases_of(spark, value_bytes, settings)]
+        for value_bytes in settings.spark_value_bytes:
+            frames = frames_of(spark, value_bytes, settings)
+            yield all_columns(frames, settings)
+            yield value_only(frames, settings)
+            yield counting(frames, settings)
