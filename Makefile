@@ -13,8 +13,12 @@ export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: demo test bench bench-rivals build lint fuzz long debug coverage clean require-java
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench bench-rivals build lint fuzz long debug coverage clean require-java
 .DELETE_ON_ERROR:
+
+help:  ## the targets
+	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/make \1|\2/p' Makefile | awk -F '|' '{printf "%-18s %s\n", $$1, $$2}'
 
 demo: require-java build  ## Spark over examples/flights, checked against its manifest
 	@$(BIN)/python examples/flights_demo.py
