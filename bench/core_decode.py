@@ -32,7 +32,8 @@ def columns_of(segment: memoryview, binary: Binary) -> Iterator[_core.Columns]:
     decoder.start_file(position=0, end_position=len(segment))
     while (progress := decoder.run()) != "done":
         if progress == "more":
-            decoder.feed(segment[decoder.position :], decoder.position)
+            size = max(config.read_chunk_bytes, decoder.needed)
+            decoder.feed(segment[decoder.position : decoder.position + size], decoder.position)
         else:
             yield decoder.take()
     yield decoder.take()
