@@ -73,9 +73,9 @@ def test_ranges_begin_and_end_at_batches_and_do_not_overlap(partition: GoldenPar
     covered: dict[str, list[tuple[int, int]]] = {path: [] for path in listed}
     for scan_range in ranges:
         assert (scan_range.topic, scan_range.partition) == (partition.topic, partition.partition)
-        assert scan_range.size_in_bytes == sum(last - first for _, _, first, last in scan_range.files)
-        for path, _, first, last in scan_range.files:
-            covered[path].append((first, last))
+        assert scan_range.size_in_bytes == sum(file.end_position - file.start_position for file in scan_range.files)
+        for file in scan_range.files:
+            covered[file.path].append((file.start_position, file.end_position))
     for path, batches in listed.items():
         starts = [first for first, _ in batches]
         ends = [last for _, last in batches]
