@@ -51,6 +51,7 @@ $(ENVIRONMENT): requirements-dev.txt
 	@.ci/require python compiler
 	@echo "kstore: making .venv from requirements-dev.txt"
 	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet "$$(grep '^pip==' requirements-dev.txt)"
 	@$(BIN)/python -m pip install --quiet --requirement requirements-dev.txt
 	@touch $@
 
