@@ -3,5 +3,15 @@
 from kstore._core import BatchHeader, Record
 from kstore.record.batch import RecordBatch
 from kstore.record.memory_records import MemoryRecords
+from kstore.record.message_writer import BufferingOutputStream, MessageWriter, ReservedOutput, write_entry
 
-__all__ = ["BatchHeader", "MemoryRecords", "Record", "RecordBatch"]
+__all__ = [
+    "BatchHeader",
+    "BufferingOutputStream",
+    "MemoryRecords",
+    "MessageWriter",
+    "Record",
+    "RecordBatch",
+    "ReservedOutput",
+    "write_entry",
+]

@@ -1,0 +1,428 @@
+"""MessageWriter: V0 and V1 messages into segments that are never copied. Format: docs/format.md.
+
+Differences from Kafka's class of that name (0.9 to 0.10.2) are all refusals: what Kafka ignores, wraps around or loops
+over for ever is a TypeError or ValueError here, and a body that raises leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from kstore.compression import CompressionType
+from kstore.errors import StorageError
+from kstore.record.output_streams import CompressedOutput, Readable, Writable, byte_view, pieces, wrap_for_output
+from kstore.types import MAX_OFFSET, NO_TIMESTAMP, TimestampType
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    MessageBody: TypeAlias = "Callable[[BufferingOutputStream | CompressedOutput], object]"
+
+_INT32 = struct.Struct(">i")
+_UINT32 = struct.Struct(">I")
+_ENTRY_HEADER = struct.Struct(">qi")
+_MAX_INT32 = 2**31 - 1
+_MAX_TIMESTAMP_MS = 2**63 - 1
+_NULL_LENGTH = _INT32.pack(-1)
+_LOG_APPEND_TIME_BIT = 8
+_MESSAGE_CODECS = (CompressionType.NONE, CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4)
+_MOST_GATHERED = 1024
+
+
+class _Segments:
+    """Byte arrays of one size, zero where nothing was put, addressed by position over all of them."""
+
+    __slots__ = ("_views", "cuts", "segment_size", "size")
+
+    def __init__(self, segment_size: int) -> None:
+        self.segment_size = segment_size
+        self.size = 0
+        self.cuts: list[int] = []
+        self._views: list[memoryview] = []
+
+    def extend(self, size: int) -> None:
+        missing = self.size + size - len(self._views) * self.segment_size
+        while missing > 0:
+            self._views.append(memoryview(bytearray(self.segment_size)))
+            missing -= self.segment_size
+        self.size += size
+
+    def put(self, data: memoryview, *, position: int) -> None:
+        number, at = divmod(position, self.segment_size)
+        done = 0
+        while done < len(data):
+            piece = data[done : done + self.segment_size - at]
+            self._views[number][at : at + len(piece)] = piece
+            done += len(piece)
+            number, at = number + 1, 0
+
+    def slices(self, *, start: int = 0) -> Iterator[memoryview]:
+        number, at = divmod(start, self.segment_size)
+        left = self.size - start
+        while left > 0:
+            view = self._views[number][at : at + left]
+            yield view
+            left -= len(view)
+            number, at = number + 1, 0
+
+    def truncate(self, size: int) -> None:
+        if size >= self.size:
+            return
+        number, at = divmod(size, self.segment_size)
+        if at:
+            view = self._views[number]
+            view[at:] = bytes(len(view) - at)
+            number += 1
+        del self._views[number:]
+        self.size = size
+        self.cuts.append(size)
+
+
+class ReservedOutput:
+    """Bytes set aside in a BufferingOutputStream, to be written once they are known.
+
+    What is not written stays zero.  Threads: one at a time, together with its stream.
+    Source: Kafka BufferingOutputStream.ReservedOutput.
+    """
+
+    __slots__ = ("_cuts_before", "_end", "_position", "_segments")
+
+    def __init__(self, segments: _Segments, *, position: int, size: int) -> None:
+        self._segments = segments
+        self._position = position
+        self._end = position + size
+        self._cuts_before = len(segments.cuts)
+
+    @property
+    def position(self) -> int:
+        """Where in the stream the next byte goes."""
+        return self._position
+
+    @property
+    def remaining(self) -> int:
+        return self._end - self._position
+
+    def write(self, data: Buffer) -> int:
+        """Write a buffer behind what was written before, over segment ends; return its size.
+
+        Raises: ValueError, with nothing written, if it does not fit in what remains, or if the reservation was made in
+            a prefix or message whose body raised; TypeError.
+        """
+        view = byte_view(data)
+        if len(view) > self.remaining:
+            raise ValueError(f"reserved output: expected at most {self.remaining} bytes, found {len(view)}")
+        if any(cut < self._end for cut in self._segments.cuts[self._cuts_before :]):
+            raise ValueError(f"reserved output up to position {self._end} was taken back by a body that raised")
+        self._segments.put(view, position=self._position)
+        self._position += len(view)
+        return len(view)
+
+
+class BufferingOutputStream:
+    """Bytes of unknown number, in segments of one size that are added as needed and never copied or moved.
+
+    A write that raises leaves the stream as it was.
+    Raises: ValueError for a segment_size below 1.  Threads: one at a time.  Source: Kafka BufferingOutputStream.
+    """
+
+    def __init__(self, segment_size: int) -> None:
+        if operator.index(segment_size) < 1:
+            raise ValueError(f"segment_size: expected at least 1, found {segment_size}")
+        self._segments = _Segments(operator.index(segment_size))
+
+    @property
+    def segment_size(self) -> int:
+        return self._segments.segment_size
+
+    @property
+    def size(self) -> int:
+        """Bytes so far, reserved ones included; the position of the next write."""
+        return self._segments.size
+
+    def write(self, source: Buffer | Readable) -> int:
+        """Append any C-contiguous buffer, or a readable binary stream up to its end; return the number of bytes.
+
+        A stream is read in pieces of 64 KiB at most.
+        Raises: TypeError; ValueError for a buffer with gaps; BlockingIOError; what the stream raises.
+        """
+        with self._all_or_nothing() as start:
+            for piece in pieces(source):
+                position = self.size
+                self._segments.extend(len(piece))
+                self._segments.put(piece, position=position)
+            return self.size - start
+
+    def reserve(self, size: int) -> ReservedOutput:
+        """Append `size` zero bytes and return the output that fills them later.
+
+        Raises: ValueError for a negative size; TypeError.
+        """
+        if operator.index(size) < 0:
+            raise ValueError(f"size to reserve: expected at least 0, found {size}")
+        reserved = ReservedOutput(self._segments, position=self.size, size=operator.index(size))
+        self._segments.extend(operator.index(size))
+        return reserved
+
+    def segments(self) -> list[memoryview]:
+        """Return the bytes so far as read-only views, one per segment, none empty.
+
+        Lifetime: the views stay valid; a reserved output that is filled later shows in them.  Cost: no copy.
+        """
+        return [view.toreadonly() for view in self._segments.slices()]
+
+    def write_to(self, target: Buffer | Writable) -> int:
+        """Copy all bytes to the start of a writable buffer, or write them to a binary file object; return the size.
+
+        A file object's write() returns how many bytes it took, as those of `io` do; a short write is gone on with.
+        Raises: ValueError, with nothing copied, if the buffer is too small; TypeError if target is read-only or neither
+            of the two; StorageError if write() takes nothing; what write() raises.
+        """
+        try:
+            view = byte_view(target)
+        except TypeError:
+            write = getattr(target, "write", None)
+            if write is None:
+                raise TypeError(
+                    f"expected a writable buffer or a binary file object, found {type(target).__name__}"
+                ) from None
+            _write_all(self.segments(), lambda group: write(group[0]), most_gathered=1)
+            return self.size
+        if view.readonly and self.size:
+            raise TypeError(f"expected a writable buffer, found a read-only {type(target).__name__}")
+        if len(view) < self.size:
+            raise ValueError(f"target buffer: expected at least {self.size} bytes, found {len(view)}")
+        at = 0
+        for segment in self._segments.slices():
+            view[at : at + len(segment)] = segment
+            at += len(segment)
+        return self.size
+
+    def gather_to(self, writev: Callable[[list[memoryview]], int]) -> int:
+        """Write all bytes by gather writes, with no copy; return the size.
+
+        Args: writev: takes up to 1024 buffers and returns how many bytes it wrote, such as `partial(os.writev, fd)` or
+            `socket.sendmsg`; a short write is gone on with.
+        Raises: StorageError if writev writes nothing; what writev raises.
+        """
+        _write_all(self.segments(), writev, most_gathered=_MOST_GATHERED)
+        return self.size
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self._segments.slices())
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[int]:
+        """Give the size before the body; take back what the body appended if it raises."""
+        start = self.size
+        try:
+            yield start
+        except BaseException:
+            self._segments.truncate(start)
+            raise
+
+
+class MessageWriter(BufferingOutputStream):
+    """Writes V0 and V1 messages of which neither the size nor the CRC need be known ahead.
+
+    Messages, prefixes and plain writes follow each other in the order of the calls. Whatever raises inside a prefix or
+    a message takes back all of it; outputs reserved in it then refuse to be written. An offset that is known only
+    behind its message goes into `reserve(8)` in front of it.
+    Source: Kafka MessageWriter.
+    """
+
+    @contextmanager
+    def with_length_prefix(self) -> Iterator[None]:
+        """Put an int32 in front of what the body of the `with` writes: its length in bytes.
+
+        Raises: ValueError if the body is longer than 2147483647 bytes.
+        """
+        with self._all_or_nothing():
+            prefix = self.reserve(_INT32.size)
+            start = self.size
+            yield
+            prefix.write(_INT32.pack(_checked_length(self.size - start, what="bytes behind a length prefix")))
+
+    @contextmanager
+    def with_crc32_prefix(self) -> Iterator[None]:
+        """Put a uint32 in front of what the body of the `with` writes: its CRC-32 (zlib's)."""
+        with self._all_or_nothing():
+            prefix = self.reserve(_UINT32.size)
+            start = self.size
+            yield
+            crc = 0
+            for view in self._segments.slices(start=start):
+                crc = zlib.crc32(view, crc)
+            prefix.write(_UINT32.pack(crc))
+
+    def write_message(
+        self,
+        value: Buffer | Readable | MessageBody | None,
+        *,
+        magic: int,
+        timestamp_ms: int = NO_TIMESTAMP,
+        timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+        key: Buffer | None = None,
+        compression: CompressionType = CompressionType.NONE,
+    ) -> int:
+        """Append one message, from its CRC to its value; return its size.
+
+        Args:
+            value: a buffer, a readable stream, or a function that is called with the output for the value and writes to
+                it. With a codec this is the message set (a run of `write_entry`) that the value holds compressed; the
+                output then compresses on the fly and ends when the function returns.
+            magic: 0 or 1. V0 has no timestamp: timestamp_ms must be -1, timestamp_type says nothing.
+            compression: gzip, snappy or lz4 make the message a wrapper.
+        Raises: ValueError for a magic, codec, timestamp or timestamp type that the message can't have, or a null value
+            of a wrapper; TypeError; what the stream or the function raises.
+        """
+        prologue = _prologue(
+            magic=magic, timestamp_ms=timestamp_ms, timestamp_type=timestamp_type, compression=compression
+        )
+        codec = CompressionType(compression)
+        if value is None and codec != CompressionType.NONE:
+            raise ValueError(f"value of a {codec.label} wrapper: expected a message set, found None")
+        with self._all_or_nothing() as start:
+            with self.with_crc32_prefix():
+                self.write(prologue + _bytes_field(key, what="key"))
+                if value is None:
+                    self.write(_NULL_LENGTH)
+                else:
+                    with self.with_length_prefix():
+                        self._write_value(value, compression=codec, magic=magic)
+            return self.size - start
+
+    def write_entry(
+        self,
+        value: Buffer | Readable | MessageBody | None,
+        *,
+        offset: int,
+        magic: int,
+        timestamp_ms: int = NO_TIMESTAMP,
+        timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+        key: Buffer | None = None,
+        compression: CompressionType = CompressionType.NONE,
+    ) -> int:
+        """Append one entry of a message set: offset, size, message as of `write_message`; return its size.
+
+        Args: offset: of the record; of a wrapper that of its last record. Inside a V1 wrapper offsets count from 0,
+            inside a V0 wrapper they are the records' own.
+        """
+        with self._all_or_nothing() as start:
+            self.write(_checked_offset(offset).to_bytes(8, "big"))
+            with self.with_length_prefix():
+                self.write_message(
+                    value,
+                    magic=magic,
+                    timestamp_ms=timestamp_ms,
+                    timestamp_type=timestamp_type,
+                    key=key,
+                    compression=compression,
+                )
+            return self.size - start
+
+    def _write_value(self, value: Buffer | Readable | MessageBody, *, compression: CompressionType, magic: int) -> None:
+        if compression == CompressionType.NONE:
+            _fill(self, value)
+        else:
+            with wrap_for_output(self, compression=compression, magic=magic) as output:
+                _fill(output, value)
+
+
+def write_entry(
+    output: Writable,
+    value: Buffer | None,
+    *,
+    offset: int,
+    magic: int,
+    timestamp_ms: int = NO_TIMESTAMP,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    key: Buffer | None = None,
+) -> int:
+    """Write one plain entry of a message set to any output, such as the one inside a wrapper; return its size.
+
+    The bytes are those of `MessageWriter.write_entry`; key and value must be at hand, then nothing is reserved.
+    Raises: ValueError and TypeError as there, with nothing written.
+    """
+    body = _prologue(
+        magic=magic, timestamp_ms=timestamp_ms, timestamp_type=timestamp_type, compression=CompressionType.NONE
+    ) + _bytes_field(key, what="key")
+    view = None if value is None else byte_view(value)
+    value_size = 0 if view is None else _checked_length(len(view), what="bytes of the value")
+    body += _NULL_LENGTH if view is None else _INT32.pack(value_size)
+    size = _checked_length(_UINT32.size + len(body) + value_size, what="bytes of the message")
+    crc = zlib.crc32(body)
+    if view is not None:
+        crc = zlib.crc32(view, crc)
+    output.write(_ENTRY_HEADER.pack(_checked_offset(offset), size) + _UINT32.pack(crc) + body)
+    if view is not None:
+        output.write(view)
+    return _ENTRY_HEADER.size + size
+
+
+def _fill(output: BufferingOutputStream | CompressedOutput, value: Any) -> None:
+    if callable(value) and not hasattr(value, "read"):
+        value(output)
+    else:
+        output.write(value)
+
+
+def _prologue(*, magic: int, timestamp_ms: int, timestamp_type: TimestampType, compression: CompressionType) -> bytes:
+    """Return magic, attributes and the timestamp of V1."""
+    if magic not in (0, 1):
+        raise ValueError(f"magic of a message: expected 0 or 1, found {magic}")
+    if compression not in _MESSAGE_CODECS:
+        raise ValueError(f"compression of a V{magic} message: expected none, gzip, snappy or lz4, found {compression}")
+    stamp = operator.index(timestamp_ms)
+    if magic == 0:
+        if stamp != NO_TIMESTAMP:
+            raise ValueError(f"timestamp_ms of a V0 message: expected {NO_TIMESTAMP}, found {stamp}")
+        return bytes((0, compression))
+    if not NO_TIMESTAMP <= stamp <= _MAX_TIMESTAMP_MS:
+        raise ValueError(f"timestamp_ms of a V1 message: expected {NO_TIMESTAMP} to {_MAX_TIMESTAMP_MS}, found {stamp}")
+    if timestamp_type == TimestampType.CREATE_TIME:
+        attributes = int(compression)
+    elif timestamp_type == TimestampType.LOG_APPEND_TIME:
+        attributes = compression | _LOG_APPEND_TIME_BIT
+    else:
+        raise ValueError(f"timestamp_type of a V1 message: expected create or log append time, found {timestamp_type}")
+    return struct.pack(">bbq", 1, attributes, stamp)
+
+
+def _bytes_field(data: Buffer | None, *, what: str) -> bytes:
+    if data is None:
+        return _NULL_LENGTH
+    view = byte_view(data)
+    return _INT32.pack(_checked_length(len(view), what=f"bytes of the {what}")) + view
+
+
+def _checked_length(size: int, *, what: str) -> int:
+    if size > _MAX_INT32:
+        raise ValueError(f"{what}: expected at most {_MAX_INT32}, found {size}")
+    return size
+
+
+def _checked_offset(offset: int) -> int:
+    if not 0 <= operator.index(offset) <= MAX_OFFSET:
+        raise ValueError(f"offset: expected 0 to {MAX_OFFSET}, found {offset}")
+    return operator.index(offset)
+
+
+def _write_all(views: list[memoryview], take: Callable[[list[memoryview]], int | None], *, most_gathered: int) -> None:
+    """Hand the views on until all their bytes are taken."""
+    first = 0
+    while first < len(views):
+        group = views[first : first + most_gathered]
+        given = sum(map(len, group))
+        count = take(group)
+        if count is None or not 0 < count <= given:
+            raise StorageError(f"write of {given} bytes: expected a count from 1 to {given}, found {count}")
+        while count and count >= len(views[first]):
+            count -= len(views[first])
+            first += 1
+        if count:
+            views[first] = views[first][count:]
