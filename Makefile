@@ -38,11 +38,11 @@ lint: build  ## style, types, stubs, layers
 	@$(BIN)/python -m pytest tests/unit/test_layering.py tests/unit/test_sourcecode.py
 
 fuzz: build  ## the parsers against damaged bytes, many examples
-	@$(BIN)/python -m pytest -m "long or not long" --hypothesis-profile=long tests/fuzz tests/property tests/differential
+	@$(BIN)/python -m pytest -m "long or not long" --timeout=3600 --hypothesis-profile=long tests/fuzz tests/property tests/differential
 	@$(BIN)/python -m tests.fuzz --minutes 5
 
 long: test fuzz debug  ## everything: the suite, its long lanes, fuzzing, the debug build under the sanitizers
-	@$(BIN)/python -m pytest -m long
+	@$(BIN)/python -m pytest -m long --timeout=3600
 
 require-java:
 	@.ci/require java
@@ -69,11 +69,11 @@ $(DEBUG_TREE)/.stamp: $(BUILD) $(shell git ls-files kstore tests 2>/dev/null)
 
 debug: $(DEBUG_TREE)/.stamp  ## the suite without Spark on the checked build, under address and undefined-behaviour sanitizers
 	@cd $(DEBUG_TREE) && LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
-		../../$(BIN)/python -m pytest -m "not spark and not long and not build" $(DEBUG_TESTS)
+		../../$(BIN)/python -m pytest -m "not spark and not long and not build" --timeout=1800 $(DEBUG_TESTS)
 
 coverage: $(DEBUG_TREE)/.stamp  ## line coverage of Python and Cython, from the same build
 	@cd $(DEBUG_TREE) && export LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 && \
-		CYTHON_USE_SYS_MONITORING=0 ../../$(BIN)/python -m coverage run -m pytest -m "not spark and not long and not build" $(DEBUG_TESTS) && \
+		CYTHON_USE_SYS_MONITORING=0 ../../$(BIN)/python -m coverage run -m pytest -m "not spark and not long and not build" --timeout=1800 $(DEBUG_TESTS) && \
 		../../$(BIN)/python -m coverage report
 
 clean:  ## everything that was built or made, the environment too
