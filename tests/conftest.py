@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 
 settings.register_profile("default", deadline=None, derandomize=True, database=None, print_blob=True)
-settings.register_profile("long", deadline=None, max_examples=5000, print_blob=True)
+settings.register_profile("long", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile("default")
 
 
