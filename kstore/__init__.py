@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kstore.log import ScanRange as ScanRange
     from kstore.log import open_log as open_log
     from kstore.record import MemoryRecords as MemoryRecords
+    from kstore.record import MemoryRecordsBuilder as MemoryRecordsBuilder
     from kstore.record import Record as Record
     from kstore.record import RecordBatch as RecordBatch
     from kstore.types import OffsetAndTimestamp as OffsetAndTimestamp
@@ -59,7 +60,7 @@ _ROOMS = {
         "UnsupportedMagicError",
     ),
     "kstore.log": ("FetchData", "Log", "LogSegment", "ScanRange", "open_log"),
-    "kstore.record": ("MemoryRecords", "Record", "RecordBatch"),
+    "kstore.record": ("MemoryRecords", "MemoryRecordsBuilder", "Record", "RecordBatch"),
     "kstore.types": ("OffsetAndTimestamp", "TimestampType", "TopicPartition"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}

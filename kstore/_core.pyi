@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, final
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, Self, disjoint_base
 
 from kstore.errors import KStoreError
 from kstore.types import TimestampType, TopicPartition
@@ -14,8 +14,10 @@ OFFSET_INDEX_ENTRY_SIZE: Final[int]
 TIME_INDEX_ENTRY_SIZE: Final[int]
 BATCH_ROW_FIELDS: Final[tuple[str, ...]]
 CRC32C_PATHS: Final[tuple[str, ...]]
+TIMESTAMP_TYPE_BIT: Final[int]
 TRANSACTIONAL_BIT: Final[int]
 CONTROL_BIT: Final[int]
+DELETE_HORIZON_BIT: Final[int]
 
 _Decompress = Callable[[int, memoryview, int], Buffer]
 _Mode = Literal["copy", "view", "string"]
@@ -186,6 +188,70 @@ class ColumnBuffer:
     def __init__(self, capacity: int) -> None: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __len__(self) -> int: ...
+
+def patch_batch_header(buffer: Buffer, at: int = 0, *, base_offset: int, partition_leader_epoch: int) -> None: ...
+
+@disjoint_base
+class RecordBatchEncoder:
+    def __init__(
+        self,
+        *,
+        base_offset: int = 0,
+        is_control: bool = False,
+        delete_horizon_ms: int | None = None,
+        capacity_bytes: int = 16384,
+    ) -> None: ...
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int | None: ...
+    @property
+    def record_count(self) -> int: ...
+    @property
+    def base_timestamp_ms(self) -> int: ...
+    @property
+    def max_timestamp_ms(self) -> int: ...
+    @property
+    def records_size_in_bytes(self) -> int: ...
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def is_control(self) -> bool: ...
+    def append(
+        self,
+        record: Record | None = None,
+        /,
+        *,
+        timestamp_ms: int | None = None,
+        key: Buffer | None = None,
+        value: Buffer | None = None,
+        headers: Iterable[tuple[str, Buffer | None]] = (),
+        offset: int | None = None,
+    ) -> Self: ...
+    def record_size(
+        self,
+        record: Record | None = None,
+        /,
+        *,
+        timestamp_ms: int | None = None,
+        key: Buffer | None = None,
+        value: Buffer | None = None,
+        headers: Iterable[tuple[str, Buffer | None]] = (),
+    ) -> int: ...
+    def take(self) -> ColumnBuffer: ...
+    def seal(
+        self,
+        batch: Buffer,
+        *,
+        attributes: int,
+        max_timestamp_ms: int,
+        partition_leader_epoch: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+    ) -> None: ...
 
 @final
 class Columns:

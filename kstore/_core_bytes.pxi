@@ -1,9 +1,12 @@
-# Big-endian loads and zigzag varints.
+# Big-endian loads and stores, zigzag varints.
 
 cdef extern from "_core_cpu.h" nogil:
     uint16_t ks_get16(const uint8_t* p) noexcept
     uint32_t ks_get32(const uint8_t* p) noexcept
     uint64_t ks_get64(const uint8_t* p) noexcept
+    void ks_put16(uint8_t* p, uint16_t value) noexcept
+    void ks_put32(uint8_t* p, uint32_t value) noexcept
+    void ks_put64(uint8_t* p, uint64_t value) noexcept
     void ks_copy(uint8_t* target, const uint8_t* source, int64_t size, const uint8_t* readable_end) noexcept
     void ks_cpu_init() noexcept
     uint32_t ks_crc32c_by(int path, uint32_t value, const uint8_t* p, size_t n) noexcept
@@ -23,6 +26,29 @@ cdef inline int32_t unzigzag32(uint32_t value) noexcept nogil:
 
 cdef inline int64_t unzigzag64(uint64_t value) noexcept nogil:
     return <int64_t>((value >> 1) ^ (0 - (value & 1)))
+
+
+# An int32 has the same zigzag value in 64 bits as in 32.
+cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
+    return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+
+
+cdef inline int varint_size(uint64_t value) noexcept nogil:
+    cdef int size = 1
+    while value >= 0x80:
+        value >>= 7
+        size += 1
+    return size
+
+
+# Requires: varint_size(value) bytes at `at`. Returns: the place behind the varint.
+cdef inline uint8_t* put_varint(uint8_t* at, uint64_t value) noexcept nogil:
+    while value >= 0x80:
+        at[0] = <uint8_t>(value | 0x80)
+        value >>= 7
+        at += 1
+    at[0] = <uint8_t>value
+    return at + 1
 
 
 # Requires: at[0] <= end. Returns: OK with at[0] behind the varint, or BAD_VARINT (cut off, or more than `most` bytes).
@@ -100,13 +126,7 @@ cdef object decode_one(const uint8_t[::1] buffer, Py_ssize_t position, int most)
 
 cdef bytes encode_one(uint64_t value):
     cdef uint8_t out[MAX_VARLONG_SIZE]
-    cdef int n = 0
-    while value >= 0x80:
-        out[n] = <uint8_t>(value | 0x80)
-        value >>= 7
-        n += 1
-    out[n] = <uint8_t>value
-    return PyBytes_FromStringAndSize(<char*>out, n + 1)
+    return PyBytes_FromStringAndSize(<char*>out, put_varint(out, value) - out)
 
 
 def decode_varint(const uint8_t[::1] buffer, Py_ssize_t position=0):
@@ -128,19 +148,19 @@ def decode_varlong(const uint8_t[::1] buffer, Py_ssize_t position=0):
 
 def encode_varint(int32_t value):
     """Return the zigzag varint of an int32."""
-    return encode_one((<uint32_t>value << 1) ^ <uint32_t>(value >> 31))
+    return encode_one(zigzag(value))
 
 
 def encode_varlong(int64_t value):
     """Return the zigzag varint of an int64."""
-    return encode_one((<uint64_t>value << 1) ^ <uint64_t>(value >> 63))
+    return encode_one(zigzag(value))
 
 
 def size_of_varint(int32_t value):
     """Return the number of bytes that encode_varint writes."""
-    return len(encode_varint(value))
+    return varint_size(zigzag(value))
 
 
 def size_of_varlong(int64_t value):
     """Return the number of bytes that encode_varlong writes."""
-    return len(encode_varlong(value))
+    return varint_size(zigzag(value))

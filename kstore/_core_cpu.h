@@ -1,4 +1,4 @@
-/* The only code that depends on the CPU: CRC-32C, big-endian loads, wide copies.
+/* The only code that depends on the CPU: CRC-32C, big-endian loads and stores, wide copies.
  * Each fast path is chosen at run time and has a portable one beside it; wheels target the baseline CPU. */
 #ifndef KSTORE_CORE_CPU_H
 #define KSTORE_CORE_CPU_H
@@ -25,6 +25,10 @@
 static inline uint16_t ks_get16(const uint8_t *p) { uint16_t v; memcpy(&v, p, 2); return __builtin_bswap16(v); }
 static inline uint32_t ks_get32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return __builtin_bswap32(v); }
 static inline uint64_t ks_get64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); return __builtin_bswap64(v); }
+
+static inline void ks_put16(uint8_t *p, uint16_t v) { v = __builtin_bswap16(v); memcpy(p, &v, 2); }
+static inline void ks_put32(uint8_t *p, uint32_t v) { v = __builtin_bswap32(v); memcpy(p, &v, 4); }
+static inline void ks_put64(uint8_t *p, uint64_t v) { v = __builtin_bswap64(v); memcpy(p, &v, 8); }
 
 /* Requires: size >= 0, source readable up to readable_end, room for size rounded up to 32 at target.
  * Short copies by whole words beat a call; near the end of the source and for long ones memcpy is right. */

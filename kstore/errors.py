@@ -101,7 +101,7 @@ class OffsetOutOfRangeError(OffsetError):
 
 
 class UnsupportedError(KStoreError):
-    """The bytes may be right but this version of kstore does not read them."""
+    """What is asked for may be right, but this version of kstore does not read or write it."""
 
     def __init__(
         self, message: str, *, path: str | None = None, base_offset: int | None = None, position: int | None = None
@@ -111,7 +111,7 @@ class UnsupportedError(KStoreError):
 
 
 class UnsupportedMagicError(UnsupportedError):
-    """The batch has a magic byte that is not read. Attribute: magic."""
+    """The batch has a magic byte that is not read or written. Attribute: magic."""
 
     magic: int | None = None
 

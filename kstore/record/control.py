@@ -1,4 +1,4 @@
-"""Control records: what the key of a record in a control batch says. Format: docs/format.md#control-records."""
+"""Control records: what the key of a record in a control batch says. Format: docs/format.md#control-batches."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import struct
 from enum import IntEnum
 
 from kstore._core import Record
+from kstore.config import MAX_INT32
 from kstore.errors import InvalidRecordError
 from kstore.record.batch import RecordBatch
 
 _KEY = struct.Struct(">hh")
+_END_TRANSACTION_MARKER = struct.Struct(">hi")
+_VERSION = 0
 
 
 class ControlRecordType(IntEnum):
@@ -51,3 +54,25 @@ def control_record_type(record: Record, batch: RecordBatch) -> ControlRecordType
 
 
 _TYPE_IDS = frozenset(ControlRecordType)
+
+
+def control_record_key(control_type: ControlRecordType) -> bytes:
+    """Return the key of a control record.
+
+    Raises: ValueError for UNKNOWN.
+    """
+    if control_type == ControlRecordType.UNKNOWN:
+        raise ValueError("a control record of type UNKNOWN can't be written")
+    return _KEY.pack(_VERSION, control_type)
+
+
+def end_transaction_marker_value(control_type: ControlRecordType, *, coordinator_epoch: int) -> bytes:
+    """Return the value of the control record that ends a transaction.
+
+    Raises: ValueError for a type other than ABORT and COMMIT, or an epoch that is no int32 from -1.
+    """
+    if control_type not in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
+        raise ValueError(f"a transaction ends by ABORT or COMMIT, got {control_type.name}")
+    if not -1 <= coordinator_epoch <= MAX_INT32:
+        raise ValueError(f"coordinator_epoch must be from -1 to {MAX_INT32}, got {coordinator_epoch}")
+    return _END_TRANSACTION_MARKER.pack(_VERSION, coordinator_epoch)

@@ -14,7 +14,7 @@ from tests import builders, reference
 from tests import reference_codecs as codecs
 from tests.differential.rivals import RIVALS, Rival, build, with_base_offset
 from tests.property import strategies
-from tests.reference import CREATE_TIME, Record
+from tests.reference import Record
 from tests.verdicts import as_reference
 
 BUILDS = [(rival, codec) for rival in RIVALS for codec in RIVALS[rival].codecs]
@@ -23,26 +23,12 @@ build_parameter = pytest.mark.parametrize(
     [(RIVALS[rival], codec) for rival, codec in BUILDS],
     ids=[f"{rival} {codecs.CODEC_NAMES[codec]}" for rival, codec in BUILDS],
 )
-# A producer's timestamps are not negative; header keys are text for these builders.
-record_lists = st.lists(
-    st.builds(
-        Record,
-        offset=st.just(0),
-        timestamp_ms=st.integers(0, 2**61),
-        timestamp_type=st.just(CREATE_TIME),
-        sequence=st.just(-1),
-        is_control=st.just(False),
-        key=strategies.payloads,
-        value=strategies.payloads,
-        headers=st.lists(st.tuples(st.text(max_size=5).map(str.encode), strategies.payloads), max_size=3).map(tuple),
-    ),
-    min_size=1,
-    max_size=6,
-).map(lambda records: [record._replace(offset=n) for n, record in enumerate(records)])
 
 
 @build_parameter
-@given(records=record_lists, base_offset=st.sampled_from([0, 9, 2**40]), is_idempotent=st.booleans())
+@given(
+    records=strategies.producer_record_lists, base_offset=st.sampled_from([0, 9, 2**40]), is_idempotent=st.booleans()
+)
 def test_built_batch_is_read_as_it_was_filled(
     rival: Rival, codec: int, records: list[Record], base_offset: int, is_idempotent: bool
 ) -> None:

@@ -50,6 +50,24 @@ def record_lists(draw: st.DrawFn, *, base_offset: int, max_count: int = 8, most_
     return out
 
 
+# A producer's timestamps are not negative; header keys are text for other builders.
+producer_record_lists = st.lists(
+    st.builds(
+        Record,
+        offset=st.just(0),
+        timestamp_ms=st.integers(0, 2**61),
+        timestamp_type=st.just(CREATE_TIME),
+        sequence=st.just(-1),
+        is_control=st.just(False),
+        key=payloads,
+        value=payloads,
+        headers=st.lists(st.tuples(st.text(max_size=5).map(str.encode), payloads), max_size=3).map(tuple),
+    ),
+    min_size=1,
+    max_size=6,
+).map(lambda records: [record._replace(offset=n) for n, record in enumerate(records)])
+
+
 @st.composite
 def batch_options(draw: st.DrawFn, *, most_ms: int = 2**63 - 1) -> dict[str, Any]:
     """Options of reference.write_batch that any batch of records may have."""
