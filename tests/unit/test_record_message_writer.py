@@ -120,7 +120,9 @@ def test_buffer_with_gaps_is_refused(data: Any) -> None:
     assert bytes(stream) == b"kept"
 
 
-@pytest.mark.parametrize("source", ["text", 5, None, [1], io.StringIO("text")], ids=lambda source: type(source).__name__)
+@pytest.mark.parametrize(
+    "source", ["text", 5, None, [1], io.StringIO("text")], ids=lambda source: type(source).__name__
+)
 def test_source_without_bytes_is_refused(source: Any) -> None:
     stream = stream_of(b"kept")
     with pytest.raises(TypeError, match="expected a buffer"):
