@@ -14,9 +14,9 @@ from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.errors import KStoreError
 from kstore.log.env import OpenFiles, join_path
-from kstore.log.file_records import FileRecords
 from kstore.log.filenames import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, base_offset_file_name
 from kstore.log.index import IndexCache, OffsetIndex, TimeIndex
+from kstore.log.segment_records import SegmentRecords
 from kstore.types import MAX_OFFSET, OffsetAndTimestamp, TopicPartition
 
 # Entries tried, from the best one downwards, before an index is given up for one lookup.
@@ -51,7 +51,7 @@ class LogSegment:
     """One segment of a log, a snapshot: bytes that a broker appends later are not seen.
 
     Attributes: path (of the .log), base_offset, next_base_offset (of the next segment; None for the last),
-    size_in_bytes, records (the FileRecords), index_fallbacks (lookups so far that met an index entry which the
+    size_in_bytes, records (the SegmentRecords), index_fallbacks (lookups so far that met an index entry which the
     log contradicts).
     Threads: safe.  Source: Kafka LogSegment.
     """
@@ -64,7 +64,7 @@ class LogSegment:
         self.next_base_offset = next_base_offset
         self.size_in_bytes = size_in_bytes
         self.path = self._path_with(LOG_SUFFIX)
-        self.records = FileRecords(
+        self.records = SegmentRecords(
             context.files,
             path=self.path,
             base_offset=base_offset,

@@ -23,7 +23,7 @@ from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedCompressionTypeError, UnsupportedMagicError
 from kstore.log.damage import Damage
-from kstore.log.file_records import FileRecords, entry_size, is_legacy_entry
+from kstore.log.segment_records import SegmentRecords, entry_size, is_legacy_entry
 from kstore.types import TopicPartition
 
 CURRENT_MAGIC = 2
@@ -55,7 +55,7 @@ class SegmentCheck:
     """
 
     def __init__(
-        self, records: FileRecords, *, topic_partition: TopicPartition, config: LogConfig, is_deep: bool
+        self, records: SegmentRecords, *, topic_partition: TopicPartition, config: LogConfig, is_deep: bool
     ) -> None:
         self._records = records
         self._topic_partition = topic_partition

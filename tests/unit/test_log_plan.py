@@ -16,7 +16,7 @@ from kstore.config import LogConfig
 from kstore.errors import CorruptRecordError, UnsupportedMagicError
 from kstore.log import ScanRange, open_log
 from kstore.log.env import DEFAULT_ENV, Env, OpenFiles, ReadFile
-from kstore.log.file_records import FileRecords
+from kstore.log.segment_records import SegmentRecords
 from kstore.record import RecordBatch
 from kstore.types import TopicPartition
 from tests.builders import Layout, batch, grow, record, set_bytes, write_partition
@@ -56,7 +56,7 @@ def read_range(scan_range: ScanRange) -> list[int]:
     files = OpenFiles(DEFAULT_ENV)
     offsets = []
     for path, base_offset, start_position, end_position, _ in scan_range.files:
-        records = FileRecords(
+        records = SegmentRecords(
             files,
             path=path,
             base_offset=base_offset,

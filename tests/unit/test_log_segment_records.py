@@ -11,7 +11,7 @@ import pytest
 from kstore.config import LogConfig
 from kstore.errors import CorruptRecordError, UnsupportedMagicError
 from kstore.log.env import DEFAULT_ENV, OpenFiles
-from kstore.log.file_records import FileRecords, is_legacy_entry
+from kstore.log.segment_records import SegmentRecords, is_legacy_entry
 from tests.builders import batch, batches, grow, patch_header, set_byte, set_bytes, shrink
 
 # magic 0 and 1, key "k", value "v".
@@ -46,8 +46,8 @@ def open_records(
     next_base_offset: int | None = None,
     size: int | None = None,
     config: LogConfig = SMALL_CHUNKS,
-) -> FileRecords:
-    return FileRecords(
+) -> SegmentRecords:
+    return SegmentRecords(
         files,
         path=str(path),
         base_offset=100,
@@ -57,7 +57,7 @@ def open_records(
     )
 
 
-def read_all(records: FileRecords, *, position: int = 0, end_position: int | None = None) -> list[bytes]:
+def read_all(records: SegmentRecords, *, position: int = 0, end_position: int | None = None) -> list[bytes]:
     end = records.size_in_bytes if end_position is None else end_position
     return [data for _, data in records.read_batches(position=position, end_position=end)]
 

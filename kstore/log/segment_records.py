@@ -1,4 +1,4 @@
-"""FileRecords: the batches of one .log file, by positioned reads and without any index.
+"""SegmentRecords: the batches of one segment's .log file, by positioned reads and without any index.
 
 Layer 5. Nothing here trusts what the file says about itself: sizes are compared with what is left, offsets with
 those before them and with the segment's bounds.
@@ -40,12 +40,12 @@ def is_legacy_entry(data: bytes) -> bool:
     return zlib.crc32(data[_LEGACY_MAGIC_AT:]) == stored
 
 
-class FileRecords:
-    """The batches of one .log file as it was when the log was opened.
+class SegmentRecords:
+    """The batches of one segment as it was when the log was opened.
 
     Args: size_in_bytes: the size then; bytes appended later are not seen. next_base_offset: of the segment behind,
         None if there is none; no batch may reach it.
-    Threads: safe.  Source: Kafka FileRecords, FileLogInputStream (FileMessageSet of old).
+    Threads: safe.  Source: Kafka FileLogInputStream.
     """
 
     def __init__(
