@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench bench-rivals build lint fuzz long debug coverage clean require-java
+.PHONY: help demo test bench bench-rivals build lint interop fuzz long debug coverage clean require-java
 .DELETE_ON_ERROR:
 
 help:  ## the targets
@@ -36,6 +36,9 @@ build: $(BUILD)  ## the environment and the extension, in place
 
 lint: build  ## style, types, stubs, layers
 	@$(BIN)/python -m pytest tests/unit/test_layering.py tests/unit/test_sourcecode.py
+
+interop: build  ## kstore and Kafka's own classes write batches for each other; needs Maven and a JDK
+	@$(BIN)/python -m tests.interop
 
 fuzz: build  ## the parsers against damaged bytes, many examples
 	@$(BIN)/python -m pytest -m "long or not long" --timeout=3600 --hypothesis-profile=long tests/fuzz tests/property tests/differential

@@ -1,4 +1,4 @@
-"""Build with kstore what reference.write_batch builds of the same records and options."""
+"""Write with kstore what reference.write_batch writes of the same records and options, and the cases of the matrix."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from typing import Any
 from hypothesis import strategies as st
 
 from kstore.compression import CompressionType
-from kstore.record import MemoryRecordsBuilder
+from kstore.record import MemoryRecordsBuilder, MessageWriter, Record, write_entry
 from kstore.types import TimestampType
 from tests import reference
+from tests.matrix import Case
 from tests.property import strategies
+
+# What each way of writing can write.
+WRITTEN_MAGICS = {"builder": (2,), "message writer": (0, 1)}
 
 
 def builder_of(records: Sequence[reference.Record], **options: Any) -> MemoryRecordsBuilder:
@@ -27,6 +31,12 @@ def builder_of(records: Sequence[reference.Record], **options: Any) -> MemoryRec
 
 
 def append(builder: MemoryRecordsBuilder, record: reference.Record) -> None:
+    if record.is_control:
+        kstore_record = Record(
+            offset=record.offset, timestamp_ms=record.timestamp_ms, key=record.key, value=record.value, is_control=True
+        )
+        builder.append(kstore_record)
+        return
     builder.append(
         offset=record.offset,
         timestamp_ms=record.timestamp_ms,
@@ -57,3 +67,48 @@ def writable_options(draw: st.DrawFn, **fixed: Any) -> dict[str, Any]:
     if "producer_id" not in options:
         options["is_transactional"] = False
     return options
+
+
+def write_case(writer: str, case: Case) -> bytes:
+    """A case of the matrix, written by one of WRITTEN_MAGICS."""
+    return _built_case(case) if writer == "builder" else _messages_of(case)
+
+
+def _built_case(case: Case) -> bytes:
+    options = {"codec": case.codec, "base_offset": case.base_offset, "magic": case.magic} | case.options
+    return bytes(builder_of(case.records, **options).build())
+
+
+def _messages_of(case: Case) -> bytes:
+    """Plain messages, or one wrapper around them."""
+    writer = MessageWriter(4096)
+    if case.codec == CompressionType.NONE:
+        _write_messages(writer, case, first_offset=0)
+        return bytes(writer)
+    writer.write_entry(
+        lambda output: _write_messages(output, case, first_offset=case.base_offset if case.magic else 0),
+        offset=case.records[-1].offset,
+        magic=case.magic,
+        timestamp_ms=max(record.timestamp_ms for record in case.expected),
+        timestamp_type=_message_timestamp_type(case),
+        compression=CompressionType(case.codec),
+    )
+    return bytes(writer)
+
+
+def _write_messages(output: Any, case: Case, *, first_offset: int) -> None:
+    for record in case.expected:
+        write_entry(
+            output,
+            record.value,
+            offset=record.offset - first_offset,
+            magic=case.magic,
+            timestamp_ms=record.timestamp_ms,
+            timestamp_type=_message_timestamp_type(case),
+            key=record.key,
+        )
+
+
+def _message_timestamp_type(case: Case) -> TimestampType:
+    """V0 has neither, which a writer does not look at."""
+    return TimestampType(max(case.timestamp_type, TimestampType.CREATE_TIME))

@@ -1,0 +1,150 @@
+"""`python -m tests.interop`: kstore and Kafka's own classes write the matrix of tests/matrix.py for each other to read.
+
+Needs Maven and a JDK; the jars are kept in build/interop. Ends with 1 if a case differs or the tools can't be had.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tests import matrix
+from tests.interop.comparison import Line, bytes_problem, reading_problem, records_problem
+from tests.interop.programs import CLIENTS, Client, Unavailable, build, reports, require_tools
+from tests.interop.recipes import recipe
+from tests.matrix import Case
+from tests.reference import LOG_APPEND_TIME
+from tests.writing import WRITTEN_MAGICS, write_case
+
+READ_MAGICS = (2,)
+# A producer's offsets have no gaps.
+NOT_OF_A_PRODUCER = {"gaps"}
+MOST_SHOWN = 10
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+class Tally:
+    """Counts the cases of one comparison and says how it went."""
+
+    def __init__(self, claim: str) -> None:
+        self.claim = claim
+        self.count = 0
+        self.problems: list[str] = []
+
+    def note(self, name: str, problem: str | None) -> None:
+        self.count += 1
+        if problem is not None:
+            self.problems.append(f"  {name}: {problem}")
+
+    def tell(self) -> int:
+        """Print the result; return the number of problems."""
+        verdict = "all equal" if not self.problems else f"{len(self.problems)} differ"
+        say(f"{self.claim}: {self.count} cases, {verdict}")
+        for problem in self.problems[:MOST_SHOWN]:
+            say(problem)
+        return len(self.problems)
+
+
+def matched(
+    client: Client, mode: str, directory: Path, cases: dict[str, Case], check: Callable[[Case, list[Line]], None]
+) -> None:
+    """Run the program and check the lines of each case; a case without a line has none."""
+    missing = dict(cases)
+    for name, lines in reports(client, mode, directory):
+        check(missing.pop(name), lines)
+    for case in missing.values():
+        check(case, [])
+
+
+def kafka_reads(client: Client, writer: str, directory: Path) -> int:
+    """Kafka reads what kstore wrote."""
+    magics = [magic for magic in client.reads if magic in WRITTEN_MAGICS[writer]]
+    cases = {case.name: case for case in matrix.cases(*magics)}
+    if not cases:
+        return 0
+    written = {name: write_case(writer, case) for name, case in cases.items()}
+    for name, data in written.items():
+        (directory / f"{name}.batch").write_bytes(data)
+    tally = Tally(f"{client.name} reads what kstore's {writer} wrote in {formats(magics)}")
+
+    def check(case: Case, lines: list[Line]) -> None:
+        tally.note(case.name, reading_problem(case, written[case.name], lines))
+
+    matched(client, "read", directory, cases, check)
+    return tally.tell()
+
+
+def cases_for(client: Client) -> dict[str, Case]:
+    cases = {case.name: case for case in matrix.cases(*client.writes.magics)}
+    if not client.writes.is_producer:
+        return cases
+    return {
+        name: case.at(0)
+        for name, case in cases.items()
+        if case.timestamp_type != LOG_APPEND_TIME and case.shape not in NOT_OF_A_PRODUCER
+    }
+
+
+def kafka_writes(client: Client, directory: Path) -> int:
+    """Kafka writes; kstore reads that, and writes the same."""
+    cases = cases_for(client)
+    for name, case in cases.items():
+        (directory / f"{name}.recipe").write_bytes(recipe(case))
+    refused: dict[str, str] = {}
+
+    def check(case: Case, lines: list[Line]) -> None:
+        if lines:
+            refused[case.name] = str(lines[0].get("error"))
+
+    matched(client, "write", directory, cases, check)
+    read = Tally(f"kstore reads what {client.name} wrote in {formats(READ_MAGICS)}")
+    tallies = {writer: Tally(f"kstore's {writer} writes what {client.name} wrote") for writer in WRITTEN_MAGICS}
+    for name, case in cases.items():
+        theirs = b"" if name in refused else (directory / f"{name}.kafka").read_bytes()
+        if case.magic in READ_MAGICS:
+            read.note(name, refused.get(name) or records_problem(case, theirs))
+        for writer, tally in tallies.items():
+            if case.magic in WRITTEN_MAGICS[writer]:
+                ours = write_case(writer, case)
+                tally.note(name, refused.get(name) or bytes_problem(case, ours=ours, theirs=theirs))
+    return sum(tally.tell() for tally in (read, *tallies.values()) if tally.count)
+
+
+def formats(magics: list[int] | tuple[int, ...]) -> str:
+    return ", ".join(f"V{magic}" for magic in magics)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.interop", description=__doc__)
+    parser.add_argument("--client", choices=[client.version for client in CLIENTS], help="default: all")
+    chosen = parser.parse_args().client
+    problems = 0
+    try:
+        require_tools()
+        for client in CLIENTS:
+            if chosen not in (None, client.version):
+                continue
+            build(client)
+            for step in (*(reader_of(writer) for writer in WRITTEN_MAGICS), kafka_writes):
+                with tempfile.TemporaryDirectory() as directory:
+                    problems += step(client, Path(directory))
+    except Unavailable as error:
+        sys.stderr.write(f"kstore: {error}\n")
+        return 1
+    say("no case differs" if not problems else f"{problems} cases differ")
+    return 1 if problems else 0
+
+
+def reader_of(writer: str) -> Callable[[Client, Path], int]:
+    return lambda client, directory: kafka_reads(client, writer, directory)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
