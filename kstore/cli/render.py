@@ -7,14 +7,19 @@ as much.
 from __future__ import annotations
 
 import json
+from base64 import urlsafe_b64encode
 from binascii import b2a_base64
+from dataclasses import fields, is_dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from kstore.cli.arguments import EPOCH
 from kstore.cli.output import Part, printable
 from kstore.compression import CompressionType
-from kstore.record.control import ControlRecordType
+from kstore.errors import InvalidRecordError
+from kstore.record.control import ControlRecordType, UnknownControlRecord, decode_control_record
+from kstore.record.protocol import TaggedField
 from kstore.types import TimestampType
 
 if TYPE_CHECKING:
@@ -40,6 +45,45 @@ def control_type(key: bytes | None) -> str:
         return "UNKNOWN(no type)"
     number = int.from_bytes(key[2:4], "big", signed=True)
     return CONTROL_TYPES.get(number, f"UNKNOWN({number})")
+
+
+def control_fields(key: bytes | None, value: bytes | None) -> str:
+    """Return the JSON fields that say what a control record's value holds, `controlError` too if it can't be read."""
+    try:
+        decoded = decode_control_record(key, value)
+    except InvalidRecordError as error:
+        return f'"controlValue":null,"controlError":{JSON_TEXT(str(error))}'
+    return f'"controlValue":{"null" if isinstance(decoded, UnknownControlRecord) else JSON_TEXT(plain_value(decoded))}'
+
+
+def plain_value(value: object) -> object:
+    """Return what JSON can hold: dataclasses as objects with Kafka's names, bytes and UUIDs as base64."""
+    if is_dataclass(value):
+        names = [field.name for field in fields(value) if field.name not in ("control_type", "version")]
+        shown = {name: getattr(value, name) for name in names}
+        version = {"version": value.version} if hasattr(value, "version") else {}
+        return version | {
+            kafka_name(name): plain_value(item)
+            for name, item in shown.items()
+            if item is not None and not (name in ("tagged_fields", "rest") and not item)
+        }
+    if isinstance(value, TaggedField):
+        return {"tag": value.tag, "data": plain_value(value.data)}
+    if isinstance(value, (list, tuple)):
+        return [plain_value(item) for item in value]
+    if isinstance(value, dict):
+        return {name: plain_value(item) for name, item in value.items()}
+    if isinstance(value, UUID):
+        return urlsafe_b64encode(value.bytes).decode("ascii").rstrip("=")
+    if isinstance(value, bytes):
+        return b2a_base64(value, newline=False).decode("ascii")
+    return header_key_text(value) if isinstance(value, str) else value
+
+
+def kafka_name(name: str) -> str:
+    """Return the name that Kafka's JSON gives to a field: kraft_version -> kRaftVersion."""
+    first, *others = name.removesuffix("_ms").replace("kraft", "k_raft").split("_")
+    return first + "".join(other.capitalize() for other in others)
 
 
 def header_key_text(key: str) -> str:
@@ -71,7 +115,7 @@ def json_records(
         return [
             f'{opening}{record.offset},"timestamp":{record.timestamp_ms}{middle}{json_bytes(record.key)},'
             f'"value":{json_bytes(record.value)},"headers":{json_headers(record.headers)},'
-            f'"controlType":"{control_type(record.key)}"}}'
+            f'"controlType":"{control_type(record.key)}",{control_fields(record.key, record.value)}}}'
             for record in records
         ]
     return [

@@ -3,12 +3,35 @@
 from kstore._core import BatchHeader, Record
 from kstore.record.batch import RecordBatch
 from kstore.record.builder import MemoryRecordsBuilder, RecordsInfo
+from kstore.record.control import (
+    ControlRecordType,
+    EndTransactionMarker,
+    KRaftVersionFeature,
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    LeaderChangeVoter,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    UnknownControlRecord,
+    Voter,
+    VoterEndpoint,
+    VotersRecord,
+    control_record_type,
+    control_record_value,
+    decode_control_record,
+)
 from kstore.record.memory_records import MemoryRecords
 from kstore.record.message_writer import BufferingOutputStream, MessageWriter, ReservedOutput, write_entry
 
 __all__ = [
     "BatchHeader",
     "BufferingOutputStream",
+    "ControlRecordType",
+    "EndTransactionMarker",
+    "KRaftVersionFeature",
+    "KRaftVersionRecord",
+    "LeaderChangeMessage",
+    "LeaderChangeVoter",
     "MemoryRecords",
     "MemoryRecordsBuilder",
     "MessageWriter",
@@ -16,5 +39,14 @@ __all__ = [
     "RecordBatch",
     "RecordsInfo",
     "ReservedOutput",
+    "SnapshotFooterRecord",
+    "SnapshotHeaderRecord",
+    "UnknownControlRecord",
+    "Voter",
+    "VoterEndpoint",
+    "VotersRecord",
+    "control_record_type",
+    "control_record_value",
+    "decode_control_record",
     "write_entry",
 ]

@@ -1,18 +1,23 @@
-"""Control records: what the key of a record in a control batch says. Format: docs/format.md#control-batches."""
+"""Control records: the key and the value of a record in a control batch. Format: docs/format.md#control-batches."""
 
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from enum import IntEnum
+from typing import ClassVar
+from uuid import UUID
 
 from kstore._core import Record
 from kstore.config import MAX_INT32
 from kstore.errors import InvalidRecordError
 from kstore.record.batch import RecordBatch
+from kstore.record.protocol import ProtocolReader, ProtocolWriter, TaggedField
 
 _KEY = struct.Struct(">hh")
-_END_TRANSACTION_MARKER = struct.Struct(">hi")
 _VERSION = 0
+_END_TRANSACTION_MARKER = struct.Struct(">hi")
+ZERO_UUID = UUID(int=0)
 
 
 class ControlRecordType(IntEnum):
@@ -28,32 +33,362 @@ class ControlRecordType(IntEnum):
     KRAFT_VOTERS = 6
 
 
+_TYPE_IDS = frozenset(ControlRecordType)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTransactionMarker:
+    """Ends a transaction: ABORT or COMMIT (Kafka: EndTransactionMarker).
+
+    Args: rest: what a version above 0 holds behind the epoch.
+    Raises: ValueError for another type, an epoch that is no int32 from -1, or a rest in version 0.
+    """
+
+    control_type: ControlRecordType
+    coordinator_epoch: int
+    version: int = _VERSION
+    rest: bytes = b""
+
+    def __post_init__(self) -> None:
+        if self.control_type not in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
+            raise ValueError(f"a transaction ends by ABORT or COMMIT, got {self.control_type.name}")
+        if not -1 <= self.coordinator_epoch <= MAX_INT32:
+            raise ValueError(f"coordinator_epoch must be from -1 to {MAX_INT32}, got {self.coordinator_epoch}")
+        if not (self.version > _VERSION or (self.version == _VERSION and not self.rest)):
+            raise ValueError(f"version {self.version} of an end transaction marker has no rest, got {self.rest!r}")
+
+    def to_bytes(self) -> bytes:
+        """Return the value of the control record."""
+        try:
+            return _END_TRANSACTION_MARKER.pack(self.version, self.coordinator_epoch) + self.rest
+        except struct.error:
+            raise ValueError(f"version must be an int16, got {self.version}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderChangeVoter:
+    """A voter of a LeaderChangeMessage; its directory is only known from version 1 on."""
+
+    voter_id: int
+    voter_directory_id: UUID | None = None
+    tagged_fields: tuple[TaggedField, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderChangeMessage:
+    """Opens the epoch of a KRaft leader (Kafka: LeaderChangeMessage), versions 0 and 1."""
+
+    control_type: ClassVar[ControlRecordType] = ControlRecordType.LEADER_CHANGE
+    last_version: ClassVar[int] = 1
+
+    leader_id: int
+    voters: tuple[LeaderChangeVoter, ...] = ()
+    granting_voters: tuple[LeaderChangeVoter, ...] = ()
+    version: int = _VERSION
+    tagged_fields: tuple[TaggedField, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """Return the value of the control record.
+
+        Raises: ValueError for a version above 1, a directory id in version 0, or a number beyond its type.
+        """
+        out = _writer(self.version, last=self.last_version)
+        out.int32("leader_id", self.leader_id)
+        self._write_voters(out, self.voters)
+        self._write_voters(out, self.granting_voters)
+        out.tagged_fields(self.tagged_fields)
+        return out.getvalue()
+
+    def _write_voters(self, out: ProtocolWriter, voters: tuple[LeaderChangeVoter, ...]) -> None:
+        out.array_length(len(voters))
+        for voter in voters:
+            out.int32("voter_id", voter.voter_id)
+            if self.version:
+                out.uuid(voter.voter_directory_id or ZERO_UUID)
+            elif voter.voter_directory_id is not None:
+                raise ValueError(f"version 0 holds no directory id, got that of voter {voter.voter_id}")
+            out.tagged_fields(voter.tagged_fields)
+
+    @classmethod
+    def read(cls, data: ProtocolReader, version: int) -> LeaderChangeMessage:
+        """Read what follows the version."""
+
+        def voters(field: str) -> tuple[LeaderChangeVoter, ...]:
+            return tuple(
+                LeaderChangeVoter(
+                    voter_id=data.int32("voterId"),
+                    voter_directory_id=data.uuid("voterDirectoryId") if version else None,
+                    tagged_fields=data.tagged_fields(),
+                )
+                for _ in range(data.array_length(field))
+            )
+
+        return cls(
+            version=version,
+            leader_id=data.int32("leaderId"),
+            voters=voters("voters"),
+            granting_voters=voters("grantingVoters"),
+            tagged_fields=data.tagged_fields(),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotHeaderRecord:
+    """Opens a KRaft snapshot (Kafka: SnapshotHeaderRecord)."""
+
+    control_type: ClassVar[ControlRecordType] = ControlRecordType.SNAPSHOT_HEADER
+    last_version: ClassVar[int] = 0
+
+    last_contained_log_timestamp_ms: int
+    version: int = _VERSION
+    tagged_fields: tuple[TaggedField, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """Return the value of the control record.
+
+        Raises: ValueError for a version above 0 or a timestamp beyond int64.
+        """
+        out = _writer(self.version, last=self.last_version)
+        out.int64("last_contained_log_timestamp_ms", self.last_contained_log_timestamp_ms)
+        out.tagged_fields(self.tagged_fields)
+        return out.getvalue()
+
+    @classmethod
+    def read(cls, data: ProtocolReader, version: int) -> SnapshotHeaderRecord:
+        """Read what follows the version."""
+        timestamp_ms = data.int64("lastContainedLogTimestamp")
+        return cls(version=version, last_contained_log_timestamp_ms=timestamp_ms, tagged_fields=data.tagged_fields())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotFooterRecord:
+    """Closes a KRaft snapshot (Kafka: SnapshotFooterRecord)."""
+
+    control_type: ClassVar[ControlRecordType] = ControlRecordType.SNAPSHOT_FOOTER
+    last_version: ClassVar[int] = 0
+
+    version: int = _VERSION
+    tagged_fields: tuple[TaggedField, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """Return the value of the control record.
+
+        Raises: ValueError for a version above 0.
+        """
+        out = _writer(self.version, last=self.last_version)
+        out.tagged_fields(self.tagged_fields)
+        return out.getvalue()
+
+    @classmethod
+    def read(cls, data: ProtocolReader, version: int) -> SnapshotFooterRecord:
+        """Read what follows the version."""
+        return cls(version=version, tagged_fields=data.tagged_fields())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KRaftVersionRecord:
+    """Says which version of the KRaft protocol the log follows (Kafka: KRaftVersionRecord, KIP-853)."""
+
+    control_type: ClassVar[ControlRecordType] = ControlRecordType.KRAFT_VERSION
+    last_version: ClassVar[int] = 0
+
+    kraft_version: int
+    version: int = _VERSION
+    tagged_fields: tuple[TaggedField, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """Return the value of the control record.
+
+        Raises: ValueError for a version above 0 or a KRaft version beyond int16.
+        """
+        out = _writer(self.version, last=self.last_version)
+        out.int16("kraft_version", self.kraft_version)
+        out.tagged_fields(self.tagged_fields)
+        return out.getvalue()
+
+    @classmethod
+    def read(cls, data: ProtocolReader, version: int) -> KRaftVersionRecord:
+        """Read what follows the version."""
+        kraft_version = data.int16("kRaftVersion")
+        return cls(version=version, kraft_version=kraft_version, tagged_fields=data.tagged_fields())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoterEndpoint:
+    """Where a voter listens: the listener's name, host and port (uint16)."""
+
+    name: str
+    host: str
+    port: int
+    tagged_fields: tuple[TaggedField, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KRaftVersionFeature:
+    """The KRaft versions that a voter can follow."""
+
+    min_supported_version: int
+    max_supported_version: int
+    tagged_fields: tuple[TaggedField, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voter:
+    """One voter of a VotersRecord."""
+
+    voter_id: int
+    voter_directory_id: UUID
+    endpoints: tuple[VoterEndpoint, ...]
+    kraft_version_feature: KRaftVersionFeature
+    tagged_fields: tuple[TaggedField, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VotersRecord:
+    """Says who may vote in a KRaft quorum (Kafka: VotersRecord, KIP-853)."""
+
+    control_type: ClassVar[ControlRecordType] = ControlRecordType.KRAFT_VOTERS
+    last_version: ClassVar[int] = 0
+
+    voters: tuple[Voter, ...]
+    version: int = _VERSION
+    tagged_fields: tuple[TaggedField, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """Return the value of the control record.
+
+        Raises: ValueError for a version above 0 or a number beyond its type.
+        """
+        out = _writer(self.version, last=self.last_version)
+        out.array_length(len(self.voters))
+        for voter in self.voters:
+            out.int32("voter_id", voter.voter_id)
+            out.uuid(voter.voter_directory_id)
+            out.array_length(len(voter.endpoints))
+            for endpoint in voter.endpoints:
+                out.string(endpoint.name)
+                out.string(endpoint.host)
+                out.uint16("port", endpoint.port)
+                out.tagged_fields(endpoint.tagged_fields)
+            out.int16("min_supported_version", voter.kraft_version_feature.min_supported_version)
+            out.int16("max_supported_version", voter.kraft_version_feature.max_supported_version)
+            out.tagged_fields(voter.kraft_version_feature.tagged_fields)
+            out.tagged_fields(voter.tagged_fields)
+        out.tagged_fields(self.tagged_fields)
+        return out.getvalue()
+
+    @classmethod
+    def read(cls, data: ProtocolReader, version: int) -> VotersRecord:
+        """Read what follows the version."""
+        voters = tuple(_read_voter(data) for _ in range(data.array_length("voters")))
+        return cls(version=version, voters=voters, tagged_fields=data.tagged_fields())
+
+
+def _read_voter(data: ProtocolReader) -> Voter:
+    return Voter(
+        voter_id=data.int32("voterId"),
+        voter_directory_id=data.uuid("voterDirectoryId"),
+        endpoints=tuple(
+            VoterEndpoint(
+                name=data.string("name"),
+                host=data.string("host"),
+                port=data.uint16("port"),
+                tagged_fields=data.tagged_fields(),
+            )
+            for _ in range(data.array_length("endpoints"))
+        ),
+        kraft_version_feature=KRaftVersionFeature(
+            min_supported_version=data.int16("minSupportedVersion"),
+            max_supported_version=data.int16("maxSupportedVersion"),
+            tagged_fields=data.tagged_fields(),
+        ),
+        tagged_fields=data.tagged_fields(),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownControlRecord:
+    """A control record of a type, or a version of its value, that kstore does not know: its value as it came."""
+
+    type_id: int
+    data: bytes | None
+
+    def to_bytes(self) -> bytes | None:
+        """Return the value of the control record."""
+        return self.data
+
+
+ControlRecordValue = (
+    EndTransactionMarker
+    | LeaderChangeMessage
+    | SnapshotHeaderRecord
+    | SnapshotFooterRecord
+    | KRaftVersionRecord
+    | VotersRecord
+    | UnknownControlRecord
+)
+_KRAFT_VALUES = {
+    kind.control_type: kind
+    for kind in (LeaderChangeMessage, SnapshotHeaderRecord, SnapshotFooterRecord, KRaftVersionRecord, VotersRecord)
+}
+
+
 def control_record_type(record: Record, batch: RecordBatch) -> ControlRecordType:
     """Return the type of a control record of a batch; UNKNOWN for one that this version of Kafka does not define.
 
     Raises: InvalidRecordError if the key is shorter than version and type, or its version is negative.
     """
-    key: bytes | None = record.key
-    version, type_id = _KEY.unpack_from(key) if key is not None and len(key) >= _KEY.size else (-1, -1)
-    if version < 0:
-        what = f"bad control record key at offset {record.offset}"
-        expected = f"at least {_KEY.size} bytes with a version >= 0"
-        found = None if key is None else key[: _KEY.size]
-        where = "memory" if batch.path is None else batch.path
-        raise InvalidRecordError(
-            f"{what} in batch at position {batch.position} of {where} (base offset {batch.base_offset}): "
-            f"expected {expected}, found {found!r}",
-            path=batch.path,
-            position=batch.position,
-            base_offset=batch.base_offset,
-            reason=f"{what}: expected {expected}, found {found!r}",
-            expected=expected,
-            found=found,
-        )
+    try:
+        type_id = _type_id(record.key)
+    except InvalidRecordError as error:
+        raise _placed(error, "key", record, batch) from None
     return ControlRecordType(type_id) if type_id in _TYPE_IDS else ControlRecordType.UNKNOWN
 
 
-_TYPE_IDS = frozenset(ControlRecordType)
+def control_record_value(record: Record, batch: RecordBatch) -> ControlRecordValue:
+    """Return what a control record of a batch says, UnknownControlRecord for an unknown type or version.
+
+    Raises: InvalidRecordError as control_record_type, or if the value does not hold what its version promises.
+    """
+    try:
+        return decode_control_record(record.key, record.value)
+    except InvalidRecordError as error:
+        raise _placed(error, "value", record, batch) from None
+
+
+def decode_control_record(key: bytes | None, value: bytes | None) -> ControlRecordValue:
+    """Return what the key and the value of a control record say; see control_record_value."""
+    type_id = _type_id(key)
+    kind = ControlRecordType(type_id) if type_id in _TYPE_IDS else ControlRecordType.UNKNOWN
+    if kind == ControlRecordType.UNKNOWN:
+        return UnknownControlRecord(type_id=type_id, data=value)
+    data = ProtocolReader(value or b"", what=f"{kind.name} control record", is_flexible=True)
+    if value is None:
+        raise data.error("value", expected="bytes", found=None)
+    version = data.int16("version")
+    if version < 0:
+        raise data.error("version", expected="at least 0", found=version)
+    if kind in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
+        return _read_end_transaction_marker(data, kind, version=version)
+    message = _KRAFT_VALUES[kind]
+    if version > message.last_version:
+        return UnknownControlRecord(type_id=type_id, data=value)
+    decoded: ControlRecordValue = message.read(data, version)
+    data.end()
+    return decoded
+
+
+def _read_end_transaction_marker(
+    data: ProtocolReader, kind: ControlRecordType, *, version: int
+) -> EndTransactionMarker:
+    """Read behind the version; later ones begin like version 0, as Kafka reads them."""
+    epoch = data.int32("coordinatorEpoch")
+    if epoch < -1:
+        raise data.error("coordinatorEpoch", expected="at least -1", found=epoch)
+    if version == _VERSION:
+        data.end()
+    rest = data.take("rest", size=data.remaining)
+    return EndTransactionMarker(control_type=kind, coordinator_epoch=epoch, version=version, rest=rest)
 
 
 def control_record_key(control_type: ControlRecordType) -> bytes:
@@ -69,10 +404,39 @@ def control_record_key(control_type: ControlRecordType) -> bytes:
 def end_transaction_marker_value(control_type: ControlRecordType, *, coordinator_epoch: int) -> bytes:
     """Return the value of the control record that ends a transaction.
 
-    Raises: ValueError for a type other than ABORT and COMMIT, or an epoch that is no int32 from -1.
+    Raises: ValueError as EndTransactionMarker.
     """
-    if control_type not in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
-        raise ValueError(f"a transaction ends by ABORT or COMMIT, got {control_type.name}")
-    if not -1 <= coordinator_epoch <= MAX_INT32:
-        raise ValueError(f"coordinator_epoch must be from -1 to {MAX_INT32}, got {coordinator_epoch}")
-    return _END_TRANSACTION_MARKER.pack(_VERSION, coordinator_epoch)
+    return EndTransactionMarker(control_type=control_type, coordinator_epoch=coordinator_epoch).to_bytes()
+
+
+def _writer(version: int, *, last: int) -> ProtocolWriter:
+    if not 0 <= version <= last:
+        raise ValueError(f"version must be from 0 to {last}, got {version}")
+    out = ProtocolWriter()
+    out.int16("version", version)
+    return out
+
+
+def _type_id(key: bytes | None) -> int:
+    version, type_id = _KEY.unpack_from(key) if key is not None and len(key) >= _KEY.size else (-1, -1)
+    if version < 0:
+        expected = f"at least {_KEY.size} bytes with a version >= 0"
+        found = None if key is None else key[: _KEY.size]
+        raise InvalidRecordError(f"expected {expected}, found {found!r}", expected=expected, found=found)
+    number: int = type_id
+    return number
+
+
+def _placed(error: InvalidRecordError, part: str, record: Record, batch: RecordBatch) -> InvalidRecordError:
+    """Return the error with the batch that it is in."""
+    what = f"bad control record {part} at offset {record.offset}"
+    where = "memory" if batch.path is None else batch.path
+    return InvalidRecordError(
+        f"{what} in batch at position {batch.position} of {where} (base offset {batch.base_offset}): {error.reason}",
+        path=batch.path,
+        position=batch.position,
+        base_offset=batch.base_offset,
+        reason=f"{what}: {error.reason}",
+        expected=error.expected,
+        found=error.found,
+    )

@@ -138,7 +138,7 @@ def test_control_option_shows_control_records_with_their_type(kstore, transactio
     run = kstore("cat", "--json", transactional, "--control")
     types = [(shown["offset"], shown.get("controlType")) for shown in run.objects()]
     assert types == [(0, None), (1, "COMMIT"), (2, None), (3, "ABORT"), (4, "UNKNOWN(99)")]
-    assert list(run.objects()[1])[-2:] == ["headers", "controlType"]
+    assert list(run.objects()[1])[-3:] == ["headers", "controlType", "controlValue"]
 
 
 def test_damaged_batch_ends_its_partition_and_not_the_others(kstore, tmp_path):

@@ -4,10 +4,24 @@ Method: built segments, whole and damaged in one place, run through the command;
 from __future__ import annotations
 
 import base64
+from uuid import UUID
 
 import pytest
 
 from kstore.cli.segment_file import SegmentFile
+from kstore.record.control import (
+    KRaftVersionFeature,
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    LeaderChangeVoter,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    Voter,
+    VoterEndpoint,
+    VotersRecord,
+    control_record_key,
+)
+from kstore.record.protocol import TaggedField
 from tests import reference
 from tests.builders import (
     CLOSED,
@@ -129,6 +143,69 @@ def test_control_records_are_shown_with_their_type(kstore, tmp_path):
     (shown,) = kstore("dump", "--json", "--records", log).objects()
     assert shown["isControl"]
     assert shown["records"][0]["controlType"] == "ABORT"
+    assert shown["records"][0]["controlValue"] == {"version": 0, "coordinatorEpoch": 0}
+
+
+DIRECTORY = UUID("01020304-0506-0708-090a-0b0c0d0e0f10")
+FEATURE = KRaftVersionFeature(min_supported_version=0, max_supported_version=1)
+ENDPOINT = VoterEndpoint(name="A", host="h", port=9093)
+CONTROL_VALUES = {
+    "leader change": (
+        LeaderChangeMessage(
+            leader_id=1, voters=(LeaderChangeVoter(voter_id=1, voter_directory_id=DIRECTORY),), version=1
+        ),
+        {
+            "version": 1,
+            "leaderId": 1,
+            "voters": [{"voterId": 1, "voterDirectoryId": "AQIDBAUGBwgJCgsMDQ4PEA"}],
+            "grantingVoters": [],
+        },
+    ),
+    "snapshot header": (
+        SnapshotHeaderRecord(last_contained_log_timestamp_ms=5),
+        {"version": 0, "lastContainedLogTimestamp": 5},
+    ),
+    "unknown tag": (
+        SnapshotFooterRecord(tagged_fields=(TaggedField(9, b"\1"),)),
+        {"version": 0, "taggedFields": [{"tag": 9, "data": "AQ=="}]},
+    ),
+    "kraft version": (KRaftVersionRecord(kraft_version=1), {"version": 0, "kRaftVersion": 1}),
+    "voters": (
+        VotersRecord(
+            voters=(
+                Voter(voter_id=1, voter_directory_id=DIRECTORY, endpoints=(ENDPOINT,), kraft_version_feature=FEATURE),
+            )
+        ),
+        {
+            "version": 0,
+            "voters": [
+                {
+                    "voterId": 1,
+                    "voterDirectoryId": "AQIDBAUGBwgJCgsMDQ4PEA",
+                    "endpoints": [{"name": "A", "host": "h", "port": 9093}],
+                    "kRaftVersionFeature": {"minSupportedVersion": 0, "maxSupportedVersion": 1},
+                }
+            ],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("value", "expected"), CONTROL_VALUES.values(), ids=CONTROL_VALUES)
+def test_control_value_is_shown_by_the_names_of_kafka(kstore, tmp_path, value, expected):
+    data = write_batch([record(0, value.to_bytes(), control_record_key(value.control_type))], is_control=True)
+    (shown,) = kstore("dump", "--json", "--records", write_segment(tmp_path, [data])).objects()
+    assert shown["records"][0]["controlValue"] == expected
+
+
+def test_control_value_that_cannot_be_read_is_null_with_the_reason(kstore, tmp_path):
+    data = write_batch([record(0, b"\0", b"\0\0\0\4"), record(1, b"?", b"\0\0\0\7")], is_control=True)
+    (shown,) = kstore("dump", "--json", "--records", write_segment(tmp_path, [data])).objects()
+    damaged, unknown = shown["records"]
+    assert damaged["controlValue"] is None
+    assert damaged["controlError"].startswith("SNAPSHOT_FOOTER control record: version at byte 0 of 1")
+    assert unknown["controlValue"] is None
+    assert "controlError" not in unknown
 
 
 def test_emptied_batch_has_no_records(kstore, tmp_path):

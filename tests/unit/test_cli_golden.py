@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+import struct
 
 import pytest
 
@@ -67,7 +68,19 @@ def expected_record(record, timestamp_type):
         "value": record.value,
         "headers": [[key.decode("utf-8", "replace"), value] for key, value in record.headers],
     }
-    return shown if record.control_type is None else {**shown, "controlType": record.control_type}
+    if record.control_type is None:
+        return shown
+    return {**shown, "controlType": record.control_type, "controlValue": control_value(record)}
+
+
+def control_value(record):
+    """What a broker of one node writes, read without the schemas: markers and the change to that node."""
+    if record.control_type == "LEADER_CHANGE":
+        leader_id = int.from_bytes(record.value[2:6], "big")
+        only = [{"voterId": leader_id}]
+        return {"version": 0, "leaderId": leader_id, "voters": only, "grantingVoters": only}
+    version, epoch = struct.unpack(">hi", record.value)
+    return {"version": version, "coordinatorEpoch": epoch}
 
 
 def expected_records(partition, *, with_control):

@@ -1,0 +1,229 @@
+"""Kafka's message encoding, plain and flexible (KIP-482): the primitive types in both directions.
+
+Messages by schema: kstore/record/schema.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+from uuid import UUID
+
+from kstore.errors import InvalidRecordError
+
+INT16 = struct.Struct(">h")
+INT32 = struct.Struct(">i")
+INT64 = struct.Struct(">q")
+UINT16 = struct.Struct(">H")
+UUID_SIZE = 16
+MAX_UNSIGNED_VARINT = 2**32 - 1
+_MAX_VARINT_SHIFT = 28
+
+
+class TaggedField(NamedTuple):
+    """A tagged field that the reader does not know, kept as it came."""
+
+    tag: int
+    data: bytes
+
+
+class ProtocolReader:
+    """Read one message from bytes, field after field.
+
+    Args: what: the message's name, for errors; is_flexible: whether lengths are varints and tagged fields follow.
+    Raises: InvalidRecordError from every method if the bytes end too early or a length contradicts them.
+    """
+
+    __slots__ = ("_at", "_data", "_what", "is_flexible")
+
+    def __init__(self, data: bytes, *, what: str, is_flexible: bool) -> None:
+        self._data = data
+        self._at = 0
+        self._what = what
+        self.is_flexible = is_flexible
+
+    @property
+    def remaining(self) -> int:
+        return len(self._data) - self._at
+
+    def error(self, field: str, *, expected: object, found: object) -> InvalidRecordError:
+        """Return the error about a field that ends or should end here."""
+        text = f"{self._what}: {field} at byte {self._at} of {len(self._data)}: expected {expected}, found {found}"
+        return InvalidRecordError(text, expected=expected, found=found)
+
+    def take(self, field: str, *, size: int) -> bytes:
+        """Read that many bytes."""
+        if size > self.remaining:
+            raise self.error(field, expected=f"{size} bytes", found=self.remaining)
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def number(self, field: str, layout: struct.Struct) -> int:
+        """Read an integer of a fixed size."""
+        number: int
+        (number,) = layout.unpack(self.take(field, size=layout.size))
+        return number
+
+    def int16(self, field: str) -> int:
+        return self.number(field, INT16)
+
+    def int32(self, field: str) -> int:
+        return self.number(field, INT32)
+
+    def int64(self, field: str) -> int:
+        return self.number(field, INT64)
+
+    def uint16(self, field: str) -> int:
+        return self.number(field, UINT16)
+
+    def uuid(self, field: str) -> UUID:
+        return UUID(bytes=self.take(field, size=UUID_SIZE))
+
+    def unsigned_varint(self, field: str) -> int:
+        """Read an unsigned varint of at most 32 bits."""
+        value, shift = 0, 0
+        while True:
+            byte = self.take(field, size=1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            if shift == _MAX_VARINT_SHIFT:
+                raise self.error(field, expected="a varint of at most 5 bytes", found="a sixth")
+            shift += 7
+        if value > MAX_UNSIGNED_VARINT:
+            raise self.error(field, expected="a varint of at most 32 bits", found=value)
+        return value
+
+    def nullable_length(self, field: str, layout: struct.Struct) -> int | None:
+        """Read the length of a string, bytes or an array; no element is smaller than a byte.
+
+        Args: layout: of the length where the message is not flexible.
+        """
+        length = self.unsigned_varint(field) - 1 if self.is_flexible else self.number(field, layout)
+        if length == -1:
+            return None
+        if not 0 <= length <= self.remaining:
+            raise self.error(field, expected=f"a length from 0 to {self.remaining}, -1 for null", found=length)
+        return length
+
+    def nullable_string(self, field: str) -> str | None:
+        """Read a string; bytes that are not UTF-8 become surrogate escapes."""
+        length = self.nullable_length(field, INT16)
+        return None if length is None else self.take(field, size=length).decode("utf-8", "surrogateescape")
+
+    def string(self, field: str) -> str:
+        text = self.nullable_string(field)
+        if text is None:
+            raise self.error(field, expected="a string", found=None)
+        return text
+
+    def nullable_bytes(self, field: str) -> bytes | None:
+        length = self.nullable_length(field, INT32)
+        return None if length is None else self.take(field, size=length)
+
+    def array_length(self, field: str) -> int:
+        """Read the number of elements of an array that must not be null."""
+        length = self.nullable_length(field, INT32)
+        if length is None:
+            raise self.error(field, expected="an array", found=None)
+        return length
+
+    def tagged_fields(self) -> tuple[TaggedField, ...]:
+        """Read the tagged fields that end a struct, by rising tag; none if the message is not flexible."""
+        if not self.is_flexible:
+            return ()
+        count = self.unsigned_varint("tagged fields")
+        if count > self.remaining // 2:
+            raise self.error("tagged fields", expected=f"at most {self.remaining // 2}", found=count)
+        fields: list[TaggedField] = []
+        for _ in range(count):
+            tag = self.unsigned_varint("tag")
+            if fields and tag <= fields[-1].tag:
+                raise self.error("tag", expected=f"one above {fields[-1].tag}", found=tag)
+            size = self.unsigned_varint(f"size of tag {tag}")
+            fields.append(TaggedField(tag, self.take(f"tag {tag}", size=size)))
+        return tuple(fields)
+
+    def end(self) -> None:
+        """Check that every byte was read."""
+        if self.remaining:
+            raise self.error("end", expected="no more bytes", found=self.remaining)
+
+
+class ProtocolWriter:
+    """Write the fields of one flexible message.
+
+    Raises: ValueError for a number that its type can't hold.
+    """
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def number(self, field: str, layout: struct.Struct, value: int) -> None:
+        """Write an integer of a fixed size."""
+        try:
+            self._parts.append(layout.pack(value))
+        except struct.error as error:
+            raise ValueError(f"{field}: {value} does not fit {layout.size} bytes: {error}") from None
+
+    def int16(self, field: str, value: int) -> None:
+        self.number(field, INT16, value)
+
+    def int32(self, field: str, value: int) -> None:
+        self.number(field, INT32, value)
+
+    def int64(self, field: str, value: int) -> None:
+        self.number(field, INT64, value)
+
+    def uint16(self, field: str, value: int) -> None:
+        self.number(field, UINT16, value)
+
+    def uuid(self, value: UUID) -> None:
+        self._parts.append(value.bytes)
+
+    def unsigned_varint(self, value: int) -> None:
+        self._parts.append(unsigned_varint(value))
+
+    def string(self, text: str) -> None:
+        """Write a compact string; surrogate escapes become the bytes they stand for."""
+        data = text.encode("utf-8", "surrogateescape")
+        self.unsigned_varint(len(data) + 1)
+        self._parts.append(data)
+
+    def array_length(self, length: int) -> None:
+        self.unsigned_varint(length + 1)
+
+    def tagged_fields(self, fields: tuple[TaggedField, ...]) -> None:
+        """Write the tagged fields that end a struct.
+
+        Raises: ValueError unless their tags rise from 0.
+        """
+        self.unsigned_varint(len(fields))
+        last = -1
+        for tag, data in fields:
+            if tag <= last:
+                raise ValueError(f"tags must rise from 0, got {tag} behind {last}")
+            last = tag
+            self.unsigned_varint(tag)
+            self.unsigned_varint(len(data))
+            self._parts.append(data)
+
+    def getvalue(self) -> bytes:
+        return b"".join(self._parts)
+
+
+def unsigned_varint(value: int) -> bytes:
+    """Return the shortest varint of a number from 0 to 2^32 - 1.
+
+    Raises: ValueError for another number.
+    """
+    if not 0 <= value <= MAX_UNSIGNED_VARINT:
+        raise ValueError(f"an unsigned varint must be from 0 to {MAX_UNSIGNED_VARINT}, got {value}")
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
