@@ -18,14 +18,18 @@ if TYPE_CHECKING:
     from kstore.errors import InvalidRecordError as InvalidRecordError
     from kstore.errors import KStoreError as KStoreError
     from kstore.errors import LogClosedError as LogClosedError
+    from kstore.errors import LogFailedError as LogFailedError
     from kstore.errors import LogNotFoundError as LogNotFoundError
     from kstore.errors import OffsetError as OffsetError
     from kstore.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
+    from kstore.errors import SegmentTooLargeError as SegmentTooLargeError
     from kstore.errors import StorageError as StorageError
     from kstore.errors import UnsupportedCompressionTypeError as UnsupportedCompressionTypeError
     from kstore.errors import UnsupportedError as UnsupportedError
     from kstore.errors import UnsupportedMagicError as UnsupportedMagicError
     from kstore.log import FetchData as FetchData
+    from kstore.log import FileRecords as FileRecords
+    from kstore.log import FileRecordsSlice as FileRecordsSlice
     from kstore.log import Log as Log
     from kstore.log import LogSegment as LogSegment
     from kstore.log import ScanRange as ScanRange
@@ -51,15 +55,17 @@ _ROOMS = {
         "InvalidRecordError",
         "KStoreError",
         "LogClosedError",
+        "LogFailedError",
         "LogNotFoundError",
         "OffsetError",
         "OffsetOutOfRangeError",
+        "SegmentTooLargeError",
         "StorageError",
         "UnsupportedCompressionTypeError",
         "UnsupportedError",
         "UnsupportedMagicError",
     ),
-    "kstore.log": ("FetchData", "Log", "LogSegment", "ScanRange", "open_log"),
+    "kstore.log": ("FetchData", "FileRecords", "FileRecordsSlice", "Log", "LogSegment", "ScanRange", "open_log"),
     "kstore.record": ("MemoryRecords", "MemoryRecordsBuilder", "Record", "RecordBatch"),
     "kstore.types": ("OffsetAndTimestamp", "TimestampType", "TopicPartition"),
 }

@@ -122,6 +122,10 @@ class UnsupportedCompressionTypeError(UnsupportedError):
     codec_id: int | None = None
 
 
+class SegmentTooLargeError(UnsupportedError):
+    """A file has, or would get, more bytes than a position of a segment can count (2147483647)."""
+
+
 class StorageError(KStoreError, OSError):
     """The disk or the file system failed. Attribute: errno, as in OSError."""
 
@@ -132,6 +136,10 @@ class StorageError(KStoreError, OSError):
 
 class LogNotFoundError(StorageError):
     """There is no log at that path: missing, not a directory, or neither a partition nor a root."""
+
+
+class LogFailedError(StorageError):
+    """An earlier write or sync failed, so that the file takes no more; what was written before can be read."""
 
 
 class LogClosedError(StorageError):

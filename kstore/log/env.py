@@ -1,28 +1,38 @@
-"""The one door to the operating system: opens, reads, stats, listings and path arithmetic.
+"""The one door to the operating system: opens, reads, writes, syncs, stats, listings and path arithmetic.
 
 Layer 5. No other module of kstore touches os or mmap; each gets an Env, so that a test can hand in one that
-fails, lies or counts. Nothing here writes. Files are opened without following a symbolic link in the last
-component and without blocking, and only regular files are accepted.
+fails, lies or counts. Files are opened without following a symbolic link in the last component and without
+blocking, and only regular files are accepted. A call that a signal interrupts is gone on with (PEP 475).
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import select
+import socket
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from types import TracebackType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kstore.errors import LogClosedError, StorageError
 from kstore.log.cache import SharedCache
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 StrPath = str | os.PathLike[str]
 
 ENOENT = 2
 OPEN_FILES_LIMIT = 64
-_OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_NEW_FILE_MODE = 0o666
+_SEND_CHUNK_BYTES = 1 << 20
+# What the system says where sendfile does not work between these two, before anything is sent.
+_NO_SENDFILE = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSOCK})
 
 
 class FileKind(Enum):
@@ -89,6 +99,36 @@ class ReadFile:
                 done += count
         return done
 
+    def send_to(self, target: socket.socket, *, position: int, size: int) -> int:
+        """Send `size` bytes from `position` to a stream socket, by sendfile where it goes; return how many were sent.
+
+        Fewer only where the file ends, or when a non-blocking socket takes no more.
+        Raises: TimeoutError after the timeout of the socket; OSError as the socket's own send().
+        """
+        use_sendfile = hasattr(os, "sendfile") and type(target).sendfile is socket.socket.sendfile
+        done = 0
+        while done < size:
+            try:
+                if use_sendfile:
+                    count = os.sendfile(target.fileno(), self._open_fd(), position + done, size - done)
+                else:
+                    chunk = self.pread(min(size - done, _SEND_CHUNK_BYTES), position=position + done)
+                    count = target.send(chunk) if chunk else 0
+            except BlockingIOError:
+                if target.gettimeout() == 0:
+                    return done
+                _wait_until_writable(target)
+                continue
+            except OSError as error:
+                if not use_sendfile or done or error.errno not in _NO_SENDFILE:
+                    raise
+                use_sendfile = False
+                continue
+            if count == 0:
+                break
+            done += count
+        return done
+
     def close(self) -> None:
         """Close the file; a second call does nothing."""
         fd, self._fd = self._fd, -1
@@ -102,6 +142,49 @@ class ReadFile:
         return self._fd
 
 
+class WriteFile(ReadFile):
+    """A regular file opened for positioned reads and writes; is_new: it did not exist before.
+
+    Threads: reads are safe from many threads beside one that writes.
+    """
+
+    def __init__(self, fd: int, *, path: str, is_new: bool) -> None:
+        super().__init__(fd, path=path)
+        self.is_new = is_new
+
+    def pwrite(self, data: Buffer, *, position: int) -> None:
+        """Write all of a buffer at `position`; if it raises, any part of it may have been written."""
+        view = memoryview(data).cast("B")
+        done = 0
+        with storage_errors("write", self.path):
+            while done < len(view):
+                count = os.pwrite(self._open_fd(), view[done:], position + done)
+                if count == 0:
+                    raise OSError(errno.EIO, f"wrote {done} of {len(view)} bytes, then nothing")
+                done += count
+
+    def truncate(self, size: int) -> None:
+        """Cut the file, or lengthen it with zeros that take no space."""
+        with storage_errors("truncate", self.path):
+            os.ftruncate(self._open_fd(), size)
+
+    def allocate(self, size: int) -> None:
+        """Lengthen the file to `size` with zeros, their space taken now where the OS can."""
+        with storage_errors("allocate", self.path):
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self._open_fd(), 0, size)
+            else:
+                os.ftruncate(self._open_fd(), size)
+
+    def sync(self) -> None:
+        """Wait until the content and the size of the file survive a power cut; its name is sync_directory's."""
+        with storage_errors("sync", self.path):
+            if hasattr(os, "fdatasync"):
+                os.fdatasync(self._open_fd())
+            else:
+                os.fsync(self._open_fd())
+
+
 class Env:
     """The operating system as kstore sees it; a missing path is an errno ENOENT StorageError unless said otherwise.
 
@@ -112,16 +195,45 @@ class Env:
     def open_read(self, path: str) -> ReadFile:
         """Open a regular file; a symbolic link, FIFO, directory or device is refused without blocking."""
         with storage_errors("open", path):
-            fd = os.open(path, _OPEN_FLAGS)
-        try:
-            with storage_errors("stat", path):
-                mode = os.fstat(fd).st_mode
-            if not stat.S_ISREG(mode):
-                raise StorageError(f"cannot open {path}: expected a regular file, found {_describe(mode)}", path=path)
-        except StorageError:
-            os.close(fd)
-            raise
+            fd = os.open(path, _OPEN_FLAGS | os.O_RDONLY)
+        _check_regular(fd, path)
         return ReadFile(fd, path=path)
+
+    def open_write(self, path: str) -> WriteFile:
+        """Open a regular file for reading and writing, made if there is none; refuses what open_read refuses."""
+        flags = _OPEN_FLAGS | os.O_RDWR
+        with storage_errors("open", path):
+            try:
+                fd, is_new = os.open(path, flags | os.O_CREAT | os.O_EXCL, _NEW_FILE_MODE), True
+            except FileExistsError:
+                fd, is_new = os.open(path, flags), False
+        _check_regular(fd, path)
+        return WriteFile(fd, path=path, is_new=is_new)
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename a file in one step, over one of that name; durable only after sync_directory."""
+        with storage_errors("rename", source):
+            os.replace(source, target)
+
+    def unlink(self, path: str) -> bool:
+        """Remove a file and return whether there was one."""
+        try:
+            with storage_errors("remove", path):
+                os.unlink(path)
+        except StorageError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return False
+            raise
+        return True
+
+    def sync_directory(self, path: str) -> None:
+        """Wait until the names in a directory survive a power cut."""
+        with storage_errors("sync", path):
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
 
     def read_file(self, path: str, *, max_bytes: int) -> bytes:
         """Return the whole content of a regular file of at most max_bytes."""
@@ -223,6 +335,26 @@ def storage_errors(action: str, path: str) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise StorageError(f"cannot {action} {path}: {reason}", path=path, errno=error.errno) from error
+
+
+def _check_regular(fd: int, path: str) -> None:
+    """Close the descriptor and raise if it is not of a regular file."""
+    try:
+        with storage_errors("stat", path):
+            mode = os.fstat(fd).st_mode
+        if not stat.S_ISREG(mode):
+            raise StorageError(f"cannot open {path}: expected a regular file, found {_describe(mode)}", path=path)
+    except StorageError:
+        os.close(fd)
+        raise
+
+
+def _wait_until_writable(target: socket.socket) -> None:
+    timeout = target.gettimeout()
+    poll = select.poll()
+    poll.register(target.fileno(), select.POLLOUT)
+    if not poll.poll(None if timeout is None else timeout * 1000):
+        raise TimeoutError(f"socket took no byte for {timeout} s")
 
 
 def _describe(mode: int) -> str:

@@ -43,6 +43,11 @@ class MemoryRecords:
         return len(self._view)
 
     @property
+    def buffer(self) -> memoryview:
+        """All bytes, read-only, without a copy."""
+        return self._view
+
+    @property
     def valid_bytes(self) -> int:
         """Bytes of the whole batches.  Cost: O(batches)."""
         return sum(batch.size_in_bytes for batch in self.batches())

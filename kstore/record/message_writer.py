@@ -14,8 +14,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kstore.compression import CompressionType
-from kstore.errors import StorageError
-from kstore.record.output_streams import CompressedOutput, Readable, Writable, byte_view, pieces, wrap_for_output
+from kstore.record.output_streams import (
+    CompressedOutput,
+    Readable,
+    Writable,
+    byte_view,
+    pieces,
+    wrap_for_output,
+    write_all,
+)
 from kstore.types import MAX_OFFSET, NO_TIMESTAMP, TimestampType
 
 if TYPE_CHECKING:
@@ -190,7 +197,7 @@ class BufferingOutputStream:
                 raise TypeError(
                     f"expected a writable buffer or a binary file object, found {type(target).__name__}"
                 ) from None
-            _write_all(self.segments(), lambda group: write(group[0]), most_gathered=1)
+            write_all(self.segments(), lambda group: write(group[0]), most_gathered=1)
             return self.size
         if view.readonly and self.size:
             raise TypeError(f"expected a writable buffer, found a read-only {type(target).__name__}")
@@ -209,7 +216,7 @@ class BufferingOutputStream:
             `socket.sendmsg`; a short write is gone on with.
         Raises: StorageError if writev writes nothing; what writev raises.
         """
-        _write_all(self.segments(), writev, most_gathered=_MOST_GATHERED)
+        write_all(self.segments(), writev, most_gathered=_MOST_GATHERED)
         return self.size
 
     def __bytes__(self) -> bytes:
@@ -410,19 +417,3 @@ def _checked_offset(offset: int) -> int:
     if not 0 <= operator.index(offset) <= MAX_OFFSET:
         raise ValueError(f"offset: expected 0 to {MAX_OFFSET}, found {offset}")
     return operator.index(offset)
-
-
-def _write_all(views: list[memoryview], take: Callable[[list[memoryview]], int | None], *, most_gathered: int) -> None:
-    """Hand the views on until all their bytes are taken."""
-    first = 0
-    while first < len(views):
-        group = views[first : first + most_gathered]
-        given = sum(map(len, group))
-        count = take(group)
-        if count is None or not 0 < count <= given:
-            raise StorageError(f"write of {given} bytes: expected a count from 1 to {given}, found {count}")
-        while count and count >= len(views[first]):
-            count -= len(views[first])
-            first += 1
-        if count:
-            views[first] = views[first][count:]

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from kstore.compression import CompressionType
+from kstore.errors import StorageError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -226,3 +227,19 @@ def wrap_for_output(output: Writable, *, compression: CompressionType, magic: in
     if compression == CompressionType.LZ4:
         return Lz4Output(output, magic=magic)
     raise ValueError(f"compression of a V{magic} wrapper: expected gzip, snappy or lz4, found {compression.label}")
+
+
+def write_all(views: list[memoryview], take: Callable[[list[memoryview]], int | None], *, most_gathered: int) -> None:
+    """Hand the views on until all their bytes are taken."""
+    first = 0
+    while first < len(views):
+        group = views[first : first + most_gathered]
+        given = sum(map(len, group))
+        count = take(group)
+        if count is None or not 0 < count <= given:
+            raise StorageError(f"write of {given} bytes: expected a count from 1 to {given}, found {count}")
+        while count and count >= len(views[first]):
+            count -= len(views[first])
+            first += 1
+        if count:
+            views[first] = views[first][count:]

@@ -1,0 +1,184 @@
+"""Goal: no failure of the disk leaves half a batch in a file of records, or lets a lost write pass for a flushed one.
+Method: real files; os calls replaced to write little, to fail once or for good."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kstore.config import LogConfig
+from kstore.errors import (
+    LogClosedError,
+    LogFailedError,
+    SegmentTooLargeError,
+    StorageError,
+)
+from kstore.log import env as env_module
+from kstore.log.env import DEFAULT_ENV
+from kstore.log.file_records import FileRecords, FileRecordsSlice
+from kstore.record import MemoryRecords
+from tests.builders import batches
+
+BATCHES = batches(100, 6, records_per_batch=3, value_bytes=700)
+POSITIONS = [sum(map(len, BATCHES[:number])) for number in range(len(BATCHES) + 1)]
+SIZE = POSITIONS[-1]
+DATA = b"".join(BATCHES)
+SMALL_CHUNKS = LogConfig(read_chunk_bytes=4096)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "00000000000000000100.log"
+
+
+@pytest.fixture
+def written(path: Path) -> Path:
+    path.write_bytes(DATA)
+    return path
+
+
+def memory(data: bytes) -> MemoryRecords:
+    return MemoryRecords(data)
+
+
+def content(records: FileRecordsSlice) -> bytes:
+    return bytes(records.read())
+
+
+def failing(code: int) -> Callable[..., Any]:
+    def fail(*_: Any) -> Any:
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+def writing(chunk: int, *, calls: int, code: int) -> Callable[[int, memoryview, int], int]:
+    """A pwrite that takes `chunk` bytes a call, and from a number of calls on fails."""
+    pwrite, made = os.pwrite, 0
+
+    def write(fd: int, data: memoryview, position: int) -> int:
+        nonlocal made
+        made += 1
+        if made > calls:
+            raise OSError(code, os.strerror(code))
+        return pwrite(fd, data[:chunk], position)
+
+    return write
+
+
+@pytest.mark.parametrize("chunk", [1, 61, 1000])
+def test_short_writes_are_gone_on_with(path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    monkeypatch.setattr(env_module.os, "pwrite", writing(chunk, calls=10**9, code=0))
+    with FileRecords.open(path) as records:
+        records.append(memory(DATA))
+        assert content(records) == DATA
+
+
+def test_write_that_takes_nothing_is_an_error_and_no_endless_loop(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with FileRecords.open(path) as records:
+        monkeypatch.setattr(env_module.os, "pwrite", lambda *_: 0)
+        with pytest.raises(StorageError, match="wrote 0 of"):
+            records.append(memory(DATA))
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS])
+@pytest.mark.parametrize("calls", [0, 1, 3])
+@pytest.mark.parametrize("preallocate_bytes", [0, 4 * SIZE])
+def test_failed_append_leaves_nothing_and_appends_go_on_after_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch, code: int, calls: int, preallocate_bytes: int
+) -> None:
+    with FileRecords.open(path, preallocate_bytes=preallocate_bytes) as records:
+        records.append(memory(BATCHES[0]))
+        with monkeypatch.context() as patch:
+            patch.setattr(env_module.os, "pwrite", writing(100, calls=calls, code=code))
+            with pytest.raises(StorageError) as caught:
+                records.append(memory(BATCHES[1]))
+            assert (caught.value.errno, caught.value.path) == (code, str(path))
+        assert (content(records), path.read_bytes()) == (BATCHES[0], BATCHES[0])
+        records.append(memory(BATCHES[2]))
+    assert path.read_bytes() == BATCHES[0] + BATCHES[2]
+
+
+def test_interrupted_append_leaves_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pwrite = os.pwrite
+
+    def interrupted(fd: int, data: memoryview, position: int) -> int:
+        pwrite(fd, data[:50], position)
+        raise KeyboardInterrupt
+
+    with FileRecords.open(path) as records:
+        with monkeypatch.context() as patch:
+            patch.setattr(env_module.os, "pwrite", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                records.append(memory(DATA))
+        assert (records.size_in_bytes, path.read_bytes()) == (0, b"")
+
+
+def test_append_that_cannot_be_undone_ends_the_writing_and_not_the_reading(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = FileRecords.open(path)
+    records.append(memory(BATCHES[0]))
+    with monkeypatch.context() as patch:
+        patch.setattr(env_module.os, "pwrite", writing(100, calls=1, code=errno.ENOSPC))
+        patch.setattr(env_module.os, "ftruncate", failing(errno.EIO))
+        with pytest.raises(StorageError) as caught:
+            records.append(memory(BATCHES[1]))
+    assert caught.value.errno == errno.ENOSPC
+    assert f"behind position {POSITIONS[1]}" in caplog.text
+    check_only_reading_is_left(records)
+
+
+def check_only_reading_is_left(records: FileRecords) -> None:
+    for change in (lambda: records.append(memory(DATA)), records.flush, records.trim, lambda: records.truncate_to(0)):
+        with pytest.raises(LogFailedError, match="an earlier call failed") as caught:
+            change()
+        assert caught.value.errno == errno.EIO
+    assert content(records) == BATCHES[0]
+    with pytest.raises(LogFailedError):
+        records.close()
+    with pytest.raises(LogClosedError):
+        records.read()
+
+
+@pytest.mark.parametrize("call", ["fdatasync", "fsync"], ids=["of-the-file", "of-the-directory"])
+def test_nothing_is_written_after_a_failed_sync(path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """The kernel reports lost pages once: a sync that is tried again would tell a lie."""
+    records = FileRecords.open(path)
+    records.append(memory(BATCHES[0]))
+    with monkeypatch.context() as patch:
+        patch.setattr(env_module.os, call, failing(errno.EIO))
+        with pytest.raises(StorageError, match="cannot sync") as caught:
+            records.flush()
+    assert caught.value.errno == errno.EIO
+    check_only_reading_is_left(records)
+
+
+def test_failed_truncation_ends_the_writing(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = FileRecords.open(written)
+    with monkeypatch.context() as patch:
+        patch.setattr(env_module.os, "ftruncate", failing(errno.EIO))
+        with pytest.raises(StorageError, match="cannot truncate"):
+            records.truncate_to(10)
+    assert content(records) == DATA
+    with pytest.raises(LogFailedError):
+        records.append(memory(DATA))
+    records.close_handlers()
+
+
+def test_no_descriptor_is_left_by_opens_that_fail(tmp_path: Path) -> None:
+    (tmp_path / "large").touch()
+    os.truncate(tmp_path / "large", 2**31)
+    os.mkfifo(tmp_path / "fifo")
+    before = os.listdir("/proc/self/fd")
+    for name in ("large", "fifo"):
+        for is_read_only in (False, True):
+            with pytest.raises((StorageError, SegmentTooLargeError)):
+                FileRecords.open(tmp_path / name, is_read_only=is_read_only)
+    assert os.listdir("/proc/self/fd") == before
+    assert DEFAULT_ENV.unlink(str(tmp_path / "missing")) is False

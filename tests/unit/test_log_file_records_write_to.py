@@ -1,0 +1,217 @@
+"""Goal: records go from a file to sockets and file objects whole, by sendfile where it goes.
+Method: socket pairs with small buffers, a socket with its own sendfile, os.sendfile replaced or absent."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kstore.config import LogConfig
+from kstore.errors import (
+    CorruptRecordError,
+)
+from kstore.log import env as env_module
+from kstore.log.file_records import FileRecords, FileRecordsSlice
+from kstore.record import MemoryRecords
+from tests.builders import batches
+
+BATCHES = batches(100, 6, records_per_batch=3, value_bytes=700)
+POSITIONS = [sum(map(len, BATCHES[:number])) for number in range(len(BATCHES) + 1)]
+SIZE = POSITIONS[-1]
+DATA = b"".join(BATCHES)
+SMALL_CHUNKS = LogConfig(read_chunk_bytes=4096)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "00000000000000000100.log"
+
+
+@pytest.fixture
+def written(path: Path) -> Path:
+    path.write_bytes(DATA)
+    return path
+
+
+def memory(data: bytes) -> MemoryRecords:
+    return MemoryRecords(data)
+
+
+def content(records: FileRecordsSlice) -> bytes:
+    return bytes(records.read())
+
+
+SLICES = [
+    pytest.param(0, 0, id="nothing"),
+    pytest.param(0, SIZE, id="whole"),
+    pytest.param(0, SIZE + 1, id="one-too-many"),
+    pytest.param(POSITIONS[1], len(BATCHES[1]), id="one-batch"),
+    pytest.param(POSITIONS[2] + 5, 100, id="inside-a-batch"),
+    pytest.param(SIZE, 10, id="at-the-end"),
+    pytest.param(SIZE - 1, 2**31 - 1, id="int32-sum-overflows"),
+    pytest.param(POSITIONS[1], 2**63 - 1, id="int64-sum-overflows"),
+]
+
+
+@pytest.mark.parametrize(("position", "size"), SLICES)
+def test_records_are_written_to_a_file_object(written: Path, tmp_path: Path, position: int, size: int) -> None:
+    with FileRecords.open(written, config=SMALL_CHUNKS) as records, (tmp_path / "copy").open("wb") as copy:
+        copy.write(b"<")
+        assert records.write_to(copy, position=position, size=size) == len(DATA[position : position + size])
+        copy.write(b">")
+    assert (tmp_path / "copy").read_bytes() == b"<" + DATA[position : position + size] + b">"
+
+
+def test_file_object_that_takes_little_gets_all(written: Path) -> None:
+    class Little(io.RawIOBase):
+        taken = b""
+
+        def write(self, data: Any) -> int:
+            self.taken += bytes(data[:7])
+            return len(data[:7])
+
+    with FileRecords.open(written, config=SMALL_CHUNKS) as records:
+        assert records.write_to(little := Little()) == SIZE
+    assert little.taken == DATA
+
+
+def failing(code: int) -> Callable[..., Any]:
+    def fail(*_: Any) -> Any:
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+class EncryptedSocket(socket.socket):
+    """Has its own way of sending files, as TLS sockets have."""
+
+    def sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> int:
+        raise AssertionError(f"not asked for: {file} {offset} {count}")
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        return super().send(bytes(byte ^ 0xFF for byte in bytes(data)), flags)
+
+
+def received_from(send: Callable[[socket.socket], Any], *, kind: type[socket.socket] = socket.socket) -> bytes:
+    """What the other end of a connection gets, its socket's buffers as small as they go."""
+    received: list[bytes] = []
+    plain, other = socket.socketpair()
+    sender = kind(fileno=plain.detach())
+    for end in (sender, other):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+
+    def receive() -> None:
+        while data := other.recv(1500):
+            received.append(data)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    try:
+        send(sender)
+    finally:
+        sender.close()
+        thread.join()
+        other.close()
+    return b"".join(received)
+
+
+@pytest.mark.parametrize("timeout", [None, 20.0])
+def test_socket_gets_the_records_by_sendfile(
+    written: Path, monkeypatch: pytest.MonkeyPatch, timeout: float | None
+) -> None:
+    calls: list[int] = []
+    sendfile = os.sendfile
+
+    def counted(target: int, fd: int, position: int, size: int) -> int:
+        calls.append(size)
+        return sendfile(target, fd, position, min(size, 5000))
+
+    monkeypatch.setattr(env_module.os, "sendfile", counted)
+    with FileRecords.open(written) as records:
+
+        def send(target: socket.socket) -> None:
+            target.settimeout(timeout)
+            assert records.write_to(target, position=10, size=2**31) == SIZE - 10
+
+        assert received_from(send) == DATA[10:]
+    assert len(calls) > 1
+
+
+def test_socket_with_its_own_sendfile_gets_what_its_send_makes_of_it(written: Path) -> None:
+    with FileRecords.open(written) as records:
+        data = received_from(records.write_to, kind=EncryptedSocket)
+    assert bytes(byte ^ 0xFF for byte in data) == DATA
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSOCK])
+def test_socket_is_sent_to_where_sendfile_does_not_go(
+    written: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr(env_module.os, "sendfile", failing(code))
+    with FileRecords.open(written) as records:
+        assert received_from(records.write_to) == DATA
+
+
+def test_system_without_sendfile_sends_all_the_same(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(env_module.os, "sendfile")
+    with FileRecords.open(written) as records:
+        assert received_from(records.write_to) == DATA
+
+
+def test_full_socket_that_does_not_block_ends_the_writing_and_can_be_gone_on_with(written: Path) -> None:
+    written.write_bytes(100 * DATA)
+    with FileRecords.open(written) as records:
+        sender, receiver = socket.socketpair()
+        with sender, receiver:
+            sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+            sender.setblocking(False)
+            data, sent, rounds = b"", 0, 0
+            while sent < records.size_in_bytes:
+                sent += (count := records.write_to(sender, position=sent))
+                rounds += 1
+                while len(data) < sent:
+                    data += receiver.recv(sent - len(data))
+                assert count > 0
+    assert (data, rounds > 1) == (100 * DATA, True)
+
+
+def test_full_socket_with_a_timeout_times_out(written: Path) -> None:
+    written.write_bytes(100 * DATA)
+    with FileRecords.open(written) as records:
+        sender, receiver = socket.socketpair()
+        with sender, receiver:
+            sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+            sender.setblocking(False)
+            while records.write_to(sender):
+                pass
+            sender.settimeout(0.01)
+            with pytest.raises(TimeoutError, match="took no byte"):
+                records.write_to(sender)
+
+
+def test_closed_connection_is_the_sockets_error(written: Path) -> None:
+    with FileRecords.open(written) as records:
+        sender, receiver = socket.socketpair()
+        receiver.close()
+        with sender, pytest.raises(BrokenPipeError):
+            records.write_to(sender)
+
+
+def test_writing_a_slice_of_a_file_that_was_cut_is_an_error(written: Path) -> None:
+    with FileRecords.open(written) as records:
+        part = records.slice(position=POSITIONS[3], size=len(BATCHES[3]))
+        records.truncate_to(POSITIONS[3] + 10)
+        sender, receiver = socket.socketpair()
+        with sender, receiver, pytest.raises(CorruptRecordError, match="cut since") as caught:
+            part.write_to(sender)
+        assert caught.value.found == 10
+        with pytest.raises(CorruptRecordError, match="cut since"):
+            part.write_to(io.BytesIO())
