@@ -1,4 +1,4 @@
-"""The other Python readers and builders of magic 2 batches, under one small interface."""
+"""The other Python readers of all magics and builders of magic 2 batches, under one small interface."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import pytest
 from aiokafka.record import default_records as aiokafka_batches
 from aiokafka.record import memory_records as aiokafka_memory
 
@@ -54,15 +55,43 @@ RIVALS = {
 
 
 def read(rival: Rival, data: bytes) -> list[Seen]:
-    """All records of a run of batches; every CRC must be right."""
+    """All records of a run of batches; every CRC must be right. V0 has no timestamps, which some tell by None."""
     out = []
     memory = rival.memory_records(data)
     while (batch := memory.next_batch()) is not None:
         assert batch.validate_crc()
-        out += [
-            Seen(r.offset, r.timestamp, r.timestamp_type, r.key, r.value, tuple(map(tuple, r.headers))) for r in batch
-        ]
+        for r in batch:
+            stamp, kind = (-1 if field is None else field for field in (r.timestamp, r.timestamp_type))
+            out.append(Seen(r.offset, stamp, kind, r.key, r.value, tuple(map(tuple, r.headers))))
     return out
+
+
+class XxHash:
+    """The part of the xxhash package that kafka-python uses."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def digest(self) -> bytes:
+        return codecs.xxh32(self.data).to_bytes(4, "big")
+
+
+class Snappy:
+    """The part of the snappy package that kafka-python uses."""
+
+    @staticmethod
+    def decompress(data: bytes) -> bytes:
+        return codecs.snappy_decompress_raw(data, 1 << 24)
+
+
+class Xxhash:
+    xxh32 = XxHash
+
+
+def stand_in_for_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give kafka-python the reference codec where it asks for packages that are not installed."""
+    monkeypatch.setattr(kafka_python_codec, "snappy", Snappy)
+    monkeypatch.setattr(kafka_python_codec, "xxhash", Xxhash)
 
 
 def seen(record: Record) -> Seen:

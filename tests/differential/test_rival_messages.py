@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from kstore.compression import CompressionType
 from kstore.record import MessageWriter, write_entry
 from kstore.types import TimestampType
-from tests import reference_codecs as codecs
-from tests.differential.rivals import RIVALS, kafka_python_codec
+from tests.differential.rivals import RIVALS, stand_in_for_packages
 from tests.messages import decompressed
 from tests.property import strategies
 
@@ -75,32 +74,9 @@ def build(name: str, messages: list[Message], *, magic: int, codec: int) -> byte
     return bytes(builder.build())
 
 
-class XxHash:
-    """The part of the xxhash package that kafka-python uses."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def digest(self) -> bytes:
-        return codecs.xxh32(self.data).to_bytes(4, "big")
-
-
-class Snappy:
-    """The part of the snappy package that kafka-python uses."""
-
-    @staticmethod
-    def decompress(data: bytes) -> bytes:
-        return codecs.snappy_decompress_raw(data, 1 << 24)
-
-
-class Xxhash:
-    xxh32 = XxHash
-
-
 @pytest.fixture
 def kafka_python_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_python_codec, "snappy", Snappy)
-    monkeypatch.setattr(kafka_python_codec, "xxhash", Xxhash)
+    stand_in_for_packages(monkeypatch)
 
 
 @magics
