@@ -20,6 +20,7 @@ CONTROL_BIT: Final[int]
 DELETE_HORIZON_BIT: Final[int]
 
 _Decompress = Callable[[int, memoryview, int], Buffer]
+_Compress = Callable[[int, memoryview, int | None], Buffer]
 _Mode = Literal["copy", "view", "string"]
 _Variable = tuple[int, ColumnBuffer | None, ColumnBuffer, list[Any]]
 
@@ -193,14 +194,29 @@ def patch_batch_header(buffer: Buffer, at: int = 0, *, base_offset: int, partiti
 
 @disjoint_base
 class RecordBatchEncoder:
+    estimated_compression_ratio: float
+    _built: Any
     def __init__(
         self,
         *,
+        magic: int = 2,
+        compression: str | int = "none",
+        level: int | None = None,
+        timestamp_type: TimestampType = TimestampType.CREATE_TIME,
         base_offset: int = 0,
+        log_append_time_ms: int = -1,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        is_transactional: bool = False,
         is_control: bool = False,
+        partition_leader_epoch: int = -1,
         delete_horizon_ms: int | None = None,
-        capacity_bytes: int = 16384,
+        write_limit_bytes: int = 2147483647,
     ) -> None: ...
+    def codec_id_of(self, compression: str | int, level: int | None) -> int: ...
+    @property
+    def magic(self) -> int: ...
     @property
     def base_offset(self) -> int: ...
     @property
@@ -216,7 +232,35 @@ class RecordBatchEncoder:
     @property
     def records_size_in_bytes(self) -> int: ...
     @property
+    def uncompressed_size_in_bytes(self) -> int: ...
+    @property
+    def estimated_size_in_bytes(self) -> int: ...
+    @property
+    def compression_ratio(self) -> float: ...
+    @property
+    def attributes(self) -> int: ...
+    @property
+    def level(self) -> int | None: ...
+    @property
+    def log_append_time_ms(self) -> int: ...
+    @property
+    def partition_leader_epoch(self) -> int: ...
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def base_sequence(self) -> int: ...
+    @property
+    def write_limit_bytes(self) -> int: ...
+    @property
     def is_open(self) -> bool: ...
+    @property
+    def is_closed(self) -> bool: ...
+    @property
+    def is_full(self) -> bool: ...
+    @property
+    def is_transactional(self) -> bool: ...
     @property
     def is_control(self) -> bool: ...
     def append(
@@ -240,18 +284,25 @@ class RecordBatchEncoder:
         value: Buffer | None = None,
         headers: Iterable[tuple[str, Buffer | None]] = (),
     ) -> int: ...
-    def take(self) -> ColumnBuffer: ...
-    def seal(
+    def has_room_for(
         self,
-        batch: Buffer,
+        record: Record | None = None,
+        /,
         *,
-        attributes: int,
-        max_timestamp_ms: int,
-        partition_leader_epoch: int,
-        producer_id: int,
-        producer_epoch: int,
-        base_sequence: int,
+        timestamp_ms: int | None = None,
+        key: Buffer | None = None,
+        value: Buffer | None = None,
+        headers: Iterable[tuple[str, Buffer | None]] = (),
+    ) -> bool: ...
+    def set_producer_state(
+        self, *, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
     ) -> None: ...
+    def reopen_and_rewrite_producer_state(
+        self, *, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
+    ) -> None: ...
+    def end_appends(self, compress: _Compress) -> None: ...
+    def finish(self, compress: _Compress) -> ColumnBuffer: ...
+    def abort(self) -> None: ...
 
 def set_last_offset(buffer: Buffer, at: int = 0, *, last_offset: int) -> None: ...
 def set_partition_leader_epoch(buffer: Buffer, at: int = 0, *, partition_leader_epoch: int) -> None: ...

@@ -62,6 +62,7 @@ cdef class ColumnBuffer:
 
     cdef Block block
     cdef int64_t size
+    cdef bint is_read_only
 
     def __cinit__(self, int64_t capacity):
         if capacity < 0:
@@ -84,7 +85,7 @@ cdef class ColumnBuffer:
             give_back(self.block)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
-        PyBuffer_FillInfo(view, self, self.block.data, self.size, 0, flags)
+        PyBuffer_FillInfo(view, self, self.block.data, self.size, self.is_read_only, flags)
 
     def __len__(self):
         return self.size

@@ -7,6 +7,7 @@ cdef extern from "_core_cpu.h" nogil:
     void ks_put16(uint8_t* p, uint16_t value) noexcept
     void ks_put32(uint8_t* p, uint32_t value) noexcept
     void ks_put64(uint8_t* p, uint64_t value) noexcept
+    int varint_size "ks_varint_size"(uint64_t value) noexcept
     void ks_copy(uint8_t* target, const uint8_t* source, int64_t size, const uint8_t* readable_end) noexcept
     void ks_cpu_init() noexcept
     uint32_t ks_crc32c_by(int path, uint32_t value, const uint8_t* p, size_t n) noexcept
@@ -31,14 +32,6 @@ cdef inline int64_t unzigzag64(uint64_t value) noexcept nogil:
 # An int32 has the same zigzag value in 64 bits as in 32.
 cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
     return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
-
-
-cdef inline int varint_size(uint64_t value) noexcept nogil:
-    cdef int size = 1
-    while value >= 0x80:
-        value >>= 7
-        size += 1
-    return size
 
 
 # Requires: varint_size(value) bytes at `at`. Returns: the place behind the varint.

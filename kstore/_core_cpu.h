@@ -30,6 +30,9 @@ static inline void ks_put16(uint8_t *p, uint16_t v) { v = __builtin_bswap16(v); 
 static inline void ks_put32(uint8_t *p, uint32_t v) { v = __builtin_bswap32(v); memcpy(p, &v, 4); }
 static inline void ks_put64(uint8_t *p, uint64_t v) { v = __builtin_bswap64(v); memcpy(p, &v, 8); }
 
+/* Bytes of a value in groups of 7 bits: one for each group, one for 0. */
+static inline int ks_varint_size(uint64_t value) { return (70 - __builtin_clzll(value | 1)) / 7; }
+
 /* Requires: size >= 0, source readable up to readable_end, room for size rounded up to 32 at target.
  * Short copies by whole words beat a call; near the end of the source and for long ones memcpy is right. */
 static inline void ks_copy(uint8_t *target, const uint8_t *source, int64_t size, const uint8_t *readable_end) {

@@ -31,7 +31,8 @@ class MemoryRecords:
         topic_partition: TopicPartition | None = None,
         config: LogConfig = _DEFAULTS,
     ) -> None:
-        self._view = memoryview(buffer).cast("B").toreadonly()
+        view = memoryview(buffer)
+        self._view = view if view.readonly and view.format == "B" and view.ndim == 1 else view.cast("B").toreadonly()
         self._position = position
         self._path = path
         self._topic_partition = topic_partition

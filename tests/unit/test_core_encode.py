@@ -10,79 +10,87 @@ from typing import Any
 import pytest
 
 from kstore import _core
+from kstore.compression import compress
 from kstore.errors import CorruptRecordError, UnsupportedMagicError
 from tests import builders, reference
-
-HEADER: dict[str, Any] = {
-    "attributes": 0,
-    "max_timestamp_ms": 1,
-    "partition_leader_epoch": 0,
-    "producer_id": -1,
-    "producer_epoch": -1,
-    "base_sequence": -1,
-}
 
 
 def encoder(**options: Any) -> _core.RecordBatchEncoder:
     return _core.RecordBatchEncoder(**options)
 
 
-def test_taken_records_stand_behind_room_for_the_header() -> None:
-    taken = encoder().append(timestamp_ms=1, value=b"a").append(timestamp_ms=1, key=b"b").take()
-    [first, second] = [builders.record(0, b"a", timestamp_ms=1), builders.record(1, None, b"b", timestamp_ms=1)]
-    assert bytes(taken)[61:] == reference.write_batch([first, second])[61:]
+def finish(filled: _core.RecordBatchEncoder) -> bytes:
+    return bytes(filled.finish(compress))
 
 
-def test_sealed_batch_is_that_of_the_reference() -> None:
-    filled = encoder(base_offset=4).append(timestamp_ms=1, value=b"a")
-    batch = memoryview(filled.take())
-    filled.seal(batch, **HEADER)
-    assert bytes(batch) == reference.write_batch([builders.record(4, b"a", timestamp_ms=1)])
+def test_finished_batch_is_that_of_the_reference() -> None:
+    filled = encoder(base_offset=4, partition_leader_epoch=0).append(timestamp_ms=1, value=b"a")
+    assert finish(filled) == reference.write_batch([builders.record(4, b"a", timestamp_ms=1)])
 
 
-@pytest.mark.parametrize("capacity_bytes", [-5, 0, 61, 62, 68, 69, 1 << 16])
-def test_first_capacity_does_not_show(capacity_bytes: int) -> None:
-    filled = encoder(capacity_bytes=capacity_bytes)
+@pytest.mark.parametrize("write_limit_bytes", [0, 1, 61, 62, 69, 1 << 16, 2**31 - 1])
+def test_first_capacity_does_not_show(write_limit_bytes: int) -> None:
+    filled = encoder(write_limit_bytes=write_limit_bytes, partition_leader_epoch=0)
     for n in range(300):
         filled.append(timestamp_ms=n, value=b"v" * n, headers=[("h", b"x" * n)])
     expected = [builders.record(n, b"v" * n, timestamp_ms=n, headers=[(b"h", b"x" * n)]) for n in range(300)]
-    assert bytes(filled.take())[61:] == reference.write_batch(expected)[61:]
+    assert finish(filled) == reference.write_batch(expected)
 
 
-def test_taken_records_are_not_taken_again() -> None:
-    filled = encoder().append(timestamp_ms=1)
-    taken = filled.take()
-    with pytest.raises(ValueError, match="closed"):
-        filled.take()
+def test_finished_batch_is_read_only_and_stays_what_it_was() -> None:
+    filled = encoder().append(timestamp_ms=1, value=b"a")
+    batch = filled.finish(compress)
+    before = bytes(batch)
+    with pytest.raises(TypeError, match="read-only"):
+        memoryview(batch)[0] = 1
     with pytest.raises(ValueError, match="closed"):
         filled.append(timestamp_ms=1)
-    assert (filled.is_open, filled.record_count, filled.records_size_in_bytes) == (False, 1, len(taken) - 61)
+    filled.reopen_and_rewrite_producer_state(producer_id=5, producer_epoch=1, base_sequence=9, is_transactional=False)
+    assert finish(filled) != before
+    assert bytes(batch) == before
+    filled.abort()
+    assert bytes(batch) == before
 
 
 def test_encoder_that_was_never_initialized_takes_nothing() -> None:
     raw = _core.RecordBatchEncoder.__new__(_core.RecordBatchEncoder)
     with pytest.raises(ValueError, match="closed"):
         raw.append(timestamp_ms=1)
+    raw.reopen_and_rewrite_producer_state(producer_id=1, producer_epoch=1, base_sequence=1, is_transactional=False)
     with pytest.raises(ValueError, match="closed"):
-        raw.take()
+        raw.finish(compress)
+    raw.end_appends(compress)
+    raw.abort()
 
 
 def test_encoder_initialized_again_starts_anew() -> None:
-    filled = encoder(base_offset=7).append(timestamp_ms=1, value=b"old")
-    filled.__init__(base_offset=3)
-    taken = filled.append(timestamp_ms=1, value=b"a").take()
-    assert bytes(taken)[61:] == reference.write_batch([builders.record(0, b"a", timestamp_ms=1)])[61:]
+    filled = encoder(base_offset=7, partition_leader_epoch=9).append(timestamp_ms=1, value=b"old")
+    old = filled.finish(compress)
+    before = bytes(old)
+    filled.__init__(base_offset=3, partition_leader_epoch=0)
+    expected = reference.write_batch([builders.record(3, b"a", timestamp_ms=1)])
+    assert finish(filled.append(timestamp_ms=1, value=b"a")) == expected
+    assert bytes(old) == before
 
 
-@pytest.mark.parametrize("size", [0, 60, 61])
-def test_batch_without_room_for_a_header_and_a_payload_is_not_sealed(size: int) -> None:
-    with pytest.raises(ValueError, match="batch must have from 62"):
-        encoder().append(timestamp_ms=1).seal(bytearray(size), **HEADER)
+@pytest.mark.parametrize("compression", ["gzip", 5, -1, None])
+def test_encoder_alone_knows_codecs_by_their_ids(compression: Any) -> None:
+    with pytest.raises(ValueError, match="compression must be from 0 to 4"):
+        encoder(compression=compression)
+    assert encoder(compression=4).attributes == 4
 
 
-def test_read_only_batch_is_not_sealed() -> None:
-    with pytest.raises((BufferError, ValueError), match=r"read-only|not writable"):
-        encoder().append(timestamp_ms=1).seal(bytes(70), **HEADER)
+def test_compression_that_fails_leaves_the_batch_open() -> None:
+    filled = encoder(compression=1).append(timestamp_ms=1)
+
+    def fail(*_: object) -> bytes:
+        raise OSError("no")
+
+    with pytest.raises(OSError, match="no"):
+        filled.finish(fail)
+    assert filled.is_open
+    filled.append(timestamp_ms=1)
+    assert [r.offset for r in reference.read_records(finish(filled))] == [0, 1]
 
 
 class Meddling:
@@ -97,7 +105,7 @@ class Meddling:
 
 
 def test_record_appended_while_headers_are_read_comes_first() -> None:
-    filled = encoder(capacity_bytes=0)
+    filled = encoder(write_limit_bytes=0, partition_leader_epoch=0)
     meddling = Meddling(lambda: filled.append(timestamp_ms=1, value=b"inner" * 1000))
     filled.append(timestamp_ms=2, value=b"outer", headers=meddling)
     with pytest.raises(ValueError, match="expected at least 3, got 2"):
@@ -105,13 +113,13 @@ def test_record_appended_while_headers_are_read_comes_first() -> None:
     inner = builders.record(0, b"inner" * 1000, timestamp_ms=1)
     outer = builders.record(1, b"outer", timestamp_ms=2, headers=[(b"h", b"v")])
     written = [inner, outer, inner._replace(offset=2)]
-    assert bytes(filled.take())[61:] == reference.write_batch(written)[61:]
+    assert finish(filled) == reference.write_batch(written)
 
 
 def test_encoder_closed_while_headers_are_read_refuses_the_record() -> None:
     filled = encoder().append(timestamp_ms=1)
     with pytest.raises(ValueError, match="closed"):
-        filled.append(timestamp_ms=2, headers=Meddling(filled.take))
+        filled.append(timestamp_ms=2, headers=Meddling(lambda: filled.end_appends(compress)))
     assert filled.record_count == 1
 
 

@@ -199,9 +199,8 @@ def test_control_records_and_control_batches_belong_together(is_control: bool) -
     "control_type", [ControlRecordType.ABORT, ControlRecordType.COMMIT], ids=lambda kind: kind.name
 )
 def test_end_transaction_marker_is_that_of_the_reference(control_type: ControlRecordType) -> None:
-    builder = MemoryRecordsBuilder(
-        base_offset=44, producer_id=1000, producer_epoch=2, is_transactional=True, is_control=True
-    )
+    producer = {"producer_id": 1000, "producer_epoch": 2, "is_transactional": True}
+    builder = MemoryRecordsBuilder(base_offset=44, partition_leader_epoch=0, is_control=True, **producer)
     builder.append_end_transaction_marker(control_type, timestamp_ms=9, coordinator_epoch=7)
     expected = reference.write_end_transaction_marker(
         44,
@@ -212,7 +211,6 @@ def test_end_transaction_marker_is_that_of_the_reference(control_type: ControlRe
         coordinator_epoch=7,
     )
     assert reference.Header.unpack(expected).partition_leader_epoch == 0
-    builder.partition_leader_epoch = 0
     assert bytes(builder.build()) == expected
     assert len(expected) == 78
 

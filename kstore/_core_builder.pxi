@@ -1,0 +1,410 @@
+# The encoder that gathers the records of one batch and writes its header.
+
+cdef enum:
+    FIRST_CAPACITY = 16448           # a batch of Kafka's default batch.size and the slack of reserve()
+    MOST_FIRST_CAPACITY = 1048576
+    CAPACITY_SLACK = 64
+
+cdef double COMPRESSION_RATE_ESTIMATION_FACTOR = 1.05   # Kafka's margin for a batch that compresses worse than the last
+
+
+cdef int64_t ranged(str name, object number, int64_t least, int64_t most) except? -1:
+    cdef int overflow = 0
+    cdef int64_t value = PyLong_AsLongLongAndOverflow(number, &overflow)
+    if overflow or value < least or value > most:
+        raise ValueError(f"{name} must be from {least} to {most}, got {number}")
+    return value
+
+
+cdef class RecordBatchEncoder:
+    """The records of one batch, encoded as they come behind room for its header; MemoryRecordsBuilder without policy.
+
+    Args: those of MemoryRecordsBuilder; compression is Kafka's id here, unless codec_id_of() knows names.
+    Threads: not safe.  Cost: append copies key and value once and makes no object that stays.
+    Source: Kafka MemoryRecordsBuilder, DefaultRecord.writeTo.
+    """
+
+    cdef ColumnBuffer buffer      # room for the header and the records; once closed for appends, the payload
+    cdef Header h
+    cdef int64_t used             # of the buffer
+    cdef int64_t records_size     # before compression
+    cdef bint has_horizon
+    cdef bint is_handed_out
+    cdef readonly bint is_open
+    cdef bint was_dropped
+    cdef readonly int32_t write_limit_bytes
+    cdef readonly int64_t log_append_time_ms
+    cdef readonly object level
+    cdef public double estimated_compression_ratio
+    cdef public object _built
+
+    def __init__(self, *, int64_t magic=MAGIC_V2, compression="none", level=None, timestamp_type=_CREATE_TIME,
+                 int64_t base_offset=0, log_append_time_ms=-1, producer_id=-1, producer_epoch=-1, base_sequence=-1,
+                 bint is_transactional=False, bint is_control=False, partition_leader_epoch=-1,
+                 delete_horizon_ms=None, write_limit_bytes=INT32_MAX):
+        self.is_open = self.was_dropped = self.is_handed_out = False
+        self._built = None
+        self.set_magic(magic)
+        if base_offset < 0 or base_offset == INT64_MAX:
+            raise ValueError(f"base_offset must be from 0 to {INT64_MAX - 1}, got {base_offset}")
+        self.h.base_offset = base_offset
+        self.h.leader_epoch = <int32_t>ranged("partition_leader_epoch", partition_leader_epoch, -1, INT32_MAX)
+        self.h.last_offset_delta = -1
+        self.h.max_timestamp = -1
+        self.h.base_timestamp = -1
+        self.h.record_count = 0
+        self.h.attributes = CONTROL_MASK if is_control else 0
+        self.log_append_time_ms = ranged("log_append_time_ms", log_append_time_ms, -1, INT64_MAX)
+        self.write_limit_bytes = <int32_t>ranged("write_limit_bytes", write_limit_bytes, 0, INT32_MAX)
+        self.estimated_compression_ratio = 1.0
+        self.level = level
+        if timestamp_type is not _CREATE_TIME:
+            self.set_timestamp_type(timestamp_type)
+        if level is not None or type(compression) is not str or <str>compression != "none":
+            self.h.attributes |= <int>self.codec_id_of(compression, level) & CODEC_MASK
+        self.has_horizon = delete_horizon_ms is not None
+        if self.has_horizon:
+            self.h.base_timestamp = ranged("delete_horizon_ms", delete_horizon_ms, 0, INT64_MAX)
+            self.h.attributes |= DELETE_HORIZON_MASK
+        self.set_state(producer_id, producer_epoch, base_sequence, is_transactional)
+        self.start(FIRST_CAPACITY if self.write_limit_bytes == INT32_MAX else self.write_limit_bytes + CAPACITY_SLACK)
+
+    @cython.final
+    cdef int set_magic(self, int64_t magic) except -1:
+        if magic in (0, 1):
+            error = UnsupportedMagicError(f"magic {magic} is not written yet: expected {MAGIC_V2}, got {magic}")
+            error.magic = magic
+            raise error
+        if magic != MAGIC_V2:
+            raise ValueError(f"magic must be {MAGIC_V2}, got {magic}")
+        self.h.magic = <int32_t>magic
+        return 0
+
+    @cython.final
+    cdef int set_timestamp_type(self, object timestamp_type) except -1:
+        if timestamp_type == _LOG_APPEND_TIME:
+            self.h.attributes |= TIMESTAMP_TYPE_MASK
+        elif timestamp_type != _CREATE_TIME:
+            raise ValueError(f"timestamp_type must be CREATE_TIME or LOG_APPEND_TIME, got {timestamp_type!r}")
+        return 0
+
+    @cython.final
+    cdef int set_state(self, object producer_id, object producer_epoch, object base_sequence,
+                       bint is_transactional) except -1:
+        cdef int64_t new_id = ranged("producer_id", producer_id, -1, INT64_MAX)
+        cdef int32_t new_epoch = <int32_t>ranged("producer_epoch", producer_epoch, -1, INT16_MAX)
+        self.h.base_sequence = <int32_t>ranged("base_sequence", base_sequence, -1, INT32_MAX)
+        self.h.producer_id = new_id
+        self.h.producer_epoch = new_epoch
+        self.h.attributes &= ~TRANSACTIONAL_MASK
+        if is_transactional:
+            self.h.attributes |= TRANSACTIONAL_MASK
+        return 0
+
+    @cython.final
+    cdef int start(self, int64_t capacity) except -1:
+        self.buffer = ColumnBuffer(min(capacity, MOST_FIRST_CAPACITY))
+        self.used = BATCH_HEADER_SIZE
+        self.records_size = 0
+        self.is_open = True
+        return 0
+
+    def codec_id_of(self, compression, level):
+        """Return Kafka's id of a codec for the constructor; a subclass that knows names and levels overrides it.
+
+        Raises: ValueError.
+        """
+        if compression not in range(MAX_CODEC_ID + 1) or level is not None:
+            raise ValueError(f"compression must be from 0 to {MAX_CODEC_ID} without a level, got {compression!r}")
+        return compression
+
+    @property
+    def magic(self): return self.h.magic
+    @property
+    def base_offset(self): return self.h.base_offset
+    @property
+    def next_offset(self): return self.h.base_offset + self.h.last_offset_delta + 1
+    @property
+    def last_offset(self): return self.h.base_offset + self.h.last_offset_delta if self.h.record_count else None
+    @property
+    def record_count(self): return self.h.record_count
+    @property
+    def base_timestamp_ms(self): return self.h.base_timestamp
+    @property
+    def max_timestamp_ms(self): return self.h.max_timestamp
+    @property
+    def records_size_in_bytes(self): return self.records_size
+    @property
+    def attributes(self): return self.h.attributes
+    @property
+    def partition_leader_epoch(self): return self.h.leader_epoch
+    @property
+    def producer_id(self): return self.h.producer_id
+    @property
+    def producer_epoch(self): return self.h.producer_epoch
+    @property
+    def base_sequence(self): return self.h.base_sequence
+    @property
+    def is_transactional(self): return self.h.attributes & TRANSACTIONAL_MASK != 0
+    @property
+    def is_control(self): return self.h.attributes & CONTROL_MASK != 0
+
+    @property
+    def is_closed(self):
+        """Whether the batch is written, so that only reopen_and_rewrite_producer_state can change it."""
+        return self.is_handed_out
+
+    @property
+    def is_full(self):
+        """Whether no record should be appended any more: it was closed for that, or the write limit is reached."""
+        return not self.is_open or (self.h.record_count > 0 and self.write_limit_bytes <= self.estimate())
+
+    @property
+    def uncompressed_size_in_bytes(self):
+        """Header and records, before compression."""
+        return BATCH_HEADER_SIZE + self.records_size
+
+    @property
+    def estimated_size_in_bytes(self):
+        """The size of the batch if it is closed, else what it would probably be if it were closed now.
+
+        estimated_compression_ratio, 1.0 unless it is set, is what the caller knows of the topic's data.
+        """
+        if self.is_handed_out:
+            return self.used if self.h.record_count else 0
+        return self.estimate()
+
+    @property
+    def compression_ratio(self):
+        """Size of the payload by size of the records; 1.0 until the batch is closed."""
+        if not self.is_handed_out or self.h.record_count == 0:
+            return 1.0
+        return (self.used - BATCH_HEADER_SIZE) / <double>self.records_size
+
+    @cython.final
+    cdef int64_t estimate(self) noexcept:
+        if self.h.attributes & CODEC_MASK == 0:
+            return BATCH_HEADER_SIZE + self.records_size
+        return BATCH_HEADER_SIZE + <int64_t>(<double>self.records_size * self.estimated_compression_ratio
+                                             * COMPRESSION_RATE_ESTIMATION_FACTOR)
+
+    @cython.final
+    cdef int check(self, int64_t offset, int64_t timestamp, bint is_control) except -1:
+        cdef int64_t least = self.h.base_offset + self.h.last_offset_delta + 1
+        if not self.is_open:
+            raise ValueError("the batch is closed: it takes no more records")
+        if is_control != (self.h.attributes & CONTROL_MASK != 0):
+            raise ValueError("control records can only be appended to control batches, and nothing else to those")
+        if timestamp < -1:
+            raise ValueError(f"timestamp_ms must be -1 or not negative, got {timestamp}")
+        if offset < least:
+            raise ValueError(f"offsets must rise: expected at least {least}, got {offset}")
+        if offset - self.h.base_offset > INT32_MAX or offset == INT64_MAX:
+            most = min(int(self.h.base_offset) + INT32_MAX, INT64_MAX - 1)
+            raise ValueError(f"offset too far from the batch's base offset: expected at most {most}, got {offset}")
+        return 0
+
+    @cython.final
+    cdef int64_t base_for(self, int64_t timestamp) noexcept:
+        return timestamp if self.h.record_count == 0 and not self.has_horizon else self.h.base_timestamp
+
+    # Returns: where the next record goes, with room for a body of that size and its length.
+    @cython.final
+    cdef uint8_t* reserve(self, int64_t size) except NULL:
+        if size > INT32_MAX - MAX_VARINT_SIZE - self.used:
+            raise ValueError(f"a batch has at most {INT32_MAX} bytes: {self.used} are used, {size} do not fit")
+        if self.used + MAX_VARINT_SIZE + size > self.buffer.block.capacity:
+            self.grow(self.used + MAX_VARINT_SIZE + size)
+        return self.buffer.block.data + self.used
+
+    # A buffer from the pool, in place of a longer one, has no page to be faulted in.
+    @cython.final
+    cdef int grow(self, int64_t least) except -1:
+        cdef ColumnBuffer longer = ColumnBuffer(max(least, 2 * self.buffer.block.capacity))
+        memcpy(longer.block.data, self.buffer.block.data, <size_t>self.used)
+        self.buffer = longer
+        return 0
+
+    def append(self, Record record=None, /, *, timestamp_ms=None, key=None, value=None, headers=(), offset=None):
+        """Append one record, given as a Record or as its fields, and return self.
+
+        Args: offset: None for the Record's own, or for the one after the last; key, value: bytes, any buffer, or None
+            for null; headers: (str, bytes or None) pairs, a key with surrogate escapes is written as the bytes it
+            stands for.
+        Raises: ValueError, and nothing is appended, if the batch is closed, the offset does not rise or is more than
+            2^31 - 1 above the base offset, the timestamp is below -1, a control record meets a batch of another kind,
+            a header key has other lone surrogates, or the batch would exceed 2^31 - 1 bytes.
+        """
+        cdef RecordFields r
+        cdef int64_t timestamp, record_offset
+        cdef bytes key_bytes, value_bytes
+        cdef list flat = None
+        cdef bint is_control = False
+        if record is not None:
+            require_record_alone(timestamp_ms, key, value, headers)
+            key, value, headers = record.key, record.value, record.headers
+            timestamp, is_control = record.timestamp_ms, record.is_control
+        elif timestamp_ms is None:
+            raise TypeError("append needs a Record or timestamp_ms")
+        else:
+            timestamp = as_int64(timestamp_ms)
+        key_bytes, value_bytes = as_bytes(key), as_bytes(value)
+        if type(headers) is not tuple or headers:
+            flat = flat_headers(headers)
+        if offset is not None:
+            record_offset = as_int64(offset)
+        elif record is not None:
+            record_offset = record.offset
+        else:
+            record_offset = self.h.base_offset + self.h.last_offset_delta + 1
+        # From here on no code of the caller runs, so what is checked stays true.
+        self.check(record_offset, timestamp, is_control)
+        set_fields(&r, key_bytes, value_bytes, flat)
+        self.put(&r, record_offset, timestamp, flat)
+        return self
+
+    # Requires: check passed.
+    @cython.final
+    cdef int put(self, RecordFields* r, int64_t offset, int64_t timestamp, list flat) except -1:
+        cdef int64_t base = self.base_for(timestamp)
+        cdef int64_t size
+        cdef uint8_t* at
+        cdef uint8_t* end
+        r.timestamp_delta = <int64_t>(<uint64_t>timestamp - <uint64_t>base)
+        r.offset_delta = offset - self.h.base_offset
+        size = body_size(r)
+        at = self.reserve(size)
+        end = put_record(at, size, r)
+        if flat is not None:
+            end = put_flat_headers(end, flat)
+        self.used += end - at
+        self.records_size += end - at
+        self.h.base_timestamp = base
+        self.h.record_count += 1
+        self.h.last_offset_delta = <int32_t>r.offset_delta
+        if timestamp > self.h.max_timestamp:
+            self.h.max_timestamp = timestamp
+        return 0
+
+    def record_size(self, Record record=None, /, *, timestamp_ms=None, key=None, value=None, headers=()):
+        """Return the bytes that append would add for the same arguments, at the offset after the last."""
+        cdef RecordFields r
+        cdef int64_t timestamp
+        cdef bytes key_bytes, value_bytes
+        if record is not None:
+            require_record_alone(timestamp_ms, key, value, headers)
+            timestamp_ms, key, value, headers = record.timestamp_ms, record.key, record.value, record.headers
+        elif timestamp_ms is None:
+            raise TypeError("record_size needs a Record or timestamp_ms")
+        timestamp = as_int64(timestamp_ms)
+        key_bytes, value_bytes = as_bytes(key), as_bytes(value)
+        set_fields(&r, key_bytes, value_bytes, flat_headers(headers))
+        r.timestamp_delta = <int64_t>(<uint64_t>timestamp - <uint64_t>self.base_for(timestamp))
+        r.offset_delta = <int64_t>self.h.last_offset_delta + 1
+        return sized_size(body_size(&r))
+
+    def has_room_for(self, Record record=None, /, *, timestamp_ms=None, key=None, value=None, headers=()):
+        """Say whether one more record fits the write limit; the first always does, others count uncompressed.
+
+        Args: as of append.
+        """
+        cdef int64_t size = self.record_size(record, timestamp_ms=timestamp_ms, key=key, value=value, headers=headers)
+        if not self.is_open or self.h.record_count == 0:
+            return self.is_open
+        return self.write_limit_bytes > self.estimate() and self.write_limit_bytes >= self.estimate() + size
+
+    def set_producer_state(self, *, producer_id, producer_epoch, base_sequence, bint is_transactional):
+        """Set what the header says of the producer.
+
+        Raises: ValueError if the batch is closed: sequence numbers are given when it is sent the first time.
+        """
+        if self.is_handed_out:
+            raise ValueError("the batch is closed: its producer state can only be rewritten by reopening it")
+        self.set_state(producer_id, producer_epoch, base_sequence, is_transactional)
+
+    def reopen_and_rewrite_producer_state(self, *, producer_id, producer_epoch, base_sequence, bint is_transactional):
+        """Set the producer state of a batch that may be closed; the next close writes a new header, with a new CRC.
+
+        Nothing is compressed again. MemoryRecords built before keep their bytes.
+        Raises: ValueError if it was aborted.
+        """
+        cdef ColumnBuffer copy
+        if self.was_dropped:
+            raise ValueError("the batch was aborted: it can't be reopened")
+        self.set_state(producer_id, producer_epoch, base_sequence, is_transactional)
+        if self.is_handed_out:
+            copy = ColumnBuffer(self.used)
+            memcpy(copy.block.data, self.buffer.block.data, <size_t>self.used)
+            self.buffer = copy
+            self.is_handed_out = False
+        self._built = None
+
+    def end_appends(self, compress):
+        """Take no more records, and compress those there are by compress(codec id, records, level)."""
+        cdef ColumnBuffer batch
+        cdef const uint8_t[::1] payload
+        if not self.is_open:
+            return
+        if self.h.attributes & CODEC_MASK and self.h.record_count:
+            self.buffer.size = self.used
+            records = memoryview(self.buffer)[BATCH_HEADER_SIZE:]
+            payload = compress(self.h.attributes & CODEC_MASK, records, self.level)
+            if payload.shape[0] > INT32_MAX - BATCH_HEADER_SIZE:
+                raise ValueError(f"a batch has at most {INT32_MAX} bytes, its payload alone {payload.shape[0]}")
+            batch = ColumnBuffer(BATCH_HEADER_SIZE + payload.shape[0])
+            memcpy(batch.block.data + BATCH_HEADER_SIZE, start_of(payload), <size_t>payload.shape[0])
+            self.buffer = batch
+            self.used = batch.size
+        self.is_open = False
+
+    def finish(self, compress):
+        """Write the header, with the CRC, and return the batch: a read-only buffer, empty without a record.
+
+        Raises: ValueError if it was aborted or its producer state contradicts itself.
+        Threads: the GIL is released.  Cost: O(bytes) for the CRC.
+        """
+        cdef Header h
+        cdef ColumnBuffer batch
+        self.check_state()
+        self.end_appends(compress)
+        batch = self.buffer
+        if self.is_handed_out:
+            return batch
+        batch.size = self.used if self.h.record_count else 0
+        batch.is_read_only = self.is_handed_out = True
+        if self.h.record_count:
+            h = self.h
+            h.size = self.used
+            h.max_timestamp = self.batch_max_timestamp()
+            if h.size < GIL_RELEASE_SIZE:
+                seal_batch(batch.block.data, &h)
+            else:
+                with nogil:
+                    seal_batch(batch.block.data, &h)
+        return batch
+
+    @cython.final
+    cdef int64_t batch_max_timestamp(self) noexcept:
+        return self.log_append_time_ms if self.h.attributes & TIMESTAMP_TYPE_MASK else self.h.max_timestamp
+
+    @cython.final
+    cdef int check_state(self) except -1:
+        if self.was_dropped or self.buffer is None:
+            raise ValueError("the batch was aborted: it can't be closed")
+        if self.h.producer_id == -1:
+            if self.h.attributes & TRANSACTIONAL_MASK:
+                raise ValueError("a transactional batch needs a producer id")
+            return 0
+        if self.h.producer_epoch == -1:
+            raise ValueError(f"producer {self.h.producer_id} needs a producer epoch")
+        if self.h.base_sequence == -1 and not self.h.attributes & CONTROL_MASK:
+            raise ValueError(f"producer {self.h.producer_id} needs a base sequence unless the batch is a control batch")
+        return 0
+
+    def abort(self):
+        """Drop the records; the builder can't be used again."""
+        self.is_open = False
+        self.was_dropped = True
+        self.is_handed_out = False
+        self.buffer = None
+        self._built = None
