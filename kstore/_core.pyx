@@ -10,6 +10,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.number cimport PyNumber_Index
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -29,12 +30,12 @@ include "_core_format.pxi"
 include "_core_status.pxi"
 include "_core_bytes.pxi"
 include "_core_crc.pxi"
-include "_core_codec.pxi"
 include "_core_batch.pxi"
 include "_core_scan.pxi"
 include "_core_record.pxi"
 include "_core_index.pxi"
 include "_core_buffer.pxi"
+include "_core_codec.pxi"
 include "_core_encode.pxi"
 include "_core_builder.pxi"
 include "_core_rewrite.pxi"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import IntEnum
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -30,8 +30,6 @@ _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_STORED_BIT = 1 << 31
 _LZ4_END_MARK = bytes(4)
 _ZSTD_MAX_WINDOW_BYTES = 1 << 27
-_SNAPPY_MOST_RATIO = 64
-_SNAPPY_MOST_LENGTH_BYTES = 5
 
 
 class CompressionType(IntEnum):
@@ -62,14 +60,30 @@ class CompressionType(IntEnum):
 _BY_NAME = {codec.label: codec for codec in CompressionType}
 
 
-class _Contexts(threading.local):
-    """The codec packages, imported when first needed, and one thread's contexts: making one costs a small batch."""
+class _Packages:
+    """Functions of the codec packages, which are imported when first needed."""
 
     @cached_property
-    def lz4(self) -> Any:
-        import lz4.frame
+    def lz4_block_into(self) -> Callable[[memoryview, memoryview], int]:
+        import cramjam
 
-        return lz4.frame.LZ4FrameDecompressor()
+        return cramjam.lz4.decompress_block_into
+
+    @cached_property
+    def snappy_raw_into(self) -> Callable[[memoryview, memoryview], int]:
+        import cramjam
+
+        return cramjam.snappy.decompress_raw_into
+
+    @cached_property
+    def block_errors(self) -> type[Exception]:
+        import cramjam
+
+        return cramjam.DecompressionError
+
+
+class _Contexts(threading.local):
+    """One thread's contexts of the codec packages: making one costs a small batch."""
 
     @cached_property
     def zstd(self) -> Any:
@@ -91,13 +105,15 @@ class _Contexts(threading.local):
     _zstd_compressor: Any = None
 
 
+_packages = _Packages()
 _contexts = _Contexts()
 
 
-def decompress(codec_id: int, payload: Payload, limit: int) -> Payload:
+def decompress(codec_id: int, payload: Payload, limit: int, *, magic: int = 2) -> Payload:
     """Return the decompressed payload of one batch.
 
-    Args: codec_id: 0 to 4, as in the batch attributes; limit: most bytes that may come out.
+    Args: codec_id: 0 to 4, as in the batch attributes; limit: most bytes that may come out; magic: of the batch (the
+        lz4 header checksum of V0 is not looked at, since Kafka's writers of V0 got it wrong).
     Raises: DecompressionError (reason only, the caller knows the place) if the payload is damaged, cut off, has bytes
         behind its frame, or would exceed the limit; UnsupportedCompressionTypeError.
     Threads: safe.  Cost: one pass; the GIL is released by the codec libraries.
@@ -105,12 +121,7 @@ def decompress(codec_id: int, payload: Payload, limit: int) -> Payload:
     function = _FUNCTIONS.get(codec_id)
     if function is None:
         raise UnsupportedCompressionTypeError(f"unsupported compression type: expected 0 to 4, found {codec_id}")
-    return function(payload, limit)
-
-
-def _too_large(codec: str, limit: int) -> DecompressionError:
-    reason = f"{codec} payload decompresses to more than max_decompressed_bytes"
-    return DecompressionError(reason, reason=reason, expected=limit)
+    return function(payload, limit, magic=magic)
 
 
 def _damaged(codec: str, error: Exception | str) -> DecompressionError:
@@ -118,13 +129,13 @@ def _damaged(codec: str, error: Exception | str) -> DecompressionError:
     return DecompressionError(reason, reason=reason)
 
 
-def _none(payload: Payload, limit: int) -> Payload:
+def _none(payload: Payload, limit: int, **_: int) -> Payload:
     if len(payload) > limit:
-        raise _too_large("none", limit)
+        raise _core.output_too_large("none", limit)
     return payload
 
 
-def _gzip(payload: Payload, limit: int) -> bytes:
+def _gzip(payload: Payload, limit: int, **_: int) -> bytes:
     """Inflate every member; after the first, small bites keep zlib's copy of the unused rest small."""
     view = memoryview(payload)
     parts: list[bytes] = []
@@ -143,101 +154,47 @@ def _gzip(payload: Payload, limit: int) -> bytes:
                 raise _damaged("gzip", error) from error
             room -= len(parts[-1])
             if room <= 0:
-                raise _too_large("gzip", limit)
+                raise _core.output_too_large("gzip", limit)
         at -= len(inflater.unused_data)
         bite = 1024
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
-    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC or len(view) < _XERIAL_HEADER_SIZE:
-        yield view
-        return
-    at = 0
-    while at < len(view):
-        if bytes(view[at : at + len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
-            if len(view) - at < _XERIAL_HEADER_SIZE or int.from_bytes(view[at + 8 : at + 12], "big", signed=True) < 1:
-                raise _damaged("snappy", "bad stream header")
-            at += _XERIAL_HEADER_SIZE
-            continue
-        size = int.from_bytes(view[at : at + 4], "big", signed=True)
-        if len(view) - at < 4 or not 0 < size <= len(view) - at - 4:
-            raise _damaged("snappy", f"block of {size} bytes where {max(len(view) - at - 4, 0)} are left")
-        yield view[at + 4 : at + 4 + size]
-        at += 4 + size
-
-
-def _snappy_size(block: memoryview, declared_size: int) -> int:
-    """Return the declared size of a raw block if its bytes could hold as much."""
-    if declared_size > len(block) * _SNAPPY_MOST_RATIO:
-        raise _damaged("snappy", f"{len(block)} bytes declare {declared_size}")
-    if block[0] & 0x80 and min(block[:_SNAPPY_MOST_LENGTH_BYTES]) & 0x80:
-        raise _damaged("snappy", f"declared size of more than {_SNAPPY_MOST_LENGTH_BYTES} bytes")
-    return declared_size
-
-
-def _snappy(payload: Payload, limit: int) -> Payload:
+def _snappy(payload: Payload, limit: int, **_: int) -> Payload:
     """Undo xerial framing; a payload without its header is one raw block, as other clients send it."""
-    import cramjam
-
-    view = memoryview(payload)
-    if not len(view):
-        raise _damaged("snappy", "no bytes")
     try:
-        total = 0
-        for block in _snappy_blocks(view):
-            total += _snappy_size(block, cramjam.snappy.decompress_raw_len(block))
-            if total > limit:
-                raise _too_large("snappy", limit)
-        out = bytearray(total)
-        target, at = memoryview(out), 0
-        for block in _snappy_blocks(view):
-            at += cramjam.snappy.decompress_raw_into(block, target[at:])
-    except cramjam.DecompressionError as error:
+        return _core.snappy_decompress(payload, limit=limit, raw_into=_packages.snappy_raw_into)
+    except _packages.block_errors as error:
         raise _damaged("snappy", error) from error
-    if at != total:
-        raise _damaged("snappy", f"blocks declare {total} bytes and hold {at}")
-    return out
 
 
-def _lz4(payload: Payload, limit: int) -> bytes:
-    bound = _core.lz4_frame_bound(payload)
-    context = _contexts.lz4
-    context.reset()
+def _lz4(payload: Payload, limit: int, *, magic: int) -> Payload:
     try:
-        out: bytes = context.decompress(payload, max_length=min(bound, limit) + 1)
-    except (RuntimeError, EOFError) as error:
+        return _core.lz4_decompress(payload, limit=limit, magic=magic, block_into=_packages.lz4_block_into)
+    except _packages.block_errors as error:
         raise _damaged("lz4", error) from error
-    finally:
-        if not context.eof:
-            del _contexts.lz4  # stopped inside a frame it keeps the content size over reset() and refuses good frames
-    if len(out) > limit:
-        raise _too_large("lz4", limit)
-    if not context.eof:
-        raise _damaged("lz4", "frame not finished")
-    return out
 
 
-def _zstd(payload: Payload, limit: int) -> bytes:
+def _zstd(payload: Payload, limit: int, **_: int) -> bytes:
     from zstandard import ZstdError
 
     bound, content_size = _core.zstd_frame_bound(payload)
     if content_size > bound or (content_size == 0 and bound):
         raise _damaged("zstd", f"declares {content_size} bytes where its blocks hold up to {bound}")
     if content_size > limit:
-        raise _too_large("zstd", limit)
+        raise _core.output_too_large("zstd", limit)
     try:
         out: bytes = _contexts.zstd.decompress(
             payload, max_output_size=max(1, min(bound, limit)), allow_extra_data=False
         )
     except ZstdError as error:
         if bound > limit:
-            raise _too_large("zstd", limit) from error
+            raise _core.output_too_large("zstd", limit) from error
         raise _damaged("zstd", error) from error
     return out
 
 
-_FUNCTIONS: dict[int, Callable[[Payload, int], Payload]] = {
+_FUNCTIONS: dict[int, Callable[..., Payload]] = {
     CompressionType.NONE: _none,
     CompressionType.GZIP: _gzip,
     CompressionType.SNAPPY: _snappy,

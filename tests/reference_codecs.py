@@ -170,7 +170,7 @@ def lz4_decompress(payload: bytes, limit: int) -> bytes:
         if word == 0:
             break
         size = word & 0x7FFFFFFF
-        if size > block_bytes:
+        if not 0 < size <= block_bytes:
             raise UndecodableError(f"lz4 block of {size} bytes")
         block = _lz4_take(payload, at, size)
         at += size

@@ -12,7 +12,7 @@ import lz4.block
 import pytest
 
 from kstore.compression import CompressionType, compress, decompress, level_of
-from kstore.errors import UnsupportedCompressionTypeError
+from kstore.errors import DecompressionError, UnsupportedCompressionTypeError
 from tests import reference_codecs as codecs
 
 BLOCK_BYTES = 65536
@@ -145,3 +145,13 @@ def test_lz4_default_level_is_the_fast_compressor_and_others_the_high_one() -> N
 def test_zstd_frame_declares_neither_content_size_nor_checksum(content: bytes) -> None:
     payload = bytes(compress(CompressionType.ZSTD, content))
     assert payload[:5] == bytes.fromhex("28b52ffd 00")
+
+
+@content_parameter
+def test_lz4_header_checksum_is_not_looked_at_in_v0_and_must_be_right_later(content: bytes) -> None:
+    payload = bytearray(compress(CompressionType.LZ4, content))
+    payload[6] = 0x1A
+    assert bytes(decompress(CompressionType.LZ4, payload, 1 << 20, magic=0)) == content
+    for magic in (1, 2):
+        with pytest.raises(DecompressionError, match="header checksum"):
+            decompress(CompressionType.LZ4, payload, 1 << 20, magic=magic)

@@ -153,6 +153,7 @@ def gzip_member(data: bytes, *, flags: int = 0, extra: bytes = b"") -> bytes:
 
 
 END_MARK = bytes(4)
+EMPTY_LZ4_BLOCK = struct.pack("<I", 1) + b"\0"
 RAW_ZSTD_BLOCK = (len(PLAIN) << 3 | 1).to_bytes(3, "little") + PLAIN
 SKIPPABLE = b"\x50\x2a\x4d\x18" + bytes(4)
 LEGACY_HEADER_CHECKSUM = b"\x1a"
@@ -250,6 +251,10 @@ PAYLOADS: dict[str, tuple[int, Callable[[], bytes]]] = {
         lambda: lz4_frame(flags=0x64, blocks=lz4_raw_block(PLAIN) + END_MARK + bytes(4)),
     ),
     "T20 lz4 without its end mark": (codecs.LZ4, lambda: lz4_frame(blocks=lz4_raw_block(PLAIN))),
+    "T20 lz4 stored block of no bytes, which Kafka takes for the end mark": (
+        codecs.LZ4,
+        lambda: lz4_frame(blocks=lz4_raw_block(PLAIN) + lz4_raw_block(b"") + END_MARK),
+    ),
     "T20 lz4 second frame": (codecs.LZ4, lambda: GOOD_LZ4 * 2),
     "T20 lz4 byte behind the end mark": (codecs.LZ4, lambda: GOOD_LZ4 + b"\0"),
     "T20 lz4 skippable frame": (codecs.LZ4, lambda: SKIPPABLE + GOOD_LZ4),
@@ -386,7 +391,7 @@ LAWFUL: dict[str, tuple[int, bytes]] = {
     "T20 lz4 blocks of up to 4 MiB": (codecs.LZ4, lz4_frame(descriptor=0x70, blocks=lz4_raw_block(PLAIN) + END_MARK)),
     "T20 lz4 a hundred thousand empty blocks": (
         codecs.LZ4,
-        lz4_frame(blocks=lz4_raw_block(b"") * 100_000 + lz4_raw_block(PLAIN) + END_MARK),
+        lz4_frame(blocks=EMPTY_LZ4_BLOCK * 100_000 + lz4_raw_block(PLAIN) + END_MARK),
     ),
     "T21 raw snappy": (codecs.SNAPPY, RAW_SNAPPY),
     "T21 snappy blocks of one byte": (
