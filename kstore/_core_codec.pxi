@@ -269,7 +269,7 @@ cdef FrameStatus read_snappy_length(const uint8_t* p, Frame* frame, FrameBlock* 
         size += 1
         if p[block.at + size - 1] < 0x80:
             break
-    if size == 0 or p[block.at + size - 1] >= 0x80 or length > 0xFFFFFFFF:
+    if size == 0 or p[block.at + size - 1] >= 0x80 or length >> 32:
         return fail_frame(frame, SNAPPY_BAD_LENGTH, SNAPPY_MOST_LENGTH_SIZE, size)
     block.room = <int64_t>length
     if block.room > SNAPPY_MOST_RATIO * block.size:
