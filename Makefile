@@ -9,12 +9,15 @@ BUILD := .venv/.build-stamp
 CORE := setup.py pyproject.toml $(wildcard kstore/*.pyx kstore/*.pxi kstore/*.h)
 DEBUG_TREE := build/debug
 DEBUG_TESTS := tests/unit tests/property tests/differential tests/fuzz tests/golden
+UNDER_SANITIZERS = LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
+	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+MINUTES ?= 30
 export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench bench-rivals build lint interop fuzz long debug coverage clean require-java
+.PHONY: help demo test bench bench-rivals build lint interop fuzz fuzz-asan long debug coverage clean require-java
 .DELETE_ON_ERROR:
 
 help:  ## the targets
@@ -71,11 +74,14 @@ $(DEBUG_TREE)/.stamp: $(BUILD) $(shell git ls-files kstore tests 2>/dev/null)
 	@touch $@
 
 debug: $(DEBUG_TREE)/.stamp  ## the suite without Spark on the checked build, under address and undefined-behaviour sanitizers
-	@cd $(DEBUG_TREE) && LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
+	@cd $(DEBUG_TREE) && $(UNDER_SANITIZERS) \
 		../../$(BIN)/python -m pytest -m "not spark and not long and not build" --timeout=1800 $(DEBUG_TESTS)
 
+fuzz-asan: $(DEBUG_TREE)/.stamp  ## a long fuzzing campaign on that build, MINUTES=30, at the lowest priority
+	@cd $(DEBUG_TREE) && $(UNDER_SANITIZERS) nice -n 19 ../../$(BIN)/python -m tests.fuzz --no-memory-limit --minutes $(MINUTES)
+
 coverage: $(DEBUG_TREE)/.stamp  ## line coverage of Python and Cython, from the same build
-	@cd $(DEBUG_TREE) && export LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 && \
+	@cd $(DEBUG_TREE) && export $(UNDER_SANITIZERS) && \
 		CYTHON_USE_SYS_MONITORING=0 ../../$(BIN)/python -m coverage run -m pytest -m "not spark and not long and not build" --timeout=1800 $(DEBUG_TESTS) && \
 		../../$(BIN)/python -m coverage report
 

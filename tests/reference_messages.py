@@ -188,11 +188,11 @@ def as_record(message: Message, *, offset: int, outer: Message) -> Record:
 
 
 def mended(payload: bytes) -> bytes:
-    """An lz4 frame of V0 with the format's header checksum in place of Kafka's, which covers the magic number too."""
+    """An lz4 frame of V0 with a right header checksum: Kafka wrote a wrong one there (KAFKA-3160) and reads any."""
     if len(payload) < 7 or payload[:4] != codecs.LZ4_MAGIC:
         return payload
     end = 4 + (10 if payload[4] & LZ4_CONTENT_SIZE_FLAG else 2)
-    if end >= len(payload) or payload[end] != codecs.xxh32(payload[:end]) >> 8 & 0xFF:
+    if end >= len(payload):
         return payload
     return payload[:end] + bytes([codecs.xxh32(payload[4:end]) >> 8 & 0xFF]) + payload[end + 1 :]
 

@@ -14,7 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.fuzz.targets import TARGETS, Disagreement, run_case
+from tests.fuzz.agreement import Disagreement
+from tests.fuzz.targets import TARGETS, run_case
 
 WORK = Path(__file__).parents[1] / ".work" / "fuzz"
 MOST_ADDRESS_SPACE_BYTES = 4 << 30

@@ -13,7 +13,10 @@ from kstore.compression import decompress
 from kstore.errors import DecompressionError
 from tests import columns, reference
 from tests import reference_codecs as codecs
+from tests.fuzz.agreement import agree
+from tests.fuzz.message_mutator import MessageMutator
 from tests.fuzz.mutator import Mutator
+from tests.fuzz.writing_targets import WRITING_TARGETS
 from tests.reference_walk import Walk, walk
 from tests.verdicts import (
     column_verdict,
@@ -23,20 +26,6 @@ from tests.verdicts import (
 )
 
 LIMIT = 1 << 16
-
-
-class Disagreement(AssertionError):
-    """The core and the reference see different things in the same bytes."""
-
-    def __init__(self, target: str, data: bytes, found: object, expected: object) -> None:
-        super().__init__(f"{target}: found {repr(found)[:400]}, expected {repr(expected)[:400]} in {data.hex()}")
-        self.target = target
-        self.data = data
-
-
-def agree(target: str, data: bytes, *, found: object, expected: object) -> None:
-    if found != expected:
-        raise Disagreement(target, data, found, expected)
 
 
 def check_batch(data: bytes) -> None:
@@ -120,14 +109,15 @@ def codec_case(mutator: Mutator) -> None:
     check_codec(codec, payload if rng.random() < 0.05 else mutator.raw(payload))
 
 
-TARGETS: dict[str, Callable[[Mutator], None]] = {
+TARGETS: dict[str, Callable[[MessageMutator], None]] = {
     "batch": batch_case,
     "columns": columns_case,
     "scan": scan_case,
     "codec": codec_case,
+    **WRITING_TARGETS,
 }
 
 
 def run_case(name: str, *, seed: int, number: int) -> None:
     """Run case `number` of a target; the input depends on nothing else."""
-    TARGETS[name](Mutator(f"{name} {seed} {number}"))
+    TARGETS[name](MessageMutator(f"{name} {seed} {number}"))

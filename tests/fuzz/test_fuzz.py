@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests import reference
+from tests.fuzz.agreement import Disagreement, agree
 from tests.fuzz.mutator import Mutator
 from tests.fuzz.targets import (
     LIMIT,
     TARGETS,
-    Disagreement,
-    agree,
     check_batch,
     check_codec,
     check_columns,
@@ -30,8 +29,18 @@ from tests.verdicts import Refused, reference_batch_verdict
 ROOT = Path(__file__).parents[2]
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.hex"))
 SEED = 20111
-# About five seconds each.
-CASES = {"batch": 4000, "columns": 400, "scan": 2500, "codec": 8000}
+# At most about five seconds each.
+CASES = {
+    "batch": 4000,
+    "columns": 400,
+    "scan": 2500,
+    "codec": 8000,
+    "builder": 800,
+    "message writer": 800,
+    "rewriting": 2000,
+    "control": 8000,
+    "control batch": 4000,
+}
 
 pytestmark = pytest.mark.fuzz
 
