@@ -10,22 +10,30 @@ if TYPE_CHECKING:
     from kstore.arrow import scan as scan
     from kstore.compression import CompressionType as CompressionType
     from kstore.config import LogConfig as LogConfig
+    from kstore.errors import AppendError as AppendError
     from kstore.errors import CorruptCheckpointError as CorruptCheckpointError
     from kstore.errors import CorruptIndexError as CorruptIndexError
     from kstore.errors import CorruptionError as CorruptionError
     from kstore.errors import CorruptRecordError as CorruptRecordError
     from kstore.errors import DecompressionError as DecompressionError
     from kstore.errors import InvalidRecordError as InvalidRecordError
+    from kstore.errors import InvalidTimestampError as InvalidTimestampError
     from kstore.errors import KStoreError as KStoreError
     from kstore.errors import LogClosedError as LogClosedError
     from kstore.errors import LogFailedError as LogFailedError
     from kstore.errors import LogNotFoundError as LogNotFoundError
     from kstore.errors import OffsetError as OffsetError
     from kstore.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
+    from kstore.errors import OffsetsOutOfOrderError as OffsetsOutOfOrderError
+    from kstore.errors import RecordError as RecordError
+    from kstore.errors import RecordErrorReason as RecordErrorReason
+    from kstore.errors import RecordValidationError as RecordValidationError
     from kstore.errors import SegmentTooLargeError as SegmentTooLargeError
     from kstore.errors import StorageError as StorageError
+    from kstore.errors import UnexpectedAppendOffsetError as UnexpectedAppendOffsetError
     from kstore.errors import UnsupportedCompressionTypeError as UnsupportedCompressionTypeError
     from kstore.errors import UnsupportedError as UnsupportedError
+    from kstore.errors import UnsupportedForMessageFormatError as UnsupportedForMessageFormatError
     from kstore.errors import UnsupportedMagicError as UnsupportedMagicError
     from kstore.log import FetchData as FetchData
     from kstore.log import FileRecords as FileRecords
@@ -47,22 +55,30 @@ _ROOMS = {
     "kstore.compression": ("CompressionType",),
     "kstore.config": ("LogConfig",),
     "kstore.errors": (
+        "AppendError",
         "CorruptCheckpointError",
         "CorruptIndexError",
         "CorruptRecordError",
         "CorruptionError",
         "DecompressionError",
         "InvalidRecordError",
+        "InvalidTimestampError",
         "KStoreError",
         "LogClosedError",
         "LogFailedError",
         "LogNotFoundError",
         "OffsetError",
         "OffsetOutOfRangeError",
+        "OffsetsOutOfOrderError",
+        "RecordError",
+        "RecordErrorReason",
+        "RecordValidationError",
         "SegmentTooLargeError",
         "StorageError",
+        "UnexpectedAppendOffsetError",
         "UnsupportedCompressionTypeError",
         "UnsupportedError",
+        "UnsupportedForMessageFormatError",
         "UnsupportedMagicError",
     ),
     "kstore.log": ("FetchData", "FileRecords", "FileRecordsSlice", "Log", "LogSegment", "ScanRange", "open_log"),

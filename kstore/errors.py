@@ -6,6 +6,9 @@ TypeError or ValueError. Every message says what, where, expected, found.
 
 from __future__ import annotations
 
+from enum import Enum
+from typing import NamedTuple
+
 
 class KStoreError(Exception):
     """Base of every error that kstore raises about data, offsets or storage.
@@ -100,6 +103,45 @@ class OffsetOutOfRangeError(OffsetError):
     """The offset is below the log start or above the log end (Kafka: OffsetOutOfRangeException)."""
 
 
+class OffsetsOutOfOrderError(OffsetError):
+    """The batches of an append do not rise in their offsets (Kafka: OffsetsOutOfOrderException)."""
+
+
+class UnexpectedAppendOffsetError(OffsetError):
+    """A replicated append starts below the log end (Kafka: UnexpectedAppendOffsetException)."""
+
+
+class AppendError(KStoreError):
+    """The records are refused, and nothing of them is written."""
+
+
+class RecordErrorReason(Enum):
+    """Kafka's error code of a refused record."""
+
+    INVALID_RECORD = "INVALID_RECORD"
+    INVALID_TIMESTAMP = "INVALID_TIMESTAMP"
+
+
+class RecordError(NamedTuple):
+    """Why a record was refused; record_index counts all records of the append from 0."""
+
+    record_index: int
+    reason: RecordErrorReason
+    message: str
+
+
+class RecordValidationError(AppendError):
+    """Records that the topic refuses (Kafka: RecordValidationException). Attribute: errors, one for each of them."""
+
+    def __init__(self, message: str, *, errors: tuple[RecordError, ...], path: str | None = None) -> None:
+        super().__init__(message, path=path)
+        self.errors = errors
+
+
+class InvalidTimestampError(RecordValidationError):
+    """At least one of the refused records has a timestamp out of bounds (Kafka: InvalidTimestampException)."""
+
+
 class UnsupportedError(KStoreError):
     """What is asked for may be right, but this version of kstore does not read or write it."""
 
@@ -120,6 +162,10 @@ class UnsupportedCompressionTypeError(UnsupportedError):
     """The batch names a compression codec that Kafka does not define. Attribute: codec_id."""
 
     codec_id: int | None = None
+
+
+class UnsupportedForMessageFormatError(UnsupportedError):
+    """The magic asked for has no room for these records (Kafka: UnsupportedForMessageFormatException)."""
 
 
 class SegmentTooLargeError(UnsupportedError):

@@ -22,8 +22,16 @@ from kstore.record.control import (
 )
 from kstore.record.memory_records import MemoryRecords
 from kstore.record.message_writer import BufferingOutputStream, MessageWriter, ReservedOutput, write_entry
+from kstore.record.validation import (
+    AppendOrigin,
+    RecordRules,
+    ValidationResult,
+    validate_and_assign_offsets,
+    validate_replicated,
+)
 
 __all__ = [
+    "AppendOrigin",
     "BatchHeader",
     "BufferingOutputStream",
     "ControlRecordType",
@@ -37,16 +45,20 @@ __all__ = [
     "MessageWriter",
     "Record",
     "RecordBatch",
+    "RecordRules",
     "RecordsInfo",
     "ReservedOutput",
     "SnapshotFooterRecord",
     "SnapshotHeaderRecord",
     "UnknownControlRecord",
+    "ValidationResult",
     "Voter",
     "VoterEndpoint",
     "VotersRecord",
     "control_record_type",
     "control_record_value",
     "decode_control_record",
+    "validate_and_assign_offsets",
+    "validate_replicated",
     "write_entry",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kstore import _core
-from kstore._core import BatchHeader, Record
+from kstore._core import BatchHeader, Record, RecordIterator
 from kstore.compression import CompressionType, decompress
 from kstore.config import LogConfig
 from kstore.types import TimestampType, TopicPartition
@@ -130,7 +130,7 @@ class RecordBatch:
             _core.check_crc(self._buffer, position=self.position, path=self.path)
             self._verified = True
 
-    def records(self, *, verify: bool = True) -> Iterator[Record]:
+    def records(self, *, verify: bool = True) -> RecordIterator:
         """Return an iterator over the Records, control records included.
 
         Args: verify: check the CRC first.

@@ -1,0 +1,418 @@
+"""What is done with records before they are appended: check them and, on a leader, set their offsets and timestamps.
+
+Layer 4. Each step is a function of its own; validate_and_assign_offsets composes them. Batches whose records may stay
+as they are get new header fields in a copy of their bytes; all others are built anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import chain
+from typing import NamedTuple
+
+from kstore._core import Record, survey_records
+from kstore.compression import CompressionType
+from kstore.errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    OffsetsOutOfOrderError,
+    RecordError,
+    RecordErrorReason,
+    RecordValidationError,
+    UnexpectedAppendOffsetError,
+    UnsupportedCompressionTypeError,
+    UnsupportedForMessageFormatError,
+)
+from kstore.record.batch import RecordBatch
+from kstore.record.builder import MemoryRecordsBuilder, RecordsInfo
+from kstore.record.memory_records import MemoryRecords
+from kstore.record.rewriting import set_last_offset, set_max_timestamp, set_partition_leader_epoch
+from kstore.types import MAX_OFFSET, NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, TimestampType
+
+_NONE = CompressionType.NONE
+_CREATE_TIME = TimestampType.CREATE_TIME
+_LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
+_SHOWN_ERRORS = 3
+
+
+class AppendOrigin(Enum):
+    """Who appends: the rules for what a producer may send bind CLIENT alone (Kafka: AppendOrigin)."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    RAFT_LEADER = "raft leader"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordRules:
+    """What a topic asks of the records appended to it, under the names of its settings.
+
+    Args:
+        magic: the format of the log (message.format.version).
+        compression: None for the producer's (compression.type=producer); level: of what is compressed anew, None for
+            Kafka's default.
+        timestamp_type: message.timestamp.type.
+        timestamp_before_max_ms, timestamp_after_max_ms: how far a CreateTime may lie from the leader's clock
+            (message.timestamp.before.max.ms and after.max.ms).
+        is_compacted: whether cleanup.policy has compact, so that a record needs a key.
+    Raises: ValueError for a magic other than 0, 1, 2, or a timestamp type that is none.
+    """
+
+    magic: int = 2
+    compression: CompressionType | None = None
+    level: int | None = None
+    timestamp_type: TimestampType = _CREATE_TIME
+    timestamp_before_max_ms: int = MAX_OFFSET
+    timestamp_after_max_ms: int = MAX_OFFSET
+    is_compacted: bool = False
+
+    def __post_init__(self) -> None:
+        if self.magic not in (0, 1, 2):
+            raise ValueError(f"magic must be 0, 1 or 2, got {self.magic}")
+        if self.timestamp_type not in (_CREATE_TIME, _LOG_APPEND_TIME):
+            raise ValueError(f"timestamp_type must be CREATE_TIME or LOG_APPEND_TIME, got {self.timestamp_type!r}")
+
+
+class RecordSurvey(NamedTuple):
+    """What has to be known of all records of a batch; a timestamp (ms) is -1 where no record has another."""
+
+    record_count: int
+    null_key_count: int
+    least_timestamp_ms: int
+    max_timestamp_ms: int
+    is_contiguous: bool
+
+
+class ValidationResult(NamedTuple):
+    """Records that can be appended, and what the log keeps of them.
+
+    is_rebuilt: whether they were built anew (so that sizes differ), rather than got new header fields.
+    converted_record_count: of records that changed their magic.
+    """
+
+    records: MemoryRecords
+    info: RecordsInfo
+    next_offset: int
+    is_rebuilt: bool
+    converted_record_count: int
+
+
+def validate_and_assign_offsets(
+    records: MemoryRecords,
+    *,
+    rules: RecordRules,
+    base_offset: int,
+    now_ms: int,
+    partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+) -> ValidationResult:
+    """Check what was sent to a leader and return it with the offsets from base_offset on, as the topic wants it.
+
+    now_ms, the leader's clock, is the timestamp of all records if the topic has LOG_APPEND_TIME. The records given stay
+    as they are.
+    Raises: CorruptRecordError, InvalidRecordError, DecompressionError for bytes that are wrong; InvalidRecordError also
+        for batches that can't be appended together or by this origin; UnsupportedForMessageFormatError and
+        UnsupportedCompressionTypeError for what the magic of the log has no room for; InvalidTimestampError or
+        RecordValidationError, with every record that is refused.
+    Cost: without an object per record unless they are built anew.  Source: Kafka LogValidator.
+    """
+    batches = check_batches(records, rules=rules, origin=origin)
+    source = source_compression(batches)
+    target = target_compression(batches, source=source, rules=rules)
+    surveys = [survey_batch(batch) for batch in batches]
+    check_records(batches, surveys, rules=rules, now_ms=now_ms)
+    if can_stay(batches, surveys, source=source, target=target, magic=rules.magic):
+        return assign_in_place(
+            batches,
+            surveys,
+            rules=rules,
+            base_offset=base_offset,
+            now_ms=now_ms,
+            partition_leader_epoch=partition_leader_epoch,
+        )
+    return rebuild(
+        batches,
+        target=target,
+        rules=rules,
+        base_offset=base_offset,
+        now_ms=now_ms,
+        partition_leader_epoch=partition_leader_epoch,
+    )
+
+
+def validate_replicated(records: MemoryRecords, *, log_end_offset: int) -> ValidationResult:
+    """Check what a follower fetched and return its whole batches, which keep the offsets that the leader gave.
+
+    Offsets may have gaps. An incomplete batch at the end is left out; there may be no batch at all.
+    Raises: CorruptRecordError for a wrong CRC; OffsetsOutOfOrderError if the offsets do not rise from batch to batch;
+        UnexpectedAppendOffsetError if the first batch lies below the end of the follower's log.
+    Cost: looks at no record.  Source: Kafka UnifiedLog.analyzeAndValidateRecords and append.
+    """
+    info, size = RecordsInfo(NO_TIMESTAMP, -1), 0
+    last_offset = log_end_offset - 1
+    for batch in records.batches():
+        batch.verify()
+        if size == 0 and batch.base_offset < log_end_offset:
+            raise UnexpectedAppendOffsetError(
+                f"first offset of the append: expected at least {log_end_offset}, found {batch.base_offset}",
+                path=batch.path,
+                offset=batch.base_offset,
+                log_end_offset=log_end_offset,
+            )
+        if batch.base_offset <= last_offset:
+            raise OffsetsOutOfOrderError(
+                f"base offset of the batch at position {batch.position}: expected more than {last_offset}, "
+                f"found {batch.base_offset}",
+                path=batch.path,
+                offset=batch.base_offset,
+                log_end_offset=log_end_offset,
+            )
+        last_offset = batch.last_offset
+        if batch.max_timestamp_ms > info.max_timestamp_ms:
+            info = RecordsInfo(batch.max_timestamp_ms, last_offset)
+        size += batch.size_in_bytes
+    whole = MemoryRecords(records.buffer[:size])
+    return ValidationResult(whole, info, last_offset + 1, is_rebuilt=False, converted_record_count=0)
+
+
+def check_batches(records: MemoryRecords, *, rules: RecordRules, origin: AppendOrigin) -> list[RecordBatch]:
+    """Return the batches that can be appended together, each with a right CRC, or raise.
+
+    Raises: InvalidRecordError, UnsupportedForMessageFormatError, CorruptRecordError; see validate_and_assign_offsets.
+    """
+    batches = list(records.batches())
+    if not batches:
+        raise InvalidRecordError("no batch to append: expected at least 1, found 0", position=0, expected=1, found=0)
+    first = batches[0]
+    is_alone = first.magic >= 2 or source_compression(batches) != _NONE
+    if is_alone and len(batches) > 1:
+        raise _invalid(batches[1], "batches of V2, or compressed ones, in one append", expected=1, found=len(batches))
+    for batch in batches:
+        if batch.magic != first.magic:
+            raise _invalid(batch, "magic", expected=first.magic, found=batch.magic)
+        if batch.magic >= 2:
+            _check_header(batch, rules=rules, origin=origin)
+        batch.verify()
+    return batches
+
+
+def _check_header(batch: RecordBatch, *, rules: RecordRules, origin: AppendOrigin) -> None:
+    """What the header of a V2 batch may say; an empty batch is never appended."""
+    offset_count = batch.last_offset - batch.base_offset + 1
+    if batch.record_count <= 0:
+        raise _invalid(batch, "record count", expected="at least 1", found=batch.record_count)
+    if origin == AppendOrigin.CLIENT:
+        if batch.record_count != offset_count:
+            raise _invalid(batch, "record count", expected=offset_count, found=batch.record_count)
+        if batch.is_control:
+            raise _invalid(batch, "batch from a client", expected="no control batch", found="a control batch")
+        if batch.producer_id != NO_PRODUCER_ID and batch.base_sequence == NO_SEQUENCE:
+            raise _invalid(batch, "base sequence of a producer", expected="at least 0", found=batch.base_sequence)
+    if rules.magic < 2 and (batch.is_transactional or batch.producer_id != NO_PRODUCER_ID):
+        found = "a transactional" if batch.is_transactional else "an idempotent"
+        raise UnsupportedForMessageFormatError(
+            f"{found} batch can't go into a log of magic {rules.magic}", path=batch.path, position=batch.position
+        )
+
+
+def source_compression(batches: Sequence[RecordBatch]) -> CompressionType:
+    """Return the codec of the last batch that has one."""
+    return next((batch.compression for batch in reversed(batches) if batch.compression != _NONE), _NONE)
+
+
+def target_compression(
+    batches: Sequence[RecordBatch], *, source: CompressionType, rules: RecordRules
+) -> CompressionType:
+    """Return the codec in which the records go into the log; a control batch is not compressed there.
+
+    Raises: UnsupportedCompressionTypeError for zstd in a log of magic 0 or 1.
+    """
+    target = source if rules.compression is None else rules.compression
+    if source == _NONE and batches[0].is_control:
+        target = _NONE
+    if target == CompressionType.ZSTD and rules.magic < 2:
+        error = UnsupportedCompressionTypeError(f"zstd can't go into a log of magic {rules.magic}")
+        error.codec_id = target
+        raise error
+    return target
+
+
+def survey_batch(batch: RecordBatch) -> RecordSurvey:
+    """Check the structure of all records of a batch and return what has to be known of them.
+
+    Raises: InvalidRecordError, DecompressionError.
+    """
+    return RecordSurvey._make(survey_records(batch.records(verify=False)))
+
+
+def check_records(
+    batches: Sequence[RecordBatch], surveys: Sequence[RecordSurvey], *, rules: RecordRules, now_ms: int
+) -> None:
+    """Raise one error for all records that the topic refuses, if there are any.
+
+    Raises: InvalidTimestampError if the timestamp of one is refused, else RecordValidationError.
+    """
+    if all(
+        _is_welcome(batch, survey, rules=rules, now_ms=now_ms) for batch, survey in zip(batches, surveys, strict=True)
+    ):
+        return
+    errors = tuple(errors_of(batches, rules=rules, now_ms=now_ms))
+    if not errors:
+        return
+    shown = "; ".join(error.message for error in errors[:_SHOWN_ERRORS])
+    more = f"; and {len(errors) - _SHOWN_ERRORS} more" if len(errors) > _SHOWN_ERRORS else ""
+    is_timestamp = any(error.reason == RecordErrorReason.INVALID_TIMESTAMP for error in errors)
+    kind = InvalidTimestampError if is_timestamp else RecordValidationError
+    raise kind(f"{len(errors)} records refused: {shown}{more}", errors=errors, path=batches[0].path)
+
+
+def _is_welcome(batch: RecordBatch, survey: RecordSurvey, *, rules: RecordRules, now_ms: int) -> bool:
+    """Whether no record of a batch is refused, by what the survey says of all."""
+    if rules.is_compacted and survey.null_key_count:
+        return False
+    if batch.timestamp_type == _LOG_APPEND_TIME:
+        return False
+    if rules.timestamp_type == _LOG_APPEND_TIME or survey.max_timestamp_ms == NO_TIMESTAMP:
+        return survey.least_timestamp_ms >= NO_TIMESTAMP
+    return _is_near(survey.least_timestamp_ms, rules=rules, now_ms=now_ms) and _is_near(
+        survey.max_timestamp_ms, rules=rules, now_ms=now_ms
+    )
+
+
+def errors_of(batches: Sequence[RecordBatch], *, rules: RecordRules, now_ms: int) -> Iterator[RecordError]:
+    """Yield the first error of each record that the topic refuses: of its key, else of its timestamp."""
+    pairs = chain.from_iterable(((batch, record) for record in batch.records(verify=False)) for batch in batches)
+    for index, (batch, record) in enumerate(pairs):
+        if rules.is_compacted and record.key is None:
+            message = f"record {index}: expected a key, as the topic is compacted, found none"
+            yield RecordError(index, RecordErrorReason.INVALID_RECORD, message)
+        elif (found := _timestamp_error(batch, record, rules=rules, now_ms=now_ms)) is not None:
+            yield RecordError(index, RecordErrorReason.INVALID_TIMESTAMP, f"record {index}: {found}")
+
+
+def _timestamp_error(batch: RecordBatch, record: Record, *, rules: RecordRules, now_ms: int) -> str | None:
+    """The type that the producer gave is looked at only where the timestamp itself is not, as in Kafka."""
+    if record.timestamp_ms < NO_TIMESTAMP:
+        return f"timestamp {record.timestamp_ms}: expected at least {NO_TIMESTAMP}"
+    if rules.timestamp_type == _CREATE_TIME and record.timestamp_ms != NO_TIMESTAMP:
+        if _is_near(record.timestamp_ms, rules=rules, now_ms=now_ms):
+            return None
+        least, most = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
+        return f"timestamp {record.timestamp_ms}: expected from {least} to {most}"
+    if batch.timestamp_type == _LOG_APPEND_TIME:
+        return "timestamp type: expected CreateTime from a producer, found LogAppendTime"
+    return None
+
+
+def _is_near(timestamp_ms: int, *, rules: RecordRules, now_ms: int) -> bool:
+    return timestamp_ms >= 0 and (
+        -rules.timestamp_after_max_ms <= now_ms - timestamp_ms <= rules.timestamp_before_max_ms
+    )
+
+
+def can_stay(
+    batches: Sequence[RecordBatch],
+    surveys: Sequence[RecordSurvey],
+    *,
+    source: CompressionType,
+    target: CompressionType,
+    magic: int,
+) -> bool:
+    """Tell whether the records may keep their bytes: same magic and codec, and offsets that lie in their batch alone.
+
+    A wrapper of magic 0 holds the offsets themselves, so it is always built anew. A difference of level alone changes
+    nothing.
+    """
+    if source != target or batches[0].magic != magic or (magic == 0 and target != _NONE):
+        return False
+    return all(survey.is_contiguous for survey in surveys)
+
+
+def assign_in_place(
+    batches: Sequence[RecordBatch],
+    surveys: Sequence[RecordSurvey],
+    *,
+    rules: RecordRules,
+    base_offset: int,
+    now_ms: int,
+    partition_leader_epoch: int,
+) -> ValidationResult:
+    """Copy the bytes of batches that can_stay, and set the fields of their headers."""
+    buffer = bytearray().join(map(bytes, batches))
+    next_offset, at = base_offset, 0
+    info = RecordsInfo(NO_TIMESTAMP, -1)
+    for batch, survey in zip(batches, surveys, strict=True):
+        next_offset += survey.record_count
+        set_last_offset(buffer, at, last_offset=next_offset - 1)
+        if rules.magic >= 2:
+            set_partition_leader_epoch(buffer, at, partition_leader_epoch=partition_leader_epoch)
+        if rules.magic >= 1:
+            max_timestamp_ms = set_timestamp(buffer, at, survey, rules=rules, now_ms=now_ms)
+            if max_timestamp_ms > info.max_timestamp_ms:
+                info = RecordsInfo(max_timestamp_ms, next_offset - 1)
+        at += batch.size_in_bytes
+    return ValidationResult(MemoryRecords(buffer), info, next_offset, is_rebuilt=False, converted_record_count=0)
+
+
+def set_timestamp(buffer: bytearray, at: int, survey: RecordSurvey, *, rules: RecordRules, now_ms: int) -> int:
+    """Set timestamp type and largest timestamp of the batch at buffer[at], and return the latter."""
+    is_append_time = rules.timestamp_type == _LOG_APPEND_TIME
+    max_timestamp_ms = now_ms if is_append_time else survey.max_timestamp_ms
+    set_max_timestamp(buffer, at, max_timestamp_ms=max_timestamp_ms, timestamp_type=rules.timestamp_type)
+    return max_timestamp_ms
+
+
+def rebuild(
+    batches: Sequence[RecordBatch],
+    *,
+    target: CompressionType,
+    rules: RecordRules,
+    base_offset: int,
+    now_ms: int,
+    partition_leader_epoch: int,
+) -> ValidationResult:
+    """Build the records of all batches anew, as one batch (magic 0 and 1 without a codec: one message each)."""
+    first = batches[0]
+    builder = MemoryRecordsBuilder(
+        magic=rules.magic,
+        compression=target,
+        level=rules.level,
+        timestamp_type=rules.timestamp_type,
+        base_offset=base_offset,
+        log_append_time_ms=now_ms if rules.timestamp_type == _LOG_APPEND_TIME else NO_TIMESTAMP,
+        producer_id=first.producer_id,
+        producer_epoch=first.producer_epoch,
+        base_sequence=first.base_sequence,
+        is_transactional=first.is_transactional,
+        is_control=first.is_control,
+        partition_leader_epoch=partition_leader_epoch,
+    )
+    offset = base_offset
+    for batch in batches:
+        for record in batch.records(verify=False):
+            if rules.magic < 2 and record.headers:
+                raise UnsupportedForMessageFormatError(
+                    f"record {offset - base_offset} has headers, which can't go into a log of magic {rules.magic}",
+                    path=batch.path,
+                    position=batch.position,
+                )
+            builder.append(record, offset=offset)
+            offset += 1
+    converted = offset - base_offset if first.magic != rules.magic else 0
+    return ValidationResult(builder.build(), builder.info, offset, is_rebuilt=True, converted_record_count=converted)
+
+
+def _invalid(batch: RecordBatch, what: str, *, expected: object, found: object) -> InvalidRecordError:
+    where = "memory" if batch.path is None else batch.path
+    reason = f"{what}: expected {expected}, found {found}"
+    return InvalidRecordError(
+        f"{reason} in batch at position {batch.position} of {where} (base offset {batch.base_offset})",
+        path=batch.path,
+        position=batch.position,
+        base_offset=batch.base_offset,
+        reason=reason,
+        expected=expected,
+        found=found,
+    )
