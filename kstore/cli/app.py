@@ -170,14 +170,29 @@ def dump_files(
     topic: Topics = None,
     partition: Partitions = None,
     records: Annotated[bool, typer.Option("--records", help="Show the records of each batch too.")] = False,
+    offsets: Annotated[
+        bool, typer.Option("--offsets-decoder", help="Show records, decoded as those of __consumer_offsets.")
+    ] = False,
+    transactions: Annotated[
+        bool, typer.Option("--transaction-log-decoder", help="Show records, decoded as those of __transaction_state.")
+    ] = False,
+    metadata: Annotated[
+        bool, typer.Option("--cluster-metadata-decoder", help="Show records, decoded as those of __cluster_metadata.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Show every batch or index entry as it lies in a file, damaged ones too."""
 
     def command(out: Output) -> int:
         from kstore.cli import dump
+        from kstore.cli.decoders import Decoder
 
-        return dump.run(selection_of(path, topic, partition), out, is_json=json, with_records=records)
+        wanted = [kind for kind, is_set in zip(Decoder, (offsets, transactions, metadata), strict=True) if is_set]
+        if len(wanted) > 1:
+            raise WrongUseError(f"only one decoder at a time, got {' and '.join(kind.value for kind in wanted)}")
+        decoder = wanted[0] if wanted else None
+        selection = selection_of(path, topic, partition)
+        return dump.run(selection, out, is_json=json, with_records=records, decoder=decoder)
 
     execute(command)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kstore import _core
-from kstore.cli import EXIT_DAMAGE, EXIT_FINE
+from kstore.cli import EXIT_DAMAGE, EXIT_FINE, decoders
 from kstore.cli.arguments import WrongUseError
 from kstore.cli.output import Part
 from kstore.cli.render import (
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
 
     from kstore._core import BatchHeader, Record
     from kstore.cli.arguments import Selection
+    from kstore.cli.decoders import Decoder
     from kstore.cli.output import Output
 
+SNAPSHOT_SUFFIX = ".checkpoint"
 STATE_SUFFIXES = (".deleted", ".swap", ".cleaned")
 ENTRY_SIZES = {
     OFFSET_INDEX_SUFFIX: _core.OFFSET_INDEX_ENTRY_SIZE,
@@ -55,30 +58,32 @@ class DumpFile(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Style:
-    """How to show things; prefix opens each JSON object."""
+    """How to show things; prefix opens each JSON object, decoder is for records of an internal topic."""
 
     is_json: bool
     with_records: bool
+    decoder: Decoder | None = None
     prefix: str = ""
 
 
-def run(selection: Selection, out: Output, *, is_json: bool, with_records: bool) -> int:
+def run(selection: Selection, out: Output, *, is_json: bool, with_records: bool, decoder: Decoder | None = None) -> int:
     """Show the file, or all files of the directory, and return the exit status."""
     path = absolute_path(selection.directory)
+    style = Style(is_json=is_json, with_records=with_records or decoder is not None, decoder=decoder)
     found = DEFAULT_ENV.stat(path)
     if found is None:
         raise WrongUseError(f"{path} does not exist")
     if found.kind is not FileKind.DIRECTORY:
         if selection.topics or selection.partitions:
             raise WrongUseError(f"--topic and --partition go with a directory, {path} is a file")
-        return dump_file(named_file(path), out, Style(is_json=is_json, with_records=with_records))
+        return dump_file(named_file(path), out, style)
     status = EXIT_FINE
     for file in files_of(selection, path):
         prefix = f'"file":{JSON_TEXT(file.label)},' if is_json else ""
         if not is_json:
             out.styled([Part(file.label, "bold")])
         try:
-            done = dump_file(file, out, Style(is_json=is_json, with_records=with_records, prefix=prefix))
+            done = dump_file(file, out, replace(style, prefix=prefix))
         except KStoreError as error:
             done = out.failure(error)
         status = max(status, done)
@@ -94,6 +99,8 @@ def named_file(path: str) -> DumpFile:
     plain = name
     for state in STATE_SUFFIXES:
         plain = plain.removesuffix(state)
+    if plain.endswith(SNAPSHOT_SUFFIX):
+        return DumpFile(path, name, LOG_SUFFIX, None)
     parsed = parse_segment_name(plain)
     suffix = next((suffix for suffix in (LOG_SUFFIX, *ENTRY_SIZES) if plain.endswith(suffix)), None)
     if suffix is None:
@@ -171,8 +178,10 @@ def show_batch(entry: Entry, header: BatchHeader, out: Output, style: Style, *, 
         out.line(json_line(entry, header, records, style))
         return status
     out.styled(batch_parts(entry, header))
+    decoder = None if header.is_control else style.decoder
     for record in records or ():
-        out.styled(record_parts(record, prefix="  | ", is_control=header.is_control))
+        shown = (None, None) if decoder is None else decoders.texts(decoder, record)
+        out.styled(record_parts(record, prefix="  | ", is_control=header.is_control, texts=shown))
     return status
 
 
@@ -183,7 +192,8 @@ def json_line(entry: Entry, header: BatchHeader, records: list[Record] | None, s
         return batch + "}"
     if records is None:
         return batch + ',"records":null}'
-    shown = json_records(records, timestamp_type=header.timestamp_type, is_control=header.is_control)
+    more = None if style.decoder is None else partial(decoders.json_fields, style.decoder)
+    shown = json_records(records, timestamp_type=header.timestamp_type, is_control=header.is_control, more=more)
     return f'{batch},"records":[{",".join(shown)}]}}'
 
 

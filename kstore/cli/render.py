@@ -7,6 +7,7 @@ as much.
 from __future__ import annotations
 
 import json
+import math
 from base64 import urlsafe_b64encode
 from binascii import b2a_base64
 from dataclasses import fields, is_dataclass
@@ -23,7 +24,7 @@ from kstore.record.protocol import TaggedField
 from kstore.types import TimestampType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from kstore._core import BatchHeader, Record
 
@@ -77,6 +78,8 @@ def plain_value(value: object) -> object:
         return urlsafe_b64encode(value.bytes).decode("ascii").rstrip("=")
     if isinstance(value, bytes):
         return b2a_base64(value, newline=False).decode("ascii")
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return header_key_text(value) if isinstance(value, str) else value
 
 
@@ -103,11 +106,17 @@ def json_headers(headers: Iterable[tuple[str, bytes | None]]) -> str:
 
 
 def json_records(
-    records: Iterable[Record], *, timestamp_type: int, prefix: str = "", is_control: bool = False
+    records: Sequence[Record],
+    *,
+    timestamp_type: int,
+    prefix: str = "",
+    is_control: bool = False,
+    more: Callable[[Record], str] | None = None,
 ) -> list[str]:
     """Return one JSON object per record of a batch.
 
-    Args: prefix: fields that stand first in each object, ending in a comma. timestamp_type: the batch's.
+    Args: prefix: fields that stand first in each object, ending in a comma. timestamp_type: the batch's. more: gives
+        the fields that stand last in the object of a record that is no control record.
     """
     middle = f',"timestampType":"{TIMESTAMP_TYPE_LABELS[timestamp_type]}","key":'
     opening = f'{{{prefix}"offset":'
@@ -118,6 +127,9 @@ def json_records(
             f'"controlType":"{control_type(record.key)}",{control_fields(record.key, record.value)}}}'
             for record in records
         ]
+    if more is not None:
+        plain = json_records(records, timestamp_type=timestamp_type, prefix=prefix)
+        return [f"{shown[:-1]},{more(record)}}}" for shown, record in zip(plain, records, strict=True)]
     return [
         f'{opening}{record.offset},"timestamp":{record.timestamp_ms}{middle}{json_bytes(record.key)},'
         f'"value":{json_bytes(record.value)},"headers":{json_headers(record.headers) if record.headers else "[]"}}}'
@@ -159,13 +171,23 @@ def bytes_text(data: bytes | None) -> str:
     return printable(data.decode("utf-8", "surrogateescape").replace("\\", "\\\\"))
 
 
-def record_parts(record: Record, *, prefix: str = "", is_control: bool = False) -> list[Part]:
-    """Return a record as one tab-separated line: offset, time, key, value, then headers or the control type."""
+def record_parts(
+    record: Record,
+    *,
+    prefix: str = "",
+    is_control: bool = False,
+    texts: tuple[str | None, str | None] = (None, None),
+) -> list[Part]:
+    """Return a record as one tab-separated line: offset, time, key, value, then headers or the control type.
+
+    Args: texts: what stands for the bytes of key and value.
+    """
+    key, value = texts
     parts = [
         Part(f"{prefix}{record.offset}", "bold"),
         Part(f"\t{time_text(record.timestamp_ms)}", "dim"),
-        Part(f"\t{bytes_text(record.key)}", "cyan" if record.key else "dim"),
-        Part(f"\t{bytes_text(record.value)}", "" if record.value else "dim"),
+        Part(f"\t{bytes_text(record.key) if key is None else printable(key)}", "cyan" if record.key else "dim"),
+        Part(f"\t{bytes_text(record.value) if value is None else printable(value)}", "" if record.value else "dim"),
     ]
     if is_control:
         parts.append(Part(f"\t{control_type(record.key)}", "magenta"))

@@ -51,6 +51,10 @@ class ProtocolReader:
         text = f"{self._what}: {field} at byte {self._at} of {len(self._data)}: expected {expected}, found {found}"
         return InvalidRecordError(text, expected=expected, found=found)
 
+    def inner(self, data: bytes, field: str) -> ProtocolReader:
+        """Return a reader of the bytes of one field."""
+        return ProtocolReader(data, what=f"{self._what}: {field}", is_flexible=self.is_flexible)
+
     def take(self, field: str, *, size: int) -> bytes:
         """Read that many bytes."""
         if size > self.remaining:

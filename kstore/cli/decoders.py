@@ -1,0 +1,84 @@
+"""The decoders of `kstore dump` for the records of internal topics: JSON as Kafka's DumpLogSegments prints it."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from kstore.cli.render import JSON_TEXT, plain_value
+from kstore.errors import InvalidRecordError
+from kstore.record.internal_topics import (
+    DecodedMessage,
+    decode_group_record,
+    decode_metadata_record,
+    decode_transaction_record,
+)
+
+if TYPE_CHECKING:
+    from kstore._core import Record
+    from kstore.record.internal_topics import InternalMessage
+
+DELETED = "<DELETE>"
+
+
+class Decoder(Enum):
+    """Which topic the records are of."""
+
+    OFFSETS = "offsets"
+    TRANSACTION_LOG = "transaction-log"
+    CLUSTER_METADATA = "cluster-metadata"
+
+
+class Decoded(NamedTuple):
+    """JSON of the decoded key and value, None for a key or value that there is none of; error: why both are None."""
+
+    key: str | None
+    value: str | None
+    error: str | None = None
+
+
+def decode(decoder: Decoder, record: Record) -> Decoded:
+    """Decode a record of an internal topic; bytes that contradict themselves give an error, not an exception."""
+    try:
+        if decoder is Decoder.CLUSTER_METADATA:
+            return Decoded(None, metadata_json(decode_metadata_record(record.value)))
+        is_group = decoder is Decoder.OFFSETS
+        key, value = (decode_group_record if is_group else decode_transaction_record)(record.key, record.value)
+    except InvalidRecordError as error:
+        return Decoded(None, None, str(error))
+    key_json = message_json(key, "type", None if key.type_id is None else str(key.type_id))
+    if value is None:
+        return Decoded(key_json, None)
+    return Decoded(key_json, message_json(value, "version", None if value.version is None else str(value.version)))
+
+
+def json_fields(decoder: Decoder, record: Record) -> str:
+    """Return the fields that a decoder adds to the JSON object of a record."""
+    decoded = decode(decoder, record)
+    key = "" if decoder is Decoder.CLUSTER_METADATA else f'"decodedKey":{decoded.key or "null"},'
+    error = "" if decoded.error is None else f',"decodeError":{JSON_TEXT(decoded.error)}'
+    return f'{key}"decodedValue":{decoded.value or "null"}{error}'
+
+
+def texts(decoder: Decoder, record: Record) -> tuple[str | None, str | None]:
+    """Return what stands for key and value in a line of text; None where the bytes themselves are to be shown."""
+    decoded = decode(decoder, record)
+    if decoded.error is not None or decoder is Decoder.CLUSTER_METADATA:
+        return None, decoded.value
+    return decoded.key, decoded.value or DELETED
+
+
+def message_json(message: InternalMessage, name: str, number: str | None) -> str:
+    """Return a key by its type or a value by its version, as Kafka prints them."""
+    return JSON_TEXT({name: number} | _content(message))
+
+
+def metadata_json(message: InternalMessage) -> str:
+    kind = message.name if isinstance(message, DecodedMessage) else message.type_id
+    return JSON_TEXT({"type": kind, "version": message.version} | _content(message))
+
+
+def _content(message: InternalMessage) -> dict[str, object]:
+    if isinstance(message, DecodedMessage):
+        return {"data": plain_value(message.fields)}
+    return {"data": None, "undecoded": message.reason}

@@ -1,0 +1,178 @@
+"""Kafka's messages by their schemas: a table in text, and one reader for all of them.
+
+A table is a run of messages, one field a line, a struct's fields indented by two more spaces:
+
+    NameOfMessage  api keys  versions  flexible versions
+      field type [versions] [null=versions] [tag=number]
+
+Versions are `2`, `1-2`, `3+` or `-` (none); a field without them is in all. The type of an array begins with `[]`.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from kstore.record.protocol import INT16, INT32, INT64, UINT16, ProtocolReader, TaggedField
+
+TAGGED_FIELDS = "taggedFields"
+_NUMBERS = {
+    "int8": struct.Struct(">b"),
+    "int16": INT16,
+    "uint16": UINT16,
+    "int32": INT32,
+    "int64": INT64,
+    "float64": struct.Struct(">d"),
+}
+_INT8 = _NUMBERS["int8"]
+_LAST_VERSION = 2**15 - 1
+_ALL = range(_LAST_VERSION + 1)
+_NONE = range(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One field of a message; fields are those of a struct, or of the structs of an array."""
+
+    name: str
+    kind: str
+    is_array: bool = False
+    versions: range = _ALL
+    nullable: range = _NONE
+    tag: int | None = None
+    fields: tuple[Field, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """A message: the versions there are, those in the flexible encoding, and the fields of all of them."""
+
+    name: str
+    api_keys: tuple[int, ...]
+    versions: range
+    flexible: range
+    fields: tuple[Field, ...]
+
+
+def parse_schemas(text: str) -> dict[int, Schema]:
+    """Return the messages of a table by their api keys."""
+    blocks: list[list[str]] = []
+    for line in filter(str.strip, text.splitlines()):
+        if not line.startswith(" "):
+            blocks.append([])
+        blocks[-1].append(line)
+    schemas = [_schema(header, lines) for header, *lines in blocks]
+    return {api_key: schema for schema in schemas for api_key in schema.api_keys}
+
+
+def _schema(header: str, lines: list[str]) -> Schema:
+    name, api_keys, versions, flexible = header.split()
+    return Schema(
+        name=name,
+        api_keys=tuple(map(int, api_keys.split(","))),
+        versions=_range(versions),
+        flexible=_range(flexible),
+        fields=_fields(lines),
+    )
+
+
+def _fields(lines: list[str]) -> tuple[Field, ...]:
+    """Return the fields of lines of which the first has the least indent."""
+    groups: list[list[str]] = []
+    for line in lines:
+        if _indent(line) == _indent(lines[0]):
+            groups.append([])
+        groups[-1].append(line)
+    return tuple(_field(first, inner) for first, *inner in groups)
+
+
+def _field(line: str, inner: list[str]) -> Field:
+    name, kind, *rest = line.split()
+    options = dict(word.split("=") for word in rest if "=" in word)
+    versions = [word for word in rest if "=" not in word]
+    return Field(
+        name=name,
+        kind=kind.removeprefix("[]"),
+        is_array=kind.startswith("[]"),
+        versions=_range(versions[0]) if versions else _ALL,
+        nullable=_range(options.get("null", "-")),
+        tag=int(options["tag"]) if "tag" in options else None,
+        fields=_fields(inner),
+    )
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _range(text: str) -> range:
+    if text == "-":
+        return _NONE
+    if text.endswith("+"):
+        return range(int(text[:-1]), _LAST_VERSION + 1)
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def decode_message(schema: Schema, data: bytes, *, version: int) -> dict[str, Any]:
+    """Return the fields that the message holds, in the order of the schema, by Kafka's names.
+
+    Values are int, float, bool, str, bytes, uuid.UUID, None, lists and dicts. Tagged fields are there if they were
+    written; those that the schema does not know are kept under TAGGED_FIELDS. Structs likewise.
+    Raises: InvalidRecordError if the bytes are not exactly one such message.
+    """
+    reader = ProtocolReader(data, what=f"{schema.name} v{version}", is_flexible=version in schema.flexible)
+    fields = _read_struct(reader, schema.fields, version=version)
+    reader.end()
+    return fields
+
+
+def _read_struct(reader: ProtocolReader, fields: tuple[Field, ...], *, version: int) -> dict[str, Any]:
+    present = [field for field in fields if version in field.versions]
+    values = {field.name: _read_value(reader, field, version=version) for field in present if field.tag is None}
+    written = reader.tagged_fields()
+    if not written:
+        return values
+    known = {field.tag: field for field in present if field.tag is not None}
+    unknown: list[TaggedField] = []
+    for tagged in written:
+        field = known.get(tagged.tag)
+        if field is None:
+            unknown.append(tagged)
+            continue
+        inner = reader.inner(tagged.data, f"tag {tagged.tag}")
+        values[field.name] = _read_value(inner, field, version=version)
+        inner.end()
+    values = {field.name: values[field.name] for field in present if field.name in values}
+    return values | {TAGGED_FIELDS: unknown} if unknown else values
+
+
+def _read_value(reader: ProtocolReader, field: Field, *, version: int) -> Any:
+    is_nullable = version in field.nullable
+    if not field.is_array:
+        return _read_one(reader, field, is_nullable=is_nullable, version=version)
+    count = reader.nullable_length(field.name, INT32)
+    if count is None:
+        if not is_nullable:
+            raise reader.error(field.name, expected="an array", found=None)
+        return None
+    return [_read_one(reader, field, is_nullable=False, version=version) for _ in range(count)]
+
+
+def _read_one(reader: ProtocolReader, field: Field, *, is_nullable: bool, version: int) -> Any:
+    layout = _NUMBERS.get(field.kind)
+    if layout is not None:
+        return reader.number(field.name, layout)
+    if field.kind == "struct":
+        if is_nullable and reader.number(field.name, _INT8) < 0:
+            return None
+        return _read_struct(reader, field.fields, version=version)
+    if field.kind == "bool":
+        return reader.number(field.name, _INT8) != 0
+    if field.kind == "uuid":
+        return reader.uuid(field.name)
+    value = reader.nullable_string(field.name) if field.kind == "string" else reader.nullable_bytes(field.name)
+    if value is None and not is_nullable:
+        raise reader.error(field.name, expected=field.kind, found=None)
+    return value
