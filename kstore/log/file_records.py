@@ -26,6 +26,7 @@ from kstore.errors import (
 )
 from kstore.log.env import DEFAULT_ENV, Env, ReadFile, StrPath, WriteFile, absolute_path, split_path
 from kstore.record import MemoryRecords, RecordBatch
+from kstore.record.conversion import convert
 from kstore.record.output_streams import write_all
 from kstore.types import OffsetPosition
 
@@ -176,6 +177,13 @@ class FileRecordsSlice:
         Raises: as entries.
         """
         return all(entry.magic <= magic for entry in self.entries())
+
+    def to_format(self, magic: int, *, first_offset: int = 0) -> Iterator[MemoryRecords]:
+        """Yield all records in one magic, chunk by chunk; see kstore.record.conversion.convert.
+
+        Args: first_offset: where the reader starts; plain records of V2 below it need not be sent.
+        """
+        return convert(self.batches(), magic=magic, first_offset=first_offset)
 
     def write_to(self, target: socket.socket | BinaryFile, *, position: int = 0, size: int | None = None) -> int:
         """Write up to `size` bytes from `position` to a stream socket or a binary file object; return their number.

@@ -20,6 +20,7 @@ from kstore.record.control import (
     control_record_value,
     decode_control_record,
 )
+from kstore.record.conversion import ConversionStats, convert, convert_message, down_convert, up_convert
 from kstore.record.memory_records import MemoryRecords
 from kstore.record.message_writer import BufferingOutputStream, MessageWriter, ReservedOutput, write_entry
 from kstore.record.validation import (
@@ -35,6 +36,7 @@ __all__ = [
     "BatchHeader",
     "BufferingOutputStream",
     "ControlRecordType",
+    "ConversionStats",
     "EndTransactionMarker",
     "KRaftVersionFeature",
     "KRaftVersionRecord",
@@ -57,7 +59,11 @@ __all__ = [
     "VotersRecord",
     "control_record_type",
     "control_record_value",
+    "convert",
+    "convert_message",
     "decode_control_record",
+    "down_convert",
+    "up_convert",
     "validate_and_assign_offsets",
     "validate_replicated",
     "write_entry",

@@ -1,0 +1,310 @@
+"""Records converted from one magic to another, batch by batch, so that no more than one batch is held.
+
+Layer 4. Down: what an older format has no room for is left out. Up: what it did not have is -1 or none. Batches that
+need no conversion keep their bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kstore._core import Record
+from kstore.compression import CompressionType
+from kstore.config import KIB
+from kstore.errors import UnsupportedCompressionTypeError
+from kstore.record.batch import RecordBatch
+from kstore.record.builder import MemoryRecordsBuilder
+from kstore.record.memory_records import MemoryRecords
+from kstore.record.message_writer import MessageWriter, write_entry
+from kstore.record.output_streams import Writable
+from kstore.types import NO_TIMESTAMP, TimestampType
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+CONVERSION_CHUNK_BYTES = 128 * KIB
+
+_NONE = CompressionType.NONE
+_CREATE_TIME = TimestampType.CREATE_TIME
+_LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
+_LEAST_SEGMENT_BYTES, _MOST_SEGMENT_BYTES = KIB, 64 * KIB
+# An entry of a message set: offset and size, then the message: CRC-32, magic, attributes, and in V1 the timestamp.
+_ENTRY_HEADER = struct.Struct(">qi")
+_CRC = struct.Struct(">I")
+_V1_PROLOGUE = struct.Struct(">bbq")
+_MAGIC_AT, _ATTRIBUTES_AT, _BODY_AT = 16, 17, 18
+_LEAST_ENTRY_BYTES = {0: 26, 1: 34}
+_CODEC_MASK, _LOG_APPEND_TIME_BIT = 0x07, 0x08
+
+
+# How many records, and what they became.
+_Converted = tuple[int, MemoryRecords]
+
+
+@dataclass
+class ConversionStats:
+    """What a conversion has done so far (Kafka: RecordConversionStats): records converted, bytes built, ns spent."""
+
+    record_count: int = 0
+    size_in_bytes: int = 0
+    duration_ns: int = 0
+
+
+def convert(
+    batches: Iterable[RecordBatch],
+    *,
+    magic: int,
+    first_offset: int = 0,
+    log_append_time_ms: int | None = None,
+    chunk_bytes: int = CONVERSION_CHUNK_BYTES,
+    stats: ConversionStats | None = None,
+) -> Iterator[MemoryRecords]:
+    """Yield all batches in one magic, those of a later one as down_convert, those of an earlier one as up_convert."""
+    _check_magic(magic)
+
+    def convert_one(batch: RecordBatch) -> _Converted:
+        if batch.magic > magic:
+            return _down_converted(batch, magic=magic, first_offset=first_offset)
+        return _up_converted(batch, magic=magic, log_append_time_ms=log_append_time_ms)
+
+    return _in_chunks(batches, lambda batch: batch.magic != magic, convert_one, chunk_bytes=chunk_bytes, stats=stats)
+
+
+def down_convert(
+    batches: Iterable[RecordBatch],
+    *,
+    magic: int,
+    first_offset: int = 0,
+    chunk_bytes: int = CONVERSION_CHUNK_BYTES,
+    stats: ConversionStats | None = None,
+) -> Iterator[MemoryRecords]:
+    """Yield what a reader of an older format can be sent: batches of a later magic converted, the others as they are.
+
+    For magic 0 and 1, control batches and record headers are left out, as are the records below first_offset of an
+    uncompressed V2 batch (KAFKA-5360: plain messages have no batch to skip them in). Offsets, codec and timestamp type
+    stay; magic 0 has no timestamps.
+    Args: chunk_bytes: how much is gathered, at least, before it is yielded; stats: counted up while iterating.
+    Returns: nothing is yielded if nothing is left.
+    Raises: UnsupportedCompressionTypeError for zstd to magic 0 or 1; what reading the records raises, on the way.
+    Cost: holds one chunk and one batch.  Source: Kafka RecordsUtil.downConvert, LazyDownConversionRecords.
+    """
+    _check_magic(magic)
+    return _in_chunks(
+        batches,
+        lambda batch: batch.magic > magic,
+        lambda batch: _down_converted(batch, magic=magic, first_offset=first_offset),
+        chunk_bytes=chunk_bytes,
+        stats=stats,
+    )
+
+
+def up_convert(
+    batches: Iterable[RecordBatch],
+    *,
+    magic: int,
+    log_append_time_ms: int | None = None,
+    chunk_bytes: int = CONVERSION_CHUNK_BYTES,
+    stats: ConversionStats | None = None,
+) -> Iterator[MemoryRecords]:
+    """Yield batches of an earlier magic converted, the others as they are; see down_convert.
+
+    Offsets and codec stay, and the timestamps of magic 1; records of magic 0 get none (-1), or log_append_time_ms as
+    LogAppendTime. Each message becomes a batch of its own, each wrapper one batch.
+    """
+    _check_magic(magic)
+    return _in_chunks(
+        batches,
+        lambda batch: batch.magic < magic,
+        lambda batch: _up_converted(batch, magic=magic, log_append_time_ms=log_append_time_ms),
+        chunk_bytes=chunk_bytes,
+        stats=stats,
+    )
+
+
+def build_records(
+    records: Sequence[Record],
+    *,
+    magic: int,
+    compression: CompressionType,
+    timestamp_type: TimestampType,
+    log_append_time_ms: int = NO_TIMESTAMP,
+) -> MemoryRecords:
+    """Build records, with the offsets they have, as one V2 batch or as V0 or V1 messages, with a codec in one wrapper.
+
+    Raises: ValueError for records that the format can't hold; headers are left out of V0 and V1.
+    """
+    if not records:
+        return MemoryRecords(b"")
+    if magic < 2:
+        return _message_set(
+            records,
+            magic=magic,
+            compression=compression,
+            timestamp_type=timestamp_type,
+            log_append_time_ms=log_append_time_ms,
+        )
+    builder = MemoryRecordsBuilder(
+        magic=magic,
+        compression=compression,
+        timestamp_type=timestamp_type,
+        log_append_time_ms=log_append_time_ms,
+        base_offset=records[0].offset,
+    )
+    for record in records:
+        builder.append(record)
+    return builder.build()
+
+
+def convert_message(entry: Buffer, *, magic: int, log_append_time_ms: int | None = None) -> bytes:
+    """Return one plain entry of a message set in the other of magics 0 and 1; in its own, a copy.
+
+    V0 to V1 puts in the timestamp -1, or log_append_time_ms as LogAppendTime; V1 to V0 takes it out, with its type.
+    The CRC of the entry is not checked, that of the result is right.
+    Raises: ValueError for another magic, a size that is not the entry's, or a wrapper, whose content would stay.
+    Source: Kafka Message.toFormatVersion.
+    """
+    data = bytes(entry)
+    found = data[_MAGIC_AT] if len(data) > _MAGIC_AT else -1
+    if magic not in (0, 1) or found not in (0, 1):
+        raise ValueError(f"magic of a message: expected 0 or 1, found {found} to become {magic}")
+    offset, size = _ENTRY_HEADER.unpack_from(data)
+    if len(data) < _LEAST_ENTRY_BYTES[found] or size != len(data) - _ENTRY_HEADER.size:
+        raise ValueError(f"size of an entry: expected {len(data) - _ENTRY_HEADER.size}, found {size}")
+    if data[_ATTRIBUTES_AT] & _CODEC_MASK:
+        raise ValueError("a wrapper can't be converted without its messages")
+    if found == magic:
+        return data
+    if magic == 0:
+        body = bytes(2) + data[_BODY_AT + 8 :]
+    else:
+        attributes = 0 if log_append_time_ms is None else _LOG_APPEND_TIME_BIT
+        timestamp_ms = NO_TIMESTAMP if log_append_time_ms is None else log_append_time_ms
+        body = _V1_PROLOGUE.pack(1, attributes, timestamp_ms) + data[_BODY_AT:]
+    return _ENTRY_HEADER.pack(offset, _CRC.size + len(body)) + _CRC.pack(zlib.crc32(body)) + body
+
+
+def _in_chunks(
+    batches: Iterable[RecordBatch],
+    needs_conversion: Callable[[RecordBatch], bool],
+    convert_one: Callable[[RecordBatch], _Converted],
+    *,
+    chunk_bytes: int,
+    stats: ConversionStats | None,
+) -> Iterator[MemoryRecords]:
+    chunk = bytearray()
+    for batch in batches:
+        if needs_conversion(batch):
+            chunk += _counted(batch, convert_one, stats)
+        else:
+            chunk += bytes(batch)
+        if len(chunk) >= chunk_bytes:
+            yield MemoryRecords(chunk)
+            chunk = bytearray()
+    if chunk:
+        yield MemoryRecords(chunk)
+
+
+def _counted(
+    batch: RecordBatch, convert_one: Callable[[RecordBatch], _Converted], stats: ConversionStats | None
+) -> memoryview:
+    started_ns = time.perf_counter_ns()
+    record_count, converted = convert_one(batch)
+    if stats is not None:
+        stats.duration_ns += time.perf_counter_ns() - started_ns
+        stats.size_in_bytes += converted.size_in_bytes
+        stats.record_count += record_count
+    return converted.buffer
+
+
+def _down_converted(batch: RecordBatch, *, magic: int, first_offset: int) -> _Converted:
+    if magic < 2 and batch.is_control:
+        return 0, MemoryRecords(b"")
+    if batch.compression == CompressionType.ZSTD and magic < 2:
+        where = "memory" if batch.path is None else batch.path
+        error = UnsupportedCompressionTypeError(
+            f"zstd batch at position {batch.position} of {where} can't be converted to magic {magic}",
+            path=batch.path,
+            position=batch.position,
+        )
+        error.codec_id = batch.compression
+        raise error
+    least_offset = first_offset if batch.magic >= 2 and batch.compression == _NONE else 0
+    is_append_time = batch.timestamp_type == _LOG_APPEND_TIME
+    records = [record for record in batch if record.offset >= least_offset]
+    return len(records), build_records(
+        records,
+        magic=magic,
+        compression=batch.compression,
+        timestamp_type=batch.timestamp_type,
+        log_append_time_ms=batch.max_timestamp_ms if is_append_time else NO_TIMESTAMP,
+    )
+
+
+def _up_converted(batch: RecordBatch, *, magic: int, log_append_time_ms: int | None) -> _Converted:
+    timestamp_type = batch.timestamp_type if batch.magic else _CREATE_TIME
+    append_time_ms = batch.max_timestamp_ms if timestamp_type == _LOG_APPEND_TIME else NO_TIMESTAMP
+    if batch.magic == 0 and log_append_time_ms is not None:
+        timestamp_type, append_time_ms = _LOG_APPEND_TIME, log_append_time_ms
+    records = list(batch)
+    return len(records), build_records(
+        records,
+        magic=magic,
+        compression=batch.compression,
+        timestamp_type=timestamp_type,
+        log_append_time_ms=append_time_ms,
+    )
+
+
+def _message_set(
+    records: Sequence[Record],
+    *,
+    magic: int,
+    compression: CompressionType,
+    timestamp_type: TimestampType,
+    log_append_time_ms: int,
+) -> MemoryRecords:
+    kind = timestamp_type if magic else _CREATE_TIME
+
+    def timestamp_of(record: Record) -> int:
+        if magic == 0:
+            return NO_TIMESTAMP
+        return log_append_time_ms if kind == _LOG_APPEND_TIME else record.timestamp_ms
+
+    total = sum(_LEAST_ENTRY_BYTES[magic] + len(record.key or b"") + len(record.value or b"") for record in records)
+    writer = MessageWriter(min(max(total // 2, _LEAST_SEGMENT_BYTES), _MOST_SEGMENT_BYTES))
+    first_offset = 0 if compression == _NONE or magic == 0 else records[0].offset
+
+    def write_all(output: Writable) -> None:
+        for record in records:
+            write_entry(
+                output,
+                record.value,
+                offset=record.offset - first_offset,
+                magic=magic,
+                timestamp_ms=timestamp_of(record),
+                timestamp_type=kind,
+                key=record.key,
+            )
+
+    if compression == _NONE:
+        write_all(writer)
+    else:
+        writer.write_entry(
+            write_all,
+            offset=records[-1].offset,
+            magic=magic,
+            timestamp_ms=max(map(timestamp_of, records)),
+            timestamp_type=kind,
+            compression=compression,
+        )
+    return MemoryRecords(bytes(writer))
+
+
+def _check_magic(magic: int) -> None:
+    if magic not in (0, 1, 2):
+        raise ValueError(f"magic must be 0, 1 or 2, got {magic}")
