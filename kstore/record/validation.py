@@ -154,19 +154,15 @@ def validate_replicated(records: MemoryRecords, *, log_end_offset: int) -> Valid
     last_offset = log_end_offset - 1
     for batch in records.batches():
         batch.verify()
-        if size == 0 and batch.base_offset < log_end_offset:
-            raise UnexpectedAppendOffsetError(
-                f"first offset of the append: expected at least {log_end_offset}, found {batch.base_offset}",
+        # A wrapper of V0 or V1 tells its first offset only by its content; Kafka takes its last one too.
+        first_offset = batch.base_offset if batch.magic >= 2 else batch.last_offset
+        if first_offset <= last_offset:
+            kind = OffsetsOutOfOrderError if size else UnexpectedAppendOffsetError
+            raise kind(
+                f"offset of the batch at position {batch.position}: expected more than {last_offset}, "
+                f"found {first_offset}",
                 path=batch.path,
-                offset=batch.base_offset,
-                log_end_offset=log_end_offset,
-            )
-        if batch.base_offset <= last_offset:
-            raise OffsetsOutOfOrderError(
-                f"base offset of the batch at position {batch.position}: expected more than {last_offset}, "
-                f"found {batch.base_offset}",
-                path=batch.path,
-                offset=batch.base_offset,
+                offset=first_offset,
                 log_end_offset=log_end_offset,
             )
         last_offset = batch.last_offset
@@ -186,6 +182,8 @@ def check_batches(records: MemoryRecords, *, rules: RecordRules, origin: AppendO
     if not batches:
         raise InvalidRecordError("no batch to append: expected at least 1, found 0", position=0, expected=1, found=0)
     first = batches[0]
+    for batch in batches:
+        _check_codec(batch)
     is_alone = first.magic >= 2 or source_compression(batches) != _NONE
     if is_alone and len(batches) > 1:
         raise _invalid(batches[1], "batches of V2, or compressed ones, in one append", expected=1, found=len(batches))
@@ -198,14 +196,27 @@ def check_batches(records: MemoryRecords, *, rules: RecordRules, origin: AppendO
     return batches
 
 
+def _check_codec(batch: RecordBatch) -> None:
+    if batch.header.codec > max(CompressionType):
+        error = UnsupportedCompressionTypeError(
+            f"codec of the batch at position {batch.position}: expected 0 to {max(CompressionType):d}, "
+            f"found {batch.header.codec}",
+            path=batch.path,
+            position=batch.position,
+        )
+        error.codec_id = batch.header.codec
+        raise error
+
+
 def _check_header(batch: RecordBatch, *, rules: RecordRules, origin: AppendOrigin) -> None:
     """What the header of a V2 batch may say; an empty batch is never appended."""
     offset_count = batch.last_offset - batch.base_offset + 1
-    if batch.record_count <= 0:
-        raise _invalid(batch, "record count", expected="at least 1", found=batch.record_count)
+    record_count = batch.header.record_count
+    if not record_count or record_count < 0:
+        raise _invalid(batch, "record count", expected="at least 1", found=record_count)
     if origin == AppendOrigin.CLIENT:
-        if batch.record_count != offset_count:
-            raise _invalid(batch, "record count", expected=offset_count, found=batch.record_count)
+        if record_count != offset_count:
+            raise _invalid(batch, "record count", expected=offset_count, found=record_count)
         if batch.is_control:
             raise _invalid(batch, "batch from a client", expected="no control batch", found="a control batch")
         if batch.producer_id != NO_PRODUCER_ID and batch.base_sequence == NO_SEQUENCE:

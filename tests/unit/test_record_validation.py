@@ -198,6 +198,13 @@ def test_damage_is_found_before_anything_is_given_an_offset(codec: CompressionTy
         validated(bytes(data))
 
 
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_unknown_codec_is_refused(codec: int) -> None:
+    with pytest.raises(UnsupportedCompressionTypeError, match=f"expected 0 to 4, found {codec}") as caught:
+        validated(patch_header(batch(0, 2), attributes=codec))
+    assert caught.value.codec_id == codec
+
+
 @pytest.mark.parametrize("options", [{}, {"is_transactional": True}], ids=["idempotent", "transactional"])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_idempotent_batch_does_not_fit_an_old_format(options: dict[str, Any], magic: int) -> None:
@@ -328,7 +335,7 @@ def test_follower_takes_an_incomplete_batch_for_none() -> None:
 
 
 def test_follower_refuses_what_it_has_already() -> None:
-    with pytest.raises(UnexpectedAppendOffsetError, match="expected at least 101, found 100") as caught:
+    with pytest.raises(UnexpectedAppendOffsetError, match="expected more than 100, found 100") as caught:
         validate_replicated(MemoryRecords(batch(100, 2)), log_end_offset=101)
     assert (caught.value.offset, caught.value.log_end_offset) == (100, 101)
 
