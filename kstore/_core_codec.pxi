@@ -352,14 +352,16 @@ def snappy_decompress(payload, *, int64_t limit, raw_into):
     return target
 
 
-def zstd_frame_bound(const uint8_t[::1] frame):
+def zstd_frame_bound(frame):
     """Return (bound, content_size): the most bytes that one zstd frame can decompress to, and its declared size or -1.
 
     The frame must fill the buffer; skippable and concatenated frames and dictionaries are refused.
     Raises: DecompressionError (without a place).  Cost: O(blocks).  Source: RFC 8878 section 3.
     """
-    cdef const uint8_t* p = start_of(frame)
-    cdef int64_t n = frame.shape[0]
+    view = memoryview(frame)
+    cdef const Py_buffer* raw = bytes_of(view)
+    cdef const uint8_t* p = <const uint8_t*>raw.buf
+    cdef int64_t n = raw.len
     cdef int64_t at = 5
     cdef int64_t bound = 0
     cdef uint32_t block
@@ -375,7 +377,7 @@ def zstd_frame_bound(const uint8_t[::1] frame):
         at += 1
     if n - at < size_bytes:
         raise frame_error("zstd frame: cut off in its header")
-    content_size = int.from_bytes(frame[at:at + size_bytes], "little") if size_bytes else -1
+    content_size = int.from_bytes(view[at:at + size_bytes], "little") if size_bytes else -1
     if size_bytes == 2:
         content_size += 256
     at += size_bytes

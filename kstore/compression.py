@@ -24,6 +24,8 @@ _XERIAL_HEADER = _XERIAL_MAGIC + bytes((0, 0, 0, 1, 0, 0, 0, 1))
 _XERIAL_BLOCK_BYTES = 32 * 1024
 # Deflate, no flags, no time, no extra flags whatever the level, operating system unknown: as Java writes it.
 _GZIP_HEADER = bytes((0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 0xFF))
+_GZIP_FLAGS_AT = 3
+_GZIP_MOST_FLAGS = b"\x1f"
 # Magic, version 1 with independent blocks, blocks of 64 KiB, header checksum.
 _LZ4_HEADER = bytes((0x04, 0x22, 0x4D, 0x18, 0x60, 0x40, 0x82))
 _LZ4_BLOCK_BYTES = 64 * 1024
@@ -81,6 +83,16 @@ class _Packages:
 
         return cramjam.DecompressionError
 
+    @cached_property
+    def inflater(self) -> tuple[Callable[..., Any], Any]:
+        """decompressobj and its error; isal takes about half the time of zlib, and has no wheels for some platforms."""
+        try:
+            from isal.igzip_lib import IsalError
+            from isal.isal_zlib import decompressobj
+        except ImportError:
+            return zlib.decompressobj, zlib.error
+        return decompressobj, IsalError
+
 
 class _Contexts(threading.local):
     """One thread's contexts of the codec packages: making one costs a small batch."""
@@ -136,12 +148,15 @@ def _none(payload: Payload, limit: int, **_: int) -> Payload:
 
 
 def _gzip(payload: Payload, limit: int, **_: int) -> bytes:
-    """Inflate every member; after the first, small bites keep zlib's copy of the unused rest small."""
+    """Inflate every member; after the first, small bites keep the package's copy of the unused rest small."""
     view = memoryview(payload)
+    new_inflater, inflate_error = _packages.inflater
     parts: list[bytes] = []
     room, at, bite = limit + 1, 0, max(len(view), 1)
     while at < len(view) or not parts:
-        inflater = zlib.decompressobj(wbits=31)
+        if view[at + _GZIP_FLAGS_AT : at + _GZIP_FLAGS_AT + 1].tobytes() > _GZIP_MOST_FLAGS:
+            raise _damaged("gzip", "reserved flags")
+        inflater = new_inflater(wbits=31)
         while not inflater.eof:
             piece = inflater.unconsumed_tail or view[at : at + bite]
             if not piece:
@@ -150,7 +165,7 @@ def _gzip(payload: Payload, limit: int, **_: int) -> bytes:
                 at += len(piece)
             try:
                 parts.append(inflater.decompress(piece, room))
-            except zlib.error as error:
+            except inflate_error as error:
                 raise _damaged("gzip", error) from error
             room -= len(parts[-1])
             if room <= 0:

@@ -6,11 +6,13 @@ Method: read the framing bytes as docs/format.md names them, and the content bac
 from __future__ import annotations
 
 import random
+import sys
 import zlib
 
 import lz4.block
 import pytest
 
+from kstore import compression
 from kstore.compression import CompressionType, compress, decompress, level_of
 from kstore.errors import DecompressionError, UnsupportedCompressionTypeError
 from tests import reference_codecs as codecs
@@ -155,3 +157,14 @@ def test_lz4_header_checksum_is_not_looked_at_in_v0_and_must_be_right_later(cont
     for magic in (1, 2):
         with pytest.raises(DecompressionError, match="header checksum"):
             decompress(CompressionType.LZ4, payload, 1 << 20, magic=magic)
+
+
+@content_parameter
+def test_gzip_is_read_without_isal(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    payload = bytes(compress(CompressionType.GZIP, content))
+    monkeypatch.setitem(sys.modules, "isal.igzip_lib", None)
+    monkeypatch.setattr(compression, "_packages", type(compression._packages)())
+    assert bytes(decompress(CompressionType.GZIP, payload * 2, 2 << 20)) == content * 2
+    assert compression._packages.inflater == (zlib.decompressobj, zlib.error)
+    with pytest.raises(DecompressionError):
+        decompress(CompressionType.GZIP, payload[:-1], 2 << 20)

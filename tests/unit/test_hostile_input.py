@@ -293,6 +293,14 @@ PAYLOADS: dict[str, tuple[int, Callable[[], bytes]]] = {
     "T22 gzip zeros behind the member": (codecs.GZIP, lambda: GOOD_GZIP + bytes(100)),
     "T22 gzip members beyond the limit": (codecs.GZIP, lambda: gzip_member(bytes(LIMIT // 2)) * 3),
     "T22 zlib stream in place of gzip": (codecs.GZIP, lambda: zlib.compress(PLAIN)),
+    "T22 gzip reserved flag in the second member": (
+        codecs.GZIP,
+        lambda: gzip_member(b"") + GOOD_GZIP[:3] + b"\x80" + GOOD_GZIP[4:],
+    ),
+    "T22 gzip wrong header checksum": (
+        codecs.GZIP,
+        lambda: GOOD_GZIP[:3] + b"\x02" + GOOD_GZIP[4:10] + b"\0\0" + GOOD_GZIP[10:],
+    ),
     "T22 gzip no bytes": (codecs.GZIP, lambda: b""),
 }
 

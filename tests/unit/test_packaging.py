@@ -35,7 +35,7 @@ SOURCES = (
     "pyspark_kstore",
 )
 BUILT = ("*.so", "*.c", "*.html", "__pycache__")
-CODECS = {"cramjam", "crc32c", "lz4", "zstandard"}
+CODECS = {"cramjam", "crc32c", "isal", "lz4", "zstandard"}
 INSTALLERS = {"pip", "setuptools"}
 
 
