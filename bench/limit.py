@@ -97,6 +97,46 @@ class Limit:
         return int(self._library.limit_crc(ctypes.byref(cursor)))
 
 
+class _Records(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("timestamp_ms", "key_end", "value_end", "keys", "values")),
+        ("count", ctypes.c_int64),
+        ("row", ctypes.c_int64),
+    ]
+
+
+@dataclass(frozen=True)
+class RecordArrays:
+    """What limit_encode reads; keys and values end in PADDING_BYTES."""
+
+    timestamp_ms: NDArray[np.int64]
+    key_end: NDArray[np.int32]
+    value_end: NDArray[np.int32]
+    keys: NDArray[np.uint8]
+    values: NDArray[np.uint8]
+
+
+class LimitEncoder:
+    """limit_encode over one set of arrays; it writes into one block of out_bytes again and again."""
+
+    def __init__(self, library: ctypes.CDLL, arrays: RecordArrays, *, batch_bytes: int, out_bytes: int) -> None:
+        self._encode = library.limit_encode
+        self._arrays = arrays
+        self._batch_bytes = batch_bytes
+        self._out_bytes = out_bytes
+        self.out = np.zeros(out_bytes + 2 * batch_bytes + PADDING_BYTES, np.uint8)
+
+    def runs(self) -> Iterator[int]:
+        """Encode all records; yield the bytes that stand in `out` now."""
+        pointers = [getattr(self._arrays, name).ctypes.data for name in RecordArrays.__dataclass_fields__]
+        count = len(self._arrays.timestamp_ms)
+        records = _Records(*pointers, count, 0)
+        at, out = ctypes.byref(records), ctypes.c_void_p(self.out.ctypes.data)
+        out_bytes, batch_bytes = ctypes.c_int64(self._out_bytes), ctypes.c_int64(self._batch_bytes)
+        while records.row < count:
+            yield int(self._encode(at, out, out_bytes, batch_bytes))
+
+
 def compile_limit(settings: Settings) -> ctypes.CDLL | None:
     """Compile limit.c, once for each version of it; None, with a printed line, where it can't run."""
     if platform.machine() != "x86_64":
@@ -116,7 +156,7 @@ def compile_limit(settings: Settings) -> ctypes.CDLL | None:
 
 def _load(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
-    for name in ("limit_copied", "limit_views", "limit_views_unchecked", "limit_crc"):
+    for name in ("limit_copied", "limit_views", "limit_views_unchecked", "limit_crc", "limit_encode"):
         getattr(library, name).restype = ctypes.c_int64
     library.limit_prepare()
     return library

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kstore.arrow import Scan as Scan
+    from kstore.arrow import pack_record_batch as pack_record_batch
     from kstore.arrow import scan as scan
     from kstore.compression import CompressionType as CompressionType
     from kstore.config import LogConfig as LogConfig
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from kstore.types import TopicPartition as TopicPartition
 
 _ROOMS = {
-    "kstore.arrow": ("Scan", "scan"),
+    "kstore.arrow": ("Scan", "pack_record_batch", "scan"),
     "kstore.compression": ("CompressionType",),
     "kstore.config": ("LogConfig",),
     "kstore.errors": (

@@ -317,6 +317,37 @@ def batch_size_at(buffer: Buffer, at: int = 0) -> int: ...
 def assign_offsets(buffer: Buffer, *, base_offset: int, partition_leader_epoch: int = -1) -> int: ...
 
 @final
+class RecordBatchPacker:
+    def __init__(
+        self,
+        *,
+        row_count: int,
+        timestamp: Any,
+        key: Any = None,
+        value: Any = None,
+        headers: Any = None,
+        offset: Any = None,
+        units_per_ms: int = 1,
+        batch_bytes: int,
+        run_bytes: int,
+        codec_id: int = 0,
+        level: int | None = None,
+        timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+        log_append_time_ms: int = -1,
+        base_offset: int = 0,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        is_transactional: bool = False,
+        partition_leader_epoch: int = -1,
+    ) -> None: ...
+    def next_run(self, compress: _Compress) -> ColumnBuffer | None: ...
+
+@final
+class HeldBuffer:
+    def __init__(self, data: Buffer) -> None: ...
+
+@final
 class Columns:
     @property
     def row_count(self) -> int: ...

@@ -16,6 +16,40 @@ cdef int64_t ranged(str name, object number, int64_t least, int64_t most) except
     return value
 
 
+cdef int set_producer(Header* h, object producer_id, object producer_epoch, object base_sequence,
+                      bint is_transactional) except -1:
+    cdef int64_t new_id = ranged("producer_id", producer_id, -1, INT64_MAX)
+    cdef int32_t new_epoch = <int32_t>ranged("producer_epoch", producer_epoch, -1, INT16_MAX)
+    h.base_sequence = <int32_t>ranged("base_sequence", base_sequence, -1, INT32_MAX)
+    h.producer_id = new_id
+    h.producer_epoch = new_epoch
+    h.attributes &= ~TRANSACTIONAL_MASK
+    if is_transactional:
+        h.attributes |= TRANSACTIONAL_MASK
+    return 0
+
+
+# What the header says of the producer must not contradict itself.
+cdef int check_producer(const Header* h) except -1:
+    if h.producer_id == -1:
+        if h.attributes & TRANSACTIONAL_MASK:
+            raise ValueError("a transactional batch needs a producer id")
+        return 0
+    if h.producer_epoch == -1:
+        raise ValueError(f"producer {h.producer_id} needs a producer epoch")
+    if h.base_sequence == -1 and not h.attributes & CONTROL_MASK:
+        raise ValueError(f"producer {h.producer_id} needs a base sequence unless the batch is a control batch")
+    return 0
+
+
+cdef int set_timestamp_type(Header* h, object timestamp_type) except -1:
+    if timestamp_type == _LOG_APPEND_TIME:
+        h.attributes |= TIMESTAMP_TYPE_MASK
+    elif timestamp_type != _CREATE_TIME:
+        raise ValueError(f"timestamp_type must be CREATE_TIME or LOG_APPEND_TIME, got {timestamp_type!r}")
+    return 0
+
+
 cdef class RecordBatchEncoder:
     """The records of one batch, encoded as they come behind room for its header; MemoryRecordsBuilder without policy.
 
@@ -59,14 +93,14 @@ cdef class RecordBatchEncoder:
         self.estimated_compression_ratio = 1.0
         self.level = level
         if timestamp_type is not _CREATE_TIME:
-            self.set_timestamp_type(timestamp_type)
+            set_timestamp_type(&self.h, timestamp_type)
         if level is not None or type(compression) is not str or <str>compression != "none":
             self.h.attributes |= <int>self.codec_id_of(compression, level) & CODEC_MASK
         self.has_horizon = delete_horizon_ms is not None
         if self.has_horizon:
             self.h.base_timestamp = ranged("delete_horizon_ms", delete_horizon_ms, 0, INT64_MAX)
             self.h.attributes |= DELETE_HORIZON_MASK
-        self.set_state(producer_id, producer_epoch, base_sequence, is_transactional)
+        set_producer(&self.h, producer_id, producer_epoch, base_sequence, is_transactional)
         self.start(FIRST_CAPACITY if self.write_limit_bytes == INT32_MAX else self.write_limit_bytes + CAPACITY_SLACK)
 
     @cython.final
@@ -78,27 +112,6 @@ cdef class RecordBatchEncoder:
         if magic != MAGIC_V2:
             raise ValueError(f"magic must be {MAGIC_V2}, got {magic}")
         self.h.magic = <int32_t>magic
-        return 0
-
-    @cython.final
-    cdef int set_timestamp_type(self, object timestamp_type) except -1:
-        if timestamp_type == _LOG_APPEND_TIME:
-            self.h.attributes |= TIMESTAMP_TYPE_MASK
-        elif timestamp_type != _CREATE_TIME:
-            raise ValueError(f"timestamp_type must be CREATE_TIME or LOG_APPEND_TIME, got {timestamp_type!r}")
-        return 0
-
-    @cython.final
-    cdef int set_state(self, object producer_id, object producer_epoch, object base_sequence,
-                       bint is_transactional) except -1:
-        cdef int64_t new_id = ranged("producer_id", producer_id, -1, INT64_MAX)
-        cdef int32_t new_epoch = <int32_t>ranged("producer_epoch", producer_epoch, -1, INT16_MAX)
-        self.h.base_sequence = <int32_t>ranged("base_sequence", base_sequence, -1, INT32_MAX)
-        self.h.producer_id = new_id
-        self.h.producer_epoch = new_epoch
-        self.h.attributes &= ~TRANSACTIONAL_MASK
-        if is_transactional:
-            self.h.attributes |= TRANSACTIONAL_MASK
         return 0
 
     @cython.final
@@ -320,7 +333,7 @@ cdef class RecordBatchEncoder:
         """
         if self.is_handed_out:
             raise ValueError("the batch is closed: its producer state can only be rewritten by reopening it")
-        self.set_state(producer_id, producer_epoch, base_sequence, is_transactional)
+        set_producer(&self.h, producer_id, producer_epoch, base_sequence, is_transactional)
 
     def reopen_and_rewrite_producer_state(self, *, producer_id, producer_epoch, base_sequence, bint is_transactional):
         """Set the producer state of a batch that may be closed; the next close writes a new header, with a new CRC.
@@ -331,7 +344,7 @@ cdef class RecordBatchEncoder:
         cdef ColumnBuffer copy
         if self.was_dropped:
             raise ValueError("the batch was aborted: it can't be reopened")
-        self.set_state(producer_id, producer_epoch, base_sequence, is_transactional)
+        set_producer(&self.h, producer_id, producer_epoch, base_sequence, is_transactional)
         if self.is_handed_out:
             copy = ColumnBuffer(self.used)
             memcpy(copy.block.data, self.buffer.block.data, <size_t>self.used)
@@ -365,7 +378,9 @@ cdef class RecordBatchEncoder:
         """
         cdef Header h
         cdef ColumnBuffer batch
-        self.check_state()
+        if self.was_dropped or self.buffer is None:
+            raise ValueError("the batch was aborted: it can't be closed")
+        check_producer(&self.h)
         self.end_appends(compress)
         batch = self.buffer
         if self.is_handed_out:
@@ -386,20 +401,6 @@ cdef class RecordBatchEncoder:
     @cython.final
     cdef int64_t batch_max_timestamp(self) noexcept:
         return self.log_append_time_ms if self.h.attributes & TIMESTAMP_TYPE_MASK else self.h.max_timestamp
-
-    @cython.final
-    cdef int check_state(self) except -1:
-        if self.was_dropped or self.buffer is None:
-            raise ValueError("the batch was aborted: it can't be closed")
-        if self.h.producer_id == -1:
-            if self.h.attributes & TRANSACTIONAL_MASK:
-                raise ValueError("a transactional batch needs a producer id")
-            return 0
-        if self.h.producer_epoch == -1:
-            raise ValueError(f"producer {self.h.producer_id} needs a producer epoch")
-        if self.h.base_sequence == -1 and not self.h.attributes & CONTROL_MASK:
-            raise ValueError(f"producer {self.h.producer_id} needs a base sequence unless the batch is a control batch")
-        return 0
 
     def abort(self):
         """Drop the records; the builder can't be used again."""

@@ -23,6 +23,8 @@ from kstore.log.env import StrPath
 from kstore.log.log import open_log
 from kstore.log.plan import ScanRange
 from kstore.log.scan import Mode, Selection, scan_columns
+from kstore.record.memory_records import MemoryRecords
+from kstore.record.packing import BinaryColumn, HeadersColumn, Int64Column, RecordColumns, pack_columns
 from kstore.types import INTERNAL_TOPICS
 
 Binary = Literal["copy", "view"]
@@ -371,3 +373,97 @@ def _in_threads(
             pool.shutdown(cancel_futures=True)
             for unread in ahead:
                 unread.close()
+
+
+def pack_record_batch(batch: pa.RecordBatch, **options: Any) -> Iterator[MemoryRecords]:
+    """Pack an Arrow record batch into runs of Kafka's record batches, with no Python object per record.
+
+    Args: options: those of kstore.record.pack_columns, which says what is raised.
+    Raises: as record_columns.
+    Cost: one pass over Arrow's own buffers; only layouts other than (large) binary and string are copied first.
+    """
+    return pack_columns(record_columns(batch), **options)
+
+
+def record_columns(batch: pa.RecordBatch) -> RecordColumns:
+    """Return the columns of an Arrow record batch as pack_columns takes them, by their names.
+
+    timestamp (a timestamp of any unit, or int64 ms) is needed; key, value (binary or string of any layout), headers
+    (list of struct of key and value) and offset (an integer) are optional; others are refused.
+    Raises: ValueError for missing, unknown or repeated columns, other types, or a header that is null.
+    Lifetime: keeps the buffers of the batch.
+    """
+    names = list(batch.schema.names)
+    if len(set(names)) != len(names) or not set(names) <= _PACKED or "timestamp" not in names:
+        raise ValueError(f"expected timestamp and some of {', '.join(sorted(_PACKED))}, each once; got {names}")
+    arrays = dict(zip(names, batch.columns, strict=True))
+    timestamp, units_per_ms = _timestamps(arrays["timestamp"])
+    return RecordColumns(
+        row_count=batch.num_rows,
+        timestamp=_numbers(timestamp),
+        key=_binary(arrays["key"]) if "key" in arrays else None,
+        value=_binary(arrays["value"]) if "value" in arrays else None,
+        headers=_header_lists(arrays["headers"]) if "headers" in arrays else None,
+        offset=_numbers(arrays["offset"].cast(pa.int64())) if "offset" in arrays else None,
+        units_per_ms=units_per_ms,
+    )
+
+
+_PACKED = {"timestamp", "key", "value", "headers", "offset"}
+_UNITS_PER_MS = {"ms": 1, "us": 1000, "ns": 1_000_000}
+
+
+def _timestamps(array: pa.Array) -> tuple[pa.Array, int]:
+    """Return int64 numbers and how many of their units make a millisecond."""
+    if pa.types.is_int64(array.type):
+        return array, 1
+    if not pa.types.is_timestamp(array.type):
+        raise ValueError(f"timestamp must be a timestamp or int64 column, got {array.type}")
+    if array.type.unit == "s":
+        array = array.cast(pa.timestamp("ms", array.type.tz))
+    return array, _UNITS_PER_MS[array.type.unit]
+
+
+def _numbers(array: pa.Array) -> Int64Column:
+    validity, data = array.buffers()
+    return Int64Column(b"" if data is None else data, validity, array.offset)
+
+
+def _binary(array: pa.Array) -> BinaryColumn:
+    kind = array.type
+    is_large = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
+    if not is_large and not pa.types.is_binary(kind) and not pa.types.is_string(kind):
+        try:
+            array, is_large = array.cast(pa.large_binary()), True
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+            raise ValueError(f"expected a binary or string column, got {kind}") from error
+    validity, offsets, data = array.buffers()
+    return BinaryColumn(
+        offsets=b"" if offsets is None else offsets,
+        data=b"" if data is None else data,
+        validity=validity,
+        start=array.offset,
+        offset_bytes=8 if is_large else 4,
+    )
+
+
+def _header_lists(array: pa.Array) -> HeadersColumn:
+    kind = array.type
+    is_large = pa.types.is_large_list(kind)
+    if not (is_large or pa.types.is_list(kind)) or not pa.types.is_struct(kind.value_type):
+        raise ValueError(f"headers must be a list of structs of key and value, got {kind}")
+    names = [kind.value_type.field(number).name for number in range(kind.value_type.num_fields)]
+    if names != ["key", "value"]:
+        raise ValueError(f"headers must be a list of structs of key and value, got {kind}")
+    structs = array.values
+    if structs.null_count and array.flatten().null_count:
+        raise ValueError("a header is null: expected a struct with a key")
+    validity, offsets = array.buffers()[:2]
+    return HeadersColumn(
+        offsets=b"" if offsets is None else offsets,
+        keys=_binary(structs.field(0)),
+        values=_binary(structs.field(1)),
+        validity=validity,
+        start=array.offset,
+        offset_bytes=8 if is_large else 4,
+    )

@@ -183,3 +183,63 @@ int64_t limit_crc(struct cursor *cursor) {
 }
 
 uint32_t limit_crc32c(const uint8_t *data, int64_t size) { return crc32c(data, size); }
+
+/* The way back: columns to V2 batches that the next record would take above batch_bytes, output used again. */
+struct records {
+    const int64_t *timestamp_ms;
+    const int32_t *key_end, *value_end;
+    const uint8_t *keys, *values;
+    int64_t count, row;
+};
+
+static inline uint64_t zigzag(int64_t value) { return (uint64_t)value << 1 ^ (uint64_t)(value >> 63); }
+static inline int varint_size(uint64_t code) { return (70 - __builtin_clzll(code | 1)) / 7; }
+static inline void set_big32(uint8_t *at, uint32_t value) { value = __builtin_bswap32(value); memcpy(at, &value, 4); }
+static inline void set_big64(uint8_t *at, uint64_t value) { value = __builtin_bswap64(value); memcpy(at, &value, 8); }
+
+static inline uint8_t *set_varint(uint8_t *at, uint64_t code) {
+    for (; __builtin_expect(code >= 0x80, 0); code >>= 7) *at++ = (uint8_t)(code | 0x80);
+    *at = (uint8_t)code;
+    return at + 1;
+}
+
+/* Batches from the row on, until out_bytes are reached; the number of bytes. `out` has room for one batch more. */
+int64_t limit_encode(struct records *from, uint8_t *out, int64_t out_bytes, int64_t batch_bytes) {
+    uint8_t *batch = out;
+    int64_t row = from->row;
+    while (row < from->count && batch - out < out_bytes) {
+        const int64_t first = row, base_ms = from->timestamp_ms[row];
+        int64_t max_ms = base_ms;
+        uint8_t *at = batch + BATCH_OVERHEAD;
+        for (; row < from->count; row++) {
+            const int64_t key_size = from->key_end[row + 1] - from->key_end[row];
+            const int64_t value_size = from->value_end[row + 1] - from->value_end[row], ms = from->timestamp_ms[row];
+            const uint64_t time_code = zigzag(ms - base_ms), offset_code = zigzag(row - first);
+            const int64_t size = 2 + varint_size(time_code) + varint_size(offset_code) + varint_size(zigzag(key_size)) +
+                                 key_size + varint_size(zigzag(value_size)) + value_size;
+            if (at - batch + varint_size(zigzag(size)) + size > batch_bytes && row > first) break;
+            at = set_varint(at, zigzag(size));
+            *at = 0;
+            at = set_varint(set_varint(set_varint(at + 1, time_code), offset_code), zigzag(key_size));
+            copy_short(at, from->keys + from->key_end[row], key_size);
+            at = set_varint(at + key_size, zigzag(value_size));
+            copy_by_words(at, from->values + from->value_end[row], value_size);
+            at += value_size;
+            *at++ = 0;
+            max_ms = ms > max_ms ? ms : max_ms;
+        }
+        memset(batch, 0xff, BATCH_OVERHEAD);                    /* no leader epoch, no producer */
+        set_big64(batch, (uint64_t)first);
+        set_big32(batch + 8, (uint32_t)(at - batch - LOG_OVERHEAD));
+        batch[16] = 2;
+        memset(batch + CRC_FROM, 0, 2);
+        set_big32(batch + 23, (uint32_t)(row - first - 1));
+        set_big64(batch + BASE_TIMESTAMP_AT, (uint64_t)base_ms);
+        set_big64(batch + 35, (uint64_t)max_ms);
+        set_big32(batch + COUNT_AT, (uint32_t)(row - first));
+        set_big32(batch + CRC_AT, crc32c(batch + CRC_FROM, at - batch - CRC_FROM));
+        batch = at;
+    }
+    from->row = row;
+    return batch - out;
+}

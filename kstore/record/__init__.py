@@ -23,6 +23,7 @@ from kstore.record.control import (
 from kstore.record.conversion import ConversionStats, convert, convert_message, down_convert, up_convert
 from kstore.record.memory_records import MemoryRecords
 from kstore.record.message_writer import BufferingOutputStream, MessageWriter, ReservedOutput, write_entry
+from kstore.record.packing import BinaryColumn, HeadersColumn, Int64Column, RecordColumns, pack_columns
 from kstore.record.validation import (
     AppendOrigin,
     RecordRules,
@@ -34,10 +35,13 @@ from kstore.record.validation import (
 __all__ = [
     "AppendOrigin",
     "BatchHeader",
+    "BinaryColumn",
     "BufferingOutputStream",
     "ControlRecordType",
     "ConversionStats",
     "EndTransactionMarker",
+    "HeadersColumn",
+    "Int64Column",
     "KRaftVersionFeature",
     "KRaftVersionRecord",
     "LeaderChangeMessage",
@@ -47,6 +51,7 @@ __all__ = [
     "MessageWriter",
     "Record",
     "RecordBatch",
+    "RecordColumns",
     "RecordRules",
     "RecordsInfo",
     "ReservedOutput",
@@ -63,6 +68,7 @@ __all__ = [
     "convert_message",
     "decode_control_record",
     "down_convert",
+    "pack_columns",
     "up_convert",
     "validate_and_assign_offsets",
     "validate_replicated",

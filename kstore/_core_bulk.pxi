@@ -1,0 +1,206 @@
+# Columns in, batches out: buffers are held and measured here, errors are raised here.
+
+@cython.final
+cdef class HeldBuffer:
+    """The bytes of a caller's buffer of any format, held for as long as they are read."""
+
+    cdef Py_buffer view
+
+    def __cinit__(self, data):
+        PyObject_GetBuffer(data, &self.view, PyBUF_SIMPLE)
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
+
+
+cdef const uint8_t EMPTY[1]
+
+
+cdef const uint8_t* held_bytes(list held, object data, int64_t* size) except NULL:
+    cdef HeldBuffer buffer = HeldBuffer(data)
+    held.append(buffer)
+    size[0] = buffer.view.len
+    return <const uint8_t*>buffer.view.buf if buffer.view.buf != NULL else EMPTY
+
+
+# Requires: `count` elements from `start` on do not overflow. Returns: the validity bits, NULL if there are none.
+cdef const uint8_t* validity_of(list held, object validity, int64_t start, int64_t count) except? NULL:
+    cdef int64_t size = 0
+    cdef const uint8_t* bits
+    if validity is None:
+        return NULL
+    bits = held_bytes(held, validity, &size)
+    if start + count > 8 * size:
+        raise ValueError(f"a validity bitmap of {size} bytes is too short for {count} elements from {start} on")
+    return bits
+
+
+cdef int hold_numbers(InNumbers* n, list held, object column, int64_t count) except -1:
+    cdef int64_t size = 0
+    n.start = column.start
+    n.data = held_bytes(held, column.data, &size)
+    if n.start < 0 or n.start > size // 8 or count > size // 8 - n.start:
+        raise ValueError(f"a column of {size // 8} numbers is too short for {count} from {n.start} on")
+    n.validity = validity_of(held, column.validity, n.start, count)
+    return 0
+
+
+# Returns: the number of elements from `start` on.
+cdef int64_t hold_index(InColumn* c, list held, object column, int64_t count) except -1:
+    cdef int64_t size = 0
+    cdef int64_t elements
+    c.start = column.start
+    c.width = column.offset_bytes
+    if c.width != 4 and c.width != 8:
+        raise ValueError(f"offset_bytes must be 4 or 8, got {column.offset_bytes}")
+    c.index = held_bytes(held, column.offsets, &size)
+    elements = max(size // c.width - 1, 0)      # Arrow lets a column without elements have no offsets
+    if c.start < 0 or c.start > elements or count > elements - c.start:
+        raise ValueError(f"offsets for {elements} elements are too short for {count} from {c.start} on")
+    elements = elements - c.start if count < 0 else count
+    c.validity = validity_of(held, column.validity, c.start, elements)
+    return elements
+
+
+# count -1: as many as the offsets are for.
+cdef int64_t hold_column(InColumn* c, list held, object column, int64_t count) except -1:
+    c.data = held_bytes(held, column.data, &c.data_size)
+    return hold_index(c, held, column, count)
+
+
+@cython.final
+cdef class RecordBatchPacker:
+    """Packs columns into runs of V2 batches, one run at a time; see kstore.record.pack_columns.
+
+    Threads: one at a time; the GIL is released.  Lifetime: holds the columns' buffers.
+    """
+
+    cdef Packing p
+    cdef list held
+    cdef ColumnBuffer scratch
+    cdef int64_t run_bytes
+    cdef int64_t append_time
+    cdef object level
+    cdef bint is_busy
+
+    def __init__(self, *, int64_t row_count, timestamp, key=None, value=None, headers=None, offset=None,
+                 int64_t units_per_ms=1, int64_t batch_bytes, int64_t run_bytes, int codec_id=0, level=None,
+                 timestamp_type=_CREATE_TIME, log_append_time_ms=-1, int64_t base_offset=0, producer_id=-1,
+                 producer_epoch=-1, base_sequence=-1, bint is_transactional=False, partition_leader_epoch=-1):
+        self.held = []
+        memset(&self.p, 0, sizeof(Packing))
+        if row_count < 0 or base_offset < 0 or codec_id < 0 or codec_id > MAX_CODEC_ID or units_per_ms < 1:
+            raise ValueError("row_count, base_offset, codec_id and units_per_ms must not be negative")
+        self.p.row_count = row_count
+        self.p.units_per_ms = units_per_ms
+        self.p.next_offset = base_offset
+        self.p.batch_bytes = ranged("batch_bytes", batch_bytes, 1, INT32_MAX)
+        self.run_bytes = ranged("run_bytes", run_bytes, 1, INT32_MAX)
+        self.append_time = ranged("log_append_time_ms", log_append_time_ms, -1, INT64_MAX)
+        self.level = level
+        self.p.h.magic = MAGIC_V2
+        self.p.h.attributes = codec_id
+        self.p.h.leader_epoch = <int32_t>ranged("partition_leader_epoch", partition_leader_epoch, -1, INT32_MAX)
+        set_timestamp_type(&self.p.h, timestamp_type)
+        set_producer(&self.p.h, producer_id, producer_epoch, base_sequence, is_transactional)
+        check_producer(&self.p.h)
+        self.hold(timestamp, key, value, headers, offset)
+
+    cdef int hold(self, object timestamp, object key, object value, object headers, object offset) except -1:
+        cdef Packing* p = &self.p
+        cdef int64_t values
+        p.timestamps.constant = -1
+        if type(timestamp) is int:
+            p.timestamps.constant = timestamp
+        else:
+            hold_numbers(&p.timestamps, self.held, timestamp, p.row_count)
+        if p.timestamps.constant < 0:
+            p.timestamps.constant *= p.units_per_ms     # a null timestamp is -1 ms in any unit
+        if offset is not None:
+            p.offsets.constant = -1                     # a null offset is below any base offset
+            hold_numbers(&p.offsets, self.held, offset, p.row_count)
+        if key is not None:
+            hold_column(&p.key, self.held, key, p.row_count)
+        if value is not None:
+            hold_column(&p.value, self.held, value, p.row_count)
+        if headers is not None:
+            hold_index(&p.headers, self.held, headers, p.row_count)
+            p.headers.data_size = hold_column(&p.header_keys, self.held, headers.keys, -1)
+            values = hold_column(&p.header_values, self.held, headers.values, -1)
+            p.headers.data_size = min(p.headers.data_size, values)
+        return 0
+
+    def next_run(self, compress):
+        """Return the next run of whole batches, a read-only ColumnBuffer; None when no row is left.
+
+        compress(codec id, records, level) makes the payload of a batch where there is a codec.
+        Raises: ValueError with the row; what compress raises. The next call then starts at the same row again.
+        """
+        cdef ColumnBuffer run = None
+        cdef Packing before = self.p
+        if self.is_busy:
+            raise ValueError("the columns are being packed by another thread")
+        if self.p.row == self.p.row_count:
+            return None
+        self.is_busy = True
+        try:
+            run = self.compressed_run(compress) if self.p.h.attributes & CODEC_MASK else self.plain_run()
+        finally:
+            self.is_busy = False
+            if run is None:
+                self.p = before
+        run.is_read_only = True
+        return run
+
+    cdef object error(self, PackStatus status):
+        return ValueError(_PACK_ERRORS[status].format(row=self.p.row, found=self.p.found))
+
+    cdef ColumnBuffer plain_run(self):
+        cdef ColumnBuffer run = ColumnBuffer(self.run_bytes + min(self.p.batch_bytes, MOST_FIRST_CAPACITY))
+        cdef int64_t used = 0
+        cdef PackStatus status = PACK_FULL
+        start_batch(&self.p)
+        while status == PACK_FULL:
+            with nogil:
+                status = pack_run(&self.p, run.block.data, run.block.capacity, self.run_bytes, self.append_time, &used)
+            if status == PACK_FULL:
+                run.grow(used + BATCH_HEADER_SIZE + self.p.batch_used + self.p.found)
+        if status != PACKED:
+            raise self.error(status)
+        run.size = used
+        return run
+
+    # Packs the records of one batch into the scratch buffer.
+    cdef int pack_records(self) except -1:
+        cdef PackStatus status = PACK_FULL
+        start_batch(&self.p)
+        while status == PACK_FULL:
+            with nogil:
+                status = pack_rows(&self.p, self.scratch.block.data, self.scratch.block.capacity)
+            if status == PACK_FULL:
+                self.scratch.grow(self.p.batch_used + self.p.found)
+        if status != PACKED:
+            raise self.error(status)
+        return 0
+
+    cdef ColumnBuffer compressed_run(self, object compress):
+        cdef ColumnBuffer run = ColumnBuffer(self.run_bytes)
+        cdef int64_t used = 0
+        cdef int64_t size
+        cdef const uint8_t[::1] payload
+        while self.p.row < self.p.row_count and used < self.run_bytes:
+            self.scratch = ColumnBuffer(min(self.p.batch_bytes, MOST_FIRST_CAPACITY) + CAPACITY_SLACK)
+            self.pack_records()
+            self.scratch.size = self.p.batch_used
+            payload = compress(self.p.h.attributes & CODEC_MASK, memoryview(self.scratch), self.level)
+            size = BATCH_HEADER_SIZE + payload.shape[0]
+            if size > INT32_MAX:
+                raise ValueError(f"a batch has at most {INT32_MAX} bytes, its payload alone {payload.shape[0]}")
+            if size > run.block.capacity - used:
+                run.grow(used + size)
+            memcpy(run.block.data + used + BATCH_HEADER_SIZE, start_of(payload), <size_t>payload.shape[0])
+            with nogil:
+                end_batch(&self.p, run.block.data + used, size, self.append_time)
+            used += size
+        run.size = used
+        return run

@@ -1,0 +1,81 @@
+"""Goal: pack_columns writes the reference's batches, byte for byte, whatever the layout of its columns.
+
+Method: Hypothesis draws records, layouts (padding, index width), batch sizes and header fields.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kstore.compression import CompressionType
+from kstore.record.packing import pack_columns
+from kstore.types import TimestampType
+from tests import reference
+from tests import reference_codecs as codecs
+from tests.packing import columns_of, expected_batches
+from tests.writing import writable_options, writable_records
+
+BATCH_BYTES = st.sampled_from([1, 61, 80, 100, 200, 1000, 2**31 - 1])
+
+
+@st.composite
+def utf8_records(draw: st.DrawFn) -> list[reference.Record]:
+    """Records whose header keys an Arrow string column can hold."""
+    records = draw(writable_records())
+    return [
+        record._replace(
+            headers=tuple((key.decode("utf-8", "replace").encode(), value) for key, value in record.headers)
+        )
+        for record in records
+    ]
+
+
+def packed(columns: Any, **options: Any) -> list[bytes]:
+    """The batches of all runs; options are those of reference.write_batch and of pack_columns."""
+    names = dict(options)
+    names["compression"] = CompressionType(names.pop("codec", 0))
+    if "log_append_time_ms" in names:
+        names["timestamp_type"] = TimestampType.LOG_APPEND_TIME
+    out = []
+    for run in pack_columns(columns, **names):
+        out += [bytes(batch) for batch in run.batches()]
+        assert len(run) == sum(batch.size_in_bytes for batch in run.batches())
+    return out
+
+
+@given(
+    records=utf8_records(),
+    options=writable_options(codec=codecs.NONE, delete_horizon_ms=None, is_control=False),
+    batch_bytes=BATCH_BYTES,
+    run_bytes=st.sampled_from([1, 100, 2**20]),
+    padding=st.sampled_from([0, 1, 9]),
+    offset_bytes=st.sampled_from([4, 8]),
+)
+def test_uncompressed_batches_are_those_of_the_reference(
+    records: list[reference.Record],
+    options: dict[str, Any],
+    batch_bytes: int,
+    run_bytes: int,
+    padding: int,
+    offset_bytes: int,
+) -> None:
+    names = {name: value for name, value in options.items() if name not in ("delete_horizon_ms", "is_control")}
+    columns = columns_of(records, padding=padding, offset_bytes=offset_bytes)
+    assert packed(columns, batch_bytes=batch_bytes, run_bytes=run_bytes, **names) == expected_batches(
+        records, batch_bytes=batch_bytes, **names
+    )
+
+
+@given(records=utf8_records(), codec=st.integers(0, 4), batch_bytes=BATCH_BYTES, base_offset=st.integers(0, 2**62))
+def test_compressed_batches_hold_the_records_at_counted_offsets(
+    records: list[reference.Record], codec: int, batch_bytes: int, base_offset: int
+) -> None:
+    counted = [record._replace(offset=base_offset + number) for number, record in enumerate(records)]
+    columns = columns_of(records, has_offsets=False)
+    batches = packed(columns, codec=codec, batch_bytes=batch_bytes, base_offset=base_offset)
+    expected = expected_batches(counted, batch_bytes=batch_bytes)
+    assert [reference.read_records(batch) for batch in batches] == [reference.read_records(b) for b in expected]
+    assert {reference.Header.unpack(batch).codec for batch in batches} == {codec}
