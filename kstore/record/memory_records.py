@@ -12,6 +12,7 @@ from kstore.types import TopicPartition
 
 _DEFAULTS = LogConfig()
 _HEADER_SIZE_UP_TO_MAGIC = LOG_OVERHEAD + 5
+_MAGIC_V2 = 2
 
 
 class MemoryRecords:
@@ -54,14 +55,15 @@ class MemoryRecords:
         return sum(batch.size_in_bytes for batch in self.batches())
 
     def batches(self) -> Iterator[RecordBatch]:
-        """Iterate the batches; an incomplete last one ends the iteration, as in Kafka.
+        """Iterate the batches; an incomplete last one with a known magic ends the iteration, as in Kafka.
 
         Raises: CorruptRecordError, UnsupportedMagicError with the position. The CRC is not checked here.
         """
         view, at = self._view, 0
         while len(view) - at >= _HEADER_SIZE_UP_TO_MAGIC:
             size = int.from_bytes(view[at + 8 : at + LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD
-            if size > len(view) - at and size <= self._config.max_batch_bytes:
+            is_incomplete = size > len(view) - at and size <= self._config.max_batch_bytes
+            if is_incomplete and view[at + _HEADER_SIZE_UP_TO_MAGIC - 1] <= _MAGIC_V2:
                 return
             end = at + size if size >= _core.RECORD_BATCH_OVERHEAD else len(view)
             yield RecordBatch(

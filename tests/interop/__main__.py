@@ -9,17 +9,22 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from kstore.record import MemoryRecords
 from tests import matrix
-from tests.interop.comparison import Line, bytes_problem, reading_problem, records_problem
+from tests.fuzz.message_mutator import MessageMutator
+from tests.interop.comparison import Line, bytes_problem, reading_problem, records_difference, records_problem
 from tests.interop.programs import CLIENTS, Client, Unavailable, build, reports, require_tools
 from tests.interop.recipes import recipe
 from tests.matrix import Case
 from tests.reference import LOG_APPEND_TIME
+from tests.verdicts import Refused, kstore_verdict
 from tests.writing import WRITTEN_MAGICS, write_case
 
 READ_MAGICS = (2,)
+ALL_MAGICS = (0, 1, 2)
 # A producer's offsets have no gaps.
 NOT_OF_A_PRODUCER = {"gaps"}
 MOST_SHOWN = 10
@@ -63,7 +68,7 @@ def matched(
         check(case, [])
 
 
-def kafka_reads(client: Client, writer: str, directory: Path) -> int:
+def kafka_reads(client: Client, directory: Path, *, writer: str) -> int:
     """Kafka reads what kstore wrote."""
     magics = [magic for magic in client.reads if magic in WRITTEN_MAGICS[writer]]
     cases = {case.name: case for case in matrix.cases(*magics)}
@@ -117,6 +122,33 @@ def kafka_writes(client: Client, directory: Path) -> int:
     return sum(tally.tell() for tally in (read, *tallies.values()) if tally.count)
 
 
+def kafka_reads_damaged(client: Client, directory: Path, *, seed: int, count: int) -> int:
+    """What kstore reads without complaint of damaged batches, Kafka reads too, and finds the same records."""
+    logs = {str(number): damaged_log(seed, number) for number in range(count)}
+    for name, data in logs.items():
+        (directory / f"{name}.batch").write_bytes(data)
+    tally = Tally(f"{client.name} accepts what kstore accepts of {count} damaged logs (seed {seed})")
+    refused_by_kafka = refused_by_both = 0
+    for name, lines in reports(client, "read", directory):
+        verdict = kstore_verdict(lambda name=name: MemoryRecords(logs[name]))
+        is_refused = bool(lines) and "error" in lines[-1]
+        refused_by_kafka += is_refused
+        if isinstance(verdict, Refused):
+            refused_by_both += is_refused
+        else:
+            problem = records_difference(lines, verdict)
+            tally.note(name, problem)
+    problems = tally.tell()
+    say(f"  kstore refused {count - tally.count}, Kafka {refused_by_kafka}, both {refused_by_both}")
+    return problems
+
+
+def damaged_log(seed: int, number: int) -> bytes:
+    mutator = MessageMutator(f"interop {seed} {number}")
+    kind = mutator.random.choice((mutator.batch, mutator.entry, mutator.log, mutator.mixed_log))
+    return kind()
+
+
 def formats(magics: list[int] | tuple[int, ...]) -> str:
     return ", ".join(f"V{magic}" for magic in magics)
 
@@ -124,15 +156,19 @@ def formats(magics: list[int] | tuple[int, ...]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.interop", description=__doc__)
     parser.add_argument("--client", choices=[client.version for client in CLIENTS], help="default: all")
-    chosen = parser.parse_args().client
+    parser.add_argument("--damaged", type=int, default=20_000, help="damaged logs to be compared (default 20000)")
+    parser.add_argument("--seed", type=int, default=1, help="of the damage (default 1)")
+    options = parser.parse_args()
+    damaged = partial(kafka_reads_damaged, seed=options.seed, count=options.damaged)
     problems = 0
     try:
         require_tools()
         for client in CLIENTS:
-            if chosen not in (None, client.version):
+            if options.client not in (None, client.version):
                 continue
             build(client)
-            for step in (*(reader_of(writer) for writer in WRITTEN_MAGICS), kafka_writes):
+            steps = [partial(kafka_reads, writer=writer) for writer in WRITTEN_MAGICS]
+            for step in (*steps, kafka_writes, *([damaged] if client.reads == ALL_MAGICS else [])):
                 with tempfile.TemporaryDirectory() as directory:
                     problems += step(client, Path(directory))
     except Unavailable as error:
@@ -140,10 +176,6 @@ def main() -> int:
         return 1
     say("no case differs" if not problems else f"{problems} cases differ")
     return 1 if problems else 0
-
-
-def reader_of(writer: str) -> Callable[[Client, Path], int]:
-    return lambda client, directory: kafka_reads(client, writer, directory)
 
 
 if __name__ == "__main__":

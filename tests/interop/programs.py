@@ -91,4 +91,5 @@ def reports(client: Client, mode: str, directory: Path) -> Iterator[tuple[str, l
             yield name, list(lines)
         errors = process.stderr.read().decode(errors="replace")
     if process.returncode:
-        raise Unavailable(f"java ended with {process.returncode}: {errors.strip().splitlines()[:1]}")
+        lines = [line for line in errors.splitlines() if not line.startswith(("SLF4J", "\tat "))]
+        raise Unavailable(f"java ended with {process.returncode}: {' '.join(lines[:2])}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from kstore import _core
-from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedError
+from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedError, UnsupportedMagicError
 from kstore.record import MemoryRecords
 from tests import builders, reference
 from tests import reference_codecs as codecs
@@ -246,3 +246,13 @@ def test_error_of_a_flipped_value_byte_shows_both_crcs() -> None:
     with pytest.raises(CorruptRecordError) as caught:
         list(MemoryRecords(damaged, position=POSITION, path="x.log"))
     assert (caught.value.expected, caught.value.found, caught.value.base_offset) == (stored, computed, 7)
+
+
+@pytest.mark.parametrize("magic", [-1, 3, 127])
+def test_incomplete_last_batch_of_an_unknown_magic_is_refused_as_in_kafka(magic: int) -> None:
+    whole = BATCHES["none"]
+    cut = builders.patch_header(whole, magic=magic)[:-1]
+    with pytest.raises(UnsupportedMagicError) as caught:
+        list(MemoryRecords(whole + cut).batches())
+    assert caught.value.position == len(whole)
+    assert len(list(MemoryRecords(whole + whole[:-1]).batches())) == 1

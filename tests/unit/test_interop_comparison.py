@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests import builders
 from tests.interop import comparison
 from tests.interop.recipes import recipe
 from tests.matrix import Case, cases
@@ -23,7 +24,7 @@ DATA = write_case("builder", CASE)
 
 def right_lines() -> list[dict[str, Any]]:
     tail = {"valid_bytes": len(DATA)}
-    return [comparison.expected_batch(CASE, DATA), *comparison.expected_records(CASE), tail]
+    return [comparison.expected_batch(CASE, DATA), *comparison.lines_of(CASE.expected), tail]
 
 
 FIELDS = [(at, name) for at, line in enumerate(right_lines()) for name in line]
@@ -45,6 +46,17 @@ def test_missing_line_of_a_report_is_a_problem(at: int) -> None:
     lines = right_lines()
     del lines[at]
     assert comparison.reading_problem(CASE, DATA, lines) is not None
+
+
+def test_header_key_that_is_not_utf_8_may_be_any_text() -> None:
+    records = [builders.record(0, headers=[(b"\xff", b"v"), (b"k", None)])]
+    lines = comparison.lines_of(records)
+    lines[0]["headers"][0][0] = "what Java made of it"
+    assert comparison.records_difference(lines, records) is None
+    for pair, at in ((0, 1), (1, 0), (1, 1)):
+        other = comparison.lines_of(records)
+        other[0]["headers"][pair][at] = "wrong"
+        assert comparison.records_difference(other, records) is not None
 
 
 def test_refusal_and_silence_are_problems() -> None:

@@ -13,7 +13,8 @@ import java.security.NoSuchAlgorithmException;
  * What Kafka's own classes make of record batches; compiled with one KafkaClient.java, against the kafka-clients it fits.
  *
  * <p>Interop read DIRECTORY: for each CASE.batch the batches and records as JSON lines. Interop write DIRECTORY: for each
- * CASE.recipe a CASE.kafka. A case that Kafka refuses is a line with "error".
+ * CASE.recipe a CASE.kafka. A case that Kafka refuses is a line with "error"; it may do so by an Error, that of the
+ * snappy library or an OutOfMemoryError.
  */
 public final class Interop {
     /** One generation of Kafka's record classes. */
@@ -47,7 +48,7 @@ public final class Interop {
                 String name = file.getFileName().toString().replace(suffix, "");
                 try {
                     step.run(name, file);
-                } catch (RuntimeException refusal) {
+                } catch (RuntimeException | Error refusal) {
                     report.begin(name).putText("error", refusal.toString()).end();
                 }
             }
