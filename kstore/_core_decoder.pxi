@@ -55,7 +55,7 @@ cdef class ColumnDecoder:
     cdef readonly int64_t position
     cdef readonly int64_t needed
     cdef const uint8_t[::1] chunk
-    cdef const uint8_t[::1] payload
+    cdef object chunk_bytes, payload
     cdef object decompress, path
     cdef list view_buffers
     cdef int64_t aborted_count
@@ -146,7 +146,7 @@ cdef class ColumnDecoder:
     cdef int add_payload_view(self) except -1:
         self.view_buffers.append(self.payload)
         self.source.view_buffer = <int32_t>(len(self.view_buffers) - 1)
-        self.viewed_bytes += self.payload.shape[0]
+        self.viewed_bytes += len(self.payload)
         return 0
 
     @property
@@ -188,6 +188,7 @@ cdef class ColumnDecoder:
         if self.has_views and self.started:
             self.add_chunk_view(data)
         self.chunk = data
+        self.chunk_bytes = memoryview(chunk)
         self.chunk_position = position
 
     cdef int add_chunk_view(self, const uint8_t[::1] chunk) except -1:
@@ -360,14 +361,21 @@ cdef class ColumnDecoder:
     cdef int inflate(self) except -1:
         cdef Py_ssize_t at = <Py_ssize_t>(self.position - self.chunk_position)
         cdef Py_ssize_t end = at + <Py_ssize_t>self.h.size
-        body = memoryview(self.chunk)[at + BATCH_HEADER_SIZE:end]
-        self.payload = decompressed(self.decompress, &self.h, body, self.max_decompressed_bytes, self.position, self.path)
-        if self.payload.shape[0] > self.max_decompressed_bytes:
-            raise ValueError(f"decompress returned {self.payload.shape[0]} bytes, more than {self.max_decompressed_bytes}")
-        if check_counts(&self.h, self.payload.shape[0], &self.problem) != OK:
+        cdef const Py_buffer* raw
+        self.payload = None  # its memory is used again for the next
+        body = self.chunk_bytes[at + BATCH_HEADER_SIZE:end]
+        payload = memoryview(decompressed(self.decompress, &self.h, body, self.max_decompressed_bytes, self.position,
+                                          self.path))
+        if self.has_views:
+            payload = fitted(payload)
+        raw = bytes_of(payload)
+        if raw.len > self.max_decompressed_bytes:
+            raise ValueError(f"decompress returned {raw.len} bytes, more than {self.max_decompressed_bytes}")
+        if check_counts(&self.h, raw.len, &self.problem) != OK:
             raise error_of(&self.problem, self.path)
-        self.source.at = start_of(self.payload)
-        self.source.end = self.source.at + self.payload.shape[0]
+        self.payload = payload
+        self.source.at = <const uint8_t*>raw.buf
+        self.source.end = self.source.at + raw.len
         self.source.readable_end = self.source.end
         self.source.view_base = self.source.at
         if self.has_views:
