@@ -26,6 +26,8 @@ _XERIAL_BLOCK_BYTES = 32 * 1024
 _GZIP_HEADER = bytes((0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 0xFF))
 _GZIP_FLAGS_AT = 3
 _GZIP_MOST_FLAGS = b"\x1f"
+# Java's reader runs out of stack at some thousands.
+_GZIP_MOST_EMPTY_MEMBERS = 1000
 # Magic, version 1 with independent blocks, blocks of 64 KiB, header checksum.
 _LZ4_HEADER = bytes((0x04, 0x22, 0x4D, 0x18, 0x60, 0x40, 0x82))
 _LZ4_BLOCK_BYTES = 64 * 1024
@@ -153,10 +155,11 @@ def _gzip(payload: Payload, limit: int, **_: int) -> bytes:
     new_inflater, inflate_error = _packages.inflater
     parts: list[bytes] = []
     room, at, bite = limit + 1, 0, max(len(view), 1)
+    empty_members = 0
     while at < len(view) or not parts:
         if view[at + _GZIP_FLAGS_AT : at + _GZIP_FLAGS_AT + 1].tobytes() > _GZIP_MOST_FLAGS:
             raise _damaged("gzip", "reserved flags")
-        inflater = new_inflater(wbits=31)
+        inflater, room_before = new_inflater(wbits=31), room
         while not inflater.eof:
             piece = inflater.unconsumed_tail or view[at : at + bite]
             if not piece:
@@ -172,6 +175,9 @@ def _gzip(payload: Payload, limit: int, **_: int) -> bytes:
                 raise _core.output_too_large("gzip", limit)
         at -= len(inflater.unused_data)
         bite = 1024
+        empty_members = empty_members + 1 if room == room_before else 0
+        if empty_members > _GZIP_MOST_EMPTY_MEMBERS:
+            raise _damaged("gzip", f"more than {_GZIP_MOST_EMPTY_MEMBERS} empty members")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -19,6 +19,7 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+MOST_EMPTY_GZIP_MEMBERS = 1000
 XERIAL_BLOCK_BYTES = 32 * 1024
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
 LZ4_BLOCK_BYTES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
@@ -50,8 +51,9 @@ def gzip_compress(data: bytes) -> bytes:
 
 def gzip_decompress(payload: bytes, limit: int) -> bytes:
     out = bytearray()
+    empty_members = 0
     while True:
-        decompressor = zlib.decompressobj(31)
+        decompressor, size_before = zlib.decompressobj(31), len(out)
         try:
             out += decompressor.decompress(payload, limit - len(out) + 1)
         except zlib.error as error:
@@ -60,6 +62,9 @@ def gzip_decompress(payload: bytes, limit: int) -> bytes:
             raise UndecodableError(f"more than {limit} bytes of content")
         if not decompressor.eof:
             raise UndecodableError("gzip member cut off")
+        empty_members = empty_members + 1 if len(out) == size_before else 0
+        if empty_members > MOST_EMPTY_GZIP_MEMBERS:
+            raise UndecodableError("too many empty gzip members")
         payload = decompressor.unused_data
         if not payload:
             return bytes(out)

@@ -24,7 +24,14 @@ from kstore import _core
 from tests import builders, reference
 from tests import reference_codecs as codecs
 from tests.reference import Header, encode_varint
-from tests.verdicts import Refused, column_verdict, core_batch_verdict, reference_batch_verdict
+from tests.verdicts import (
+    Refused,
+    column_verdict,
+    core_batch_verdict,
+    expected_column_verdict,
+    reference_batch_verdict,
+)
+from tests.writing import builder_of
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 2 << 20
@@ -292,6 +299,8 @@ PAYLOADS: dict[str, tuple[int, Callable[[], bytes]]] = {
     "T22 gzip garbage behind the member": (codecs.GZIP, lambda: GOOD_GZIP + b"garbage"),
     "T22 gzip zeros behind the member": (codecs.GZIP, lambda: GOOD_GZIP + bytes(100)),
     "T22 gzip members beyond the limit": (codecs.GZIP, lambda: gzip_member(bytes(LIMIT // 2)) * 3),
+    "T22 a hundred thousand empty gzip members": (codecs.GZIP, lambda: gzip_member(b"") * 100_000 + GOOD_GZIP),
+    "T22 1,001 empty gzip members": (codecs.GZIP, lambda: gzip_member(b"") * 1001 + GOOD_GZIP),
     "T22 zlib stream in place of gzip": (codecs.GZIP, lambda: zlib.compress(PLAIN)),
     "T22 gzip reserved flag in the second member": (
         codecs.GZIP,
@@ -420,7 +429,11 @@ LAWFUL: dict[str, tuple[int, bytes]] = {
         codecs.GZIP,
         gzip_member(PLAIN, flags=4, extra=b"\xff\xff" + bytes(65535)),
     ),
-    "T22 gzip ten thousand empty members": (codecs.GZIP, gzip_member(b"") * 10_000 + GOOD_GZIP),
+    "T22 a thousand empty gzip members": (codecs.GZIP, gzip_member(b"") * 1000 + GOOD_GZIP),
+    "T22 a thousand empty gzip members twice": (
+        codecs.GZIP,
+        gzip_member(b"") * 1000 + gzip_member(PLAIN[:5]) + gzip_member(b"") * 1000 + gzip_member(PLAIN[5:]),
+    ),
 }
 
 
@@ -468,3 +481,42 @@ def test_timestamp_that_wraps_is_a_record_but_no_microsecond(delta: int) -> None
     assert isinstance(records, list)
     assert [record.timestamp_ms for record in records] == [wrapped]
     assert column_verdict(data) == Refused("InvalidRecordError", 0)
+
+
+@pytest.mark.parametrize("largest_ms", [-1, 0, -(2**63), 2**63 - 1], ids=["-1", "0", "-2^63", "2^63-1"])
+def test_largest_timestamp_that_lies_changes_no_create_time_record(largest_ms: int) -> None:
+    records = builders.records(0, 3)
+    data = builders.patch_header(reference.write_batch(records), max_timestamp_ms=largest_ms)
+    assert core_batch_verdict(data) == records
+    rows = column_verdict(data)
+    assert isinstance(rows, list)
+    assert [row.timestamp_us for row in rows] == [record.timestamp_ms * 1000 for record in records]
+    scan = _core.HeaderScan(position=0, end_position=len(data))
+    scan.feed(data, 0)
+    assert (scan.status, scan.max_timestamp_ms) == ("end", max(largest_ms, -1))
+
+
+TEXTS = {
+    "T34 empty": b"",
+    "T34 NUL": b"a\0b",
+    "T34 edges of one to four bytes": "\u007f\u0080\u07ff\u0800\ud7ff\ue000\uffff\U00010000\U0010ffff".encode(),
+    "T34 combining marks and a byte order mark": "\ufeffe\u0301\u202e".encode(),
+    "T34 noncharacters": "\ufdd0\ufffe\uffff".encode(),
+    "T34 overlong slash": b"\xc0\xaf",
+    "T34 surrogate": b"\xed\xa0\x80",
+    "T34 above U+10FFFF": b"\xf4\x90\x80\x80",
+    "T34 cut off": b"\xe2\x82",
+    "T34 lone continuation": b"\x80",
+    "T34 64 KiB": b"\xf0\x9f\x98\x80" * (16 << 10),
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=list(TEXTS))
+def test_any_bytes_as_header_key_key_or_value_round_trip(text: bytes) -> None:
+    headers = [(text, text), (text, None), (b"", b""), (text + b"x", text)]
+    pairs = ((text, text), (text, None), (None, text), (b"", None), (None, b""))
+    records = [builders.record(n, value, key, headers=headers) for n, (key, value) in enumerate(pairs)]
+    data = bytes(builder_of(records, partition_leader_epoch=0).build())
+    assert data == reference.write_batch(records)
+    assert core_batch_verdict(data) == records
+    assert column_verdict(data) == expected_column_verdict(data)
