@@ -1,5 +1,7 @@
-# The V2 batch header: load, check, and the Python view of it.
+# The batch header of every magic: load, check, and the Python view of it.
 
+# A message of magic 0 or 1 is a batch of its own: base_offset is the stored offset, for a wrapper (a compressed message)
+# that of its last record; record_count is then -1, not known. attributes keeps only the bits that the magic defines.
 cdef struct Header:
     int64_t base_offset
     int64_t size
@@ -16,8 +18,27 @@ cdef struct Header:
     int32_t record_count
 
 
-# Requires: 61 bytes at p.
+cdef void load_legacy_header(const uint8_t* p, Header* h) noexcept nogil:
+    memset(h, 0, sizeof(Header))
+    h.magic = p[MAGIC_AT]
+    h.base_offset = <int64_t>ks_get64(p + BASE_OFFSET_AT)
+    h.size = <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
+    h.leader_epoch = -1
+    h.crc = ks_get32(p + MESSAGE_CRC_AT)
+    h.attributes = p[MESSAGE_ATTRIBUTES_AT] & (CODEC_MASK | TIMESTAMP_TYPE_MASK if h.magic else CODEC_MASK)
+    h.base_timestamp = <int64_t>ks_get64(p + MESSAGE_TIMESTAMP_AT) if h.magic else -1
+    h.max_timestamp = h.base_timestamp
+    h.producer_id = -1
+    h.producer_epoch = -1
+    h.base_sequence = -1
+    h.record_count = -1 if h.attributes & CODEC_MASK else 1
+
+
+# Requires: check_frame was right, and 61 bytes at p, for magic 0 and 1 26.
 cdef inline void load_header(const uint8_t* p, Header* h) noexcept nogil:
+    if p[MAGIC_AT] < MAGIC_V2:
+        load_legacy_header(p, h)
+        return
     h.base_offset = <int64_t>ks_get64(p + BASE_OFFSET_AT)
     h.size = <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
     h.leader_epoch = <int32_t>ks_get32(p + PARTITION_LEADER_EPOCH_AT)
@@ -33,15 +54,28 @@ cdef inline void load_header(const uint8_t* p, Header* h) noexcept nogil:
     h.record_count = <int32_t>ks_get32(p + RECORD_COUNT_AT)
 
 
+cdef inline bint is_wrapper(const Header* h) noexcept nogil:
+    return h.magic < MAGIC_V2 and h.attributes & CODEC_MASK != 0
+
+
+# Kafka's ids: -1 NoTimestampType, 0 CreateTime, 1 LogAppendTime.
+cdef inline int timestamp_type_of(const Header* h) noexcept nogil:
+    return (h.attributes & TIMESTAMP_TYPE_MASK != 0) if h.magic else -1
+
+
+cdef inline int64_t least_batch_size(int magic) noexcept nogil:
+    return BATCH_HEADER_SIZE if magic == MAGIC_V2 else (MIN_MESSAGE_V1_SIZE if magic == MAGIC_V1 else MIN_MESSAGE_V0_SIZE)
+
+
 # Requires: 17 bytes at p. Checks what must hold before the length field may be believed.
 cdef inline Status check_frame(const uint8_t* p, int64_t max_batch_bytes, Problem* problem) noexcept nogil:
     cdef int64_t size = <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
     cdef int magic = <int8_t>p[MAGIC_AT]
     problem.base_offset = <int64_t>ks_get64(p + BASE_OFFSET_AT)
-    if magic != MAGIC_V2:
+    if magic < 0 or magic > MAGIC_V2:
         return fail(problem, BAD_MAGIC, MAGIC_V2, magic)
-    if size < BATCH_HEADER_SIZE:
-        return fail(problem, BATCH_TOO_SMALL, BATCH_HEADER_SIZE, size)
+    if size < least_batch_size(magic):
+        return fail(problem, BATCH_TOO_SMALL, least_batch_size(magic), size)
     if size > max_batch_bytes:
         return fail(problem, BATCH_TOO_LARGE, max_batch_bytes, size)
     return OK
@@ -61,6 +95,10 @@ cdef inline Status check_offsets(const Header* h, Problem* problem) noexcept nog
 # Requires: the whole batch at p, frame and offsets checked. payload_size < 0: compressed, not known yet.
 cdef inline Status check_counts(const Header* h, int64_t payload_size, Problem* problem) noexcept nogil:
     cdef int64_t most = h.last_offset_delta
+    if h.magic < MAGIC_V2 and h.attributes & CODEC_MASK == MAX_CODEC_ID:
+        return fail(problem, BAD_LEGACY_CODEC, MAX_LEGACY_CODEC_ID, MAX_CODEC_ID)
+    if h.magic < MAGIC_V2 and h.attributes & CODEC_MASK <= MAX_CODEC_ID:
+        return OK
     most += 1
     if payload_size >= 0 and payload_size // MIN_RECORD_SIZE < most:
         most = payload_size // MIN_RECORD_SIZE
@@ -73,20 +111,38 @@ cdef inline Status check_counts(const Header* h, int64_t payload_size, Problem* 
     return OK
 
 
-cdef inline Status check_stored_crc(const uint8_t* p, const Header* h, Problem* problem) noexcept nogil:
+cdef Status check_legacy_crc(const uint8_t* p, int64_t size, Problem* problem) noexcept nogil:
+    cdef uint32_t computed = ks_crc32_by(BEST_PATH, 0, p + MAGIC_AT, <size_t>(size - MAGIC_AT))
+    if computed == ks_get32(p + MESSAGE_CRC_AT):
+        return OK
+    if size >= BATCH_HEADER_SIZE and ks_get32(p + CRC_AT) \
+            == ks_crc32c_by(BEST_PATH, 0, p + ATTRIBUTES_AT, <size_t>(size - ATTRIBUTES_AT)):
+        return fail(problem, BAD_MAGIC, MAGIC_V2, p[MAGIC_AT])
+    return fail(problem, BAD_CRC, ks_get32(p + MESSAGE_CRC_AT), computed)
+
+
+cdef inline Status check_batch_crc(const uint8_t* p, const Header* h, Problem* problem) noexcept nogil:
     cdef uint32_t computed = ks_crc32c_by(BEST_PATH, 0, p + ATTRIBUTES_AT, <size_t>(h.size - ATTRIBUTES_AT))
     if computed != h.crc:
         return fail(problem, BAD_CRC, h.crc, computed)
     return OK
 
 
+cdef inline Status check_stored_crc(const uint8_t* p, const Header* h, Problem* problem) noexcept nogil:
+    if h.magic < MAGIC_V2:
+        return check_legacy_crc(p, h.size, problem)
+    return check_batch_crc(p, h, problem)
+
+
 @cython.final
 cdef class BatchHeader:
-    """The header of one V2 record batch, as values; keeps no view of the buffer.
+    """The header of one record batch, as values; keeps no view of the buffer.
 
     position and size_in_bytes are bytes (size includes the 12 bytes before the length), timestamps are ms,
-    codec is Kafka's compression id 0 to 4, timestamp_type 0 (CreateTime) or 1 (LogAppendTime).
-    Threads: immutable, safe.  Source: Kafka DefaultRecordBatch.
+    codec is Kafka's compression id 0 to 4, timestamp_type 0 (CreateTime), 1 (LogAppendTime) or -1 (magic 0: none).
+    A message of magic 0 or 1 is a batch of its own, without producer and epoch (-1). If it is compressed, base_offset
+    is, like last_offset, the offset of its last record, has_base_offset is False and record_count None.
+    Threads: immutable, safe.  Source: Kafka DefaultRecordBatch, AbstractLegacyRecordBatch.
     """
 
     cdef Header h
@@ -117,11 +173,13 @@ cdef class BatchHeader:
     @property
     def base_sequence(self): return self.h.base_sequence
     @property
-    def record_count(self): return self.h.record_count
+    def record_count(self): return None if is_wrapper(&self.h) else self.h.record_count
+    @property
+    def has_base_offset(self): return not is_wrapper(&self.h)
     @property
     def codec(self): return self.h.attributes & CODEC_MASK
     @property
-    def timestamp_type(self): return 1 if self.h.attributes & TIMESTAMP_TYPE_MASK else 0
+    def timestamp_type(self): return timestamp_type_of(&self.h)
     @property
     def is_transactional(self): return self.h.attributes & TRANSACTIONAL_MASK != 0
     @property
@@ -131,7 +189,7 @@ cdef class BatchHeader:
 
     def __repr__(self):
         return (f"BatchHeader(position={self.position}, size_in_bytes={self.h.size}, base_offset={self.h.base_offset}, "
-                f"last_offset={self.last_offset}, record_count={self.h.record_count})")
+                f"last_offset={self.last_offset}, record_count={self.record_count})")
 
 
 cdef BatchHeader new_header(const uint8_t* p, int64_t position):
@@ -153,28 +211,31 @@ def read_header(const uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t position,
     """Return the BatchHeader of the batch that starts at buffer[at].
 
     Args: position: the byte place of that batch in its file, for the result and for errors.
-    Raises: CorruptRecordError if fewer than 61 bytes are there or the size field can't be right;
-        UnsupportedMagicError for any magic but 2. Neither the CRC nor the batch's end is looked at.
+    Raises: CorruptRecordError if fewer than 61 bytes (magic 0 and 1: 26) are there or the size field can't be right;
+        UnsupportedMagicError for any magic but 0, 1 and 2. Neither the CRC nor the batch's end is looked at.
     """
     cdef Problem problem
     cdef const uint8_t* start = start_of(buffer)
     cdef Status status = OK
+    cdef int64_t header_size = BATCH_HEADER_SIZE
     start_problem(&problem, position)
     if at < 0 or at > buffer.shape[0]:
         raise ValueError(f"at must be from 0 to {buffer.shape[0]}, got {at}")
     if buffer.shape[0] - at >= HEADER_SIZE_UP_TO_MAGIC:
         status = check_frame(start + at, max_batch_bytes, &problem)
-    if status == OK and buffer.shape[0] - at < BATCH_HEADER_SIZE:
-        status = fail(&problem, BATCH_INCOMPLETE, BATCH_HEADER_SIZE, buffer.shape[0] - at)
+        header_size = BATCH_HEADER_SIZE if start[at + MAGIC_AT] == MAGIC_V2 else MIN_MESSAGE_V0_SIZE
+    if status == OK and buffer.shape[0] - at < header_size:
+        status = fail(&problem, BATCH_INCOMPLETE, header_size, buffer.shape[0] - at)
     if status != OK:
         raise error_of(&problem, path)
     return new_header(start + at, position)
 
 
 def check_crc(const uint8_t[::1] buffer, *, int64_t position, path=None):
-    """Check frame, length and CRC-32C of one batch, which must fill the buffer exactly.
+    """Check frame, length and CRC (magic 0 and 1: CRC-32, else CRC-32C) of one batch, which must fill the buffer exactly.
 
-    Raises: CorruptRecordError (for a wrong CRC: expected = stored, found = computed), UnsupportedMagicError.
+    Raises: CorruptRecordError (for a wrong CRC: expected = stored, found = computed), UnsupportedMagicError (also if the
+        magic is 0 or 1 and the CRC that of a batch of magic 2).
     Threads: safe; the GIL is released.
     """
     cdef Problem problem

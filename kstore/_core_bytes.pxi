@@ -10,11 +10,15 @@ cdef extern from "_core_cpu.h" nogil:
     int varint_size "ks_varint_size"(uint64_t value) noexcept
     void ks_copy(uint8_t* target, const uint8_t* source, int64_t size, const uint8_t* readable_end) noexcept
     void ks_cpu_init() noexcept
-    uint32_t ks_crc32c_by(int path, uint32_t value, const uint8_t* p, size_t n) noexcept
     ctypedef struct ks_named_path:
         const char* name
+    uint32_t ks_crc_by(const ks_named_path* paths, int path, uint32_t value, const uint8_t* p, size_t n) noexcept
+    uint32_t ks_crc32c_by(int path, uint32_t value, const uint8_t* p, size_t n) noexcept
+    uint32_t ks_crc32_by(int path, uint32_t value, const uint8_t* p, size_t n) noexcept
     ks_named_path ks_crc32c_paths[4]
+    ks_named_path ks_crc32_paths[4]
     int ks_crc32c_path_count
+    int ks_crc32_path_count
 
 cdef enum:
     MAX_VARINT_SIZE = 5

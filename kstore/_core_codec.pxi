@@ -203,18 +203,6 @@ cdef const Py_buffer* bytes_of(object view) except NULL:
     return raw
 
 
-# The same bytes, in memory of their size if they lie in a much larger buffer: for views that keep them.
-cdef object fitted(object payload):
-    cdef ColumnBuffer target
-    cdef const Py_buffer* raw = bytes_of(payload)
-    base = payload.obj
-    if not isinstance(base, ColumnBuffer) or (<ColumnBuffer>base).block.capacity - raw.len <= raw.len // 4:
-        return payload
-    target = ColumnBuffer(raw.len)
-    memcpy(target.block.data, raw.buf, <size_t>raw.len)
-    return memoryview(target)
-
-
 cdef int64_t checked_size(object size, int64_t room) except -1:
     cdef int64_t n = size
     if not 0 <= n <= room:
@@ -249,6 +237,7 @@ def lz4_decompress(payload, *, int64_t limit, int magic, block_into):
     if frame.content_size > limit or frame.content_size < 0:
         raise output_too_large("lz4", limit)
     content = ColumnBuffer(min(frame.bound, limit + frame.largest_block))
+    target = memoryview(content)
     at, done = frame.blocks_at, 0
     while next_lz4_block(p, n, at, &frame, &block) == FRAME_OK and block.next_at:
         if block.is_stored:
@@ -256,8 +245,7 @@ def lz4_decompress(payload, *, int64_t limit, int magic, block_into):
             done += block.size
         else:
             room = block.room
-            target = content if room == content.size else memoryview(content)[done:done + room]
-            done += checked_size(block_into(source[block.at:block.at + block.size], target), room)
+            done += checked_size(block_into(source[block.at:block.at + block.size], target[done:done + room]), room)
         if done > limit:
             raise output_too_large("lz4", limit)
         at = block.next_at
@@ -265,8 +253,7 @@ def lz4_decompress(payload, *, int64_t limit, int magic, block_into):
         raise frame_error("lz4 frame: wrong content size", frame.content_size, done)
     if frame.has_content_checksum and get_le(p + n - 4, 4) != xxh32(content.block.data, done):
         raise frame_error("lz4 frame: wrong content checksum", get_le(p + n - 4, 4), xxh32(content.block.data, done))
-    content.size = done
-    return memoryview(content)
+    return target[:done]
 
 
 cdef inline bint starts_xerial(const uint8_t* p, int64_t n) noexcept nogil:
@@ -347,7 +334,6 @@ def snappy_decompress(payload, *, int64_t limit, raw_into):
     cdef int64_t n = raw.len
     cdef int64_t at = 0
     cdef int64_t done = 0
-    cdef ColumnBuffer content
     if n == 0:
         raise frame_error("snappy stream: no bytes")
     status = check_snappy(p, n, limit, &frame)
@@ -355,16 +341,15 @@ def snappy_decompress(payload, *, int64_t limit, raw_into):
         raise frame_error(_FRAME_REASONS[status], frame.expected, frame.found)
     if frame.bound > limit:
         raise output_too_large("snappy", limit)
-    content = ColumnBuffer(frame.bound)
+    target = memoryview(ColumnBuffer(frame.bound))
     while at < n and next_snappy_block(p, n, at, &frame, &block) == FRAME_OK:
         if block.room:
-            target = content if block.room == content.size else memoryview(content)[done:done + block.room]
-            size = raw_into(source[block.at:block.at + block.size], target)
+            size = raw_into(source[block.at:block.at + block.size], target[done:done + block.room])
             if size != block.room:
                 raise frame_error("snappy block: wrong declared size", block.room, size)
             done += block.room
         at = block.next_at
-    return memoryview(content)
+    return target
 
 
 def zstd_frame_bound(frame):

@@ -54,6 +54,9 @@ cdef struct Source:
     int64_t least_delta
     int64_t start_offset
     int64_t end_offset
+    MessageSet messages     # of magic 0 and 1, where least_delta is the least offset
+    int timestamp_type
+    int next_timestamp_type
 
 cdef enum:
     WIDE_PAD = 32

@@ -1,4 +1,4 @@
-/* The only code that depends on the CPU: CRC-32C, big-endian loads and stores, wide copies.
+/* The only code that depends on the CPU: CRC-32C, CRC-32, big-endian loads and stores, wide copies.
  * Each fast path is chosen at run time and has a portable one beside it; wheels target the baseline CPU. */
 #ifndef KSTORE_CORE_CPU_H
 #define KSTORE_CORE_CPU_H
@@ -49,19 +49,29 @@ static inline void ks_copy(uint8_t *target, const uint8_t *source, int64_t size,
 enum { KS_LONG_STREAM = 4096, KS_SHORT_STREAM = 256 };
 #define KS_CRC32C_POLYNOMIAL 0x82f63b78u
 
-static uint32_t ks_crc_table[8][256];
+#define KS_CRC32_POLYNOMIAL 0xedb88320u
+
+static uint32_t ks_crc_table[8][256], ks_crc32_table[8][256];
 static uint32_t ks_join_long[4][256], ks_join_short[4][256];
 
-static uint32_t ks_crc32c_portable(uint32_t state, const uint8_t *p, size_t n) {
+static inline uint32_t ks_crc_by_table(uint32_t table[8][256], uint32_t state, const uint8_t *p, size_t n) {
     for (; n >= 8; n -= 8, p += 8) {
         uint64_t word;
         memcpy(&word, p, 8);
         word ^= state;
         state = 0;
-        for (int i = 0; i < 8; i++, word >>= 8) state ^= ks_crc_table[7 - i][word & 255];
+        for (int i = 0; i < 8; i++, word >>= 8) state ^= table[7 - i][word & 255];
     }
-    while (n--) state = ks_crc_table[0][(state ^ *p++) & 255] ^ (state >> 8);
+    while (n--) state = table[0][(state ^ *p++) & 255] ^ (state >> 8);
     return state;
+}
+
+static uint32_t ks_crc32c_portable(uint32_t state, const uint8_t *p, size_t n) {
+    return ks_crc_by_table(ks_crc_table, state, p, n);
+}
+
+static uint32_t ks_crc32_portable(uint32_t state, const uint8_t *p, size_t n) {
+    return ks_crc_by_table(ks_crc32_table, state, p, n);
 }
 
 /* What `size` zero bytes do to a CRC state is linear: 32 basis vectors give the whole table. */
@@ -154,6 +164,50 @@ __attribute__((target("sse4.2,pclmul"))) static uint32_t ks_crc32c_pclmul(uint32
     for (; n; n--) c0 = _mm_crc32_u8((uint32_t)c0, *p++);
     return (uint32_t)c0;
 }
+
+/* CRC-32 has no instruction: 16 bytes move over d bits by multiplying their halves with x^(d + 32) and x^(d - 32), so
+ * that four lanes fold into the next four and at last into one, whose 16 bytes stand for all before them. */
+enum { KS_LANES = 4, KS_LANE = 16, KS_LEAST_FOLDED = 64 };
+static uint64_t ks_over_lanes[2], ks_over_lane[2];
+
+/* Requires: n > 0. Returns: x^n modulo the polynomial, its bits reversed and moved up by the one that clmul leaves out. */
+static uint64_t ks_crc32_power(int n) {
+    uint32_t power = 1u << 31;
+    while (n--) power = power >> 1 ^ (power & 1 ? KS_CRC32_POLYNOMIAL : 0);
+    return (uint64_t)power << 1;
+}
+
+static void ks_make_crc32_powers(void) {
+    ks_over_lanes[0] = ks_crc32_power(8 * KS_LANES * KS_LANE + 32);
+    ks_over_lanes[1] = ks_crc32_power(8 * KS_LANES * KS_LANE - 32);
+    ks_over_lane[0] = ks_crc32_power(8 * KS_LANE + 32);
+    ks_over_lane[1] = ks_crc32_power(8 * KS_LANE - 32);
+}
+
+__attribute__((target("sse4.2,pclmul"))) static inline __m128i ks_fold(__m128i lane, __m128i powers, __m128i next) {
+    __m128i low = _mm_clmulepi64_si128(lane, powers, 0x00), high = _mm_clmulepi64_si128(lane, powers, 0x11);
+    return _mm_xor_si128(_mm_xor_si128(low, high), next);
+}
+
+__attribute__((target("sse4.2,pclmul"))) static uint32_t ks_crc32_pclmul(uint32_t state, const uint8_t *p, size_t n) {
+    if (n < KS_LEAST_FOLDED) return ks_crc32_portable(state, p, n);
+    const __m128i *at = (const __m128i *)p;
+    __m128i powers = _mm_loadu_si128((const __m128i *)ks_over_lanes);
+    __m128i a = _mm_xor_si128(_mm_loadu_si128(at), _mm_cvtsi32_si128((int)state));
+    __m128i b = _mm_loadu_si128(at + 1), c = _mm_loadu_si128(at + 2), d = _mm_loadu_si128(at + 3);
+    uint8_t folded[KS_LANE];
+    for (at += KS_LANES, n -= KS_LANES * KS_LANE; n >= KS_LANES * KS_LANE; at += KS_LANES, n -= KS_LANES * KS_LANE) {
+        a = ks_fold(a, powers, _mm_loadu_si128(at));
+        b = ks_fold(b, powers, _mm_loadu_si128(at + 1));
+        c = ks_fold(c, powers, _mm_loadu_si128(at + 2));
+        d = ks_fold(d, powers, _mm_loadu_si128(at + 3));
+    }
+    powers = _mm_loadu_si128((const __m128i *)ks_over_lane);
+    a = ks_fold(ks_fold(ks_fold(a, powers, b), powers, c), powers, d);
+    for (; n >= KS_LANE; at++, n -= KS_LANE) a = ks_fold(a, powers, _mm_loadu_si128(at));
+    _mm_storeu_si128((__m128i *)folded, a);
+    return ks_crc32_portable(ks_crc32_portable(0, folded, KS_LANE), (const uint8_t *)at, n);
+}
 #elif defined(KS_ARM)
 #if defined(__clang__)
 #define KS_ARM_TARGET __attribute__((target("crc")))
@@ -163,18 +217,29 @@ __attribute__((target("sse4.2,pclmul"))) static uint32_t ks_crc32c_pclmul(uint32
 KS_ARM_TARGET static uint32_t ks_crc32c_arm(uint32_t state, const uint8_t *p, size_t n) {
     KS_THREE_STREAMS(__crc32cd, __crc32cb)
 }
+
+KS_ARM_TARGET static uint32_t ks_crc32_arm(uint32_t state, const uint8_t *p, size_t n) {
+    for (uint64_t w; n >= 8; n -= 8, p += 8) { memcpy(&w, p, 8); state = __crc32d(state, w); }
+    for (; n; n--) state = __crc32b(state, *p++);
+    return state;
+}
 #endif
 
-typedef uint32_t (*ks_crc32c_path)(uint32_t, const uint8_t *, size_t);
-typedef struct { const char *name; ks_crc32c_path path; } ks_named_path;
+typedef uint32_t (*ks_crc_path)(uint32_t, const uint8_t *, size_t);
+typedef struct { const char *name; ks_crc_path path; } ks_named_path;
 
 /* The paths that this CPU can take, best first; the last one is portable. */
-static ks_named_path ks_crc32c_paths[4];
-static int ks_crc32c_path_count = 0;
+static ks_named_path ks_crc32c_paths[4], ks_crc32_paths[4];
+static int ks_crc32c_path_count = 0, ks_crc32_path_count = 0;
 
-static void ks_add_path(const char *name, ks_crc32c_path path) {
+static void ks_add_crc32c(const char *name, ks_crc_path path) {
     ks_crc32c_paths[ks_crc32c_path_count].name = name;
     ks_crc32c_paths[ks_crc32c_path_count++].path = path;
+}
+
+static void ks_add_crc32(const char *name, ks_crc_path path) {
+    ks_crc32_paths[ks_crc32_path_count].name = name;
+    ks_crc32_paths[ks_crc32_path_count++].path = path;
 }
 
 static void ks_find_paths(void) {
@@ -182,36 +247,58 @@ static void ks_find_paths(void) {
     __builtin_cpu_init();
     if (__builtin_cpu_supports("sse4.2")) {
         ks_make_zeros_power();
-        if (__builtin_cpu_supports("pclmul")) ks_add_path("sse4.2+pclmul", ks_crc32c_pclmul);
-        ks_add_path("sse4.2", ks_crc32c_sse42);
+        if (__builtin_cpu_supports("pclmul")) {
+            ks_make_crc32_powers();
+            ks_add_crc32c("sse4.2+pclmul", ks_crc32c_pclmul);
+            ks_add_crc32("pclmul", ks_crc32_pclmul);
+        }
+        ks_add_crc32c("sse4.2", ks_crc32c_sse42);
     }
 #elif defined(KS_ARM) && defined(__linux__)
-    if (getauxval(AT_HWCAP) & (1u << 7)) ks_add_path("armv8-crc", ks_crc32c_arm);
+    if (getauxval(AT_HWCAP) & (1u << 7)) {
+        ks_add_crc32c("armv8-crc", ks_crc32c_arm);
+        ks_add_crc32("armv8-crc", ks_crc32_arm);
+    }
 #elif defined(KS_ARM) && defined(__APPLE__)
-    ks_add_path("armv8-crc", ks_crc32c_arm);
+    ks_add_crc32c("armv8-crc", ks_crc32c_arm);
+    ks_add_crc32("armv8-crc", ks_crc32_arm);
 #endif
-    ks_add_path("portable", ks_crc32c_portable);
+    ks_add_crc32c("portable", ks_crc32c_portable);
+    ks_add_crc32("portable", ks_crc32_portable);
 }
 
-static void ks_cpu_init(void) {
+static void ks_make_table(uint32_t table[8][256], uint32_t polynomial) {
     for (uint32_t n = 0; n < 256; n++) {
         uint32_t state = n;
-        for (int bit = 0; bit < 8; bit++) state = state >> 1 ^ (state & 1 ? KS_CRC32C_POLYNOMIAL : 0);
-        ks_crc_table[0][n] = state;
+        for (int bit = 0; bit < 8; bit++) state = state >> 1 ^ (state & 1 ? polynomial : 0);
+        table[0][n] = state;
     }
     for (int row = 1; row < 8; row++)
         for (int n = 0; n < 256; n++) {
-            uint32_t before = ks_crc_table[row - 1][n];
-            ks_crc_table[row][n] = ks_crc_table[0][before & 255] ^ (before >> 8);
+            uint32_t before = table[row - 1][n];
+            table[row][n] = table[0][before & 255] ^ (before >> 8);
         }
+}
+
+static void ks_cpu_init(void) {
+    ks_make_table(ks_crc_table, KS_CRC32C_POLYNOMIAL);
+    ks_make_table(ks_crc32_table, KS_CRC32_POLYNOMIAL);
     ks_make_join(ks_join_long, KS_LONG_STREAM);
     ks_make_join(ks_join_short, KS_SHORT_STREAM);
-    ks_crc32c_path_count = 0;
+    ks_crc32c_path_count = ks_crc32_path_count = 0;
     ks_find_paths();
 }
 
+static inline uint32_t ks_crc_by(const ks_named_path *paths, int path, uint32_t value, const uint8_t *p, size_t n) {
+    return ~paths[path].path(~value, p, n);
+}
+
 static inline uint32_t ks_crc32c_by(int path, uint32_t value, const uint8_t *p, size_t n) {
-    return ~ks_crc32c_paths[path].path(~value, p, n);
+    return ks_crc_by(ks_crc32c_paths, path, value, p, n);
+}
+
+static inline uint32_t ks_crc32_by(int path, uint32_t value, const uint8_t *p, size_t n) {
+    return ks_crc_by(ks_crc32_paths, path, value, p, n);
 }
 
 #endif

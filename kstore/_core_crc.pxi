@@ -1,4 +1,4 @@
-# CRC-32C of a buffer; the instructions live in _core_cpu.h.
+# CRC-32C and CRC-32 of a buffer; the instructions live in _core_cpu.h.
 
 cdef enum:
     GIL_RELEASE_SIZE = 5120
@@ -7,16 +7,17 @@ cdef enum:
 ks_cpu_init()
 
 CRC32C_PATHS = tuple([ks_crc32c_paths[number].name.decode() for number in range(ks_crc32c_path_count)])
+CRC32_PATHS = tuple([ks_crc32_paths[number].name.decode() for number in range(ks_crc32_path_count)])
 
 
-cdef uint32_t crc_of(object data, uint32_t value, int path) except? 0:
+cdef uint32_t crc_of(object data, uint32_t value, int path, const ks_named_path* paths) except? 0:
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     if view.len < GIL_RELEASE_SIZE:
-        value = ks_crc32c_by(path, value, <const uint8_t*>view.buf, view.len) if view.len else value
+        value = ks_crc_by(paths, path, value, <const uint8_t*>view.buf, view.len) if view.len else value
     else:
         with nogil:
-            value = ks_crc32c_by(path, value, <const uint8_t*>view.buf, view.len)
+            value = ks_crc_by(paths, path, value, <const uint8_t*>view.buf, view.len)
     PyBuffer_Release(&view)
     return value
 
@@ -26,7 +27,7 @@ def crc32c(data, uint32_t value=0):
 
     Threads: safe; the GIL is released for 5 KiB and more.  Cost: O(bytes), no copy.
     """
-    return crc_of(data, value, BEST_PATH)
+    return crc_of(data, value, BEST_PATH, ks_crc32c_paths)
 
 
 def crc32c_by(str path, data, uint32_t value=0):
@@ -34,4 +35,20 @@ def crc32c_by(str path, data, uint32_t value=0):
 
     Raises: ValueError for another path.
     """
-    return crc_of(data, value, CRC32C_PATHS.index(path))
+    return crc_of(data, value, CRC32C_PATHS.index(path), ks_crc32c_paths)
+
+
+def crc32(data, uint32_t value=0):
+    """Return the CRC-32 (IEEE, as zlib has it) of a contiguous buffer, continuing from `value`.
+
+    Threads: safe; the GIL is released for 5 KiB and more.  Cost: O(bytes), no copy.
+    """
+    return crc_of(data, value, BEST_PATH, ks_crc32_paths)
+
+
+def crc32_by(str path, data, uint32_t value=0):
+    """Return the same as crc32 by one of CRC32_PATHS, the ways to compute it that this CPU has, best first.
+
+    Raises: ValueError for another path.
+    """
+    return crc_of(data, value, CRC32_PATHS.index(path), ks_crc32_paths)

@@ -14,8 +14,6 @@ _PROGRESS = {NEED_CHUNK: "more", TABLE_FULL: "full", FILE_DONE: "done"}
 
 cdef enum:
     FIRST_BATCH_ROWS = 1024
-    FIRST_HEADER_ROWS = 1024
-    FIRST_HEADER_BYTES = 65536
     FIRST_KEY_BYTES = 262144
     LEAST_ROWS = 16
     LARGEST_BATCH_BYTES = 1073741824
@@ -30,7 +28,8 @@ cdef class ColumnDecoder:
 
     Use: start_file(...); then run() until "done", feeding a chunk from `position` on at each "more" and taking the
     columns at each "full"; take() once more at the end. Control batches are skipped. Every batch is checked: frame,
-    CRC, counts, that offsets rise, and the structure of the records whose bytes a column needs.
+    CRC (of messages inside a wrapper of magic 0 or 1 too), counts, that offsets rise, and the structure of the records
+    whose bytes a column needs.
 
     Args:
         key, value: None (not decoded), "copy", "view" (no copy; the chunk is kept by the columns) or "string" (UTF-8,
@@ -38,7 +37,7 @@ cdef class ColumnDecoder:
         batch_bytes: size at which columns count as full (passed by at most one record); so they do when their views
             keep 16 MiB and twice batch_bytes of chunks and decompressed batches (passed by at most one of these).
         start_offset, end_offset: records outside [start_offset, end_offset) are left out; end None: no bound.
-        decompress: decompress(codec, payload, limit) -> bytes-like.
+        decompress: decompress(codec, payload, limit) -> bytes-like, for wrappers of magic 0 and 1 with magic=magic.
         aborted: (producer id, first offset, offset of the abort marker) of transactions whose batches are skipped.
     Threads: one thread at a time; run() releases the GIL but for decompression.
     """
@@ -55,12 +54,12 @@ cdef class ColumnDecoder:
     cdef readonly int64_t position
     cdef readonly int64_t needed
     cdef const uint8_t[::1] chunk
-    cdef object chunk_bytes, payload
+    cdef const uint8_t[::1] payload
     cdef object decompress, path
     cdef list view_buffers
     cdef int64_t aborted_count
-    cdef ColumnBuffer offsets, timestamps, batches, aborted, list_offsets, list_validity
-    cdef list key_parts, value_parts, header_key_parts, header_value_parts
+    cdef ColumnBuffer offsets, timestamps, batches, aborted
+    cdef list key_parts, value_parts, header_parts
 
     def __cinit__(self, *, key=None, value=None, bint offset=False, bint timestamp=False, bint headers=False,
                   int64_t batch_bytes, int64_t max_batch_bytes, int64_t max_decompressed_bytes, decompress,
@@ -89,44 +88,25 @@ cdef class ColumnDecoder:
         self.aborted_count = len(aborted)
         self.table.row_width = (8 * offset + 8 * timestamp + 4 * headers
                                 + index_width(self.table.key.mode) + index_width(self.table.value.mode))
-        self.wants_offset = offset
-        self.wants_timestamp = timestamp
+        self.wants_offset, self.wants_timestamp = offset, timestamp
 
     # New columns are made when the next record comes, so that a caller who is done with the last ones has them used again.
     cdef int start_table(self) except -1:
         cdef Table* t = &self.table
-        cdef bint offset = self.wants_offset
-        cdef bint timestamp = self.wants_timestamp
         t.rows = 0
         t.room = self.batch_bytes
         t.row_capacity = max(LEAST_ROWS, self.batch_bytes // t.row_width + 1) if t.row_width else INT32_MAX
-        self.offsets = ColumnBuffer(8 * t.row_capacity) if offset else None
-        self.timestamps = ColumnBuffer(8 * t.row_capacity) if timestamp else None
-        t.offsets = <int64_t*>self.offsets.block.data if offset else NULL
-        t.timestamps = <int64_t*>self.timestamps.block.data if timestamp else NULL
+        self.offsets = ColumnBuffer(8 * t.row_capacity) if self.wants_offset else None
+        self.timestamps = ColumnBuffer(8 * t.row_capacity) if self.wants_timestamp else None
+        t.offsets = <int64_t*>self.offsets.block.data if self.wants_offset else NULL
+        t.timestamps = <int64_t*>self.timestamps.block.data if self.wants_timestamp else NULL
         self.key_parts = new_column(&t.key, t.row_capacity, min(FIRST_KEY_BYTES, self.batch_bytes))
         self.value_parts = new_column(&t.value, t.row_capacity, self.batch_bytes + FIRST_KEY_BYTES)
-        if t.headers.wanted:
-            self.start_headers()
-        self.batches = ColumnBuffer(FIRST_BATCH_ROWS * sizeof(BatchRow))
-        self.batch_rows = 0
-        self.first_row = 0
+        self.header_parts = new_header_column(&t.headers, t.row_capacity) if t.headers.wanted else None
+        self.batches = ColumnBuffer(max(FIRST_BATCH_ROWS, self.batch_rows + 2) * sizeof(BatchRow))
+        self.batch_rows = self.first_row = 0
         self.register_views()
         self.started = True
-        return 0
-
-    cdef int start_headers(self) except -1:
-        cdef HeaderColumn* c = &self.table.headers
-        self.list_offsets = ColumnBuffer(4 * (self.table.row_capacity + 1))
-        self.list_validity = new_validity(self.table.row_capacity)
-        c.offsets = <int32_t*>self.list_offsets.block.data
-        c.offsets[0] = 0
-        c.validity = self.list_validity.block.data
-        c.null_count = 0
-        c.count = 0
-        c.count_capacity = FIRST_HEADER_ROWS
-        self.header_key_parts = new_column(&c.keys, FIRST_HEADER_ROWS, FIRST_HEADER_BYTES)
-        self.header_value_parts = new_column(&c.values, FIRST_HEADER_ROWS, FIRST_HEADER_BYTES)
         return 0
 
     # The buffers that the views of the current columns point into: the chunk, then what is inflated out of it.
@@ -146,7 +126,7 @@ cdef class ColumnDecoder:
     cdef int add_payload_view(self) except -1:
         self.view_buffers.append(self.payload)
         self.source.view_buffer = <int32_t>(len(self.view_buffers) - 1)
-        self.viewed_bytes += len(self.payload)
+        self.viewed_bytes += self.payload.shape[0]
         return 0
 
     @property
@@ -188,7 +168,6 @@ cdef class ColumnDecoder:
         if self.has_views and self.started:
             self.add_chunk_view(data)
         self.chunk = data
-        self.chunk_bytes = memoryview(chunk)
         self.chunk_position = position
 
     cdef int add_chunk_view(self, const uint8_t[::1] chunk) except -1:
@@ -243,11 +222,12 @@ cdef class ColumnDecoder:
         cdef Progress progress
         cdef Status status
         while True:
+            if (self.batch_rows + 2) * <int64_t>sizeof(BatchRow) > self.batches.block.capacity:
+                return NEED_BATCH_ROWS
             if not self.in_batch:
                 if self.table.rows and self.viewed_bytes > MOST_VIEWED_BYTES + 2 * self.batch_bytes:
                     return TABLE_FULL
-                if (self.batch_rows + 2) * <int64_t>sizeof(BatchRow) > self.batches.block.capacity:
-                    return NEED_BATCH_ROWS
+                self.run_messages(chunk, chunk_size)
                 progress = self.open_batch(chunk, chunk_size)
                 if progress == SKIPPED:
                     continue
@@ -257,6 +237,12 @@ cdef class ColumnDecoder:
                 status = fill_from_header(&self.table, &self.h, &self.source, &self.problem)
             elif self.h.attributes & CODEC_MASK and not self.inflated:
                 return NEED_INFLATE
+            elif self.h.magic < MAGIC_V2:
+                status = decode_messages(&self.table, &self.h, &self.source, self.verify_crc, &self.problem)
+                if status == NEED_BATCH_NOTE:
+                    self.note_batch()
+                    self.source.timestamp_type = self.source.next_timestamp_type
+                    continue
             elif self.wants_bodies:
                 if is_plain(&self.table, &self.h, &self.source):
                     decode_plain_rows(&self.table, &self.h, &self.source)
@@ -272,8 +258,34 @@ cdef class ColumnDecoder:
             self.close_batch()
 
     cdef bint fills_from_header(self) noexcept nogil:
-        return not self.wants_bodies and self.h.record_count == self.h.last_offset_delta + 1 \
+        return not self.wants_bodies and self.h.magic == MAGIC_V2 and self.h.record_count == self.h.last_offset_delta + 1 \
             and (self.table.timestamps == NULL or self.h.attributes & TIMESTAMP_TYPE_MASK != 0)
+
+    # Takes the plain V0 and V1 messages from position on, up to the first that needs more than a loop.
+    cdef void run_messages(self, const uint8_t* chunk, int64_t chunk_size) noexcept nogil:
+        cdef MessageRun run
+        cdef int64_t at = self.position - self.chunk_position
+        cdef int64_t left = self.end_position - self.position
+        if chunk == NULL or chunk_size - at < MIN_MESSAGE_V0_SIZE or left < MIN_MESSAGE_V0_SIZE \
+                or chunk[at + MAGIC_AT] >= MAGIC_V2:
+            return
+        run.at = chunk + at
+        run.end = run.at + (chunk_size - at if chunk_size - at < left else left)
+        run.position = self.position
+        run.least_offset = self.least_offset
+        run.next_base_offset = self.next_base_offset
+        run.max_batch_bytes = self.max_batch_bytes
+        run.batches = <BatchRow*>self.batches.block.data
+        run.batch_count = self.batch_rows
+        run.batch_capacity = self.batches.block.capacity // <int64_t>sizeof(BatchRow) - 1
+        run.verify_crc = self.verify_crc
+        self.source.readable_end = chunk + chunk_size
+        self.source.view_base = chunk
+        self.source.view_buffer = self.chunk_view
+        decode_message_run(&self.table, &run, &self.source)
+        self.position = run.position
+        self.least_offset = run.least_offset
+        self.batch_rows = run.batch_count
 
     # Returns: OPENED, SKIPPED (nothing to decode in it), NEED_CHUNK, FILE_DONE or FAILED.
     cdef Progress open_batch(self, const uint8_t* chunk, int64_t chunk_size) noexcept nogil:
@@ -312,7 +324,9 @@ cdef class ColumnDecoder:
         if last_offset >= self.next_base_offset:
             fail(&self.problem, OFFSETS_BEYOND_SEGMENT, self.next_base_offset, last_offset)
             return FAILED
-        if last_offset < self.source.start_offset or self.h.base_offset >= self.source.end_offset:
+        self.source.least_delta = 0
+        if last_offset < self.source.start_offset \
+                or (self.h.base_offset >= self.source.end_offset and not is_wrapper(&self.h)):
             self.close_batch()
             return SKIPPED
         payload_size = self.h.size - BATCH_HEADER_SIZE
@@ -325,13 +339,16 @@ cdef class ColumnDecoder:
                 or is_aborted(<const Aborted*>self.aborted.block.data, self.aborted_count, &self.h):
             self.close_batch()
             return SKIPPED
-        self.source.at = p + BATCH_HEADER_SIZE
+        self.source.at = p + (BATCH_HEADER_SIZE if self.h.magic == MAGIC_V2 else 0)
         self.source.end = p + self.h.size
         self.source.readable_end = chunk + chunk_size
         self.source.view_base = chunk
         self.source.view_buffer = self.chunk_view
         self.source.done = 0
-        self.source.least_delta = 0
+        self.source.timestamp_type = timestamp_type_of(&self.h)
+        if self.h.magic < MAGIC_V2:
+            self.source.least_delta = self.least_offset
+            place_plain_message(&self.h, &self.source.messages)
         self.first_row = self.table.rows
         self.inflated = False
         self.in_batch = True
@@ -340,6 +357,8 @@ cdef class ColumnDecoder:
     cdef void close_batch(self) noexcept nogil:
         self.position += self.h.size
         self.least_offset = self.h.base_offset + self.h.last_offset_delta + 1
+        if self.h.magic < MAGIC_V2 and self.source.least_delta > self.least_offset:
+            self.least_offset = self.source.least_delta
         self.in_batch = False
 
     cdef void note_batch(self) noexcept nogil:
@@ -355,28 +374,35 @@ cdef class ColumnDecoder:
         row.producer_epoch = self.h.producer_epoch
         row.base_sequence = self.h.base_sequence
         row.magic = self.h.magic
+        row.timestamp_type = self.source.timestamp_type
         self.batch_rows += 1
         self.first_row = self.table.rows
 
     cdef int inflate(self) except -1:
         cdef Py_ssize_t at = <Py_ssize_t>(self.position - self.chunk_position)
         cdef Py_ssize_t end = at + <Py_ssize_t>self.h.size
-        cdef const Py_buffer* raw
-        self.payload = None  # its memory is used again for the next
-        body = self.chunk_bytes[at + BATCH_HEADER_SIZE:end]
-        payload = memoryview(decompressed(self.decompress, &self.h, body, self.max_decompressed_bytes, self.position,
-                                          self.path))
-        if self.has_views:
-            payload = fitted(payload)
-        raw = bytes_of(payload)
-        if raw.len > self.max_decompressed_bytes:
-            raise ValueError(f"decompress returned {raw.len} bytes, more than {self.max_decompressed_bytes}")
-        if check_counts(&self.h, raw.len, &self.problem) != OK:
+        cdef Message wrapper
+        if self.h.magic == MAGIC_V2:
+            at += BATCH_HEADER_SIZE
+        elif parse_message(self.source.at, &wrapper, &self.problem) != OK \
+                or (wrapper.value_size < 0 and fail(&self.problem, NULL_WRAPPER, 0, -1) != OK):
             raise error_of(&self.problem, self.path)
-        self.payload = payload
-        self.source.at = <const uint8_t*>raw.buf
-        self.source.end = self.source.at + raw.len
+        else:
+            at = end - wrapper.value_size
+        body = memoryview(self.chunk)[at:end]
+        self.payload = decompressed(self.decompress, &self.h, body, self.max_decompressed_bytes, self.position, self.path)
+        if self.payload.shape[0] > self.max_decompressed_bytes:
+            raise ValueError(f"decompress returned {self.payload.shape[0]} bytes, more than {self.max_decompressed_bytes}")
+        self.source.at = start_of(self.payload)
+        self.source.end = self.source.at + self.payload.shape[0]
         self.source.readable_end = self.source.end
+        if self.h.magic == MAGIC_V2:
+            check_counts(&self.h, self.payload.shape[0], &self.problem)
+        elif survey_messages(self.source.at, self.payload.shape[0], &self.source.messages, &self.problem) == OK \
+                and place_messages(&self.h, &self.source.messages, &self.problem) == OK:
+            self.source.end = self.source.at + self.source.messages.size
+        if self.problem.status != OK:
+            raise error_of(&self.problem, self.path)
         self.source.view_base = self.source.at
         if self.has_views:
             self.add_payload_view()
@@ -385,21 +411,13 @@ cdef class ColumnDecoder:
 
     cdef int grow_or_raise(self) except -1:
         cdef Status status = self.problem.status
-        cdef HeaderColumn* headers = &self.table.headers
-        cdef int64_t size = UTF8_GROWTH * self.problem.expected
-        cdef int64_t count_capacity
+        cdef int64_t size = self.problem.expected
         if status == NEED_KEY_SPACE:
-            grow_data(&self.table.key, self.key_parts, size if self.table.key.mode == MODE_STRING else size // UTF8_GROWTH)
+            grow_bytes(&self.table.key, self.key_parts, size)
         elif status == NEED_VALUE_SPACE:
-            grow_data(&self.table.value, self.value_parts,
-                      size if self.table.value.mode == MODE_STRING else size // UTF8_GROWTH)
+            grow_bytes(&self.table.value, self.value_parts, size)
         elif status == NEED_HEADER_SPACE:
-            grow_data(&headers.keys, self.header_key_parts, size)
-            grow_data(&headers.values, self.header_value_parts, size)
-            count_capacity = 2 * headers.count_capacity + self.problem.expected
-            grow_rows(&headers.keys, self.header_key_parts, headers.count, count_capacity)
-            grow_rows(&headers.values, self.header_value_parts, headers.count, count_capacity)
-            headers.count_capacity = count_capacity
+            grow_headers(&self.table.headers, self.header_parts, size)
         else:
             raise error_of(&self.problem, self.path)
         return 0
@@ -420,17 +438,12 @@ cdef class ColumnDecoder:
         out.key = finished(&t.key, self.key_parts, rows, self.view_buffers)
         out.value = finished(&t.value, self.value_parts, rows, self.view_buffers)
         out.batches = resized(self.batches, self.batch_rows * sizeof(BatchRow))
-        if t.headers.wanted:
-            validity = resized(self.list_validity, (rows + 7) // 8) if t.headers.null_count else None
-            out.headers = (t.headers.null_count, validity, resized(self.list_offsets, 4 * (rows + 1)), t.headers.count,
-                           finished(&t.headers.keys, self.header_key_parts, t.headers.count, []),
-                           finished(&t.headers.values, self.header_value_parts, t.headers.count, []))
+        out.headers = finished_headers(&t.headers, self.header_parts, rows)
         self.drop_table()
         return out
 
     cdef void drop_table(self) noexcept:
         self.started = False
         self.table.rows = 0
-        self.offsets = self.timestamps = self.batches = self.list_offsets = self.list_validity = None
-        self.key_parts = self.value_parts = self.header_key_parts = self.header_value_parts = None
+        self.offsets = self.timestamps = self.batches = self.key_parts = self.value_parts = self.header_parts = None
         self.view_buffers = []

@@ -68,13 +68,18 @@ cdef void seal_batch(uint8_t* p, Header* h) noexcept nogil:
 
 
 def patch_batch_header(uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t base_offset, int32_t partition_leader_epoch):
-    """Set base offset and leader epoch of the batch at buffer[at], in place; the CRC covers neither.
+    """Set base offset and leader epoch of the V2 batch at buffer[at], in place; the CRC covers neither.
 
-    Raises: CorruptRecordError, UnsupportedMagicError as read_header; ValueError if the batch's offsets would be
+    Raises: CorruptRecordError, UnsupportedMagicError for any other magic; ValueError if the batch's offsets would be
         negative or end at 2^63 - 1.
     """
     cdef int64_t most
+    cdef Problem problem
     header = read_header(buffer, at, position=at)
+    if header.magic != MAGIC_V2:
+        start_problem(&problem, at)
+        fail(&problem, BAD_MAGIC, MAGIC_V2, header.magic)
+        raise error_of(&problem, None)
     most = INT64_MAX - 1 - max(header.last_offset - header.base_offset, 0)
     if base_offset < 0 or base_offset > most:
         raise ValueError(f"base_offset must be from 0 to {most}, got {base_offset}")

@@ -1,4 +1,4 @@
-# One V2 record: the leaf that parses it, and the Python objects made of it.
+# One V2 record: the leaf that parses it. The Python objects made of it and of messages of magic 0 and 1.
 
 cdef struct RawRecord:
     int64_t timestamp_delta
@@ -189,10 +189,13 @@ def _record_of(offset, timestamp_ms, timestamp_type, key, value, headers, topic_
 
 _CREATE_TIME = TimestampType.CREATE_TIME
 _LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
+_TIMESTAMP_TYPES = (TimestampType.NO_TIMESTAMP_TYPE, _CREATE_TIME, _LOG_APPEND_TIME)
 
 
 cdef object decompressed(decompress, const Header* h, payload, int64_t limit, int64_t position, path):
     try:
+        if h.magic < MAGIC_V2:
+            return decompress(h.attributes & CODEC_MASK, payload, limit, magic=h.magic)
         return decompress(h.attributes & CODEC_MASK, payload, limit)
     except DecompressionError as error:
         place = place_of(position, h.base_offset, path)
@@ -206,10 +209,13 @@ cdef class RecordIterator:
 
     cdef Header h
     cdef Problem problem
+    cdef MessageSet messages
     cdef const uint8_t[::1] payload
     cdef Py_ssize_t at
     cdef int32_t done
-    cdef int64_t least_delta
+    cdef int64_t least_delta        # of magic 0 and 1: the least offset
+    cdef bint verify_crc
+    cdef bint checks_offsets
     cdef object path
     cdef object topic_partition
     cdef object timestamp_type
@@ -217,11 +223,25 @@ cdef class RecordIterator:
     def __iter__(self):
         return self
 
+    @property
+    def incomplete_bytes(self):
+        """Bytes of an incomplete message behind the last one of a wrapper, which is left out as Kafka does."""
+        return self.payload.shape[0] - self.messages.size if is_wrapper(&self.h) else 0
+
+    @property
+    def first_offset(self):
+        """The offset of the batch's first record; of magic 2 the base offset, whether or not there is such a record."""
+        if not is_wrapper(&self.h):
+            return self.h.base_offset
+        return self.messages.offset_base + <int64_t>ks_get64(start_of(self.payload))
+
     def __next__(self):
         cdef RawRecord raw
         cdef const uint8_t* start = start_of(self.payload)
         cdef const uint8_t* end = start + self.payload.shape[0]
         cdef Status status
+        if self.h.magic < MAGIC_V2:
+            return self.next_message(start)
         if self.done == self.h.record_count:
             raise StopIteration
         self.problem.record = self.done
@@ -249,13 +269,66 @@ cdef class RecordIterator:
         record.is_control = self.h.attributes & CONTROL_MASK != 0
         return record
 
+    cdef Record next_message(self, const uint8_t* start):
+        cdef Message m
+        cdef Status status
+        cdef int64_t offset
+        if self.at == self.messages.size:
+            raise StopIteration
+        self.problem.record = self.done if is_wrapper(&self.h) else -1
+        status = parse_message(start + self.at, &m, &self.problem)
+        if status == OK and self.verify_crc:
+            status = check_legacy_crc(start + self.at, m.size, &self.problem)
+        offset = offset_of_message(&self.messages, &m)
+        if status == OK and self.checks_offsets:
+            status = check_message_offset(&self.messages, offset, &self.least_delta, &self.problem)
+        if status != OK:
+            raise error_of(&self.problem, self.path)
+        self.done += 1
+        self.at += <Py_ssize_t>m.size
+        cdef Record record = Record.__new__(Record)
+        record.offset = offset
+        record.timestamp_ms = message_timestamp(&self.h, &m)
+        record.timestamp_type = _TIMESTAMP_TYPES[1 + message_timestamp_type(&self.h, &m)]
+        record.key = bytes_or_none(m.key, m.key_size)
+        record.value = bytes_or_none(m.value, m.value_size)
+        record.headers = ()
+        record.topic_partition = self.topic_partition
+        record.sequence = -1
+        return record
+
+    # Requires: the whole message at p, frame and offset checked.
+    cdef Status open_message(self, const uint8_t* p, buffer, decompress, int64_t limit) except *:
+        cdef Message m
+        cdef Status status = check_counts(&self.h, -1, &self.problem)
+        if status == OK:
+            status = parse_message(p, &m, &self.problem)
+        if not is_wrapper(&self.h):
+            place_plain_message(&self.h, &self.messages)
+            self.payload = buffer
+            self.verify_crc = False
+            return status
+        if status == OK and m.value_size < 0:
+            status = fail(&self.problem, NULL_WRAPPER, 0, -1)
+        if status == OK:
+            body = memoryview(buffer)[m.value - p:m.value - p + m.value_size]
+            self.payload = decompressed(decompress, &self.h, body, limit, self.problem.position, self.path)
+            status = survey_messages(start_of(self.payload), self.payload.shape[0], &self.messages, &self.problem)
+        if status == OK:
+            status = place_messages(&self.h, &self.messages, &self.problem)
+        return status
+
 
 def iterate_records(const uint8_t[::1] buffer, *, int64_t position, decompress, int64_t max_decompressed_bytes,
-                    path=None, topic_partition=None):
+                    path=None, topic_partition=None, bint verify_crc=True, bint checks_offsets=True,
+                    int64_t least_offset=0):
     """Return an iterator over the Records of one batch, which must fill the buffer exactly.
 
-    The CRC is not checked here (check_crc does). decompress(codec, payload, limit) is called once if the batch is
-    compressed. Raises: CorruptRecordError, InvalidRecordError, DecompressionError, UnsupportedMagicError,
+    The batch's CRC is not checked here (check_crc does). decompress(codec, payload, limit) is called once if the batch
+    is compressed, for a wrapper of magic 0 or 1 with magic=magic.
+    Args: of magic 0 and 1 only: verify_crc: check the CRC of each message inside a wrapper (Kafka's iteration does not);
+        checks_offsets: refuse messages whose offsets do not rise or pass the wrapper's, or lie below least_offset.
+    Raises: CorruptRecordError, InvalidRecordError, DecompressionError, UnsupportedMagicError,
     UnsupportedCompressionTypeError, some of them only while iterating; the last record is not returned when bytes
     follow it.
     Lifetime: holds the buffer; the Records hold copies.  Threads: not safe.
@@ -267,11 +340,21 @@ def iterate_records(const uint8_t[::1] buffer, *, int64_t position, decompress, 
     load_header(start_of(buffer), &it.h)
     start_problem(&it.problem, position)
     it.problem.base_offset = it.h.base_offset
-    payload = buffer[BATCH_HEADER_SIZE:]
+    it.path = path
+    it.topic_partition = topic_partition
+    it.timestamp_type = _TIMESTAMP_TYPES[1 + timestamp_type_of(&it.h)]
     if it.h.size != buffer.shape[0]:
         status = fail(&it.problem, BATCH_INCOMPLETE, it.h.size, buffer.shape[0])
     else:
         status = check_offsets(&it.h, &it.problem)
+    if it.h.magic < MAGIC_V2:
+        it.verify_crc, it.checks_offsets, it.least_delta = verify_crc, checks_offsets, least_offset
+        if status == OK:
+            status = it.open_message(start_of(buffer), buffer, decompress, max_decompressed_bytes)
+        if status != OK:
+            raise error_of(&it.problem, path)
+        return it
+    payload = buffer[BATCH_HEADER_SIZE:]
     if status == OK:
         status = check_counts(&it.h, -1 if it.h.attributes & CODEC_MASK else payload.shape[0], &it.problem)
     if status == OK and it.h.attributes & CODEC_MASK and (it.h.record_count or payload.shape[0]):
@@ -281,14 +364,12 @@ def iterate_records(const uint8_t[::1] buffer, *, int64_t position, decompress, 
     if status != OK:
         raise error_of(&it.problem, path)
     it.payload = payload
-    it.path = path
-    it.topic_partition = topic_partition
-    it.timestamp_type = _LOG_APPEND_TIME if it.h.attributes & TIMESTAMP_TYPE_MASK else _CREATE_TIME
     return it
 
 
 def decode_records(const uint8_t[::1] buffer, *, int64_t position, decompress, int64_t max_decompressed_bytes,
-                   path=None, topic_partition=None):
+                   path=None, topic_partition=None, bint verify_crc=True, bint checks_offsets=True, int64_t least_offset=0):
     """Return iterate_records(...) as a list: all records of one batch, or the error."""
     return list(iterate_records(buffer, position=position, decompress=decompress, path=path,
-                                max_decompressed_bytes=max_decompressed_bytes, topic_partition=topic_partition))
+                                max_decompressed_bytes=max_decompressed_bytes, topic_partition=topic_partition,
+                                verify_crc=verify_crc, checks_offsets=checks_offsets, least_offset=least_offset))

@@ -1,12 +1,5 @@
 # Batches of any magic patched where they stand: the fields that no CRC covers, in whole runs of batches.
 
-# Bytes of the smallest entry of a magic: a V2 header, or a V0 or V1 message with null key and value.
-cdef inline int64_t least_batch_size(int magic) noexcept nogil:
-    if magic == MAGIC_V2:
-        return BATCH_HEADER_SIZE
-    return MIN_MESSAGE_V0_SIZE if magic == MAGIC_V0 else MIN_MESSAGE_V1_SIZE
-
-
 # Returns: OK with the size of the batch at p, which lies whole in `left` bytes and has every field of its header.
 cdef Status find_batch(const uint8_t* p, int64_t left, int64_t* size, Problem* problem) noexcept nogil:
     cdef int magic

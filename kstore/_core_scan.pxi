@@ -51,7 +51,7 @@ cdef bint walk_one(Walk* w, const uint8_t* p, Header* h, Problem* problem) noexc
     if check_frame(p, w.max_batch_bytes, problem) != OK:
         w.state = SCAN_CORRUPT
         return False
-    if left < BATCH_HEADER_SIZE:
+    if left < least_batch_size(p[MAGIC_AT]):
         w.state = SCAN_TORN
         return False
     load_header(p, h)
@@ -97,15 +97,28 @@ cdef void walk_chunk(Walk* w, const uint8_t* chunk, int64_t chunk_size, int64_t 
             return
 
 
-# Returns: the first place in [at, size) where a header may start: V2, offsets in [least, most], counts that can be; or -1.
+# Requires: 26 bytes at p, frame checked, magic 0 or 1. Returns: whether the fields fit, as far as `size` bytes show.
+cdef bint may_be_message(const uint8_t* p, int64_t size) noexcept nogil:
+    cdef Message m
+    cdef Problem problem
+    cdef int64_t entry = <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
+    cdef int attributes = p[MESSAGE_ATTRIBUTES_AT]
+    if attributes & ~(CODEC_MASK | TIMESTAMP_TYPE_MASK) or attributes & CODEC_MASK > MAX_LEGACY_CODEC_ID:
+        return False
+    return entry > size or parse_message(p, &m, &problem) == OK
+
+
+# Returns: the first place in [at, size) where a header may start: offsets in [least, most], counts that can be; or -1.
 cdef int64_t find_header(const uint8_t* p, int64_t size, int64_t at, int64_t least_offset, int64_t most_offset,
                          int64_t max_batch_bytes) noexcept nogil:
     cdef Header h
     cdef Problem problem
-    while at <= size - BATCH_HEADER_SIZE:
-        if p[at + MAGIC_AT] == MAGIC_V2 and check_frame(p + at, max_batch_bytes, &problem) == OK:
+    while at <= size - MIN_MESSAGE_V0_SIZE:
+        if p[at + MAGIC_AT] <= MAGIC_V2 and check_frame(p + at, max_batch_bytes, &problem) == OK \
+                and (p[at + MAGIC_AT] < MAGIC_V2 or at <= size - BATCH_HEADER_SIZE):
             load_header(p + at, &h)
-            if least_offset <= h.base_offset <= most_offset and h.last_offset_delta >= 0 and h.record_count >= 0:
+            if least_offset <= h.base_offset <= most_offset and h.last_offset_delta >= 0 \
+                    and (may_be_message(p + at, size - at) if h.magic < MAGIC_V2 else h.record_count >= 0):
                 return at
         at += 1
     return -1
@@ -113,7 +126,7 @@ cdef int64_t find_header(const uint8_t* p, int64_t size, int64_t at, int64_t lea
 
 def find_batch_header(const uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t least_offset, int64_t most_offset,
                       int64_t max_batch_bytes):
-    """Return the first place from buffer[at] on where the header of a V2 batch may start, -1 if there is none.
+    """Return the first place from buffer[at] on where the header of a batch may start, -1 if there is none.
 
     Only what the header alone can tell is looked at, so the caller checks the CRC there. For finding the next batch
     behind damage.  Cost: O(bytes); the GIL is released.
@@ -136,7 +149,7 @@ cdef class HeaderScan:
     at a last batch that runs past
     the end ("torn"), at 17 zero bytes as preallocation leaves them ("zeros"), or at a header that can't be
     right ("corrupt", see error): bad size or magic, or a base offset that is not above the last offset before it.
-    batch_count, record_count, last_offset (-1 if none), max_timestamp_ms and offset_of_max_timestamp (last offset
+    batch_count, record_count (records inside wrappers of magic 0 and 1 not counted), last_offset (-1 if none), max_timestamp_ms and offset_of_max_timestamp (last offset
     of the first batch that holds it) tell of the whole batches walked before the stop, the found one not included.
 
     Args: base_offset: no batch may start below it; previous_last_offset: nor at or below this.

@@ -6,6 +6,7 @@ cdef enum Status:
     NEED_KEY_SPACE     # not errors: the caller grows a column and calls again
     NEED_VALUE_SPACE
     NEED_HEADER_SPACE
+    NEED_BATCH_NOTE    # nor this: the next record's timestamp type is another
     NO_MEMORY
     BATCH_TOO_SMALL
     BATCH_TOO_LARGE
@@ -29,6 +30,14 @@ cdef enum Status:
     RECORD_SIZE_MISMATCH
     TRAILING_BYTES
     TIMESTAMP_OVERFLOW
+    BAD_LEGACY_CODEC
+    NULL_WRAPPER
+    EMPTY_WRAPPER
+    NESTED_WRAPPER
+    BAD_WRAPPER_OFFSET
+    BAD_MESSAGE_SIZE
+    BAD_MESSAGE_MAGIC
+    BAD_MESSAGE_OFFSET
 
 # Where a leaf failed. expected and found are what the message shows; record is the number in the batch, -1 if none.
 cdef struct Problem:
@@ -53,6 +62,7 @@ _CORRUPT = {
     BAD_CRC: "CRC mismatch: stored 0x{expected:08x}, computed 0x{found:08x}",
     BAD_BASE_OFFSET: "base offset out of range: expected at least {expected}, found {found}",
     OFFSETS_BEYOND_SEGMENT: "offsets run into the next segment: expected less than {expected}, found {found}",
+    BAD_MESSAGE_SIZE: "inner message smaller than its header: expected at least {expected} bytes, found {found}",
     OFFSETS_BACKWARDS: "base offset not above the last offset before it: expected more than {expected}, found {found}",
 }
 _INVALID = {
@@ -69,6 +79,14 @@ _INVALID = {
     RECORD_SIZE_MISMATCH: "record size does not match its fields: expected {expected} bytes, found {found}",
     TRAILING_BYTES: "bytes left after the last record: expected {expected}, found {found}",
     TIMESTAMP_OVERFLOW: "timestamp does not fit a microsecond column: found {found} ms",
+    BAD_LEGACY_CODEC: "compression type not allowed in magic 0 and 1: expected 0 to {expected}, found {found} (zstd)",
+    NULL_WRAPPER: "compressed message without a value: expected compressed messages, found null",
+    EMPTY_WRAPPER: "compressed message without inner messages: expected at least {expected} message, found {found}",
+    NESTED_WRAPPER: "compressed message inside a compressed message: expected compression type 0, found {found}",
+    BAD_WRAPPER_OFFSET: "offset of a compressed message too small: expected at least {expected}, found {found}",
+    BAD_MESSAGE_MAGIC: "inner message with a wrong magic: expected 0 or 1, found {found}",
+    BAD_MESSAGE_OFFSET: "inner offset out of order: expected from {expected} to that of the compressed message, "
+                        "found {found}",
 }
 
 
@@ -86,9 +104,9 @@ cdef object error_of(const Problem* problem, object path):
         return MemoryError(f"no memory for the columns of the {place}")
     if status == BAD_MAGIC:
         magic = problem.found
-        hint = "magic 0 and 1 are not read yet" if 0 <= magic < MAGIC_V2 else "Kafka defines 0, 1 and 2"
+        expected = f"{MAGIC_V2}" if 0 <= magic < MAGIC_V2 else f"0 to {MAGIC_V2}"
         error = UnsupportedMagicError(
-            f"unsupported magic in {place}: expected {MAGIC_V2}, found {magic} ({hint})",
+            f"unsupported magic in {place}: expected {expected}, found {magic}",
             path=path, base_offset=base_offset, position=problem.position)
         error.magic = magic
         return error

@@ -11,9 +11,15 @@ cdef struct BatchRow:
     int64_t producer_epoch
     int64_t base_sequence
     int64_t magic
+    int64_t timestamp_type
 
 BATCH_ROW_FIELDS = ("row_count", "position", "base_offset", "attributes", "leader_epoch", "producer_id",
-                    "producer_epoch", "base_sequence", "magic")
+                    "producer_epoch", "base_sequence", "magic", "timestamp_type")
+
+
+cdef enum:
+    FIRST_HEADER_ROWS = 1024
+    FIRST_HEADER_BYTES = 65536
 
 
 @cython.final
@@ -23,7 +29,7 @@ cdef class Columns:
     row_count: rows. offset: int64[row_count]; timestamp: int64[row_count], microseconds since the epoch.
     key, value: (null_count, validity bits or None, int32[row_count + 1] offsets or 16-byte views, data buffers).
     headers: (null_count, validity or None, int32[row_count + 1] offsets, header_count, keys, values), the last two
-    like key and value. None for a column not asked for. batches: int64[n, 9], see BATCH_ROW_FIELDS.
+    like key and value. None for a column not asked for. batches: int64[n, 10], see BATCH_ROW_FIELDS.
     """
 
     cdef readonly int64_t row_count
@@ -89,6 +95,35 @@ cdef int grow_rows(VarColumn* c, list parts, int64_t rows, int64_t row_capacity)
     return 0
 
 
+# Returns: [list offsets, list validity, parts of keys, parts of values] of a header column with room for `rows`.
+cdef list new_header_column(HeaderColumn* c, int64_t rows):
+    cdef ColumnBuffer list_offsets = ColumnBuffer(4 * (rows + 1))
+    cdef ColumnBuffer list_validity = new_validity(rows)
+    c.offsets = <int32_t*>list_offsets.block.data
+    c.offsets[0] = 0
+    c.validity = list_validity.block.data
+    c.null_count = 0
+    c.count = 0
+    c.count_capacity = FIRST_HEADER_ROWS
+    keys = new_column(&c.keys, FIRST_HEADER_ROWS, FIRST_HEADER_BYTES)
+    return [list_offsets, list_validity, keys, new_column(&c.values, FIRST_HEADER_ROWS, FIRST_HEADER_BYTES)]
+
+
+# size: at least the bytes of the record that did not fit.
+cdef int grow_headers(HeaderColumn* c, list parts, int64_t size) except -1:
+    cdef int64_t count_capacity = 2 * c.count_capacity + size
+    grow_data(&c.keys, parts[2], UTF8_GROWTH * size)
+    grow_data(&c.values, parts[3], UTF8_GROWTH * size)
+    grow_rows(&c.keys, parts[2], c.count, count_capacity)
+    grow_rows(&c.values, parts[3], c.count, count_capacity)
+    c.count_capacity = count_capacity
+    return 0
+
+
+cdef int grow_bytes(VarColumn* c, list parts, int64_t size) except -1:
+    return grow_data(c, parts, UTF8_GROWTH * size if c.mode == MODE_STRING else size)
+
+
 cdef ColumnBuffer resized(ColumnBuffer buffer, int64_t size):
     if buffer is not None:
         buffer.size = size
@@ -102,3 +137,11 @@ cdef tuple finished(const VarColumn* c, list parts, int64_t rows, list view_buff
     if c.mode == MODE_VIEW:
         return c.null_count, validity, resized(parts[1], sizeof(View) * rows), view_buffers
     return c.null_count, validity, resized(parts[1], 4 * (rows + 1)), [resized(parts[2], c.used)]
+
+
+cdef tuple finished_headers(const HeaderColumn* c, list parts, int64_t rows):
+    if not c.wanted:
+        return None
+    validity = resized(parts[1], (rows + 7) // 8) if c.null_count else None
+    return (c.null_count, validity, resized(parts[0], 4 * (rows + 1)), c.count,
+            finished(&c.keys, parts[2], c.count, []), finished(&c.values, parts[3], c.count, []))

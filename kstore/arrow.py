@@ -62,7 +62,7 @@ DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", 
 
 _FIELD = {name: number for number, name in enumerate(BATCH_ROW_FIELDS)}
 _PER_BATCH: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "timestampType": ("attributes", lambda attributes: attributes >> 3 & 1),
+    "timestampType": ("timestamp_type", lambda timestamp_type: timestamp_type),
     "magic": ("magic", lambda magic: magic),
     "leaderEpoch": ("leader_epoch", lambda epoch: epoch),
     "producerId": ("producer_id", lambda producer_id: producer_id),

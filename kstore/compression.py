@@ -68,13 +68,13 @@ class _Packages:
     """Functions of the codec packages, which are imported when first needed."""
 
     @cached_property
-    def lz4_block_into(self) -> Callable[..., int]:
+    def lz4_block_into(self) -> Callable[[memoryview, memoryview], int]:
         import cramjam
 
         return cramjam.lz4.decompress_block_into
 
     @cached_property
-    def snappy_raw_into(self) -> Callable[..., int]:
+    def snappy_raw_into(self) -> Callable[[memoryview, memoryview], int]:
         import cramjam
 
         return cramjam.snappy.decompress_raw_into

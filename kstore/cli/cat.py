@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kstore.cli import EXIT_FINE
@@ -15,7 +16,7 @@ from kstore.log.log import open_log
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kstore._core import Record
+    from kstore._core import BatchHeader, Record
     from kstore.cli.arguments import Selection
     from kstore.cli.output import Output
     from kstore.log.log import Log
@@ -105,7 +106,8 @@ def groups(log: Log, wanted: Wanted) -> Iterator[Group]:
             continue
         if wanted.since_ms is not None and batch.max_timestamp_ms < wanted.since_ms:
             continue
-        is_cut = batch.base_offset < start_offset or batch.last_offset >= end_offset
+        has_base_offset = batch.header.has_base_offset
+        is_cut = not has_base_offset or batch.base_offset < start_offset or batch.last_offset >= end_offset
         left = iter(batch)
         while records := list(islice(left, MOST_RECORDS)):
             if is_cut:
@@ -114,5 +116,15 @@ def groups(log: Log, wanted: Wanted) -> Iterator[Group]:
                 records = [record for record in records if record.timestamp_ms >= wanted.since_ms]
             if wanted.until_ms is not None:
                 records = [record for record in records if record.timestamp_ms < wanted.until_ms]
-            if records:
-                yield Group(records, int(batch.timestamp_type), batch.is_control)
+            for timestamp_type, same in by_timestamp_type(records, batch.header):
+                yield Group(same, timestamp_type, batch.is_control)
+
+
+def by_timestamp_type(records: list[Record], header: BatchHeader) -> Iterator[tuple[int, list[Record]]]:
+    """Give the records of a batch with their timestamp type; those inside a V0 or V1 wrapper may differ in it."""
+    if header.has_base_offset:
+        if records:
+            yield header.timestamp_type, records
+        return
+    for timestamp_type, same in groupby(records, key=attrgetter("timestamp_type")):
+        yield int(timestamp_type), list(same)

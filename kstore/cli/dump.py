@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kstore import _core
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE, decoders
 from kstore.cli.arguments import WrongUseError
+from kstore.cli.cat import by_timestamp_type
 from kstore.cli.output import Part
 from kstore.cli.render import (
     JSON_TEXT,
@@ -54,6 +55,13 @@ class DumpFile(NamedTuple):
     label: str
     suffix: str
     base_offset: int | None
+
+
+class Content(NamedTuple):
+    """What only the records of a V0 or V1 wrapper tell; None where they can't be decoded."""
+
+    base_offset: int | None
+    record_count: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +145,7 @@ def dump_file(file: DumpFile, out: Output, style: Style) -> int:
 
 
 def dump_log(path: str, out: Output, style: Style) -> int:
-    """Show the batches of a .log; magic 0 or 1 ends it, everything else goes on by the size field."""
+    """Show the batches of a .log, going on behind each by its size field."""
     config = LogConfig()
     status = EXIT_FINE
     opened = DEFAULT_ENV.open_read(path)
@@ -150,8 +158,6 @@ def dump_log(path: str, out: Output, style: Style) -> int:
                 status = max(status, out.failure(entry.error))
             if entry.header is not None:
                 status = max(status, show_batch(entry, entry.header, out, style, path=path))
-            elif entry.magic in (0, 1):
-                return status
     finally:
         opened.close()
     tail = segment.tail
@@ -169,37 +175,52 @@ def show_batch(entry: Entry, header: BatchHeader, out: Output, style: Style, *, 
     """Show one batch, its records too if asked; returns the exit status."""
     status = EXIT_FINE
     records: list[Record] | None = None
-    if style.with_records and entry.error is None:
+    content = Content(header.base_offset, header.record_count) if header.has_base_offset else Content(None, None)
+    if entry.error is None and (style.with_records or not header.has_base_offset):
         try:
-            records = list(RecordBatch(entry.data, position=entry.position, path=path).records(verify=False))
+            records = list(RecordBatch(entry.data, position=entry.position, path=path))
+            if not header.has_base_offset:
+                content = Content(records[0].offset, len(records))
         except KStoreError as error:
             status = out.failure(error)
     if style.is_json:
-        out.line(json_line(entry, header, records, style))
+        out.line(json_line(entry, header, content, records, style))
         return status
-    out.styled(batch_parts(entry, header))
+    out.styled(batch_parts(entry, header, content))
     decoder = None if header.is_control else style.decoder
-    for record in records or ():
+    for record in (records or ()) if style.with_records else ():
         shown = (None, None) if decoder is None else decoders.texts(decoder, record)
         out.styled(record_parts(record, prefix="  | ", is_control=header.is_control, texts=shown))
     return status
 
 
-def json_line(entry: Entry, header: BatchHeader, records: list[Record] | None, style: Style) -> str:
+def json_line(entry: Entry, header: BatchHeader, content: Content, records: list[Record] | None, style: Style) -> str:
     """Return the JSON object of a batch; its records are null where they can't be decoded."""
-    batch = json_batch(header, magic=entry.magic, is_valid=entry.is_valid, prefix=style.prefix)
+    text = json_batch(
+        header,
+        magic=entry.magic,
+        is_valid=entry.is_valid,
+        base_offset=content.base_offset,
+        record_count=content.record_count,
+        prefix=style.prefix,
+    )
     if not style.with_records:
-        return batch + "}"
+        return text + "}"
     if records is None:
-        return batch + ',"records":null}'
+        return text + ',"records":null}'
     more = None if style.decoder is None else partial(decoders.json_fields, style.decoder)
-    shown = json_records(records, timestamp_type=header.timestamp_type, is_control=header.is_control, more=more)
-    return f'{batch},"records":[{",".join(shown)}]}}'
+    shown = [
+        line
+        for timestamp_type, same in by_timestamp_type(records, header)
+        for line in json_records(same, timestamp_type=timestamp_type, is_control=header.is_control, more=more)
+    ]
+    return f'{text},"records":[{",".join(shown)}]}}'
 
 
-def batch_parts(entry: Entry, header: BatchHeader) -> list[Part]:
+def batch_parts(entry: Entry, header: BatchHeader, content: Content) -> list[Part]:
     """Return a batch as one line under BATCH_HEADING."""
-    offsets = f"{header.base_offset}-{header.last_offset}"
+    offsets = f"{'?' if content.base_offset is None else content.base_offset}-{header.last_offset}"
+    count = "?" if content.record_count is None else str(content.record_count)
     producer = "-" if header.producer_id == -1 else str(header.producer_id)
     epoch = "-" if header.producer_epoch == -1 else str(header.producer_epoch)
     sequence = "-" if header.base_sequence == -1 else str(header.base_sequence)
@@ -215,7 +236,7 @@ def batch_parts(entry: Entry, header: BatchHeader) -> list[Part]:
     ]
     return [
         Part(f"{header.position:10}{header.size_in_bytes:10}  "),
-        Part(f"{offsets:22}{header.record_count:7}  ", "cyan"),
+        Part(f"{offsets:22}{count:>7}  ", "cyan"),
         Part(f"{codec_name(header.codec):8}{TIMESTAMP_TYPE_LABELS[header.timestamp_type]:15}"),
         Part(f"{time_text(header.max_timestamp_ms):24}", "dim"),
         Part(f"{producer:>10}{epoch:>7}{sequence:>10}{header.partition_leader_epoch:8}  0x{header.crc:08x}  "),

@@ -137,11 +137,19 @@ def json_records(
     ]
 
 
-def json_batch(header: BatchHeader, *, magic: int, is_valid: bool, prefix: str = "") -> str:
+def json_batch(
+    header: BatchHeader,
+    *,
+    magic: int,
+    is_valid: bool,
+    base_offset: int | None,
+    record_count: int | None,
+    prefix: str = "",
+) -> str:
     """Return the JSON object of a batch, without its closing brace so that records can follow."""
     return (
         f'{{{prefix}"position":{header.position},"size":{header.size_in_bytes},"magic":{magic},'
-        f'"baseOffset":{header.base_offset},"lastOffset":{header.last_offset},"count":{header.record_count},'
+        f'"baseOffset":{json_number(base_offset)},"lastOffset":{header.last_offset},"count":{json_number(record_count)},'
         f'"codec":"{codec_name(header.codec)}","timestampType":"{TIMESTAMP_TYPE_LABELS[header.timestamp_type]}",'
         f'"baseTimestamp":{header.base_timestamp_ms},"maxTimestamp":{header.max_timestamp_ms},'
         f'"producerId":{header.producer_id},"producerEpoch":{header.producer_epoch},'
@@ -149,6 +157,11 @@ def json_batch(header: BatchHeader, *, magic: int, is_valid: bool, prefix: str =
         f'"isControl":{JSON_BOOL[header.is_control]},"leaderEpoch":{header.partition_leader_epoch},'
         f'"crc":{header.crc},"valid":{JSON_BOOL[is_valid]}'
     )
+
+
+def json_number(number: int | None) -> str:
+    """Return a number in JSON, null for None."""
+    return "null" if number is None else str(number)
 
 
 def time_text(timestamp_ms: int | None) -> str:

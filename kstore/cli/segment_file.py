@@ -28,7 +28,7 @@ MAGIC_V2 = 2
 class Entry:
     """One batch as it lies in the file.
 
-    header is None for magic 0 and 1 and for an entry too small for one; error says what is wrong with the batch,
+    header is None for an entry too small for one; error says what is wrong with the batch,
     None if nothing is; is_valid tells whether the CRC is right.
     """
 
@@ -112,7 +112,7 @@ class SegmentFile:
             is_valid = True
         except KStoreError as problem:
             error = problem
-        if header is None and magic not in (0, 1) and len(data) == size_in_bytes >= _core.RECORD_BATCH_OVERHEAD:
+        if header is None and len(data) == size_in_bytes >= _core.RECORD_BATCH_OVERHEAD:
             header = read_header_of_any_magic(data, position=position, path=path)
             is_valid = _core.crc32c(data[CRC_STARTS_AT:]) == header.crc
         return Entry(

@@ -23,7 +23,6 @@ from kstore.errors import (
     LogClosedError,
     OffsetOutOfRangeError,
     StorageError,
-    UnsupportedMagicError,
 )
 from kstore.log.checkpoints import OffsetCheckpoints
 from kstore.log.directory import PartitionDirectory, find_partition
@@ -135,7 +134,6 @@ class Log:
     def log_end_offset(self) -> int:
         """The offset behind the last whole batch; log_start_offset if that is higher.
 
-        Raises: UnsupportedMagicError if the last segment holds magic 0 or 1.
         Cost: once, a header walk from the last entry of the last segment's index.
         """
         self._check_open()
@@ -230,7 +228,7 @@ class Log:
                 size = max(max_bytes, first.size_in_bytes) if min_one_batch else max_bytes
                 size = min(size, segment.valid_end_position - first.position)
                 records = segment.records.read_bytes(size, position=first.position)
-                base_offset = first.base_offset if records else None
+                base_offset = segment.records.first_offset(first) if records else None
                 break
         return FetchData(records, self.high_watermark, self.log_start_offset, self.log_end_offset, base_offset)
 
@@ -337,7 +335,10 @@ class Log:
         self, start_offset: int, *, end_offset: int, checks_crc: bool, settled: Transactions | None
     ) -> Iterator[Record]:
         is_aborted = None if settled is None else settled.aborted_filter()
+        read_segment, least_offset = None, 0
         for segment, header, data in self._raw_batches(start_offset, end_offset=end_offset):
+            first_least = segment.base_offset if segment is not read_segment else least_offset
+            read_segment, least_offset = segment, header.last_offset + 1
             if checks_crc:
                 check_crc(data, position=header.position, path=segment.path)
             if header.is_control or (is_aborted is not None and is_aborted(header)):
@@ -349,6 +350,8 @@ class Log:
                 topic_partition=self.topic_partition,
                 decompress=decompress,
                 max_decompressed_bytes=self.config.max_decompressed_bytes,
+                verify_crc=checks_crc,
+                least_offset=first_least,
             ):
                 if start_offset <= record.offset < end_offset:
                     yield record
@@ -391,9 +394,6 @@ class Log:
         if not self.segments:
             return 0
         last = self.segments[-1]
-        error = last.tail.error
-        if isinstance(error, UnsupportedMagicError) and last.records.has_legacy_entry_at(last.valid_end_position):
-            raise error
         return last.tail.last_offset + 1 if last.tail.last_offset >= 0 else last.base_offset
 
     def _checkpoint(self, name: str) -> int | None:

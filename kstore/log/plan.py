@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kstore._core import BatchHeader
+from kstore.errors import CorruptionError, UnsupportedError
 from kstore.log.segment import ENTRIES_TRIED, LogSegment
 from kstore.types import TopicPartition
 
@@ -62,6 +63,13 @@ class _Extent(NamedTuple):
     end_position: int
 
 
+class _Cut(NamedTuple):
+    """The start of a batch, and an offset that lies at or below all of its and above all before."""
+
+    position: int
+    offset: int
+
+
 class _Planner:
     """Collects file ranges until they are about max_bytes, then closes them into a ScanRange."""
 
@@ -85,7 +93,7 @@ class _Planner:
             if cut is None:
                 break
             self._add(segment, start_position=position, end_position=cut.position)
-            self.close(end_offset=cut.base_offset)
+            self.close(end_offset=cut.offset)
             position = cut.position
         self._add(segment, start_position=position, end_position=end_position)
 
@@ -158,13 +166,21 @@ def extents(
         if not reaches_end and (segment.next_base_offset is None or segment.next_base_offset > end_offset):
             last = segment.translate_offset(end_offset)
             if last is not None:
-                is_needed = last.base_offset < end_offset
+                is_needed = _starts_before(end_offset, last, segment)
                 end_position = last.position + (last.size_in_bytes if is_needed else 0)
         if start_position < end_position:
             yield _Extent(segment, start_position, end_position)
 
 
-def _find_cut(segment: LogSegment, *, position: int, target: int, end_position: int) -> BatchHeader | None:
+def _starts_before(offset: int, batch: BatchHeader, segment: LogSegment) -> bool:
+    """Tell whether a batch may have records below an offset; a damaged one may, so that reading meets the damage."""
+    try:
+        return segment.records.first_offset(batch) < offset
+    except (CorruptionError, UnsupportedError):
+        return True
+
+
+def _find_cut(segment: LogSegment, *, position: int, target: int, end_position: int) -> _Cut | None:
     """Return the last batch that starts in (position, target], or the first one behind position if there is none.
 
     None if no other batch starts before end_position, or damage hides where.
@@ -185,7 +201,7 @@ def _find_cut(segment: LogSegment, *, position: int, target: int, end_position: 
             position=boundary, end_position=end_position, previous_last_offset=last_offset, stop_offset=0
         ).found
         if cut is not None:
-            return cut
+            return _Cut(cut.position, cut.base_offset if cut.has_base_offset else last_offset + 1)
     return None
 
 

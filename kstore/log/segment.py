@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kstore._core import BatchHeader, HeaderScan, check_crc, iterate_records
 from kstore.compression import decompress
 from kstore.config import LogConfig
-from kstore.errors import KStoreError
+from kstore.errors import CorruptionError, KStoreError, UnsupportedError
 from kstore.log.env import OpenFiles, join_path
 from kstore.log.filenames import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, base_offset_file_name
 from kstore.log.index import IndexCache, OffsetIndex, TimeIndex
@@ -166,7 +166,7 @@ class LogSegment:
     def verified_batch(self, slot: int, *, end_position: int) -> BatchHeader | None:
         """Return the batch that a slot of the offset index points to, None if the entry does not hold.
 
-        It holds if a batch lies there, whole before end_position, inside the segment, with a right CRC and a base
+        It holds if a batch lies there, whole before end_position, inside the segment, with a right CRC and a first
         offset not above the entry's offset; and if a header walk joins it with a neighbouring entry or an end of the
         file, which no batch does that is the value of a record.
         """
@@ -177,9 +177,15 @@ class LogSegment:
         if not 0 <= entry.position < end_position:
             return None
         found = self.records.find_batch_at(entry.position, end_position=end_position)
-        if found is None or found[0].base_offset > entry.offset:
+        if found is None or not self._starts_by(entry.offset, *found):
             return None
         return found[0] if self._is_joined(index, slot, found[0], end_position=end_position) else None
+
+    def _starts_by(self, offset: int, batch: BatchHeader, data: bytes) -> bool:
+        try:
+            return self.records.first_offset(batch, data) <= offset
+        except (CorruptionError, UnsupportedError):
+            return False
 
     def _is_joined(self, index: OffsetIndex, slot: int, batch: BatchHeader, *, end_position: int) -> bool:
         start = index.entry(slot - 1).position if slot > 0 else 0
@@ -207,7 +213,7 @@ class LogSegment:
         found = None
         for candidate in range(slot, max(slot - ENTRIES_TRIED, -1), -1):
             found = self.verified_batch(candidate, end_position=end_position)
-            if found is not None and found.base_offset <= offset:
+            if found is not None and (found.base_offset <= offset or index.entry(candidate).offset <= offset):
                 break
             found, is_contradicted = None, True
         if is_contradicted:
@@ -239,7 +245,7 @@ class LogSegment:
         return batch if batch.position > proof_bytes else None
 
     def _confirms(self, batch: BatchHeader, *, offset: int, timestamp_ms: int) -> bool:
-        if batch.base_offset > offset or batch.max_timestamp_ms != timestamp_ms:
+        if (batch.has_base_offset and batch.base_offset > offset) or batch.max_timestamp_ms != timestamp_ms:
             return False
         return self.records.find_batch_at(batch.position, end_position=self.scan_end_position) is not None
 

@@ -7,12 +7,12 @@ those before them and with the segment's bounds.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterator
 
-from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, HeaderScan, check_crc, read_header
+from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, HeaderScan, check_crc, iterate_records, read_header
+from kstore.compression import decompress
 from kstore.config import LogConfig
-from kstore.errors import CorruptRecordError, KStoreError
+from kstore.errors import CorruptRecordError, KStoreError, UnsupportedMagicError
 from kstore.log.env import OpenFiles
 
 # One pread of a header walk; bodies larger than this are hopped over.
@@ -20,24 +20,12 @@ HEADER_CHUNK_BYTES = 64 * 1024
 
 _ZERO_HEADER = bytes(17)
 _BASE_OFFSET_AND_SIZE = struct.Struct(">qi")
-_CRC = struct.Struct(">I")
-_LEGACY_CRC_AT = 12
-_LEGACY_MAGIC_AT = 16
-_LEGACY_MIN_SIZE = 26
 
 
 def entry_size(head: bytes) -> int:
     """Return the size of a log entry in any format, which its first 12 bytes declare."""
     length: int = _BASE_OFFSET_AND_SIZE.unpack_from(head)[1]
     return length + _BASE_OFFSET_AND_SIZE.size
-
-
-def is_legacy_entry(data: bytes) -> bool:
-    """Tell whether the bytes are exactly one whole entry of magic 0 or 1, by its CRC-32."""
-    if len(data) < _LEGACY_MIN_SIZE or entry_size(data) != len(data) or data[_LEGACY_MAGIC_AT] > 1:
-        return False
-    stored: int = _CRC.unpack_from(data, _LEGACY_CRC_AT)[0]
-    return zlib.crc32(data[_LEGACY_MAGIC_AT:]) == stored
 
 
 class SegmentRecords:
@@ -134,9 +122,29 @@ class SegmentRecords:
         data = data[: header.size_in_bytes]
         try:
             check_crc(data, position=position, path=self.path)
-        except CorruptRecordError:
+        except (CorruptRecordError, UnsupportedMagicError):
             return None
         return header, data
+
+    def first_offset(self, header: BatchHeader, data: bytes | None = None) -> int:
+        """Return the offset that the header of a batch begins at; of a V0 or V1 wrapper that of its first record.
+
+        Args: data: the batch's bytes, if they were read before.
+        Raises: for a wrapper, CorruptRecordError and the like, also if its CRC is wrong.  Cost: its decompression.
+        """
+        if header.has_base_offset:
+            return header.base_offset
+        if data is None:
+            data = self.read_bytes(header.size_in_bytes, position=header.position)
+            check_crc(data, position=header.position, path=self.path)
+        records = iterate_records(
+            data,
+            position=header.position,
+            path=self.path,
+            decompress=decompress,
+            max_decompressed_bytes=self._config.max_decompressed_bytes,
+        )
+        return records.first_offset
 
     def read_bytes(self, size: int, *, position: int) -> bytes:
         """Return exactly `size` bytes from `position`.
@@ -148,16 +156,6 @@ class SegmentRecords:
         if len(data) < size:
             raise self._cut_off(position, expected=size, found=len(data))
         return data
-
-    def has_legacy_entry_at(self, position: int) -> bool:
-        """Tell whether a whole entry of magic 0 or 1 lies at `position`; damage can look like one by its magic byte."""
-        left = self.size_in_bytes - position
-        if left < _LEGACY_MIN_SIZE:
-            return False
-        size = entry_size(self.read_bytes(_BASE_OFFSET_AND_SIZE.size, position=position))
-        if not _LEGACY_MIN_SIZE <= size <= min(left, self._config.max_batch_bytes):
-            return False
-        return is_legacy_entry(self.read_bytes(size, position=position))
 
     def read_batches(
         self, *, position: int, end_position: int, previous_last_offset: int = -1

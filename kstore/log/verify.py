@@ -42,7 +42,8 @@ IndexCheck = OffsetIndexCheck | TimeIndexCheck
 class Verification:
     """A walk over one log that yields each Damage; see verify.
 
-    batch_count and record_count (damaged batches left out) grow while it is iterated.
+    batch_count and record_count (damaged batches left out, and unless deep the content of V0 and V1 wrappers) grow
+    while it is iterated.
     Threads: not safe.
     """
 
@@ -105,7 +106,7 @@ def verify(log: Log, *, deep: bool = True, env: Env = DEFAULT_ENV) -> Verificati
     Checked are every batch (framing, CRC, order of offsets, place in its segment and, if deep, each record), every
     offset and time index entry against the log, and the leader-epoch-checkpoint. An incomplete batch at the very end
     is reported; zero bytes there are not, they are preallocated space. A missing index is no damage.
-    Raises: UnsupportedMagicError at a whole batch of magic 0 or 1; StorageError. Both while iterating.
+    Raises: StorageError while iterating.
     Cost: reads everything once.
     """
     return Verification(log, is_deep=deep, env=env)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kstore._core import OFFSET_INDEX_ENTRY_SIZE, TIME_INDEX_ENTRY_SIZE
+from kstore._core import OFFSET_INDEX_ENTRY_SIZE, TIME_INDEX_ENTRY_SIZE, BatchHeader
 from kstore.log.damage import Damage
 from kstore.log.index import OffsetIndex, TimeIndex
 from kstore.log.verify_segment import Step
@@ -110,11 +110,15 @@ class OffsetIndexCheck:
             self._last_good_offset = entry.offset
         elif entry.position != step.start_position:
             yield from self._run.add(self._slot, f"position {entry.position} is not the start of a batch")
-        elif entry.offset < step.header.base_offset:
-            reason = f"offset {entry.offset} is below {step.header.base_offset}, the base offset at {entry.position}"
+        elif entry.offset < (least := self._least_offset_of(step.header)):
+            reason = f"offset {entry.offset} is below {least}, the base offset at {entry.position}"
             yield from self._run.add(self._slot, reason)
         else:
             self._waiting = self._slot, entry
+
+    def _least_offset_of(self, header: BatchHeader) -> int:
+        """Return the base offset; of a V0 or V1 wrapper, whose header has none, that behind the batch before."""
+        return header.base_offset if header.has_base_offset else self._last_offset + 1
 
     def _settle_waiting(self) -> Iterator[Damage]:
         if self._waiting is not None:

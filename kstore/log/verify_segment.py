@@ -23,10 +23,9 @@ from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedCompressionTypeError, UnsupportedMagicError
 from kstore.log.damage import Damage
-from kstore.log.segment_records import SegmentRecords, entry_size, is_legacy_entry
+from kstore.log.segment_records import SegmentRecords, entry_size
 from kstore.types import TopicPartition
 
-CURRENT_MAGIC = 2
 # A segment's relative offsets are int32.
 MAX_RELATIVE_OFFSET = 2**31 - 1
 # Bytes whose CRC may be computed while searching one segment, in multiples of its size.
@@ -36,6 +35,8 @@ _CRC = struct.Struct(">I")
 _CRC_AT = 17
 _CRC_COVERS_FROM = 21
 _SIZE_UP_TO_MAGIC = 17
+# No entry of any magic is smaller.
+_LEAST_ENTRY_BYTES = 26
 
 
 class Step(NamedTuple):
@@ -47,10 +48,16 @@ class Step(NamedTuple):
     damage: Damage | None
 
 
+class _Content(NamedTuple):
+    record_count: int
+    damage: Damage | None
+
+
 class SegmentCheck:
     """Checks the batches of one .log: framing, CRC, order of offsets and, if deep, every record.
 
-    batch_count and record_count grow while steps() runs; they leave damaged batches out.
+    batch_count and record_count grow while steps() runs; they leave damaged batches out, and unless deep the content of
+    V0 and V1 wrappers.
     Threads: not safe.  Cost: one pass; memory of one batch or read chunk, and one decompressed batch.
     """
 
@@ -65,7 +72,7 @@ class SegmentCheck:
         self._chunk, self._chunk_position = b"", 0
         self._effort_bytes = SEARCH_EFFORT * self._size
         self._previous: BatchHeader | None = None
-        self._is_previous_counted = False
+        self._previous_record_count: int | None = None
         self._least_offset = records.base_offset
         self._least_offset_before_previous = records.base_offset
         self.batch_count = 0
@@ -74,7 +81,7 @@ class SegmentCheck:
     def steps(self) -> Iterator[Step]:
         """Walk the file once, from its start to its end, without leaving a byte out.
 
-        Raises: UnsupportedMagicError at a batch of magic 0 or 1 that is whole and right; StorageError.
+        Raises: StorageError.
         """
         position = 0
         while position < self._size:
@@ -106,23 +113,23 @@ class SegmentCheck:
         except CorruptRecordError as error:
             if not self._is_boundary(end_position):
                 return self._gap(position, error.reason)
-            return Step(
-                position,
-                end_position,
-                header,
-                self._damage(position, size_in_bytes=header.size_in_bytes, reason=error.reason),
-            )
+            return Step(position, end_position, header, self._batch_damage(header, error.reason))
+        except UnsupportedMagicError as error:
+            reason = f"wrong magic: by its CRC 2, found {error.magic}"
+            return Step(position, end_position, None, self._batch_damage(header, reason))
+        least = self._least_offset
+        if header.base_offset < least:
+            least = self._least_offset_before_previous
         damage = self._check_offsets(header)
+        content = None
         if damage is None or damage.position != position:
-            damage = self._check_content(header, data) or damage
-        if damage is None or damage.position != position:
-            self._count(header, 1)
-            self._is_previous_counted = True
+            content = self._check_content(header, data, least_offset=least)
+            damage = content.damage or damage
+        if content is not None and content.damage is None:
+            self.batch_count += 1
+            self.record_count += content.record_count
+            self._previous_record_count = content.record_count
         return Step(position, end_position, header, damage)
-
-    def _count(self, header: BatchHeader, change: int) -> None:
-        self.batch_count += change
-        self.record_count += change * header.record_count
 
     def _check_offsets(self, header: BatchHeader) -> Damage | None:
         least, least_before = self._least_offset, self._least_offset_before_previous
@@ -137,35 +144,42 @@ class SegmentCheck:
         if header.base_offset < least and (previous is None or header.base_offset < least_before):
             reason = f"offsets go back: expected at least {least}, found {header.base_offset}"
             return self._batch_damage(header, reason)
-        was_counted = self._is_previous_counted
-        self._previous, self._least_offset, self._is_previous_counted = header, header.last_offset + 1, False
+        counted = self._previous_record_count
+        self._previous, self._least_offset, self._previous_record_count = header, header.last_offset + 1, None
         if previous is not None and header.base_offset < least:
-            if not was_counted:
+            if counted is None:
                 return None
-            self._count(previous, -1)
+            self.batch_count -= 1
+            self.record_count -= counted
             reason = f"offsets jump ahead: found {previous.base_offset}, in the next batch {header.base_offset}"
             return self._batch_damage(previous, reason)
         self._least_offset_before_previous = least
         return None
 
-    def _check_content(self, header: BatchHeader, data: bytes) -> Damage | None:
+    def _check_content(self, header: BatchHeader, data: bytes, *, least_offset: int) -> _Content:
         if not self._is_deep:
-            return None
+            return _Content(header.record_count or 0, None)
+        record_count = 0
         try:
-            for _ in iterate_records(
+            records = iterate_records(
                 data,
                 position=header.position,
                 path=self._records.path,
                 topic_partition=self._topic_partition,
                 decompress=decompress,
                 max_decompressed_bytes=self._config.max_decompressed_bytes,
-            ):
-                pass
+                least_offset=least_offset,
+            )
+            for _ in records:
+                record_count += 1
         except CorruptionError as error:
-            return self._batch_damage(header, error.reason)
+            return _Content(0, self._batch_damage(header, error.reason))
         except UnsupportedCompressionTypeError as error:
-            return self._batch_damage(header, f"unsupported compression type {error.codec_id}")
-        return None
+            return _Content(0, self._batch_damage(header, f"unsupported compression type {error.codec_id}"))
+        if records.incomplete_bytes:
+            reason = f"incomplete message behind the last one of a compressed message: {records.incomplete_bytes} bytes"
+            return _Content(record_count, self._batch_damage(header, reason))
+        return _Content(record_count, None)
 
     def _zeros(self, position: int) -> Step:
         """Step over zero bytes: in the last segment preallocated space, if nothing else follows."""
@@ -186,16 +200,14 @@ class SegmentCheck:
         )
 
     def _other_magic(self, position: int, head: bytes, error: UnsupportedMagicError) -> Step:
-        """Tell a batch whose magic byte alone is wrong from one of an old format and from bad framing."""
-        reason = f"unsupported magic: expected {CURRENT_MAGIC}, found {error.magic}"
+        """Tell a V2 batch whose magic byte alone is wrong from bad framing."""
+        reason = f"unsupported magic: expected 0 to 2, found {error.magic}"
         size = entry_size(head) if len(head) >= _SIZE_UP_TO_MAGIC else 0
         if not _SIZE_UP_TO_MAGIC <= size <= min(self._size - position, self._config.max_batch_bytes):
             return self._gap(position, reason)
         data = self._bytes_at(position, size=size)
         if size >= RECORD_BATCH_OVERHEAD and crc32c(data[_CRC_COVERS_FROM:]) == _CRC.unpack_from(data, _CRC_AT)[0]:
             return Step(position, position + size, None, self._damage(position, size_in_bytes=size, reason=reason))
-        if is_legacy_entry(data):
-            raise error
         return self._gap(position, reason)
 
     def _gap(self, position: int, reason: str) -> Step:
@@ -224,7 +236,7 @@ class SegmentCheck:
         following = self._records.next_base_offset
         most_offset = self._records.base_offset + MAX_RELATIVE_OFFSET if following is None else following - 1
         at = 0
-        while self._size - position >= RECORD_BATCH_OVERHEAD:
+        while self._size - position >= _LEAST_ENTRY_BYTES:
             chunk = self._bytes_at(position, size=min(self._config.read_chunk_bytes, self._size - position))
             at = find_batch_header(
                 chunk,
@@ -233,6 +245,8 @@ class SegmentCheck:
                 most_offset=most_offset,
                 max_batch_bytes=min(self._config.max_batch_bytes, self._size - position),
             )
+            if at < 0 and position + len(chunk) == self._size:
+                return self._size
             if at < 0:
                 position += len(chunk) - RECORD_BATCH_OVERHEAD + 1
                 at = 0
@@ -245,13 +259,13 @@ class SegmentCheck:
         return self._size
 
     def _has_right_crc(self, position: int) -> bool:
-        size = entry_size(self._bytes_at(position, size=RECORD_BATCH_OVERHEAD))
+        size = entry_size(self._bytes_at(position, size=_LEAST_ENTRY_BYTES))
         if size > self._size - position:
             return False
         self._effort_bytes -= size
         try:
             check_crc(self._records.read_bytes(size, position=position), position=position)
-        except CorruptRecordError:
+        except (CorruptRecordError, UnsupportedMagicError):
             return False
         return True
 

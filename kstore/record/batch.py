@@ -1,11 +1,9 @@
-"""RecordBatch: one V2 record batch over the bytes it was read from. Format: docs/format.md#record-batch."""
+"""RecordBatch: one record batch of any magic over the bytes it was read from. Format: docs/format.md#record-batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from kstore import _core
-from kstore._core import BatchHeader, Record, RecordIterator
+from kstore._core import BatchHeader, RecordIterator
 from kstore.compression import CompressionType, decompress
 from kstore.config import LogConfig
 from kstore.types import TimestampType, TopicPartition
@@ -16,13 +14,15 @@ _DEFAULTS = LogConfig()
 class RecordBatch:
     """One record batch: its header as properties, its bytes verbatim, its Records by iteration.
 
+    A message of magic 0 or 1 is a batch of its own, of one record or, as a compressed wrapper, of those inside it. Its
+    producer fields and leader epoch are -1; base and largest timestamp are that of the message, -1 in magic 0.
     Args: buffer: exactly the bytes of the batch; position: where it starts in its file (for errors).
     Raises: CorruptRecordError, UnsupportedMagicError if the header can't be right.
     Lifetime: keeps the buffer; iteration copies keys and values out of it.  Threads: safe to share.
-    Source: Kafka DefaultRecordBatch.
+    Source: Kafka DefaultRecordBatch, AbstractLegacyRecordBatch.
     """
 
-    __slots__ = ("_buffer", "_config", "_verified", "header", "path", "topic_partition")
+    __slots__ = ("_base_offset", "_buffer", "_config", "_verified", "header", "path", "topic_partition")
 
     def __init__(
         self,
@@ -35,6 +35,7 @@ class RecordBatch:
     ) -> None:
         self._buffer = buffer
         self._config = config
+        self._base_offset: int | None = None
         self._verified = False
         self.path = path
         self.topic_partition = topic_partition
@@ -52,7 +53,14 @@ class RecordBatch:
 
     @property
     def base_offset(self) -> int:
-        return self.header.base_offset
+        """The offset of the first record; of magic 2 also if compaction removed that record.
+
+        Raises: of a wrapper, as records() does.  Cost: of a wrapper, once, its decompression.
+        """
+        if self._base_offset is None:
+            has_it = self.header.has_base_offset
+            self._base_offset = self.header.base_offset if has_it else self.records(verify=False).first_offset
+        return self._base_offset
 
     @property
     def last_offset(self) -> int:
@@ -63,7 +71,8 @@ class RecordBatch:
         return self.header.last_offset + 1
 
     @property
-    def record_count(self) -> int:
+    def record_count(self) -> int | None:
+        """What the header says; None for a wrapper, whose records only iteration counts."""
         return self.header.record_count
 
     @property
@@ -118,7 +127,7 @@ class RecordBatch:
 
     @property
     def crc(self) -> int:
-        """The stored CRC-32C, unsigned."""
+        """The stored CRC, unsigned: CRC-32C, or CRC-32 in magic 0 and 1."""
         return self.header.crc
 
     def verify(self) -> None:
@@ -133,7 +142,8 @@ class RecordBatch:
     def records(self, *, verify: bool = True) -> RecordIterator:
         """Return an iterator over the Records, control records included.
 
-        Args: verify: check the CRC first.
+        Args: verify: check the CRC first, and those of the messages inside a wrapper as they come (which Kafka's
+            iteration does not).
         Raises: CorruptRecordError, InvalidRecordError, DecompressionError, UnsupportedCompressionTypeError.
         """
         if verify:
@@ -145,13 +155,15 @@ class RecordBatch:
             topic_partition=self.topic_partition,
             decompress=decompress,
             max_decompressed_bytes=self._config.max_decompressed_bytes,
+            verify_crc=verify,
         )
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> RecordIterator:
         return self.records()
 
     def __len__(self) -> int:
-        return max(self.header.record_count, 0)
+        count = self.header.record_count
+        return sum(1 for _ in self.records(verify=False)) if count is None else max(count, 0)
 
     def __bytes__(self) -> bytes:
         return bytes(self._buffer)
@@ -159,5 +171,5 @@ class RecordBatch:
     def __repr__(self) -> str:
         return (
             f"RecordBatch(position={self.position}, size_in_bytes={self.size_in_bytes}, "
-            f"base_offset={self.base_offset}, last_offset={self.last_offset}, record_count={self.record_count})"
+            f"magic={self.magic}, last_offset={self.last_offset}, record_count={self.record_count})"
         )

@@ -6,7 +6,6 @@ need no conversion keep their bytes.
 
 from __future__ import annotations
 
-import io
 import struct
 import time
 import zlib
@@ -22,6 +21,7 @@ from kstore.record.batch import RecordBatch
 from kstore.record.builder import MemoryRecordsBuilder
 from kstore.record.memory_records import MemoryRecords
 from kstore.record.message_writer import MessageWriter, write_entry
+from kstore.record.output_streams import Writable
 from kstore.types import NO_TIMESTAMP, TimestampType
 
 if TYPE_CHECKING:
@@ -275,29 +275,33 @@ def _message_set(
             return NO_TIMESTAMP
         return log_append_time_ms if kind == _LOG_APPEND_TIME else record.timestamp_ms
 
-    entries = io.BytesIO()
+    total = sum(_LEAST_ENTRY_BYTES[magic] + len(record.key or b"") + len(record.value or b"") for record in records)
+    writer = MessageWriter(min(max(total // 2, _LEAST_SEGMENT_BYTES), _MOST_SEGMENT_BYTES))
     first_offset = 0 if compression == _NONE or magic == 0 else records[0].offset
-    for record in records:
-        write_entry(
-            entries,
-            record.value,
-            offset=record.offset - first_offset,
-            magic=magic,
-            timestamp_ms=timestamp_of(record),
-            timestamp_type=kind,
-            key=record.key,
-        )
+
+    def write_all(output: Writable) -> None:
+        for record in records:
+            write_entry(
+                output,
+                record.value,
+                offset=record.offset - first_offset,
+                magic=magic,
+                timestamp_ms=timestamp_of(record),
+                timestamp_type=kind,
+                key=record.key,
+            )
+
     if compression == _NONE:
-        return MemoryRecords(entries.getbuffer())
-    writer = MessageWriter(min(max(entries.tell() // 2, _LEAST_SEGMENT_BYTES), _MOST_SEGMENT_BYTES))
-    writer.write_entry(
-        entries.getbuffer(),
-        offset=records[-1].offset,
-        magic=magic,
-        timestamp_ms=max(map(timestamp_of, records)),
-        timestamp_type=kind,
-        compression=compression,
-    )
+        write_all(writer)
+    else:
+        writer.write_entry(
+            write_all,
+            offset=records[-1].offset,
+            magic=magic,
+            timestamp_ms=max(map(timestamp_of, records)),
+            timestamp_type=kind,
+            compression=compression,
+        )
     return MemoryRecords(bytes(writer))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kstore import _core
 from kstore._core import LOG_OVERHEAD, Record
 from kstore.config import LogConfig
 from kstore.record.batch import RecordBatch
@@ -16,7 +15,7 @@ _MAGIC_V2 = 2
 
 
 class MemoryRecords:
-    """A run of batches over any buffer: shallow by batches(), deep by iteration.
+    """A run of batches of any magic, mixed or not, over any buffer: shallow by batches(), deep by iteration.
 
     Args: position: where the buffer starts in its file (for errors and RecordBatch.position).
     Lifetime: batches hold slices of the buffer, no copy.  Threads: safe to share.
@@ -65,7 +64,7 @@ class MemoryRecords:
             is_incomplete = size > len(view) - at and size <= self._config.max_batch_bytes
             if is_incomplete and view[at + _HEADER_SIZE_UP_TO_MAGIC - 1] <= _MAGIC_V2:
                 return
-            end = at + size if size >= _core.RECORD_BATCH_OVERHEAD else len(view)
+            end = at + size if size > _HEADER_SIZE_UP_TO_MAGIC else len(view)
             yield RecordBatch(
                 view[at:end],
                 position=self._position + at,
@@ -74,6 +73,14 @@ class MemoryRecords:
                 config=self._config,
             )
             at = end
+
+    def verify(self) -> None:
+        """Check length and CRC of every batch, not the records inside them; an incomplete last one is passed over.
+
+        Raises: CorruptRecordError, UnsupportedMagicError with the position.  Cost: O(bytes).
+        """
+        for batch in self.batches():
+            batch.verify()
 
     def __iter__(self) -> Iterator[Record]:
         for batch in self.batches():

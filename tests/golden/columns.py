@@ -23,7 +23,7 @@ BATCH_COLUMNS = [
     "isControl",
     "position",
 ]
-TIMESTAMP_TYPE_IDS = {"CreateTime": 0, "LogAppendTime": 1}
+TIMESTAMP_TYPE_IDS = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 
 Columns = dict[str, list[Any]]
 

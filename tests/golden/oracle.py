@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tests.golden.manifests import ExpectedBatch, ExpectedLog, manifest
-from tests.golden.sets import GoldenPartition, read_offset_checkpoint
+from tests.golden.sets import OLD_FORMAT_SETS, GoldenPartition, read_offset_checkpoint
 
 
 class Found(NamedTuple):
@@ -41,13 +41,14 @@ def find_batch(partition: GoldenPartition, offset: int) -> Found | None:
 def fetch_bytes(partition: GoldenPartition, offset: int, *, max_bytes: int) -> bytes:
     """Return the record bytes of a Fetch answer: from the batch that holds `offset`, never past its segment's end.
 
-    The last batch may be cut by max_bytes, the first one is whole.
+    The last batch may be cut by max_bytes; the first one is whole, except in the answers of 0.8 and 0.10.0.
     """
     found = find_batch(partition, offset)
     if found is None:
         return b""
     start = found.batch.position
-    size = min(max(max_bytes, found.batch.size_in_bytes), found.log.valid_bytes - start)
+    least = 0 if partition.set_name in OLD_FORMAT_SETS else found.batch.size_in_bytes
+    size = min(max(max_bytes, least), found.log.valid_bytes - start)
     with (partition.directory / found.log.name).open("rb") as file:
         file.seek(start)
         return file.read(size)

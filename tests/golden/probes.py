@@ -7,7 +7,17 @@ import json
 from functools import cache
 from typing import Any, NamedTuple
 
-from tests.golden.sets import EPOCHS_SET, MAIN_SETS, PACKED_DIRECTORY, REALDATA_SET, SIGKILL_SET, GoldenPartition
+from tests.golden.sets import (
+    EPOCHS_SET,
+    MAIN_SETS,
+    MIXED_SET,
+    PACKED_DIRECTORY,
+    REALDATA_SET,
+    SIGKILL_SET,
+    V0_SET,
+    V1_SET,
+    GoldenPartition,
+)
 
 EARLIEST = -2
 LATEST = -1
@@ -49,17 +59,19 @@ def probed(partitions: list[GoldenPartition]) -> list[GoldenPartition]:
 
 
 def list_offsets_probes(partition: GoldenPartition) -> list[ListOffsetsProbe]:
-    """Return the answers given by the leader; a follower gave none."""
+    """Return the answers given by the leader; a follower gave none, nor brokers up to 0.10.0 one by record."""
     return [
         ListOffsetsProbe(answer["query_timestamp"], answer["offset"], answer["timestamp"])
         for answer in _answers(partition)["list_offsets"]
-        if answer["isolation"] == "read_uncommitted" and answer["error"] == "NONE"
+        if answer.get("isolation") == "read_uncommitted" and answer["error"] == "NONE"
     ]
 
 
 def fetch_probes(partition: GoldenPartition) -> list[FetchProbe]:
     return [
-        _fetch_probe(answer) for answer in _answers(partition)["fetches"] if answer["isolation"] == "read_uncommitted"
+        _fetch_probe(answer)
+        for answer in _answers(partition)["fetches"]
+        if answer.get("isolation", "read_uncommitted") == "read_uncommitted"
     ]
 
 
@@ -73,7 +85,7 @@ def _fetch_probe(answer: dict[str, Any]) -> FetchProbe:
         max_bytes=answer["max_bytes"],
         out_of_range=False,
         high_watermark=answer["high_watermark"],
-        log_start_offset=answer["log_start_offset"],
+        log_start_offset=answer.get("log_start_offset"),
         size_in_bytes=answer["bytes"],
         sha256=answer.get("sha256"),
         first_entry_offset=answer.get("first_entry_offset_field"),
@@ -85,8 +97,10 @@ def _fetch_probe(answer: dict[str, Any]) -> FetchProbe:
 
 
 def _file_name(partition: GoldenPartition) -> str | None:
-    if partition.set_name in (*MAIN_SETS, REALDATA_SET):
+    if partition.set_name in (*MAIN_SETS, REALDATA_SET, MIXED_SET, V1_SET):
         return "probe.json.gz"
+    if partition.set_name == V0_SET:
+        return "probe.json"
     if partition.set_name == SIGKILL_SET:
         return "after-probe.json" if partition.tree != "before" else None
     if partition.set_name == EPOCHS_SET and partition.tree in ("broker1", "broker2"):

@@ -20,7 +20,10 @@ REALDATA_SET = "realdata-4.4.0"
 EPOCHS_SET = "epochs-4.4.0"
 SIGKILL_SET = "sigkill-4.4.0"
 V2_SETS = (*MAIN_SETS, REALDATA_SET, EPOCHS_SET, SIGKILL_SET)
-OLD_FORMAT_SETS = ("v0-0.8.2.2", "v1-0.10.0.1")
+V0_SET, V1_SET = "v0-0.8.2.2", "v1-0.10.0.1"
+OLD_FORMAT_SETS = (V0_SET, V1_SET)
+MIXED_SET = "mixed-2.8.2"
+ALL_SETS = (*V2_SETS, *OLD_FORMAT_SETS, MIXED_SET)
 
 
 class GoldenPartition(NamedTuple):

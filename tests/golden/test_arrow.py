@@ -14,9 +14,19 @@ from tests.golden.manifests import canonical_sha256, manifest
 from tests.golden.oracle import log_start_offset
 from tests.golden.probes import INTERNAL_TOPICS
 from tests.golden.records import canonical
-from tests.golden.sets import EPOCHS_SET, MAIN_SETS, SIGKILL_SET, GoldenPartition, golden_partitions
+from tests.golden.sets import (
+    EPOCHS_SET,
+    MAIN_SETS,
+    MIXED_SET,
+    OLD_FORMAT_SETS,
+    SIGKILL_SET,
+    GoldenPartition,
+    golden_partitions,
+)
 
-LISTED_PARTITIONS = golden_partitions(*MAIN_SETS, EPOCHS_SET, SIGKILL_SET, trees=("data", "broker1", "before"))
+LISTED_PARTITIONS = golden_partitions(
+    *MAIN_SETS, EPOCHS_SET, SIGKILL_SET, *OLD_FORMAT_SETS, MIXED_SET, trees=("data", "broker1", "before")
+)
 EVERY_COLUMN = [*RECORD_COLUMNS, *BATCH_COLUMNS]
 CANONICAL_COLUMNS = ["offset", "timestamp", "key", "value", "headers"]
 
@@ -48,7 +58,7 @@ def test_one_column_alone_is_the_same_column(topic: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("binary", ["copy", "view"])
-@pytest.mark.parametrize("partition", golden_partitions("main-2.8.2"), ids=str)
+@pytest.mark.parametrize("partition", golden_partitions("main-2.8.2", *OLD_FORMAT_SETS, MIXED_SET), ids=str)
 def test_columns_start_and_end_at_the_asked_offsets(partition: GoldenPartition, binary: Binary) -> None:
     """The thirds of a log lie mostly inside batches."""
     start, end = log_start_offset(partition), manifest(partition).end_offset
@@ -73,7 +83,7 @@ def test_string_columns_show_a_replacement_character_where_bytes_are_not_utf_8(n
     }
 
 
-@pytest.mark.parametrize("set_name", MAIN_SETS)
+@pytest.mark.parametrize("set_name", [*MAIN_SETS, *OLD_FORMAT_SETS, MIXED_SET])
 def test_scan_of_a_root_gives_every_partition_but_internal_ones(set_name: str) -> None:
     partitions = [found for found in golden_partitions(set_name) if found.topic not in INTERNAL_TOPICS]
     table = pa.table(kstore.scan(partitions[0].root, columns=["topic", "partition", "offset"]))

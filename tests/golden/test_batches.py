@@ -1,25 +1,22 @@
 """Goal: RecordBatch and Log give every batch that Kafka's classes listed, and the listed bounds of the log.
-Method: every field of every batch of each V2 tree against the manifests; magic 0 and 1 must be refused."""
+Method: every field of every batch of each tree, whatever its magic, against the manifests."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
 from kstore import open_log
 from kstore.config import LogConfig
-from kstore.errors import UnsupportedMagicError
 from kstore.record import RecordBatch
-from tests.golden.headers import batch_fields, expected_header
+from tests.golden.headers import batch_fields, expected_batch
 from tests.golden.manifests import manifest
 from tests.golden.oracle import high_watermark, log_start_offset
-from tests.golden.sets import OLD_FORMAT_SETS, V2_SETS, GoldenPartition, golden_partitions
+from tests.golden.sets import ALL_SETS, MIXED_SET, GoldenPartition, golden_partitions
 
-V2_PARTITIONS = golden_partitions(*V2_SETS)
+PARTITIONS = golden_partitions(*ALL_SETS)
 
 
-@pytest.mark.parametrize("partition", V2_PARTITIONS, ids=str)
+@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
 def test_record_batch_gives_every_listed_field_and_its_own_bytes(partition: GoldenPartition) -> None:
     for log in manifest(partition).logs:
         path = partition.directory / log.name
@@ -28,29 +25,29 @@ def test_record_batch_gives_every_listed_field_and_its_own_bytes(partition: Gold
             entry = data[expected.position : expected.position + expected.size_in_bytes]
             batch = RecordBatch(entry, position=expected.position, path=str(path))
             batch.verify()
-            assert batch_fields(batch) == expected_header(expected)
+            assert batch_fields(batch) == expected_batch(expected)
             assert (len(batch), batch.next_offset) == (expected.record_count, expected.last_offset + 1)
             assert bytes(batch) == entry
 
 
-@pytest.mark.parametrize("partition", V2_PARTITIONS, ids=str)
+@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
 def test_log_batches_are_the_listed_ones_from_the_log_start_on(partition: GoldenPartition) -> None:
     start = log_start_offset(partition)
-    expected = [expected_header(batch) for batch in manifest(partition).batches() if batch.last_offset >= start]
+    expected = [expected_batch(batch) for batch in manifest(partition).batches() if batch.last_offset >= start]
     with open_log(partition.directory) as log:
         assert [batch_fields(batch) for batch in log.batches()] == expected
 
 
 @pytest.mark.parametrize("read_chunk_bytes", [4096, 10_000], ids=["4-kib", "10000-bytes"])
-@pytest.mark.parametrize("partition", golden_partitions("main-4.4.0"), ids=str)
+@pytest.mark.parametrize("partition", golden_partitions("main-4.4.0", MIXED_SET), ids=str)
 def test_log_batches_do_not_depend_on_the_size_of_a_read(partition: GoldenPartition, read_chunk_bytes: int) -> None:
     start = log_start_offset(partition)
-    expected = [expected_header(batch) for batch in manifest(partition).batches() if batch.last_offset >= start]
+    expected = [expected_batch(batch) for batch in manifest(partition).batches() if batch.last_offset >= start]
     with open_log(partition.directory, config=LogConfig(read_chunk_bytes=read_chunk_bytes)) as log:
         assert [batch_fields(batch) for batch in log.batches()] == expected
 
 
-@pytest.mark.parametrize("partition", V2_PARTITIONS, ids=str)
+@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
 def test_segments_and_offsets_of_the_log_are_the_listed_ones(partition: GoldenPartition) -> None:
     listed = manifest(partition)
     with open_log(partition.directory) as log:
@@ -59,13 +56,3 @@ def test_segments_and_offsets_of_the_log_are_the_listed_ones(partition: GoldenPa
         assert log.log_start_offset == log_start_offset(partition)
         assert log.log_end_offset == listed.end_offset
         assert log.high_watermark == high_watermark(partition)
-
-
-@pytest.mark.parametrize("partition", golden_partitions(*OLD_FORMAT_SETS), ids=str)
-def test_magic_0_and_1_are_refused_with_file_and_position(partition: GoldenPartition) -> None:
-    entries = {(log.name, batch.position, batch.magic) for log in manifest(partition).logs for batch in log.batches}
-    with pytest.raises(UnsupportedMagicError) as caught, open_log(partition.directory) as log:
-        list(log.batches())
-    path = Path(caught.value.path or "")
-    assert path.parent == partition.directory
-    assert (path.name, caught.value.position, caught.value.magic) in entries

@@ -68,7 +68,8 @@ def test_oracle_fetches_the_bytes_that_the_broker_sent(partition: GoldenPartitio
             data = fetch_bytes(partition, probe.fetch_offset, max_bytes=probe.max_bytes)
             assert len(data) == probe.size_in_bytes, probe
             assert hashlib.sha256(data).hexdigest() == probe.sha256 or not data, probe
-            assert (probe.log_start_offset, probe.high_watermark) == (start, high_watermark(partition)), probe
+            assert probe.log_start_offset in (None, start), probe
+            assert probe.high_watermark == high_watermark(partition), probe
 
 
 @pytest.mark.parametrize("partition", PROBED_WITH_RECORDS, ids=str)

@@ -9,10 +9,10 @@ import pytest
 
 from kstore.log.index import OffsetIndex, TimeIndex
 from tests.golden.manifests import ExpectedIndex, manifest
-from tests.golden.sets import OLD_FORMAT_SETS, V2_SETS, GoldenPartition, golden_partitions
+from tests.golden.sets import ALL_SETS, MIXED_SET, V2_SETS, GoldenPartition, golden_partitions
 
-INDEXED_PARTITIONS = golden_partitions(*V2_SETS, *OLD_FORMAT_SETS)
-TIME_INDEXED_PARTITIONS = golden_partitions(*V2_SETS)
+INDEXED_PARTITIONS = golden_partitions(*ALL_SETS)
+TIME_INDEXED_PARTITIONS = golden_partitions(*V2_SETS, MIXED_SET)
 
 
 def base_offset_of(index: ExpectedIndex) -> int:

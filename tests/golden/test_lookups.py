@@ -4,21 +4,23 @@ Method: every read_uncommitted answer recorded from the live brokers, asked of L
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from kstore import open_log
 from kstore.errors import OffsetOutOfRangeError
-from kstore.log import FetchData
+from kstore.log import FetchData, Log
 from kstore.record import MemoryRecords
 from tests.golden.manifests import manifest
-from tests.golden.oracle import first_qualifying_segment_has_no_such_record, offset_for_timestamp
+from tests.golden.oracle import find_batch, first_qualifying_segment_has_no_such_record, offset_for_timestamp
 from tests.golden.probes import EARLIEST, LATEST, FetchProbe, fetch_probes, list_offsets_probes, probed
-from tests.golden.sets import EPOCHS_SET, V2_SETS, GoldenPartition, golden_partitions
+from tests.golden.sets import ALL_SETS, EPOCHS_SET, OLD_FORMAT_SETS, GoldenPartition, golden_partitions
 
-PROBED = probed(golden_partitions(*V2_SETS))
+PROBED = probed(golden_partitions(*ALL_SETS))
 TIME_PROBED = [partition for partition in PROBED if partition.set_name != EPOCHS_SET]
 
 
@@ -29,28 +31,38 @@ def test_fetch_gives_the_bytes_and_watermarks_that_the_broker_gave(
     unchanged(partition.directory)
     probes = fetch_probes(partition)
     assert probes
+    fetch = partial(fetched, min_one_batch=partition.set_name not in OLD_FORMAT_SETS)
     with open_log(partition.directory) as log:
         for probe in probes:
             if probe.out_of_range:
                 with pytest.raises(OffsetOutOfRangeError) as caught:
-                    log.fetch(probe.fetch_offset, probe.max_bytes)
+                    fetch(log, probe)
                 assert caught.value.offset == probe.fetch_offset
                 assert caught.value.log_start_offset == log.log_start_offset
                 assert caught.value.log_end_offset == log.log_end_offset
             else:
-                check_fetch(log.fetch(probe.fetch_offset, probe.max_bytes), probe)
+                check_fetch(fetch(log, probe), probe, partition)
 
 
-def check_fetch(data: FetchData, probe: FetchProbe) -> None:
+def fetched(log: Log, probe: FetchProbe, *, min_one_batch: bool) -> FetchData:
+    return log.fetch(probe.fetch_offset, probe.max_bytes, min_one_batch=min_one_batch)
+
+
+def check_fetch(data: FetchData, probe: FetchProbe, partition: GoldenPartition) -> None:
     assert len(data.records) == probe.size_in_bytes, probe
-    assert (data.high_watermark, data.log_start_offset) == (probe.high_watermark, probe.log_start_offset), probe
-    assert data.base_offset == probe.first_entry_offset, probe
+    assert data.high_watermark == probe.high_watermark, probe
+    assert probe.log_start_offset in (None, data.log_start_offset), probe
     if not data.records:
         return
+    first = find_batch(partition, probe.fetch_offset)
+    assert first is not None
+    assert data.base_offset == first.batch.base_offset, probe
     assert hashlib.sha256(data.records).hexdigest() == probe.sha256, probe
+    stored_offset, size = struct.unpack(">qi", data.records[:12])
+    assert (stored_offset, size + 12) == (probe.first_entry_offset, probe.first_entry_size)
     batches = list(MemoryRecords(data.records).batches())
-    assert batches[0].size_in_bytes == probe.first_entry_size
-    assert (len(batches), batches[-1].last_offset) == (probe.complete_batches, probe.last_complete_offset), probe
+    last_offset = batches[-1].last_offset if batches else -1
+    assert (len(batches), last_offset) == (probe.complete_batches, probe.last_complete_offset), probe
     offsets = (record.offset for batch in batches for record in batch if record.offset >= probe.fetch_offset)
     assert next(offsets, -1) == probe.first_record_at_or_after, probe
 

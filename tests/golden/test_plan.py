@@ -17,10 +17,12 @@ from tests.golden.columns import data_records
 from tests.golden.damage import DAMAGES, copy_partition
 from tests.golden.manifests import manifest
 from tests.golden.oracle import log_start_offset
-from tests.golden.sets import EPOCHS_SET, REALDATA_SET, GoldenPartition, golden_partitions
+from tests.golden.sets import EPOCHS_SET, MIXED_SET, OLD_FORMAT_SETS, REALDATA_SET, GoldenPartition, golden_partitions
 
 MIB = 1024 * 1024
-PLANNED_PARTITIONS = golden_partitions("main-1.1.1", "main-4.4.0", EPOCHS_SET, trees=("data", "broker2-leading"))
+PLANNED_PARTITIONS = golden_partitions(
+    "main-1.1.1", "main-4.4.0", EPOCHS_SET, *OLD_FORMAT_SETS, MIXED_SET, trees=("data", "broker2-leading")
+)
 SIZES = [
     pytest.param(1, id="one-byte"),
     pytest.param(700, id="700-bytes"),

@@ -14,9 +14,19 @@ from kstore.types import TimestampType, TopicPartition
 from tests.golden.manifests import ExpectedRecord, manifest
 from tests.golden.oracle import log_start_offset
 from tests.golden.records import as_listed, header_bytes, records_sha256
-from tests.golden.sets import EPOCHS_SET, MAIN_SETS, SIGKILL_SET, GoldenPartition, golden_partitions, unpack
+from tests.golden.sets import (
+    EPOCHS_SET,
+    MAIN_SETS,
+    MIXED_SET,
+    OLD_FORMAT_SETS,
+    SIGKILL_SET,
+    GoldenPartition,
+    golden_partitions,
+    unpack,
+)
 
-LISTED_PARTITIONS = golden_partitions(*MAIN_SETS, EPOCHS_SET, SIGKILL_SET)
+LISTED_PARTITIONS = golden_partitions(*MAIN_SETS, EPOCHS_SET, SIGKILL_SET, *OLD_FORMAT_SETS, MIXED_SET)
+BOUNDED_PARTITIONS = golden_partitions("main-1.1.1", "main-4.4.0", *OLD_FORMAT_SETS, MIXED_SET)
 CONSUMED = ("txn-0", "txn-1", "txn-2", "txn-single-0", "compact-txn-0", "compact-txndrop-0", "compact-drop-0")
 
 
@@ -60,7 +70,7 @@ def data_records(
     ]
 
 
-@pytest.mark.parametrize("partition", golden_partitions("main-1.1.1", "main-4.4.0"), ids=str)
+@pytest.mark.parametrize("partition", BOUNDED_PARTITIONS, ids=str)
 def test_log_read_starts_and_ends_at_the_asked_offsets(partition: GoldenPartition) -> None:
     start, end = log_start_offset(partition), manifest(partition).end_offset
     with open_log(partition.directory) as log:

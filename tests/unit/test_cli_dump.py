@@ -253,11 +253,12 @@ def test_undefined_magic_is_shown_as_kafka_reads_it_and_reported(kstore, log):
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_old_magic_ends_the_file_with_one_line_that_names_the_position(kstore, log, magic):
+def test_batch_of_magic_2_under_an_old_magic_is_named_by_its_position_and_passed_over(kstore, log, magic):
     position = positions(log)[1]
     set_bytes(log, position + MAGIC_AT, bytes([magic]))
     run = kstore("dump", "--json", log)
-    assert [shown["baseOffset"] for shown in run.objects()] == [100]
+    assert [shown["position"] for shown in run.objects()] == positions(log)
+    assert [shown["valid"] for shown in run.objects()] == [number != 1 for number in range(len(positions(log)))]
     assert run.status == 1
     assert f"position {position} of {log}" in run.err
     assert run.err.count("\n") == 1

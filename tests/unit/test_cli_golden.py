@@ -1,5 +1,5 @@
 """Goal: on what real brokers wrote, the command's JSON says what Kafka's own classes said of the same bytes.
-Method: every partition of the main sets through ls, cat, dump and verify, compared with the manifests."""
+Method: every partition of the main, old and mixed sets through ls, cat, dump and verify, against the manifests."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ import pytest
 
 from tests.golden.manifests import digest_if_long, manifest
 from tests.golden.oracle import log_start_offset
-from tests.golden.sets import MAIN_SETS, OLD_FORMAT_SETS, golden_partitions
+from tests.golden.sets import MAIN_SETS, MIXED_SET, OLD_FORMAT_SETS, golden_partitions
 from tests.unit.cli_runner import runner
 
-PARTITIONS = golden_partitions(*MAIN_SETS)
+SETS = (*MAIN_SETS, *OLD_FORMAT_SETS, MIXED_SET)
+PARTITIONS = golden_partitions(*SETS)
 TRANSACTIONAL_PARTITIONS = [partition for partition in PARTITIONS if "txn" in partition.topic]
-OLD_PARTITIONS = [
-    partition for partition in golden_partitions(*OLD_FORMAT_SETS) if not partition.name.startswith("empty")
-]
 
 
 @pytest.fixture
@@ -36,7 +34,7 @@ def expected_batch(batch):
         "count": batch.record_count,
         "codec": batch.codec,
         "timestampType": batch.timestamp_type,
-        "baseTimestamp": batch.base_timestamp_ms,
+        "baseTimestamp": batch.base_timestamp_ms if batch.magic == 2 else batch.max_timestamp_ms,
         "maxTimestamp": batch.max_timestamp_ms,
         "producerId": batch.producer_id,
         "producerEpoch": batch.producer_epoch,
@@ -112,7 +110,7 @@ def test_dump_shows_every_batch_and_record_of_the_manifest(kstore, partition):
     assert (run.status, run.err) == (0, "")
 
 
-@pytest.mark.parametrize("partition", golden_partitions(MAIN_SETS[-1]), ids=str)
+@pytest.mark.parametrize("partition", golden_partitions(MAIN_SETS[-1], MIXED_SET), ids=str)
 def test_dump_shows_every_index_entry_of_the_manifest(kstore, partition):
     entries = {}
     for shown in kstore("dump", "--json", partition.directory).objects():
@@ -146,7 +144,7 @@ def test_cat_leaves_control_records_out(kstore, partition):
     assert list(map(comparable, run.objects())) == expected_records(partition, with_control=False)
 
 
-@pytest.mark.parametrize("set_name", MAIN_SETS)
+@pytest.mark.parametrize("set_name", SETS)
 def test_ls_agrees_with_the_manifests(kstore, set_name):
     partitions = golden_partitions(set_name)
     run = kstore("ls", "--json", "--exact", partitions[0].root)
@@ -181,7 +179,7 @@ def expected_listing(partition):
     }
 
 
-@pytest.mark.parametrize("set_name", MAIN_SETS)
+@pytest.mark.parametrize("set_name", SETS)
 def test_verify_finds_no_damage_in_what_a_broker_closed(kstore, set_name):
     partitions = golden_partitions(set_name)
     run = kstore("verify", "--json", partitions[0].root)
@@ -199,15 +197,6 @@ def test_verify_finds_no_damage_in_what_a_broker_closed(kstore, set_name):
             "records": sum(batch.record_count for batch in known.batches()),
             "damage": [],
         }
-
-
-@pytest.mark.parametrize("partition", OLD_PARTITIONS, ids=str)
-def test_old_formats_are_refused_with_the_position(kstore, partition):
-    run = kstore("cat", "--json", partition.directory)
-    assert (run.status, run.out) == (1, "")
-    assert "position 0 of" in run.err
-    assert "magic 0 and 1 are not read yet" in run.err
-    assert run.err.count("\n") == 1
 
 
 def test_objects_of_dump_parse_one_a_line(kstore):

@@ -10,6 +10,7 @@ import pytest
 from kstore import _core
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedMagicError
 from tests import builders, reference
+from tests.messages import packed_entry
 from tests.reference import HEADER_BYTES, Header
 
 MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
@@ -110,6 +111,8 @@ def test_header_keeps_no_view_of_the_buffer() -> None:
 
 
 WHOLE = builders.batch(5, 2)
+MESSAGE_V0 = packed_entry(b"v", b"k", offset=5, magic=0)
+MESSAGE_V1 = packed_entry(b"v", b"k", offset=5, magic=1, timestamp_ms=7)
 BAD_FRAMES: dict[str, tuple[bytes, type[Exception]]] = {
     "no bytes": (b"", CorruptRecordError),
     "cut before the magic": (WHOLE[:16], CorruptRecordError),
@@ -123,12 +126,13 @@ BAD_FRAMES: dict[str, tuple[bytes, type[Exception]]] = {
         CorruptRecordError,
     ),
     "largest size": (builders.patch_header(WHOLE, repair_crc=False, batch_length=MAX_INT32), CorruptRecordError),
-    "magic 0": (builders.patch_header(WHOLE, repair_crc=False, magic=0), UnsupportedMagicError),
-    "magic 1": (builders.patch_header(WHOLE, repair_crc=False, magic=1), UnsupportedMagicError),
+    "magic 0 and size 13": (MESSAGE_V0[:11] + b"\x0d" + MESSAGE_V0[12:], CorruptRecordError),
+    "magic 1 and size 21": (MESSAGE_V1[:11] + b"\x15" + MESSAGE_V1[12:], CorruptRecordError),
+    "magic 0 cut before the end of its header": (MESSAGE_V0[:25], CorruptRecordError),
     "magic 3": (builders.patch_header(WHOLE, repair_crc=False, magic=3), UnsupportedMagicError),
     "magic -1": (builders.patch_header(WHOLE, repair_crc=False, magic=-1), UnsupportedMagicError),
     "magic 127": (builders.patch_header(WHOLE, repair_crc=False, magic=127), UnsupportedMagicError),
-    "17 bytes of magic 0": (builders.patch_header(WHOLE, repair_crc=False, magic=0)[:17], UnsupportedMagicError),
+    "17 bytes of magic 3": (builders.patch_header(WHOLE, repair_crc=False, magic=3)[:17], UnsupportedMagicError),
 }
 
 
@@ -145,8 +149,16 @@ def test_wrong_frame_is_refused_with_path_and_position(data: bytes, error: type[
 
 def test_unsupported_magic_is_named() -> None:
     with pytest.raises(UnsupportedMagicError) as caught:
-        _core.read_header(builders.patch_header(WHOLE, magic=1), position=0)
-    assert caught.value.magic == 1
+        _core.read_header(builders.patch_header(WHOLE, magic=3), position=0)
+    assert caught.value.magic == 3
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_body_of_magic_2_under_another_magic_is_named_by_its_crc(magic: int) -> None:
+    data = builders.patch_header(WHOLE, magic=magic)
+    with pytest.raises(UnsupportedMagicError, match=f"expected 2, found {magic}") as caught:
+        _core.check_crc(data, position=7)
+    assert (caught.value.magic, caught.value.position) == (magic, 7)
 
 
 def test_size_limits_are_inclusive() -> None:

@@ -140,7 +140,6 @@ CORRUPT: dict[str, tuple[bytes, type[Exception]]] = {
     "size 0 in front of more": (patched(batch_length=0, repair_crc=False), CorruptRecordError),
     "size 48": (patched(batch_length=48, repair_crc=False), CorruptRecordError),
     "size above the limit": (patched(batch_length=1 << 20, repair_crc=False), CorruptRecordError),
-    "magic 0": (patched(magic=0), UnsupportedMagicError),
     "magic 3": (patched(magic=3), UnsupportedMagicError),
     "magic -1": (patched(magic=-1), UnsupportedMagicError),
     "negative base offset": (patched(base_offset=-1), CorruptRecordError),

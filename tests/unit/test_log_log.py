@@ -334,15 +334,15 @@ def test_offsets_that_overlap_the_next_segment_are_damage(directory: Path) -> No
     assert caught.value.position == position
 
 
-def test_magic_0_is_refused_by_name_wherever_it_lies(tmp_path: Path) -> None:
-    legacy = bytes.fromhex("0000000000000003 00000010 1fecd70a 00 00 00000001 6b 00000001 76")
+def test_message_of_magic_0_behind_batches_of_magic_2_is_read_with_them(tmp_path: Path) -> None:
+    message = bytes.fromhex("0000000000000003 00000010 1fecd70a 00 00 00000001 6b 00000001 76")
     directory = write_partition(tmp_path, [[batch(0, 3)]])
-    grow(directory / "00000000000000000000.log", legacy)
+    grow(directory / "00000000000000000000.log", message)
     with open_log(directory) as log:
-        for ask in (lambda: log.log_end_offset, log.read, log.batches, log.plan, lambda: log.fetch(0, 1)):
-            with pytest.raises(UnsupportedMagicError, match="magic 0 and 1 are not read yet") as caught:
-                ask()
-            assert (caught.value.magic, caught.value.position) == (0, len(batch(0, 3)))
+        assert log.log_end_offset == 4
+        assert [(record.offset, record.key, record.timestamp_ms) for record in log.read(3)] == [(3, b"k", -1)]
+        assert [found.magic for found in log.batches()] == [2, 0]
+        assert log.fetch(3, 1).records == message
 
 
 OUT_OF_RANGE = [-1, 0, 9, END + 1, 2**63 - 1]

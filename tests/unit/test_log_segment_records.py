@@ -11,14 +11,11 @@ import pytest
 from kstore.config import LogConfig
 from kstore.errors import CorruptRecordError, UnsupportedMagicError
 from kstore.log.env import DEFAULT_ENV, OpenFiles
-from kstore.log.segment_records import SegmentRecords, is_legacy_entry
+from kstore.log.segment_records import SegmentRecords
 from tests.builders import batch, batches, grow, patch_header, set_byte, set_bytes, shrink
+from tests.messages import packed_entry
 
 # magic 0 and 1, key "k", value "v".
-LEGACY_ENTRIES = [
-    bytes.fromhex("0000000000000007 00000010 1fecd70a 00 00 00000001 6b 00000001 76"),
-    bytes.fromhex("0000000000000007 00000018 5eaf63dc 01 00 00000174876e8000 00000001 6b 00000001 76"),
-]
 SMALL_CHUNKS = LogConfig(read_chunk_bytes=4096)
 SEGMENT = batches(100, 6, records_per_batch=3, value_bytes=700)
 POSITIONS = [sum(map(len, SEGMENT[:number])) for number in range(len(SEGMENT) + 1)]
@@ -92,7 +89,7 @@ def put(number: int, **fields: int) -> bytes:
 DAMAGES = [
     pytest.param(bytes(61), CorruptRecordError, "found zero bytes", id="zero-header"),
     pytest.param(b"\x00" * 16 + b"\x05", UnsupportedMagicError, "found 5", id="magic-5"),
-    pytest.param(LEGACY_ENTRIES[0][:17], UnsupportedMagicError, "found 0", id="magic-0"),
+    pytest.param(packed_entry(b"v", b"k", offset=7, magic=0), CorruptRecordError, "offsets go back", id="magic-0"),
     pytest.param(put(2, batch_length=48)[:61], CorruptRecordError, "smaller than its header", id="small"),
     pytest.param(put(2, batch_length=-1)[:61], CorruptRecordError, "smaller than its header", id="negative"),
     pytest.param(put(2, batch_length=2**31 - 1)[:61], CorruptRecordError, "larger than the limit", id="huge"),
@@ -191,15 +188,3 @@ def test_batch_outside_its_segment_is_not_found(files: OpenFiles, path: Path) ->
     set_bytes(path, POSITIONS[4], put(4, base_offset=99)[:8])
     assert open_records(files, path).find_batch_at(POSITIONS[4], end_position=SIZE) is None
     assert open_records(files, path, next_base_offset=117).find_batch_at(POSITIONS[5], end_position=SIZE) is None
-
-
-@pytest.mark.parametrize("entry", LEGACY_ENTRIES, ids=["magic-0", "magic-1"])
-def test_entry_of_an_old_format_is_known_by_its_crc(files: OpenFiles, path: Path, entry: bytes) -> None:
-    assert is_legacy_entry(entry)
-    assert not is_legacy_entry(entry[:-1])
-    assert not is_legacy_entry(entry[:-1] + b"w")
-    grow(path, entry)
-    records = open_records(files, path)
-    assert records.has_legacy_entry_at(SIZE)
-    assert not records.has_legacy_entry_at(SIZE + 1)
-    assert not records.has_legacy_entry_at(POSITIONS[5])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kstore.config import LogConfig
-from kstore.errors import StorageError, UnsupportedMagicError
+from kstore.errors import StorageError
 from kstore.log import open_log
 from kstore.log.damage import Damage
 from kstore.log.env import Env
@@ -19,6 +19,7 @@ from tests.builders import (
     Layout,
     batches,
     fix_crc,
+    flip_bit,
     grow,
     patch_header,
     record,
@@ -29,6 +30,7 @@ from tests.builders import (
     write_root,
     zero,
 )
+from tests.messages import packed_entry
 from tests.reference import Header, write_batch, write_empty_batch
 
 OLD = batches(0, 12, records_per_batch=3, value_bytes=60)
@@ -276,15 +278,12 @@ def test_search_for_the_next_batch_has_bounded_work(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_whole_entry_of_an_old_format_is_not_called_damage(directory: Path, magic: int) -> None:
-    entry = {
-        0: "0000000000000024 00000010 1fecd70a 00 00 00000001 6b 00000001 76",
-        1: "0000000000000024 00000018 5eaf63dc 01 00 00000174876e8000 00000001 6b 00000001 76",
-    }[magic]
-    grow(directory / ACTIVE_LOG, bytes.fromhex(entry))
-    with pytest.raises(UnsupportedMagicError) as caught:
-        damages(directory)
-    assert (caught.value.magic, caught.value.position) == (magic, ACTIVE_SIZE)
+def test_message_of_an_old_format_is_not_called_damage_until_a_bit_of_it_flips(directory: Path, magic: int) -> None:
+    entry = packed_entry(b"v", b"k", offset=1000, magic=magic)
+    grow(directory / ACTIVE_LOG, entry)
+    assert damages(directory) == []
+    flip_bit(directory / ACTIVE_LOG, ACTIVE_SIZE + len(entry) - 1, bit=0)
+    assert damages(directory) == [(ACTIVE_LOG, ACTIVE_SIZE, len(entry))]
 
 
 def read_entries(path: Path) -> list[tuple[int, int]]:
