@@ -1,9 +1,11 @@
 # What validation asks of all records of a batch, without an object per record.
 
-# The timestamps are NO_TIMESTAMP where no record has another; is_contiguous: the offset deltas are 0, 1, 2...
+# The timestamps are NO_TIMESTAMP where no record has another. is_contiguous: the offsets, as they are stored in the batch,
+# are 0, 1, 2..., or it is a plain message.
 cdef struct Survey:
     int64_t record_count
     int64_t null_key_count
+    int64_t other_magic_count
     int64_t least_timestamp
     int64_t greatest_timestamp
     bint is_contiguous
@@ -41,12 +43,32 @@ cdef Status survey_batch(const uint8_t* at, const uint8_t* end, const Header* h,
     return OK if at == end else fail(problem, TRAILING_BYTES, 0, end - at)
 
 
-def survey_records(RecordIterator records):
-    """Return (record count, null keys, least and greatest timestamp, are the deltas 0, 1, 2...) of a fresh iterator.
+# Requires: survey_messages found whole messages in [p, p + size), or it is one plain message. Their offsets may be any.
+cdef Status survey_message_set(const uint8_t* p, int64_t size, const Header* h, Survey* s,
+                               Problem* problem) noexcept nogil:
+    cdef Message m
+    cdef const uint8_t* end = p + size
+    while p < end:
+        problem.record = s.record_count if is_wrapper(h) else -1
+        if parse_message(p, &m, problem) != OK or check_legacy_crc(p, m.size, problem) != OK:
+            return problem.status
+        if is_wrapper(h) and m.offset != s.record_count:
+            s.is_contiguous = False
+        s.other_magic_count += m.magic != h.magic
+        note_record(s, message_timestamp(h, &m), m.key_size)
+        p += m.size
+    return OK
 
-    The records are checked as iterating checks them, but made into no objects; the iterator can be used afterwards.
-    A timestamp (ms) is -1 where no record has another.
-    Raises: InvalidRecordError.  Threads: the GIL is released.  Cost: O(records).
+
+def survey_records(RecordIterator records):
+    """Return what has to be known of all records of a batch, by a fresh iterator over them, which can be used afterwards.
+
+    The records are checked as iterating checks them, but for the offsets of messages, and made into no objects.
+    Returns: record count, null keys, records of another magic than the batch, least and greatest timestamp (ms; -1
+        where no record has another), and whether the offsets stored in the batch are 0, 1, 2... (of a plain message
+        always).
+    Raises: InvalidRecordError; CorruptRecordError for the CRC of a message.
+    Threads: the GIL is released.  Cost: O(records), for magic 0 and 1 O(bytes).
     """
     cdef Survey survey
     cdef Status status
@@ -57,8 +79,27 @@ def survey_records(RecordIterator records):
     survey.least_timestamp = survey.greatest_timestamp = NO_TIMESTAMP
     survey.is_contiguous = True
     with nogil:
-        status = survey_batch(start, end, &records.h, &survey, &problem)
+        if records.h.magic < MAGIC_V2:
+            status = survey_message_set(start, records.messages.size, &records.h, &survey, &problem)
+        else:
+            status = survey_batch(start, end, &records.h, &survey, &problem)
     if status != OK:
         raise error_of(&problem, records.path)
-    return (survey.record_count, survey.null_key_count, survey.least_timestamp, survey.greatest_timestamp,
-            bool(survey.is_contiguous))
+    return (survey.record_count, survey.null_key_count, survey.other_magic_count, survey.least_timestamp,
+            survey.greatest_timestamp, bool(survey.is_contiguous))
+
+
+def magics_of_records(RecordIterator records):
+    """Return the magic of each record of a batch as bytes, by a fresh iterator over them.
+
+    Requires: survey_records did not raise.
+    """
+    cdef const uint8_t* p = start_of(records.payload)
+    cdef const uint8_t* end = p + records.messages.size
+    cdef bytearray magics = bytearray()
+    if records.h.magic >= MAGIC_V2:
+        return bytes([records.h.magic]) * records.h.record_count
+    while p < end:
+        magics.append(p[MAGIC_AT])
+        p += <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
+    return bytes(magics)

@@ -139,11 +139,11 @@ class RecordBatch:
             _core.check_crc(self._buffer, position=self.position, path=self.path)
             self._verified = True
 
-    def records(self, *, verify: bool = True) -> RecordIterator:
+    def records(self, *, verify: bool = True, checks_offsets: bool = True) -> RecordIterator:
         """Return an iterator over the Records, control records included.
 
         Args: verify: check the CRC first, and those of the messages inside a wrapper as they come (which Kafka's
-            iteration does not).
+            iteration does not); checks_offsets: refuse messages inside a wrapper whose offsets do not fit it.
         Raises: CorruptRecordError, InvalidRecordError, DecompressionError, UnsupportedCompressionTypeError.
         """
         if verify:
@@ -156,6 +156,7 @@ class RecordBatch:
             decompress=decompress,
             max_decompressed_bytes=self._config.max_decompressed_bytes,
             verify_crc=verify,
+            checks_offsets=checks_offsets,
         )
 
     def __iter__(self) -> RecordIterator:

@@ -6,6 +6,7 @@ need no conversion keep their bytes.
 
 from __future__ import annotations
 
+import io
 import struct
 import time
 import zlib
@@ -15,13 +16,12 @@ from typing import TYPE_CHECKING
 
 from kstore._core import Record
 from kstore.compression import CompressionType
-from kstore.config import KIB
-from kstore.errors import UnsupportedCompressionTypeError
+from kstore.config import KIB, MAX_INT32
+from kstore.errors import InvalidRecordError, UnsupportedCompressionTypeError
 from kstore.record.batch import RecordBatch
 from kstore.record.builder import MemoryRecordsBuilder
 from kstore.record.memory_records import MemoryRecords
 from kstore.record.message_writer import MessageWriter, write_entry
-from kstore.record.output_streams import Writable
 from kstore.types import NO_TIMESTAMP, TimestampType
 
 if TYPE_CHECKING:
@@ -222,20 +222,22 @@ def _counted(
 
 
 def _down_converted(batch: RecordBatch, *, magic: int, first_offset: int) -> _Converted:
+    batch.verify()
     if magic < 2 and batch.is_control:
         return 0, MemoryRecords(b"")
-    if batch.compression == CompressionType.ZSTD and magic < 2:
+    if batch.header.codec == CompressionType.ZSTD and magic < 2:
         where = "memory" if batch.path is None else batch.path
         error = UnsupportedCompressionTypeError(
             f"zstd batch at position {batch.position} of {where} can't be converted to magic {magic}",
             path=batch.path,
             position=batch.position,
         )
-        error.codec_id = batch.compression
+        error.codec_id = batch.header.codec
         raise error
-    least_offset = first_offset if batch.magic >= 2 and batch.compression == _NONE else 0
+    least_offset = first_offset if batch.magic >= 2 and batch.header.codec == _NONE else 0
     is_append_time = batch.timestamp_type == _LOG_APPEND_TIME
     records = [record for record in batch if record.offset >= least_offset]
+    _check_fit(batch, records, magic=magic)
     return len(records), build_records(
         records,
         magic=magic,
@@ -251,12 +253,36 @@ def _up_converted(batch: RecordBatch, *, magic: int, log_append_time_ms: int | N
     if batch.magic == 0 and log_append_time_ms is not None:
         timestamp_type, append_time_ms = _LOG_APPEND_TIME, log_append_time_ms
     records = list(batch)
+    _check_fit(batch, records, magic=magic)
     return len(records), build_records(
         records,
         magic=magic,
         compression=batch.compression,
         timestamp_type=timestamp_type,
         log_append_time_ms=append_time_ms,
+    )
+
+
+def _check_fit(batch: RecordBatch, records: Sequence[Record], *, magic: int) -> None:
+    """Refuse what no client can have sent and no batch of the other format can hold."""
+    least_ms = min((record.timestamp_ms for record in records), default=NO_TIMESTAMP)
+    span = records[-1].offset - records[0].offset if records else 0
+    if magic > 0 and least_ms < NO_TIMESTAMP:
+        raise _unfit(batch, "timestamp", expected=f"at least {NO_TIMESTAMP}", found=least_ms)
+    if magic >= 2 and span > MAX_INT32:
+        raise _unfit(batch, "offset span", expected=f"at most {MAX_INT32}", found=span)
+
+
+def _unfit(batch: RecordBatch, what: str, *, expected: object, found: object) -> InvalidRecordError:
+    where = "memory" if batch.path is None else batch.path
+    reason = f"{what}: expected {expected}, found {found}"
+    return InvalidRecordError(
+        f"{reason} in batch at position {batch.position} of {where}, which is to be converted",
+        path=batch.path,
+        position=batch.position,
+        reason=reason,
+        expected=expected,
+        found=found,
     )
 
 
@@ -275,33 +301,29 @@ def _message_set(
             return NO_TIMESTAMP
         return log_append_time_ms if kind == _LOG_APPEND_TIME else record.timestamp_ms
 
-    total = sum(_LEAST_ENTRY_BYTES[magic] + len(record.key or b"") + len(record.value or b"") for record in records)
-    writer = MessageWriter(min(max(total // 2, _LEAST_SEGMENT_BYTES), _MOST_SEGMENT_BYTES))
+    entries = io.BytesIO()
     first_offset = 0 if compression == _NONE or magic == 0 else records[0].offset
-
-    def write_all(output: Writable) -> None:
-        for record in records:
-            write_entry(
-                output,
-                record.value,
-                offset=record.offset - first_offset,
-                magic=magic,
-                timestamp_ms=timestamp_of(record),
-                timestamp_type=kind,
-                key=record.key,
-            )
-
-    if compression == _NONE:
-        write_all(writer)
-    else:
-        writer.write_entry(
-            write_all,
-            offset=records[-1].offset,
+    for record in records:
+        write_entry(
+            entries,
+            record.value,
+            offset=record.offset - first_offset,
             magic=magic,
-            timestamp_ms=max(map(timestamp_of, records)),
+            timestamp_ms=timestamp_of(record),
             timestamp_type=kind,
-            compression=compression,
+            key=record.key,
         )
+    if compression == _NONE:
+        return MemoryRecords(entries.getbuffer())
+    writer = MessageWriter(min(max(entries.tell() // 2, _LEAST_SEGMENT_BYTES), _MOST_SEGMENT_BYTES))
+    writer.write_entry(
+        entries.getbuffer(),
+        offset=records[-1].offset,
+        magic=magic,
+        timestamp_ms=max(map(timestamp_of, records)),
+        timestamp_type=kind,
+        compression=compression,
+    )
     return MemoryRecords(bytes(writer))
 
 

@@ -12,7 +12,7 @@ from enum import Enum
 from itertools import chain
 from typing import NamedTuple
 
-from kstore._core import Record, survey_records
+from kstore._core import Record, RecordIterator, batch_size_at, magics_of_records, survey_records
 from kstore.compression import CompressionType
 from kstore.errors import (
     InvalidRecordError,
@@ -27,9 +27,18 @@ from kstore.errors import (
 )
 from kstore.record.batch import RecordBatch
 from kstore.record.builder import MemoryRecordsBuilder, RecordsInfo
+from kstore.record.conversion import build_records
 from kstore.record.memory_records import MemoryRecords
 from kstore.record.rewriting import set_last_offset, set_max_timestamp, set_partition_leader_epoch
-from kstore.types import MAX_OFFSET, NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, TimestampType
+from kstore.types import (
+    MAX_OFFSET,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TimestampType,
+)
 
 _NONE = CompressionType.NONE
 _CREATE_TIME = TimestampType.CREATE_TIME
@@ -51,8 +60,8 @@ class RecordRules:
 
     Args:
         magic: the format of the log (message.format.version).
-        compression: None for the producer's (compression.type=producer); level: of what is compressed anew, None for
-            Kafka's default.
+        compression: None for the producer's (compression.type=producer); level: of V2 batches that are compressed
+            anew, None for Kafka's default, which wrappers of V0 and V1 always have.
         timestamp_type: message.timestamp.type.
         timestamp_before_max_ms, timestamp_after_max_ms: how far a CreateTime may lie from the leader's clock
             (message.timestamp.before.max.ms and after.max.ms).
@@ -76,10 +85,11 @@ class RecordRules:
 
 
 class RecordSurvey(NamedTuple):
-    """What has to be known of all records of a batch; a timestamp (ms) is -1 where no record has another."""
+    """What has to be known of all records of a batch; see survey_records of the core."""
 
     record_count: int
     null_key_count: int
+    other_magic_count: int
     least_timestamp_ms: int
     max_timestamp_ms: int
     is_contiguous: bool
@@ -125,7 +135,7 @@ def validate_and_assign_offsets(
     check_records(batches, surveys, rules=rules, now_ms=now_ms)
     if can_stay(batches, surveys, source=source, target=target, magic=rules.magic):
         return assign_in_place(
-            batches,
+            records,
             surveys,
             rules=rules,
             base_offset=base_offset,
@@ -219,13 +229,25 @@ def _check_header(batch: RecordBatch, *, rules: RecordRules, origin: AppendOrigi
             raise _invalid(batch, "record count", expected=offset_count, found=record_count)
         if batch.is_control:
             raise _invalid(batch, "batch from a client", expected="no control batch", found="a control batch")
-        if batch.producer_id != NO_PRODUCER_ID and batch.base_sequence == NO_SEQUENCE:
-            raise _invalid(batch, "base sequence of a producer", expected="at least 0", found=batch.base_sequence)
+    _check_producer(batch)
     if rules.magic < 2 and (batch.is_transactional or batch.producer_id != NO_PRODUCER_ID):
         found = "a transactional" if batch.is_transactional else "an idempotent"
         raise UnsupportedForMessageFormatError(
             f"{found} batch can't go into a log of magic {rules.magic}", path=batch.path, position=batch.position
         )
+
+
+def _check_producer(batch: RecordBatch) -> None:
+    """What the header says of the producer is whole; Kafka finds some of it only where it builds a batch anew."""
+    state = (batch.producer_id, batch.producer_epoch, batch.base_sequence)
+    if batch.producer_id == NO_PRODUCER_ID:
+        is_right = state == (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE) and not batch.is_transactional
+        expected = f"{(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)}, not transactional"
+    else:
+        is_right = min(state[:2]) >= 0 and batch.base_sequence >= (NO_SEQUENCE if batch.is_control else 0)
+        expected = "an id, epoch and sequence of at least 0"
+    if not is_right:
+        raise _invalid(batch, "producer id, epoch and base sequence", expected=expected, found=state)
 
 
 def source_compression(batches: Sequence[RecordBatch]) -> CompressionType:
@@ -250,12 +272,21 @@ def target_compression(
     return target
 
 
+def records_of(batch: RecordBatch) -> RecordIterator:
+    """Return the records of a verified batch; the offsets that a client gave to messages in a wrapper may be any."""
+    return batch.records(verify=False, checks_offsets=False)
+
+
+def _magics_of(batch: RecordBatch) -> bytes:
+    return magics_of_records(records_of(batch))
+
+
 def survey_batch(batch: RecordBatch) -> RecordSurvey:
     """Check the structure of all records of a batch and return what has to be known of them.
 
-    Raises: InvalidRecordError, DecompressionError.
+    Raises: InvalidRecordError, DecompressionError; CorruptRecordError for a message inside a wrapper.
     """
-    return RecordSurvey._make(survey_records(batch.records(verify=False)))
+    return RecordSurvey._make(survey_records(records_of(batch)))
 
 
 def check_records(
@@ -281,7 +312,7 @@ def check_records(
 
 def _is_welcome(batch: RecordBatch, survey: RecordSurvey, *, rules: RecordRules, now_ms: int) -> bool:
     """Whether no record of a batch is refused, by what the survey says of all."""
-    if rules.is_compacted and survey.null_key_count:
+    if survey.other_magic_count or (rules.is_compacted and survey.null_key_count):
         return False
     if batch.timestamp_type == _LOG_APPEND_TIME:
         return False
@@ -293,10 +324,16 @@ def _is_welcome(batch: RecordBatch, survey: RecordSurvey, *, rules: RecordRules,
 
 
 def errors_of(batches: Sequence[RecordBatch], *, rules: RecordRules, now_ms: int) -> Iterator[RecordError]:
-    """Yield the first error of each record that the topic refuses: of its key, else of its timestamp."""
-    pairs = chain.from_iterable(((batch, record) for record in batch.records(verify=False)) for batch in batches)
-    for index, (batch, record) in enumerate(pairs):
-        if rules.is_compacted and record.key is None:
+    """Yield the first error of each record that is refused: of its magic, else of its key, else of its timestamp."""
+    rows = chain.from_iterable(
+        ((batch, record, magic) for record, magic in zip(records_of(batch), _magics_of(batch), strict=True))
+        for batch in batches
+    )
+    for index, (batch, record, magic) in enumerate(rows):
+        if magic != batch.magic:
+            message = f"record {index}: expected magic {batch.magic}, as its wrapper has, found {magic}"
+            yield RecordError(index, RecordErrorReason.INVALID_RECORD, message)
+        elif rules.is_compacted and record.key is None:
             message = f"record {index}: expected a key, as the topic is compacted, found none"
             yield RecordError(index, RecordErrorReason.INVALID_RECORD, message)
         elif (found := _timestamp_error(batch, record, rules=rules, now_ms=now_ms)) is not None:
@@ -342,7 +379,7 @@ def can_stay(
 
 
 def assign_in_place(
-    batches: Sequence[RecordBatch],
+    records: MemoryRecords,
     surveys: Sequence[RecordSurvey],
     *,
     rules: RecordRules,
@@ -350,11 +387,11 @@ def assign_in_place(
     now_ms: int,
     partition_leader_epoch: int,
 ) -> ValidationResult:
-    """Copy the bytes of batches that can_stay, and set the fields of their headers."""
-    buffer = bytearray().join(map(bytes, batches))
+    """Copy batches that can_stay, without an incomplete one at the end, and set the fields of their headers."""
+    buffer = bytearray(records.buffer)
     next_offset, at = base_offset, 0
     info = RecordsInfo(NO_TIMESTAMP, -1)
-    for batch, survey in zip(batches, surveys, strict=True):
+    for survey in surveys:
         next_offset += survey.record_count
         set_last_offset(buffer, at, last_offset=next_offset - 1)
         if rules.magic >= 2:
@@ -363,7 +400,8 @@ def assign_in_place(
             max_timestamp_ms = set_timestamp(buffer, at, survey, rules=rules, now_ms=now_ms)
             if max_timestamp_ms > info.max_timestamp_ms:
                 info = RecordsInfo(max_timestamp_ms, next_offset - 1)
-        at += batch.size_in_bytes
+        at += batch_size_at(buffer, at)
+    del buffer[at:]
     return ValidationResult(MemoryRecords(buffer), info, next_offset, is_rebuilt=False, converted_record_count=0)
 
 
@@ -384,10 +422,34 @@ def rebuild(
     now_ms: int,
     partition_leader_epoch: int,
 ) -> ValidationResult:
-    """Build the records of all batches anew, as one batch (magic 0 and 1 without a codec: one message each)."""
+    """Build the records of all batches anew, as one batch (magic 0 and 1 without a codec: one message each).
+
+    Raises: UnsupportedForMessageFormatError for record headers in magic 0 or 1.
+    """
+    build = _build_messages if rules.magic < 2 else _build_batch
+    built, info, count = build(
+        batches,
+        target=target,
+        rules=rules,
+        base_offset=base_offset,
+        now_ms=now_ms,
+        partition_leader_epoch=partition_leader_epoch,
+    )
+    converted = count if batches[0].magic != rules.magic else 0
+    return ValidationResult(built, info, base_offset + count, is_rebuilt=True, converted_record_count=converted)
+
+
+def _build_batch(
+    batches: Sequence[RecordBatch],
+    *,
+    target: CompressionType,
+    rules: RecordRules,
+    base_offset: int,
+    now_ms: int,
+    partition_leader_epoch: int,
+) -> tuple[MemoryRecords, RecordsInfo, int]:
     first = batches[0]
     builder = MemoryRecordsBuilder(
-        magic=rules.magic,
         compression=target,
         level=rules.level,
         timestamp_type=rules.timestamp_type,
@@ -400,19 +462,49 @@ def rebuild(
         is_control=first.is_control,
         partition_leader_epoch=partition_leader_epoch,
     )
-    offset = base_offset
-    for batch in batches:
-        for record in batch.records(verify=False):
-            if rules.magic < 2 and record.headers:
-                raise UnsupportedForMessageFormatError(
-                    f"record {offset - base_offset} has headers, which can't go into a log of magic {rules.magic}",
-                    path=batch.path,
-                    position=batch.position,
-                )
-            builder.append(record, offset=offset)
-            offset += 1
-    converted = offset - base_offset if first.magic != rules.magic else 0
-    return ValidationResult(builder.build(), builder.info, offset, is_rebuilt=True, converted_record_count=converted)
+    for offset, record in enumerate(chain.from_iterable(map(records_of, batches)), base_offset):
+        builder.append(record, offset=offset)
+    return builder.build(), builder.info, builder.record_count
+
+
+def _build_messages(
+    batches: Sequence[RecordBatch],
+    *,
+    target: CompressionType,
+    rules: RecordRules,
+    base_offset: int,
+    now_ms: int,
+    partition_leader_epoch: int,
+) -> tuple[MemoryRecords, RecordsInfo, int]:
+    """Messages have no leader epoch."""
+    del partition_leader_epoch
+    is_append_time = rules.timestamp_type == _LOG_APPEND_TIME
+    records = []
+    for offset, record in enumerate(chain.from_iterable(map(records_of, batches)), base_offset):
+        if record.headers:
+            raise UnsupportedForMessageFormatError(
+                f"record {offset - base_offset} has headers, which can't go into a log of magic {rules.magic}",
+                path=batches[0].path,
+                position=batches[0].position,
+            )
+        timestamp_ms = now_ms if is_append_time else record.timestamp_ms
+        records.append(Record(offset=offset, timestamp_ms=timestamp_ms, key=record.key, value=record.value))
+    built = build_records(
+        records,
+        magic=rules.magic,
+        compression=target,
+        timestamp_type=rules.timestamp_type,
+        log_append_time_ms=now_ms if is_append_time else NO_TIMESTAMP,
+    )
+    return built, _info_of_messages(records, magic=rules.magic, compression=target), len(records)
+
+
+def _info_of_messages(records: Sequence[Record], *, magic: int, compression: CompressionType) -> RecordsInfo:
+    """The time index gives the offset of a wrapper, which is its last one, or that of the first message so late."""
+    latest = max(records, key=lambda record: record.timestamp_ms)
+    if magic == 0 or latest.timestamp_ms == NO_TIMESTAMP:
+        return RecordsInfo(NO_TIMESTAMP, -1)
+    return RecordsInfo(latest.timestamp_ms, latest.offset if compression == _NONE else records[-1].offset)
 
 
 def _invalid(batch: RecordBatch, what: str, *, expected: object, found: object) -> InvalidRecordError:

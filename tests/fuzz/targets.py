@@ -14,6 +14,7 @@ from kstore.errors import DecompressionError
 from tests import columns, reference
 from tests import reference_codecs as codecs
 from tests.fuzz.agreement import agree
+from tests.fuzz.conversion_targets import CONVERSION_TARGETS
 from tests.fuzz.message_mutator import MessageMutator
 from tests.fuzz.mutator import Mutator
 from tests.fuzz.writing_targets import WRITING_TARGETS
@@ -115,6 +116,7 @@ TARGETS: dict[str, Callable[[MessageMutator], None]] = {
     "scan": scan_case,
     "codec": codec_case,
     **WRITING_TARGETS,
+    **CONVERSION_TARGETS,
 }
 
 

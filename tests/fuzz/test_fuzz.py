@@ -40,6 +40,8 @@ CASES = {
     "rewriting": 2000,
     "control": 8000,
     "control batch": 4000,
+    "conversion": 1500,
+    "validation": 1500,
 }
 
 pytestmark = pytest.mark.fuzz

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from kstore.compression import CompressionType
-from kstore.errors import CorruptRecordError, UnsupportedCompressionTypeError
+from kstore.errors import CorruptRecordError, InvalidRecordError, UnsupportedCompressionTypeError
 from kstore.log.file_records import FileRecords
 from kstore.record import MemoryRecords, RecordBatch
 from kstore.record.conversion import (
@@ -21,6 +21,7 @@ from kstore.record.conversion import (
     up_convert,
 )
 from tests import reference
+from tests import reference_codecs as codecs
 from tests.builders import FIRST_TIMESTAMP_MS, batch, batches, patch_header, record, records
 from tests.messages import decompressed, packed_entry
 from tests.reference import write_batch
@@ -123,9 +124,36 @@ def test_batches_that_fit_keep_their_bytes() -> None:
     assert b"".join(map(bytes, convert(batches_of(data), magic=2))) == data
 
 
-def test_damaged_batch_is_not_converted() -> None:
+@pytest.mark.parametrize(
+    "fields", [{"crc": 1}, {"attributes": 0x20}, {"attributes": 4}], ids=["crc", "control", "zstd"]
+)
+def test_damaged_batch_is_neither_converted_nor_left_out(fields: dict[str, int]) -> None:
     with pytest.raises(CorruptRecordError, match="CRC mismatch"):
-        down(patch_header(batch(3, 3), crc=1, repair_crc=False), magic=1)
+        down(patch_header(batch(3, 3), repair_crc=False, **fields), magic=1)
+
+
+def test_unknown_codec_is_not_converted() -> None:
+    with pytest.raises(UnsupportedCompressionTypeError):
+        down(patch_header(batch(3, 3), attributes=5), magic=1)
+
+
+def test_timestamp_that_no_client_can_send_is_dropped_or_refused() -> None:
+    data = write_batch([record(0, b"v", timestamp_ms=-2)])
+    assert down(data, magic=0) == message_set([record(0, b"v")], magic=0)
+    with pytest.raises(InvalidRecordError, match="timestamp: expected at least -1, found -2"):
+        down(data, magic=1)
+
+
+@pytest.mark.parametrize(("last", "fits"), [(2**31 - 1, True), (2**31, False)])
+def test_wrapper_of_more_offsets_than_a_batch_can_span_is_not_converted(last: int, fits: bool) -> None:
+    content = message_set([record(0, b"a"), record(last, b"b")], magic=1)
+    data = packed_entry(codecs.compress(1, content), None, offset=last, magic=1, attributes=1)
+    chunks = up_convert(batches_of(data), magic=2)
+    if fits:
+        assert [found.offset for chunk in chunks for found in chunk] == [0, last]
+    else:
+        with pytest.raises(InvalidRecordError, match="offset span: expected at most 2147483647, found 2147483648"):
+            next(chunks)
 
 
 # Streaming

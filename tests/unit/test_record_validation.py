@@ -3,6 +3,7 @@ Method: a table of refused appends; accepted ones compared byte by byte with bat
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -80,6 +81,12 @@ def test_largest_timestamp_of_the_header_is_set_right() -> None:
 
 def batch_at_base(first: int, count: int, **options: Any) -> bytes:
     return patch_header(batch(first, count, partition_leader_epoch=EPOCH, **options), base_offset=BASE)
+
+
+def test_incomplete_batch_at_the_end_is_left_out() -> None:
+    for codec in CODECS:
+        data = batch(0, 5, codec=codec)
+        assert bytes(validated(data + batch(5, 2)[:-1]).records) == bytes(validated(data).records)
 
 
 def test_given_bytes_stay_as_they_are() -> None:
@@ -180,14 +187,19 @@ REFUSED = [
         "expected no control batch",
         id="control-batch",
     ),
-    pytest.param(batch(0, 2, **IDEMPOTENT), "base sequence of a producer", id="no-sequence"),
+    pytest.param(batch(0, 2, **IDEMPOTENT), "at least 0, found (9, 1, -1)", id="no-sequence"),
+    pytest.param(batch(0, 2, producer_id=9, base_sequence=0), "at least 0, found (9, -1, 0)", id="no-producer-epoch"),
+    pytest.param(batch(0, 2, base_sequence=0), "not transactional, found (-1, -1, 0)", id="sequence-of-nobody"),
+    pytest.param(batch(0, 2, is_transactional=True), "not transactional, found (-1, -1, -1)", id="nobodys-transaction"),
+    pytest.param(batch(0, 2, **IDEMPOTENT | {"producer_id": -2}), "found (-2, 1, -1)", id="negative-producer-id"),
 ]
 
 
 @pytest.mark.parametrize(("data", "match"), REFUSED)
 def test_batch_that_no_client_may_send_is_refused(data: bytes, match: str) -> None:
-    with pytest.raises((InvalidRecordError, CorruptRecordError), match=match):
-        validated(data)
+    for compression in (None, CompressionType.LZ4):
+        with pytest.raises((InvalidRecordError, CorruptRecordError), match=re.escape(match)):
+            validated(data, compression=compression)
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.label)
