@@ -216,4 +216,5 @@ def expected_batch_line(batch: Batch) -> dict[str, int]:
         "producer_epoch": header.producer_epoch,
         "base_sequence": header.base_sequence,
         "magic": header.magic,
+        "timestamp_type": header.timestamp_type,
     }
