@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -182,3 +183,20 @@ def test_no_descriptor_is_left_by_opens_that_fail(tmp_path: Path) -> None:
                 FileRecords.open(tmp_path / name, is_read_only=is_read_only)
     assert os.listdir("/proc/self/fd") == before
     assert DEFAULT_ENV.unlink(str(tmp_path / "missing")) is False
+
+
+def test_limit_of_the_system_on_file_sizes_leaves_nothing_of_the_append(path: Path) -> None:
+    """A short write by the kernel itself, and then EFBIG."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with FileRecords.open(path) as records:
+        records.append(memory(BATCHES[0]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (POSITIONS[1] + 100, before[1]))
+        try:
+            with pytest.raises(StorageError) as caught:
+                records.append(memory(BATCHES[1]))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert caught.value.errno == errno.EFBIG
+        assert path.read_bytes() == BATCHES[0]
+        records.append(memory(BATCHES[1]))
+    assert path.read_bytes() == BATCHES[0] + BATCHES[1]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import socket
 import threading
 from collections.abc import Callable
@@ -215,3 +216,32 @@ def test_writing_a_slice_of_a_file_that_was_cut_is_an_error(written: Path) -> No
         assert caught.value.found == 10
         with pytest.raises(CorruptRecordError, match="cut since"):
             part.write_to(io.BytesIO())
+
+
+def test_signals_do_not_cut_the_writing_short(written: Path) -> None:
+    """EINTR: signals come all the while, also when sendfile blocks on a full socket."""
+    written.write_bytes(100 * DATA)
+    handled = threading.Event()
+    before = signal.signal(signal.SIGUSR1, lambda *_: handled.set())
+    sender, receiver = socket.socketpair()
+    sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    main = threading.get_ident()
+    received = bytearray()
+
+    def interrupt_and_receive() -> None:
+        while data := receiver.recv(len(DATA)):
+            received.extend(data)
+            signal.pthread_kill(main, signal.SIGUSR1)
+
+    thread = threading.Thread(target=interrupt_and_receive)
+    thread.start()
+    try:
+        with FileRecords.open(written) as records:
+            assert records.write_to(sender) == 100 * SIZE
+    finally:
+        sender.close()
+        thread.join()
+        receiver.close()
+        signal.signal(signal.SIGUSR1, before)
+    assert received == 100 * DATA
+    assert handled.is_set()
