@@ -20,6 +20,10 @@ cdef struct MessageSet:
     int64_t last_stored_offset
 
 
+cdef inline int64_t entry_size_at(const uint8_t* p) noexcept nogil:
+    return <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
+
+
 # Requires: the whole entry at p, its size field and magic checked. Returns: OK with every field inside it.
 cdef inline Status parse_message(const uint8_t* p, Message* m, Problem* problem) noexcept nogil:
     cdef const uint8_t* at
@@ -98,9 +102,12 @@ cdef inline int64_t offset_of_message(const MessageSet* found, const Message* m)
     return <int64_t>(<uint64_t>found.offset_base + <uint64_t>m.offset)
 
 
-# Offsets rise and stay at or below the wrapper's. Returns: OK and the next least offset.
-cdef inline Status check_message_offset(const MessageSet* found, int64_t offset, int64_t* least,
+# Offsets rise and stay at or below the wrapper's; the first one lies behind what came before the wrapper, which no CRC
+# makes sure of. Returns: OK and the next least offset.
+cdef inline Status check_message_offset(const MessageSet* found, int64_t offset, bint is_first, int64_t* least,
                                         Problem* problem) noexcept nogil:
+    if is_first and offset < least[0]:
+        return fail(problem, OFFSETS_BACKWARDS, least[0] - 1, offset)
     if offset < least[0] or offset > found.most_offset:
         return fail(problem, BAD_MESSAGE_OFFSET, least[0], offset)
     least[0] = offset + 1

@@ -62,15 +62,13 @@ cdef Status decode_messages(Table* t, const Header* h, Source* s, bint verify_cr
         if t.room <= 0 or t.rows == t.row_capacity:
             return STOPPED
         problem.record = s.done if is_wrapper(h) else -1
+        if verify_crc and check_legacy_crc(s.at, entry_size_at(s.at), problem) != OK:
+            return problem.status
         if parse_message(s.at, &m, problem) != OK:
             return problem.status
-        if verify_crc and check_legacy_crc(s.at, m.size, problem) != OK:
-            return problem.status
         offset = offset_of_message(&s.messages, &m)
-        if s.done == 0 and offset < s.least_delta and is_wrapper(h):
-            return fail(problem, OFFSETS_BACKWARDS, s.least_delta - 1, offset)
         least = s.least_delta
-        if check_message_offset(&s.messages, offset, &least, problem) != OK:
+        if check_message_offset(&s.messages, offset, s.done == 0, &least, problem) != OK:
             return problem.status
         if offset >= s.start_offset and offset < s.end_offset:
             timestamp_type = message_timestamp_type(h, &m)

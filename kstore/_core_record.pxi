@@ -276,12 +276,14 @@ cdef class RecordIterator:
         if self.at == self.messages.size:
             raise StopIteration
         self.problem.record = self.done if is_wrapper(&self.h) else -1
-        status = parse_message(start + self.at, &m, &self.problem)
-        if status == OK and self.verify_crc:
-            status = check_legacy_crc(start + self.at, m.size, &self.problem)
+        status = OK
+        if self.verify_crc:
+            status = check_legacy_crc(start + self.at, entry_size_at(start + self.at), &self.problem)
+        if status == OK:
+            status = parse_message(start + self.at, &m, &self.problem)
         offset = offset_of_message(&self.messages, &m)
         if status == OK and self.checks_offsets:
-            status = check_message_offset(&self.messages, offset, &self.least_delta, &self.problem)
+            status = check_message_offset(&self.messages, offset, self.done == 0, &self.least_delta, &self.problem)
         if status != OK:
             raise error_of(&self.problem, self.path)
         self.done += 1
