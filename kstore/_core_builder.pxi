@@ -35,6 +35,8 @@ cdef int check_producer(const Header* h) except -1:
         if h.attributes & TRANSACTIONAL_MASK:
             raise ValueError("a transactional batch needs a producer id")
         return 0
+    if h.magic != MAGIC_V2:
+        raise ValueError(f"a batch of magic {h.magic} has no producer id, got {h.producer_id}")
     if h.producer_epoch == -1:
         raise ValueError(f"producer {h.producer_id} needs a producer epoch")
     if h.base_sequence == -1 and not h.attributes & CONTROL_MASK:
@@ -42,11 +44,24 @@ cdef int check_producer(const Header* h) except -1:
     return 0
 
 
+# V0 has no timestamp, so any type will do for it.
 cdef int set_timestamp_type(Header* h, object timestamp_type) except -1:
+    if h.magic == MAGIC_V0:
+        return 0
     if timestamp_type == _LOG_APPEND_TIME:
         h.attributes |= TIMESTAMP_TYPE_MASK
     elif timestamp_type != _CREATE_TIME:
         raise ValueError(f"timestamp_type must be CREATE_TIME or LOG_APPEND_TIME, got {timestamp_type!r}")
+    return 0
+
+
+# What V0 and V1 have no room for.
+cdef int check_legacy(const Header* h, bint has_horizon) except -1:
+    for name, is_wanted in (("transactions", h.attributes & TRANSACTIONAL_MASK), ("control records",
+                            h.attributes & CONTROL_MASK), ("a delete horizon", has_horizon),
+                            ("zstd", h.attributes & CODEC_MASK == MAX_CODEC_ID)):
+        if is_wanted:
+            raise ValueError(f"a batch of magic {h.magic} can't have {name}")
     return 0
 
 
@@ -61,6 +76,8 @@ cdef class RecordBatchEncoder:
     cdef ColumnBuffer buffer      # room for the header and the records; once closed for appends, the payload
     cdef Header h
     cdef int64_t used             # of the buffer
+    cdef int64_t header_size
+    cdef int64_t offset_of_max
     cdef int64_t records_size     # before compression
     cdef bint has_horizon
     cdef bint is_handed_out
@@ -72,13 +89,13 @@ cdef class RecordBatchEncoder:
     cdef public double estimated_compression_ratio
     cdef public object _built
 
-    def __init__(self, *, int64_t magic=MAGIC_V2, compression="none", level=None, timestamp_type=_CREATE_TIME,
+    def __init__(self, *, magic=MAGIC_V2, compression="none", level=None, timestamp_type=_CREATE_TIME,
                  int64_t base_offset=0, log_append_time_ms=-1, producer_id=-1, producer_epoch=-1, base_sequence=-1,
                  bint is_transactional=False, bint is_control=False, partition_leader_epoch=-1,
                  delete_horizon_ms=None, write_limit_bytes=INT32_MAX):
         self.is_open = self.was_dropped = self.is_handed_out = False
         self._built = None
-        self.set_magic(magic)
+        self.h.magic = <int32_t>ranged("magic", magic, MAGIC_V0, MAGIC_V2)
         if base_offset < 0 or base_offset == INT64_MAX:
             raise ValueError(f"base_offset must be from 0 to {INT64_MAX - 1}, got {base_offset}")
         self.h.base_offset = base_offset
@@ -101,23 +118,17 @@ cdef class RecordBatchEncoder:
             self.h.base_timestamp = ranged("delete_horizon_ms", delete_horizon_ms, 0, INT64_MAX)
             self.h.attributes |= DELETE_HORIZON_MASK
         set_producer(&self.h, producer_id, producer_epoch, base_sequence, is_transactional)
+        self.header_size = BATCH_HEADER_SIZE
+        if self.h.magic != MAGIC_V2:
+            check_legacy(&self.h, self.has_horizon)
+            self.header_size = least_batch_size(self.h.magic) if self.h.attributes & CODEC_MASK else 0
         self.start(FIRST_CAPACITY if self.write_limit_bytes == INT32_MAX else self.write_limit_bytes + CAPACITY_SLACK)
-
-    @cython.final
-    cdef int set_magic(self, int64_t magic) except -1:
-        if magic in (0, 1):
-            error = UnsupportedMagicError(f"magic {magic} is not written yet: expected {MAGIC_V2}, got {magic}")
-            error.magic = magic
-            raise error
-        if magic != MAGIC_V2:
-            raise ValueError(f"magic must be {MAGIC_V2}, got {magic}")
-        self.h.magic = <int32_t>magic
-        return 0
 
     @cython.final
     cdef int start(self, int64_t capacity) except -1:
         self.buffer = ColumnBuffer(min(capacity, MOST_FIRST_CAPACITY))
-        self.used = BATCH_HEADER_SIZE
+        self.used = self.header_size
+        self.offset_of_max = -1
         self.records_size = 0
         self.is_open = True
         return 0
@@ -145,6 +156,8 @@ cdef class RecordBatchEncoder:
     def base_timestamp_ms(self): return self.h.base_timestamp
     @property
     def max_timestamp_ms(self): return self.h.max_timestamp
+    @property
+    def offset_of_max_timestamp(self): return self.offset_of_max
     @property
     def records_size_in_bytes(self): return self.records_size
     @property
@@ -175,7 +188,7 @@ cdef class RecordBatchEncoder:
     @property
     def uncompressed_size_in_bytes(self):
         """Header and records, before compression."""
-        return BATCH_HEADER_SIZE + self.records_size
+        return self.header_size + self.records_size
 
     @property
     def estimated_size_in_bytes(self):
@@ -192,13 +205,13 @@ cdef class RecordBatchEncoder:
         """Size of the payload by size of the records; 1.0 until the batch is closed."""
         if not self.is_handed_out or self.h.record_count == 0:
             return 1.0
-        return (self.used - BATCH_HEADER_SIZE) / <double>self.records_size
+        return (self.used - self.header_size) / <double>self.records_size
 
     @cython.final
     cdef int64_t estimate(self) noexcept:
         if self.h.attributes & CODEC_MASK == 0:
-            return BATCH_HEADER_SIZE + self.records_size
-        return BATCH_HEADER_SIZE + <int64_t>(<double>self.records_size * self.estimated_compression_ratio
+            return self.header_size + self.records_size
+        return self.header_size + <int64_t>(<double>self.records_size * self.estimated_compression_ratio
                                              * COMPRESSION_RATE_ESTIMATION_FACTOR)
 
     @cython.final
@@ -246,7 +259,7 @@ cdef class RecordBatchEncoder:
             stands for.
         Raises: ValueError, and nothing is appended, if the batch is closed, the offset does not rise or is more than
             2^31 - 1 above the base offset, the timestamp is below -1, a control record meets a batch of another kind,
-            a header key has other lone surrogates, or the batch would exceed 2^31 - 1 bytes.
+            headers meet magic 0 or 1, a header key has other lone surrogates, or the batch would exceed 2^31 - 1 bytes.
         """
         cdef RecordFields r
         cdef int64_t timestamp, record_offset
@@ -264,6 +277,8 @@ cdef class RecordBatchEncoder:
         key_bytes, value_bytes = as_bytes(key), as_bytes(value)
         if type(headers) is not tuple or headers:
             flat = flat_headers(headers)
+            if flat and self.h.magic != MAGIC_V2:
+                raise ValueError(f"a record of magic {self.h.magic} can't have headers")
         if offset is not None:
             record_offset = as_int64(offset)
         elif record is not None:
@@ -273,7 +288,10 @@ cdef class RecordBatchEncoder:
         # From here on no code of the caller runs, so what is checked stays true.
         self.check(record_offset, timestamp, is_control)
         set_fields(&r, key_bytes, value_bytes, flat)
-        self.put(&r, record_offset, timestamp, flat)
+        if self.h.magic == MAGIC_V2:
+            self.put(&r, record_offset, timestamp, flat)
+        else:
+            self.put_message(&r, record_offset, timestamp)
         return self
 
     # Requires: check passed.
@@ -290,14 +308,37 @@ cdef class RecordBatchEncoder:
         end = put_record(at, size, r)
         if flat is not None:
             end = put_flat_headers(end, flat)
-        self.used += end - at
-        self.records_size += end - at
-        self.h.base_timestamp = base
+        self.note(end - at, offset, timestamp)
+        return 0
+
+    # Requires: check passed. Inside a V1 wrapper offsets count from the base offset.
+    @cython.final
+    cdef int put_message(self, const RecordFields* r, int64_t offset, int64_t timestamp) except -1:
+        cdef Header h = self.h
+        h.attributes = self.h.attributes & TIMESTAMP_TYPE_MASK
+        h.last_offset_delta = <int32_t>(offset - self.h.base_offset)
+        if self.h.magic == MAGIC_V1 and self.h.attributes & CODEC_MASK:
+            h.base_offset = 0
+        if h.magic == MAGIC_V0:
+            timestamp = -1
+        elif h.attributes:
+            timestamp = self.log_append_time_ms
+        h.max_timestamp = timestamp
+        put_entry(self.reserve(entry_size(h.magic, r)), &h, r)
+        self.note(h.size, offset, timestamp)
+        return 0
+
+    # Counts a record that was written behind the others.
+    @cython.final
+    cdef void note(self, int64_t size, int64_t offset, int64_t timestamp) noexcept:
+        self.used += size
+        self.records_size += size
+        self.h.base_timestamp = self.base_for(timestamp)
         self.h.record_count += 1
-        self.h.last_offset_delta = <int32_t>r.offset_delta
+        self.h.last_offset_delta = <int32_t>(offset - self.h.base_offset)
         if timestamp > self.h.max_timestamp:
             self.h.max_timestamp = timestamp
-        return 0
+            self.offset_of_max = offset
 
     def record_size(self, Record record=None, /, *, timestamp_ms=None, key=None, value=None, headers=()):
         """Return the bytes that append would add for the same arguments, at the offset after the last."""
@@ -312,6 +353,8 @@ cdef class RecordBatchEncoder:
         timestamp = as_int64(timestamp_ms)
         key_bytes, value_bytes = as_bytes(key), as_bytes(value)
         set_fields(&r, key_bytes, value_bytes, flat_headers(headers))
+        if self.h.magic != MAGIC_V2:
+            return entry_size(self.h.magic, &r)
         r.timestamp_delta = <int64_t>(<uint64_t>timestamp - <uint64_t>self.base_for(timestamp))
         r.offset_delta = <int64_t>self.h.last_offset_delta + 1
         return sized_size(body_size(&r))
@@ -360,12 +403,12 @@ cdef class RecordBatchEncoder:
             return
         if self.h.attributes & CODEC_MASK and self.h.record_count:
             self.buffer.size = self.used
-            records = memoryview(self.buffer)[BATCH_HEADER_SIZE:]
+            records = memoryview(self.buffer)[self.header_size:]
             payload = compress(self.h.attributes & CODEC_MASK, records, self.level)
-            if payload.shape[0] > INT32_MAX - BATCH_HEADER_SIZE:
+            if payload.shape[0] > INT32_MAX - self.header_size:
                 raise ValueError(f"a batch has at most {INT32_MAX} bytes, its payload alone {payload.shape[0]}")
-            batch = ColumnBuffer(BATCH_HEADER_SIZE + payload.shape[0])
-            memcpy(batch.block.data + BATCH_HEADER_SIZE, start_of(payload), <size_t>payload.shape[0])
+            batch = ColumnBuffer(self.header_size + payload.shape[0])
+            memcpy(batch.block.data + self.header_size, start_of(payload), <size_t>payload.shape[0])
             self.buffer = batch
             self.used = batch.size
         self.is_open = False
@@ -387,7 +430,7 @@ cdef class RecordBatchEncoder:
             return batch
         batch.size = self.used if self.h.record_count else 0
         batch.is_read_only = self.is_handed_out = True
-        if self.h.record_count:
+        if self.h.record_count and self.header_size:
             h = self.h
             h.size = self.used
             h.max_timestamp = self.batch_max_timestamp()

@@ -1,4 +1,4 @@
-# One V2 record out: the leaves that write it and its batch header, and the encoder that gathers a batch.
+# One record out: the leaves that write it and the header of its batch or wrapper.
 
 # Sizes are -1 for null. headers_size is what the headers take behind their count.
 cdef struct RecordFields:
@@ -60,8 +60,51 @@ cdef void store_header(uint8_t* p, const Header* h) noexcept nogil:
     ks_put32(p + RECORD_COUNT_AT, <uint32_t>h.record_count)
 
 
-# Requires: h.size bytes at p, the payload in place. Writes the header and sets h.crc.
+# Returns: the bytes of a V0 or V1 entry: offset, size and message.
+cdef inline int64_t entry_size(int magic, const RecordFields* r) noexcept nogil:
+    return least_batch_size(magic) + max(r.key_size, 0) + max(r.value_size, 0)
+
+
+cdef inline uint8_t* put_field(uint8_t* at, const uint8_t* data, int64_t size) noexcept nogil:
+    ks_put32(at, <uint32_t><int32_t>size)
+    at += 4
+    if size > 0:
+        memcpy(at, data, <size_t>size)
+        at += size
+    return at
+
+
+# Writes what stands before the key of an entry, all but its CRC. Returns: the place of the key's size.
+cdef inline uint8_t* put_entry_header(uint8_t* p, const Header* h) noexcept nogil:
+    ks_put64(p + BASE_OFFSET_AT, <uint64_t>(h.base_offset + h.last_offset_delta))
+    ks_put32(p + BATCH_LENGTH_AT, <uint32_t>(h.size - LOG_OVERHEAD_SIZE))
+    p[MAGIC_AT] = <uint8_t>h.magic
+    p[MESSAGE_ATTRIBUTES_AT] = <uint8_t>h.attributes
+    if h.magic == MAGIC_V0:
+        return p + MESSAGE_TIMESTAMP_AT
+    ks_put64(p + MESSAGE_TIMESTAMP_AT, <uint64_t>h.max_timestamp)
+    return p + MESSAGE_TIMESTAMP_AT + 8
+
+
+cdef inline void seal_entry(uint8_t* p, int64_t size) noexcept nogil:
+    ks_put32(p + MESSAGE_CRC_AT, ks_crc32_by(BEST_PATH, 0, p + MAGIC_AT, <size_t>(size - MAGIC_AT)))
+
+
+# Requires: entry_size bytes at p. h: last offset, timestamp and attributes of the message.
+cdef void put_entry(uint8_t* p, Header* h, const RecordFields* r) noexcept nogil:
+    h.size = entry_size(h.magic, r)
+    put_field(put_field(put_entry_header(p, h), r.key, r.key_size), r.value, r.value_size)
+    seal_entry(p, h.size)
+
+
+# Requires: h.size bytes at p, the payload in place. Writes the header with the CRC: of a batch, or of a V0 or V1 wrapper,
+# whose key is null and whose value is the payload.
 cdef void seal_batch(uint8_t* p, Header* h) noexcept nogil:
+    if h.magic != MAGIC_V2:
+        put_field(put_field(put_entry_header(p, h), NULL, -1), NULL, -1)
+        ks_put32(p + least_batch_size(h.magic) - 4, <uint32_t>(h.size - least_batch_size(h.magic)))
+        seal_entry(p, h.size)
+        return
     store_header(p, h)
     h.crc = ks_crc32c_by(BEST_PATH, 0, p + ATTRIBUTES_AT, <size_t>(h.size - ATTRIBUTES_AT))
     ks_put32(p + CRC_AT, h.crc)

@@ -1,15 +1,17 @@
-"""MemoryRecordsBuilder: one record batch, made record by record. Format: docs/format.md#record-batch."""
+"""MemoryRecordsBuilder: one record batch of any magic, made record by record. Format: docs/format.md."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from kstore._core import TIMESTAMP_TYPE_BIT, Record, RecordBatchEncoder
-from kstore.compression import CompressionType, compress, level_of
+from kstore.compression import CompressionType, Payload, compress, level_of
 from kstore.record.control import ControlRecordType, control_record_key, end_transaction_marker_value
 from kstore.record.memory_records import MemoryRecords
+from kstore.record.output_streams import LZ4_HEADER_CHECKSUM_AT, LZ4_HEADER_CHECKSUM_OF_V0
 from kstore.types import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType
 
+_MAGIC_V2 = 2
 _CODEC_MASK = 0x07
 
 
@@ -21,16 +23,18 @@ class RecordsInfo(NamedTuple):
 
 
 class MemoryRecordsBuilder(RecordBatchEncoder):
-    """Make one V2 record batch: append() records, then build() MemoryRecords; see RecordBatchEncoder.append.
+    """Make one record batch: append() records, then build() MemoryRecords; see RecordBatchEncoder.append.
 
     Args:
+        magic: 2; or 1 or 0, whose records are messages one behind the other, or compressed in one wrapper. These
+            have no headers, producer state, control records, delete horizon or zstd; the leader epoch says nothing
+            there, and the timestamps neither in magic 0.
         compression: none, gzip, snappy, lz4 or zstd; level: None for Kafka's default.
         log_append_time_ms: with TimestampType.LOG_APPEND_TIME, the timestamp that all records get.
         producer_id, producer_epoch, base_sequence: of an idempotent producer; all three or none.
         delete_horizon_ms: when compaction may drop the tombstones (KIP-534).
         write_limit_bytes: size at which the batch counts as full; append does not ask, has_room_for and is_full do.
-    Raises: ValueError if the arguments contradict each other; UnsupportedMagicError for magic 0 and 1, which are not
-        written yet.
+    Raises: ValueError if the arguments contradict each other.
     Threads: not safe.
     Source: Kafka MemoryRecordsBuilder.
     """
@@ -53,18 +57,26 @@ class MemoryRecordsBuilder(RecordBatchEncoder):
 
     @property
     def timestamp_type(self) -> TimestampType:
+        if self.magic == 0:
+            return TimestampType.NO_TIMESTAMP_TYPE
         is_append_time = self.attributes & TIMESTAMP_TYPE_BIT
         return TimestampType.LOG_APPEND_TIME if is_append_time else TimestampType.CREATE_TIME
 
     @property
     def info(self) -> RecordsInfo:
-        """The largest timestamp and the offset that stands for it: the last one, as in all formats that compress."""
+        """The largest timestamp and the offset that stands for it in a time index.
+
+        That of the batch or wrapper is its last one; among plain V1 messages it is that of the message, or with
+        LOG_APPEND_TIME the base offset.
+        """
         last_offset = self.last_offset
-        is_append_time = self.attributes & TIMESTAMP_TYPE_BIT
+        is_append_time = self.timestamp_type == TimestampType.LOG_APPEND_TIME
         max_timestamp_ms = self.log_append_time_ms if is_append_time else self.max_timestamp_ms
         if last_offset is None or max_timestamp_ms == NO_TIMESTAMP:
             return RecordsInfo(max_timestamp_ms, -1)
-        return RecordsInfo(max_timestamp_ms, last_offset)
+        if self.magic == _MAGIC_V2 or self.compression != CompressionType.NONE:
+            return RecordsInfo(max_timestamp_ms, last_offset)
+        return RecordsInfo(max_timestamp_ms, self.base_offset if is_append_time else self.offset_of_max_timestamp)
 
     def append_control_record(
         self, control_type: ControlRecordType, value: bytes | None, *, timestamp_ms: int
@@ -93,7 +105,7 @@ class MemoryRecordsBuilder(RecordBatchEncoder):
 
     def close_for_record_appends(self) -> None:
         """Take no more records, and compress them now; the producer state can still be set."""
-        self.end_appends(compress)
+        self.end_appends(self._compress)
 
     def close(self) -> None:
         """Write the batch; without a record there are no bytes. Closing again does nothing.
@@ -110,5 +122,12 @@ class MemoryRecordsBuilder(RecordBatchEncoder):
         """
         built: MemoryRecords | None = self._built
         if built is None:
-            built = self._built = MemoryRecords(memoryview(self.finish(compress)))
+            built = self._built = MemoryRecords(memoryview(self.finish(self._compress)))
         return built
+
+    def _compress(self, codec_id: int, records: memoryview, level: int | None) -> Payload:
+        payload = compress(codec_id, records, level)
+        if self.magic == 0 and codec_id == CompressionType.LZ4:
+            payload = bytearray(payload)
+            payload[LZ4_HEADER_CHECKSUM_AT] = LZ4_HEADER_CHECKSUM_OF_V0
+        return payload

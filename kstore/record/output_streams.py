@@ -24,7 +24,9 @@ _GZIP_HEADER = b"\x1f\x8b\x08" + bytes(6) + b"\xff"
 _XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _LZ4_FRAME_DESCRIPTOR = b"\x04\x22\x4d\x18\x60\x40"
 _LZ4_HEADER_CHECKSUM = b"\x82"
-_LZ4_HEADER_CHECKSUM_OF_V0 = b"\x1a"
+LZ4_HEADER_CHECKSUM_AT = 6
+# That of readers up to Kafka 0.9: it also covers the frame's magic number (KAFKA-3160).
+LZ4_HEADER_CHECKSUM_OF_V0 = 0x1A
 _LZ4_END_MARK = bytes(4)
 _LZ4_STORED_BIT = 1 << 31
 
@@ -199,7 +201,7 @@ class Lz4Output(CompressedOutput):
     def __init__(self, output: Writable, *, magic: int) -> None:
         import lz4.block
 
-        checksum = _LZ4_HEADER_CHECKSUM_OF_V0 if magic == 0 else _LZ4_HEADER_CHECKSUM
+        checksum = bytes((LZ4_HEADER_CHECKSUM_OF_V0,)) if magic == 0 else _LZ4_HEADER_CHECKSUM
         super().__init__(output, header=_LZ4_FRAME_DESCRIPTOR + checksum)
         self._compress: Callable[..., bytes] = lz4.block.compress
 

@@ -12,7 +12,6 @@ import pytest
 
 import kstore
 from kstore.compression import compress
-from kstore.errors import UnsupportedMagicError
 from kstore.record import MemoryRecords, MemoryRecordsBuilder, Record, RecordBatch, RecordsInfo
 from kstore.record.control import ControlRecordType
 from kstore.types import TimestampType
@@ -247,8 +246,8 @@ def test_control_record_of_any_known_type_is_written() -> None:
 
 
 BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
-    "magic 3": ({"magic": 3}, "magic must be 2, got 3"),
-    "negative magic": ({"magic": -1}, "magic must be 2, got -1"),
+    "magic 3": ({"magic": 3}, "magic must be from 0 to 2, got 3"),
+    "negative magic": ({"magic": -1}, "magic must be from 0 to 2, got -1"),
     "no timestamp type": ({"timestamp_type": TimestampType.NO_TIMESTAMP_TYPE}, "timestamp_type must be"),
     "unknown timestamp type": ({"timestamp_type": 2}, "timestamp_type must be"),
     "unknown codec": ({"compression": "brotli"}, "unknown compression type"),
@@ -270,13 +269,6 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
 def test_contradicting_options_are_refused(options: dict[str, Any], match: str) -> None:
     with pytest.raises(ValueError, match=match):
         MemoryRecordsBuilder(**options)
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_older_magic_is_not_written_yet(magic: int) -> None:
-    with pytest.raises(UnsupportedMagicError, match=f"magic {magic} is not written yet") as caught:
-        MemoryRecordsBuilder(magic=magic)
-    assert caught.value.magic == magic
 
 
 BAD_STATES: dict[str, tuple[dict[str, Any], str]] = {
