@@ -21,6 +21,14 @@ from kstore.record.control import (
     decode_control_record,
 )
 from kstore.record.conversion import ConversionStats, convert, convert_message, down_convert, up_convert
+from kstore.record.creation import (
+    with_end_transaction_marker,
+    with_idempotent_records,
+    with_kraft_control_record,
+    with_leader_change_message,
+    with_records,
+    with_transactional_records,
+)
 from kstore.record.memory_records import MemoryRecords
 from kstore.record.message_writer import BufferingOutputStream, MessageWriter, ReservedOutput, write_entry
 from kstore.record.packing import BinaryColumn, HeadersColumn, Int64Column, RecordColumns, pack_columns
@@ -72,5 +80,11 @@ __all__ = [
     "up_convert",
     "validate_and_assign_offsets",
     "validate_replicated",
+    "with_end_transaction_marker",
+    "with_idempotent_records",
+    "with_kraft_control_record",
+    "with_leader_change_message",
+    "with_records",
+    "with_transactional_records",
     "write_entry",
 ]
