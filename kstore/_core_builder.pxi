@@ -8,63 +8,6 @@ cdef enum:
 cdef double COMPRESSION_RATE_ESTIMATION_FACTOR = 1.05   # Kafka's margin for a batch that compresses worse than the last
 
 
-cdef int64_t ranged(str name, object number, int64_t least, int64_t most) except? -1:
-    cdef int overflow = 0
-    cdef int64_t value = PyLong_AsLongLongAndOverflow(number, &overflow)
-    if overflow or value < least or value > most:
-        raise ValueError(f"{name} must be from {least} to {most}, got {number}")
-    return value
-
-
-cdef int set_producer(Header* h, object producer_id, object producer_epoch, object base_sequence,
-                      bint is_transactional) except -1:
-    cdef int64_t new_id = ranged("producer_id", producer_id, -1, INT64_MAX)
-    cdef int32_t new_epoch = <int32_t>ranged("producer_epoch", producer_epoch, -1, INT16_MAX)
-    h.base_sequence = <int32_t>ranged("base_sequence", base_sequence, -1, INT32_MAX)
-    h.producer_id = new_id
-    h.producer_epoch = new_epoch
-    h.attributes &= ~TRANSACTIONAL_MASK
-    if is_transactional:
-        h.attributes |= TRANSACTIONAL_MASK
-    return 0
-
-
-# What the header says of the producer must not contradict itself.
-cdef int check_producer(const Header* h) except -1:
-    if h.producer_id == -1:
-        if h.attributes & TRANSACTIONAL_MASK:
-            raise ValueError("a transactional batch needs a producer id")
-        return 0
-    if h.magic != MAGIC_V2:
-        raise ValueError(f"a batch of magic {h.magic} has no producer id, got {h.producer_id}")
-    if h.producer_epoch == -1:
-        raise ValueError(f"producer {h.producer_id} needs a producer epoch")
-    if h.base_sequence == -1 and not h.attributes & CONTROL_MASK:
-        raise ValueError(f"producer {h.producer_id} needs a base sequence unless the batch is a control batch")
-    return 0
-
-
-# V0 has no timestamp, so any type will do for it.
-cdef int set_timestamp_type(Header* h, object timestamp_type) except -1:
-    if h.magic == MAGIC_V0:
-        return 0
-    if timestamp_type == _LOG_APPEND_TIME:
-        h.attributes |= TIMESTAMP_TYPE_MASK
-    elif timestamp_type != _CREATE_TIME:
-        raise ValueError(f"timestamp_type must be CREATE_TIME or LOG_APPEND_TIME, got {timestamp_type!r}")
-    return 0
-
-
-# What V0 and V1 have no room for.
-cdef int check_legacy(const Header* h, bint has_horizon) except -1:
-    for name, is_wanted in (("transactions", h.attributes & TRANSACTIONAL_MASK), ("control records",
-                            h.attributes & CONTROL_MASK), ("a delete horizon", has_horizon),
-                            ("zstd", h.attributes & CODEC_MASK == MAX_CODEC_ID)):
-        if is_wanted:
-            raise ValueError(f"a batch of magic {h.magic} can't have {name}")
-    return 0
-
-
 cdef class RecordBatchEncoder:
     """The records of one batch, encoded as they come behind room for its header; MemoryRecordsBuilder without policy.
 
@@ -209,10 +152,11 @@ cdef class RecordBatchEncoder:
 
     @cython.final
     cdef int64_t estimate(self) noexcept:
+        cdef double ratio
         if self.h.attributes & CODEC_MASK == 0:
             return self.header_size + self.records_size
-        return self.header_size + <int64_t>(<double>self.records_size * self.estimated_compression_ratio
-                                             * COMPRESSION_RATE_ESTIMATION_FACTOR)
+        ratio = self.estimated_compression_ratio * COMPRESSION_RATE_ESTIMATION_FACTOR
+        return self.header_size + <int64_t>(<double>self.records_size * ratio)
 
     @cython.final
     cdef int check(self, int64_t offset, int64_t timestamp, bint is_control) except -1:
@@ -291,7 +235,7 @@ cdef class RecordBatchEncoder:
         if self.h.magic == MAGIC_V2:
             self.put(&r, record_offset, timestamp, flat)
         else:
-            self.put_message(&r, record_offset, timestamp)
+            self.append_message(&r, record_offset, timestamp)
         return self
 
     # Requires: check passed.
@@ -313,7 +257,7 @@ cdef class RecordBatchEncoder:
 
     # Requires: check passed. Inside a V1 wrapper offsets count from the base offset.
     @cython.final
-    cdef int put_message(self, const RecordFields* r, int64_t offset, int64_t timestamp) except -1:
+    cdef int append_message(self, const RecordFields* r, int64_t offset, int64_t timestamp) except -1:
         cdef Header h = self.h
         h.attributes = self.h.attributes & TIMESTAMP_TYPE_MASK
         h.last_offset_delta = <int32_t>(offset - self.h.base_offset)
@@ -324,7 +268,7 @@ cdef class RecordBatchEncoder:
         elif h.attributes:
             timestamp = self.log_append_time_ms
         h.max_timestamp = timestamp
-        put_entry(self.reserve(entry_size(h.magic, r)), &h, r)
+        put_entry(self.reserve(size_of_entry(h.magic, r)), &h, r)
         self.note(h.size, offset, timestamp)
         return 0
 
@@ -354,7 +298,7 @@ cdef class RecordBatchEncoder:
         key_bytes, value_bytes = as_bytes(key), as_bytes(value)
         set_fields(&r, key_bytes, value_bytes, flat_headers(headers))
         if self.h.magic != MAGIC_V2:
-            return entry_size(self.h.magic, &r)
+            return size_of_entry(self.h.magic, &r)
         r.timestamp_delta = <int64_t>(<uint64_t>timestamp - <uint64_t>self.base_for(timestamp))
         r.offset_delta = <int64_t>self.h.last_offset_delta + 1
         return sized_size(body_size(&r))

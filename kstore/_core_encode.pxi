@@ -61,7 +61,7 @@ cdef void store_header(uint8_t* p, const Header* h) noexcept nogil:
 
 
 # Returns: the bytes of a V0 or V1 entry: offset, size and message.
-cdef inline int64_t entry_size(int magic, const RecordFields* r) noexcept nogil:
+cdef inline int64_t size_of_entry(int magic, const RecordFields* r) noexcept nogil:
     return least_batch_size(magic) + max(r.key_size, 0) + max(r.value_size, 0)
 
 
@@ -90,9 +90,9 @@ cdef inline void seal_entry(uint8_t* p, int64_t size) noexcept nogil:
     ks_put32(p + MESSAGE_CRC_AT, ks_crc32_by(BEST_PATH, 0, p + MAGIC_AT, <size_t>(size - MAGIC_AT)))
 
 
-# Requires: entry_size bytes at p. h: last offset, timestamp and attributes of the message.
+# Requires: size_of_entry bytes at p. h: last offset, timestamp and attributes of the message.
 cdef void put_entry(uint8_t* p, Header* h, const RecordFields* r) noexcept nogil:
-    h.size = entry_size(h.magic, r)
+    h.size = size_of_entry(h.magic, r)
     put_field(put_field(put_entry_header(p, h), r.key, r.key_size), r.value, r.value_size)
     seal_entry(p, h.size)
 
@@ -108,6 +108,63 @@ cdef void seal_batch(uint8_t* p, Header* h) noexcept nogil:
     store_header(p, h)
     h.crc = ks_crc32c_by(BEST_PATH, 0, p + ATTRIBUTES_AT, <size_t>(h.size - ATTRIBUTES_AT))
     ks_put32(p + CRC_AT, h.crc)
+
+
+cdef int64_t ranged(str name, object number, int64_t least, int64_t most) except? -1:
+    cdef int overflow = 0
+    cdef int64_t value = PyLong_AsLongLongAndOverflow(number, &overflow)
+    if overflow or value < least or value > most:
+        raise ValueError(f"{name} must be from {least} to {most}, got {number}")
+    return value
+
+
+cdef int set_producer(Header* h, object producer_id, object producer_epoch, object base_sequence,
+                      bint is_transactional) except -1:
+    cdef int64_t new_id = ranged("producer_id", producer_id, -1, INT64_MAX)
+    cdef int32_t new_epoch = <int32_t>ranged("producer_epoch", producer_epoch, -1, INT16_MAX)
+    h.base_sequence = <int32_t>ranged("base_sequence", base_sequence, -1, INT32_MAX)
+    h.producer_id = new_id
+    h.producer_epoch = new_epoch
+    h.attributes &= ~TRANSACTIONAL_MASK
+    if is_transactional:
+        h.attributes |= TRANSACTIONAL_MASK
+    return 0
+
+
+# What the header says of the producer must not contradict itself.
+cdef int check_producer(const Header* h) except -1:
+    if h.producer_id == -1:
+        if h.attributes & TRANSACTIONAL_MASK:
+            raise ValueError("a transactional batch needs a producer id")
+        return 0
+    if h.magic != MAGIC_V2:
+        raise ValueError(f"a batch of magic {h.magic} has no producer id, got {h.producer_id}")
+    if h.producer_epoch == -1:
+        raise ValueError(f"producer {h.producer_id} needs a producer epoch")
+    if h.base_sequence == -1 and not h.attributes & CONTROL_MASK:
+        raise ValueError(f"producer {h.producer_id} needs a base sequence unless the batch is a control batch")
+    return 0
+
+
+# V0 has no timestamp, so any type will do for it.
+cdef int set_timestamp_type(Header* h, object timestamp_type) except -1:
+    if h.magic == MAGIC_V0:
+        return 0
+    if timestamp_type == _LOG_APPEND_TIME:
+        h.attributes |= TIMESTAMP_TYPE_MASK
+    elif timestamp_type != _CREATE_TIME:
+        raise ValueError(f"timestamp_type must be CREATE_TIME or LOG_APPEND_TIME, got {timestamp_type!r}")
+    return 0
+
+
+# What V0 and V1 have no room for.
+cdef int check_legacy(const Header* h, bint has_horizon) except -1:
+    for name, is_wanted in (("transactions", h.attributes & TRANSACTIONAL_MASK), ("control records",
+                            h.attributes & CONTROL_MASK), ("a delete horizon", has_horizon),
+                            ("zstd", h.attributes & CODEC_MASK == MAX_CODEC_ID)):
+        if is_wanted:
+            raise ValueError(f"a batch of magic {h.magic} can't have {name}")
+    return 0
 
 
 def patch_batch_header(uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t base_offset, int32_t partition_leader_epoch):

@@ -15,7 +15,7 @@ from tests.matrix import Case
 from tests.property import strategies
 
 # What each way of writing can write.
-WRITTEN_MAGICS = {"builder": (2,), "message writer": (0, 1)}
+WRITTEN_MAGICS = {"builder": (0, 1, 2), "message writer": (0, 1)}
 
 
 def builder_of(records: Sequence[reference.Record], **options: Any) -> MemoryRecordsBuilder:
