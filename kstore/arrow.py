@@ -118,10 +118,10 @@ def record_batches(
     """
     if threads < 1:
         raise ValueError(f"threads must be at least 1, got {threads}")
-    plan = _Projection(schema(columns, binary=binary, strings=strings), verify_crc=verify_crc)
+    plan = Projection(schema(columns, binary=binary, strings=strings), verify_crc=verify_crc)
 
     def of_range(scan_range: ScanRange) -> _Batches:
-        assembler = _Assembler(plan, scan_range)
+        assembler = Assembler(plan, topic=scan_range.topic, partition=scan_range.partition)
         for decoded in scan_columns(scan_range, plan.selection, batch_bytes=batch_bytes, config=config):
             yield assembler.record_batch(decoded)
 
@@ -209,7 +209,7 @@ def _ranges_of(
                 yield from log.plan(max_bytes=THREAD_RANGE_BYTES) if threads > 1 else log.plan()
 
 
-class _Projection:
+class Projection:
     """What the decoder must fill for a schema."""
 
     def __init__(self, arrow_schema: pa.Schema, *, verify_crc: bool) -> None:
@@ -233,12 +233,12 @@ def _mode(arrow_schema: pa.Schema, name: str) -> Mode | None:
     return "string" if pa.types.is_string(kind) else "view" if pa.types.is_binary_view(kind) else "copy"
 
 
-class _Assembler:
-    """Makes record batches of one range's Columns; constant columns are built once and sliced."""
+class Assembler:
+    """Makes record batches of one partition's Columns; constant columns are built once and sliced."""
 
-    def __init__(self, projection: _Projection, scan_range: ScanRange) -> None:
+    def __init__(self, projection: Projection, *, topic: str | None = None, partition: int | None = None) -> None:
         self._schema = projection.schema
-        self._constants = {"topic": scan_range.topic, "partition": scan_range.partition}
+        self._constants = {"topic": topic, "partition": partition}
         self._repeated: dict[str, tuple[object, pa.Array]] = {}
 
     def record_batch(self, columns: Columns) -> pa.RecordBatch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -55,6 +55,17 @@ def source_schema(*, include_headers: bool) -> StructType:
     """The schema of Spark's Kafka source; every column is nullable."""
     columns = {**_KAFKA_COLUMNS, "headers": _HEADERS_TYPE} if include_headers else _KAFKA_COLUMNS
     return StructType([StructField(name, data_type) for name, data_type in columns.items()])
+
+
+def record_type(fields: Sequence[str]) -> StructType:
+    """Return the type of a record with these fields, all nullable; the place of a record in a log is no field.
+
+    Raises: ValueError for another field, none, or one twice.
+    """
+    known = {name: kind for name, kind in _COLUMNS.items() if name not in ("topic", "partition")}
+    if not fields or len(set(fields)) < len(fields) or not set(fields) <= set(known):
+        raise ValueError(f"fields must be some of {', '.join(known)}, each once; got {list(fields)}")
+    return StructType([StructField(name, known[name]) for name in fields])
 
 
 @dataclass(frozen=True, kw_only=True)

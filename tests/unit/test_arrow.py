@@ -142,8 +142,8 @@ def test_an_interpreter_with_a_threaded_scan_left_open_exits(root: Path) -> None
 def test_a_column_of_one_value_per_batch_is_not_kept_per_batch(root: Path) -> None:
     with kstore.open_log(root / "plain-0") as log:
         (scan_range,) = log.plan()
-    projection = arrow._Projection(schema(["position", "value"]), verify_crc=True)
-    assembler = arrow._Assembler(projection, scan_range)
+    projection = arrow.Projection(schema(["position", "value"]), verify_crc=True)
+    assembler = arrow.Assembler(projection)
     tables = list(scan_columns(scan_range, projection.selection, batch_bytes=200, config=LogConfig()))
     read = pa.Table.from_batches([assembler.record_batch(table) for table in tables])
     assert len(read["position"].unique()) > 20

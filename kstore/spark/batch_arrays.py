@@ -1,0 +1,273 @@
+"""Record batches that are the values of an Arrow array: unpacked into lists of records, looked at, packed.
+
+What the UDFs of kstore.spark.udfs do in a worker, without Spark. Layer: spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kstore import _core
+from kstore.arrow import Assembler, Projection, pack_record_batch, schema
+from kstore.compression import CompressionType, decompress
+from kstore.config import MAX_INT32, LogConfig
+from kstore.errors import KStoreError
+from kstore.record import RecordBatch
+from kstore.types import NO_TIMESTAMP
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TABLE_BYTES = 1024 * 1024
+# Spark's lists have int32 offsets, and so have the binary columns in them.
+MOST_BYTES = 2**31 - 1
+_CONFIG = LogConfig()
+
+
+class Unpacker:
+    """Decode the batches of many values into one run of rows; a value is taken whole or not at all.
+
+    Every batch stands for itself: offsets need not rise from one to the next. Control batches have no rows.
+    Threads: not safe.
+    """
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._projection = Projection(schema(columns), verify_crc=True)
+        self._assembler = Assembler(self._projection)
+        self._decoder = self._new_decoder()
+        self._tables: list[pa.RecordBatch] = []
+        self._rows_taken = 0
+        self._size_in_bytes = 0
+        self._since_take: list[memoryview] = []
+        self.row_count = 0
+
+    def add(self, value: memoryview) -> int:
+        """Decode one value and return how many records it holds.
+
+        Raises: as ColumnDecoder.run; then nothing of the value is kept. ValueError if all of it passes 2 GiB.
+        """
+        try:
+            self._decode(value)
+        except KStoreError:
+            self._drop_damaged()
+            raise
+        rows_before, self.row_count = self.row_count, self._rows_taken + self._decoder.row_count
+        self._since_take.append(value)
+        return self.row_count - rows_before
+
+    def finish(self) -> pa.StructArray:
+        """Return the rows of all values."""
+        import pyarrow as pa
+
+        self._take()
+        table = pa.Table.from_batches(self._tables, self._projection.schema)
+        arrays = [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in table.columns]
+        return pa.StructArray.from_arrays(arrays, fields=list(self._projection.schema))
+
+    def _new_decoder(self) -> _core.ColumnDecoder:
+        selection = self._projection.selection
+        return _core.ColumnDecoder(
+            key=selection.key,
+            value=selection.value,
+            offset=selection.offset,
+            timestamp=selection.timestamp,
+            headers=selection.headers,
+            batch_bytes=TABLE_BYTES,
+            max_batch_bytes=_CONFIG.max_batch_bytes,
+            max_decompressed_bytes=_CONFIG.max_decompressed_bytes,
+            decompress=decompress,
+        )
+
+    def _decode(self, value: memoryview) -> None:
+        for position, size in batch_places(value):
+            self._decoder.start_file(position=position, end_position=position + size)
+            self._decoder.feed(value[position : position + size], position)
+            while self._decoder.run() != "done":
+                self._take()
+
+    def _take(self) -> None:
+        if self._decoder.row_count:
+            table = self._assembler.record_batch(self._decoder.take())
+            self._size_in_bytes += table.nbytes
+            if self._size_in_bytes > MOST_BYTES:
+                raise ValueError(
+                    f"the records of one Arrow batch have more than {MOST_BYTES} bytes: "
+                    "lower spark.sql.execution.arrow.maxRecordsPerBatch"
+                )
+            self._tables.append(table)
+            self._rows_taken += table.num_rows
+        self._since_take.clear()
+
+    def _drop_damaged(self) -> None:
+        """Go back to the end of the last good value: what was decoded since the last table is decoded again."""
+        while self._rows_taken > self.row_count:
+            last = self._tables.pop()
+            self._rows_taken -= last.num_rows
+            if self._rows_taken < self.row_count:
+                kept = last.slice(0, self.row_count - self._rows_taken)
+                self._tables.append(kept)
+                self._rows_taken += kept.num_rows
+        self._decoder = self._new_decoder()
+        for value in self._since_take:
+            self._decode(value)
+        self._take()
+
+
+def batch_places(value: memoryview) -> Iterator[tuple[int, int]]:
+    """Give position and size of each batch in a value that holds nothing else.
+
+    Raises: CorruptRecordError, UnsupportedMagicError.
+    """
+    position = 0
+    while position < len(value):
+        size = _core.batch_size_at(value, position)
+        yield position, size
+        position += size
+
+
+def views(values: pa.Array) -> Iterator[memoryview | None]:
+    """Give the bytes of each value of a binary array, or None, without a copy."""
+    for value in values:
+        buffer = value.as_buffer()
+        yield None if buffer is None else memoryview(buffer).cast("B")
+
+
+def unpack(values: pa.Array, columns: Sequence[str], *, is_permissive: bool) -> pa.Array:
+    """Return the records of each value as a list, null for null; see kstore.spark.udfs.unpack_batches."""
+    import pyarrow as pa
+
+    unpacker = Unpacker(columns)
+    ends: list[int | None] = [0]
+    reasons: list[str | None] = [None] * len(values)
+    for number, view in enumerate(views(values)):
+        try:
+            if view is None:
+                ends[-1] = None
+            else:
+                unpacker.add(view)
+        except KStoreError as error:
+            if not is_permissive:
+                raise
+            ends[-1] = None
+            reasons[number] = describe(error)
+        ends.append(unpacker.row_count)
+    records = unpacker.finish()
+    kind = pa.list_(pa.field("element", records.type))
+    lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), records, type=kind)
+    if not is_permissive:
+        return lists
+    return pa.StructArray.from_arrays([lists, pa.array(reasons, pa.string())], names=["records", "error"])
+
+
+def describe(error: KStoreError) -> str:
+    """Return what a damaged value has for a reason: the class of the error and its message."""
+    return f"{type(error).__name__}: {error}"
+
+
+def are_crcs_right(value: memoryview) -> bool:
+    """Say whether a value holds whole batches whose CRC is right, and nothing else."""
+    try:
+        for position, size in batch_places(value):
+            _core.check_crc(value[position : position + size], position=position)
+    except KStoreError:
+        return False
+    return True
+
+
+def crc_ok(values: pa.Array) -> pa.Array:
+    """Say of each value whether its CRCs are right, null for null."""
+    import pyarrow as pa
+
+    return pa.array([None if view is None else are_crcs_right(view) for view in views(values)], pa.bool_())
+
+
+def info(values: pa.Array, *, is_permissive: bool) -> pa.Array:
+    """Return what the header of the first batch of each value says; see kstore.spark.udfs.batch_info."""
+    import pyarrow as pa
+
+    rows: list[dict[str, Any] | None] = []
+    for view in views(values):
+        try:
+            rows.append(None if view is None else first_batch(view))
+        except KStoreError as error:
+            if not is_permissive:
+                raise
+            rows.append({"error": describe(error)})
+    fields = [(name, pa.type_for_alias(kind)) for name, (kind, _) in BATCH_INFO.items()]
+    fields.append(("batches", pa.int32()))
+    return pa.array(rows, pa.struct([*fields, ("error", pa.string())] if is_permissive else fields))
+
+
+def first_batch(value: memoryview) -> dict[str, Any] | None:
+    """Return what the header of the first batch says, by the names of BATCH_INFO; None if there is no batch.
+
+    Raises: CorruptRecordError, UnsupportedMagicError if the value is not a run of whole batches.
+    """
+    places = list(batch_places(value))
+    if not places:
+        return None
+    position, size = places[0]
+    header = RecordBatch(value[position : position + size]).header
+    return {name: get(header) for name, (_, get) in BATCH_INFO.items()} | {"batches": len(places)}
+
+
+# Kafka's names, as in `kstore dump --json`.
+BATCH_INFO: dict[str, tuple[str, Callable[[_core.BatchHeader], Any]]] = {
+    "magic": ("int8", lambda header: header.magic),
+    "size": ("int32", lambda header: header.size_in_bytes),
+    "baseOffset": ("int64", lambda header: header.base_offset if header.has_base_offset else None),
+    "lastOffset": ("int64", lambda header: header.last_offset),
+    "count": ("int32", lambda header: header.record_count),
+    "codec": ("string", lambda header: codec_label(header.codec)),
+    "timestampType": ("int32", lambda header: header.timestamp_type),
+    "baseTimestamp": ("int64", lambda header: header.base_timestamp_ms),
+    "maxTimestamp": ("int64", lambda header: header.max_timestamp_ms),
+    "producerId": ("int64", lambda header: header.producer_id),
+    "producerEpoch": ("int16", lambda header: header.producer_epoch),
+    "baseSequence": ("int32", lambda header: header.base_sequence),
+    "isTransactional": ("bool", lambda header: header.is_transactional),
+    "isControl": ("bool", lambda header: header.is_control),
+    "leaderEpoch": ("int32", lambda header: header.partition_leader_epoch),
+    "crc": ("int64", lambda header: header.crc),
+}
+
+
+def codec_label(codec_id: int) -> str:
+    """Return Kafka's name of a codec, UNKNOWN(n) for an id that Kafka does not define."""
+    labels = [codec.label for codec in CompressionType]
+    return labels[codec_id] if codec_id < len(labels) else f"UNKNOWN({codec_id})"
+
+
+def pack(values: pa.Array, **options: Any) -> pa.Array:
+    """Return one record batch for each list of records, null for null.
+
+    Args: options: those of pack_columns.
+    Raises: ValueError as pack_one.
+    """
+    import pyarrow as pa
+
+    return pa.array([pack_one(value.values, options) if value.is_valid else None for value in values], pa.binary())
+
+
+def pack_one(records: pa.StructArray, options: dict[str, Any]) -> bytes:
+    """Return one record batch of these records, by their PACKED_FIELDS; without a record there are no bytes.
+
+    Raises: ValueError as pack_columns, for a record that is null, and for more than a batch can hold.
+    """
+    import pyarrow as pa
+
+    if records.null_count:
+        raise ValueError("a record must not be null")
+    columns = {name: records.field(name) for name in PACKED_FIELDS if records.type.get_field_index(name) >= 0}
+    if "timestamp" not in columns:
+        columns["timestamp"] = pa.repeat(pa.scalar(NO_TIMESTAMP, pa.int64()), len(records))
+    table = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    runs = list(pack_record_batch(table, batch_bytes=MAX_INT32, **options))
+    packed = b"".join(map(bytes, runs))
+    if len(list(batch_places(memoryview(packed)))) > 1:
+        raise ValueError(f"{len(records)} records are more than one record batch can hold")
+    return packed
+
+
+PACKED_FIELDS = ("key", "value", "timestamp", "headers", "offset")
