@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kstore.record import pack_columns
 from tests import builders
 from tests import reference_codecs as codecs
 from tests.differential.rivals import RIVALS, Rival, build, read, seen
+from tests.packing import columns_of
 from tests.property import strategies
 from tests.reference import Record
 from tests.writing import builder_of
@@ -31,6 +33,15 @@ def test_uncompressed_batch_is_the_rivals_byte_for_byte(
     options = IDEMPOTENT if is_idempotent else {}
     built = builder_of(records, partition_leader_epoch=rivals_epoch(expected), **options).build()
     assert bytes(built) == expected
+
+
+@rival_parameter
+@given(records=strategies.producer_record_lists)
+def test_packed_columns_are_the_rivals_batch_byte_for_byte(rival: Rival, records: list[Record]) -> None:
+    expected = build(rival, records, codec=codecs.NONE)
+    columns = columns_of(records, has_offsets=False)
+    runs = pack_columns(columns, batch_bytes=2**31 - 1, partition_leader_epoch=rivals_epoch(expected))
+    assert b"".join(map(bytes, runs)) == expected
 
 
 def rivals_epoch(data: bytes) -> int:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore.compression import CompressionType
-from kstore.record import MessageWriter, write_entry
+from kstore.record import MemoryRecordsBuilder, MessageWriter, write_entry
 from kstore.types import TimestampType
 from tests.differential.rivals import RIVALS, stand_in_for_packages
 from tests.messages import decompressed
@@ -88,6 +88,16 @@ def test_plain_messages_are_byte_identical(name: str, magic: int, messages: list
         stamp_ms = stamp(message, magic)
         writer.write_entry(message.value, offset=offset, magic=magic, timestamp_ms=stamp_ms, key=message.key)
     assert bytes(writer) == build(name, messages, magic=magic, codec=0)
+
+
+@magics
+@pytest.mark.parametrize("name", BUILDERS)
+@given(messages=message_lists)
+def test_builder_makes_the_rivals_plain_messages(name: str, magic: int, messages: list[Message]) -> None:
+    builder = MemoryRecordsBuilder(magic=magic)
+    for message in messages:
+        builder.append(timestamp_ms=message.timestamp_ms, key=message.key, value=message.value)
+    assert bytes(builder.build()) == build(name, messages, magic=magic, codec=0)
 
 
 @magics

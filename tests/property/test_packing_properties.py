@@ -1,17 +1,18 @@
 """Goal: pack_columns writes the reference's batches, byte for byte, whatever the layout of its columns.
 
-Method: Hypothesis draws records, layouts (padding, index width), batch sizes and header fields.
+Method: Hypothesis draws records, layouts (padding, index width), batch sizes and header fields; then wild buffers.
 """
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore.compression import CompressionType
-from kstore.record.packing import pack_columns
+from kstore.record.packing import BinaryColumn, HeadersColumn, Int64Column, RecordColumns, pack_columns
 from kstore.types import TimestampType
 from tests import reference
 from tests import reference_codecs as codecs
@@ -79,3 +80,43 @@ def test_compressed_batches_hold_the_records_at_counted_offsets(
     expected = expected_batches(counted, batch_bytes=batch_bytes)
     assert [reference.read_records(batch) for batch in batches] == [reference.read_records(b) for b in expected]
     assert {reference.Header.unpack(batch).codec for batch in batches} == {codec}
+
+
+WORDS = st.sampled_from([0, 1, 2, 3, 5, 8, 2**31 - 1, -1, -(2**31)])
+
+TIMES = st.sampled_from([0, 1, 2, 2**62, -1, -1, -2])
+
+
+@st.composite
+def wild_columns(draw: st.DrawFn) -> RecordColumns:
+    """Buffers of any content, most of them long enough."""
+
+    def binary() -> BinaryColumn:
+        offsets = struct.pack("=8i", *draw(st.lists(WORDS, min_size=8, max_size=8)))
+        return BinaryColumn(
+            offsets=offsets[: draw(st.sampled_from([32, 32, 32, 15]))],
+            data=draw(st.binary(max_size=8)),
+            validity=draw(st.none() | st.binary(min_size=1, max_size=2)),
+            start=draw(st.sampled_from([0, 0, 1, 4])),
+            offset_bytes=draw(st.sampled_from([4, 4, 4, 8])),
+        )
+
+    lists = binary()
+    return RecordColumns(
+        row_count=draw(st.integers(0, 4)),
+        timestamp=Int64Column(struct.pack("=4q", *draw(st.lists(TIMES, min_size=4, max_size=4)))),
+        key=draw(st.sampled_from([None, binary()])),
+        value=draw(st.sampled_from([None, binary()])),
+        headers=draw(
+            st.sampled_from([None, HeadersColumn(lists.offsets, binary(), binary(), lists.validity, lists.start)])
+        ),
+    )
+
+
+@given(columns=wild_columns(), codec=st.sampled_from([0, 0, 3]))
+def test_wild_buffers_are_refused_or_make_batches_that_can_be_read(columns: RecordColumns, codec: int) -> None:
+    try:
+        batches = packed(columns, codec=codec, batch_bytes=100)
+    except ValueError:
+        return
+    assert sum(len(reference.read_records(batch)) for batch in batches) == columns.row_count
