@@ -6,7 +6,6 @@ need no conversion keep their bytes.
 
 from __future__ import annotations
 
-import io
 import struct
 import time
 import zlib
@@ -21,7 +20,6 @@ from kstore.errors import InvalidRecordError, UnsupportedCompressionTypeError
 from kstore.record.batch import RecordBatch
 from kstore.record.builder import MemoryRecordsBuilder
 from kstore.record.memory_records import MemoryRecords
-from kstore.record.message_writer import MessageWriter, write_entry
 from kstore.types import NO_TIMESTAMP, TimestampType
 
 if TYPE_CHECKING:
@@ -32,7 +30,6 @@ CONVERSION_CHUNK_BYTES = 128 * KIB
 _NONE = CompressionType.NONE
 _CREATE_TIME = TimestampType.CREATE_TIME
 _LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
-_LEAST_SEGMENT_BYTES, _MOST_SEGMENT_BYTES = KIB, 64 * KIB
 # An entry of a message set: offset and size, then the message: CRC-32, magic, attributes, and in V1 the timestamp.
 _ENTRY_HEADER = struct.Struct(">qi")
 _CRC = struct.Struct(">I")
@@ -126,7 +123,7 @@ def up_convert(
     )
 
 
-def build_records(
+def _build(
     records: Sequence[Record],
     *,
     magic: int,
@@ -140,14 +137,6 @@ def build_records(
     """
     if not records:
         return MemoryRecords(b"")
-    if magic < 2:
-        return _message_set(
-            records,
-            magic=magic,
-            compression=compression,
-            timestamp_type=timestamp_type,
-            log_append_time_ms=log_append_time_ms,
-        )
     builder = MemoryRecordsBuilder(
         magic=magic,
         compression=compression,
@@ -156,7 +145,11 @@ def build_records(
         base_offset=records[0].offset,
     )
     for record in records:
-        builder.append(record)
+        if magic == 2:
+            builder.append(record)
+        else:
+            timestamp_ms = record.timestamp_ms if magic else NO_TIMESTAMP
+            builder.append(timestamp_ms=timestamp_ms, key=record.key, value=record.value, offset=record.offset)
     return builder.build()
 
 
@@ -238,7 +231,7 @@ def _down_converted(batch: RecordBatch, *, magic: int, first_offset: int) -> _Co
     is_append_time = batch.timestamp_type == _LOG_APPEND_TIME
     records = [record for record in batch if record.offset >= least_offset]
     _check_fit(batch, records, magic=magic)
-    return len(records), build_records(
+    return len(records), _build(
         records,
         magic=magic,
         compression=batch.compression,
@@ -254,7 +247,7 @@ def _up_converted(batch: RecordBatch, *, magic: int, log_append_time_ms: int | N
         timestamp_type, append_time_ms = _LOG_APPEND_TIME, log_append_time_ms
     records = list(batch)
     _check_fit(batch, records, magic=magic)
-    return len(records), build_records(
+    return len(records), _build(
         records,
         magic=magic,
         compression=batch.compression,
@@ -269,7 +262,7 @@ def _check_fit(batch: RecordBatch, records: Sequence[Record], *, magic: int) -> 
     span = records[-1].offset - records[0].offset if records else 0
     if magic > 0 and least_ms < NO_TIMESTAMP:
         raise _unfit(batch, "timestamp", expected=f"at least {NO_TIMESTAMP}", found=least_ms)
-    if magic >= 2 and span > MAX_INT32:
+    if span > MAX_INT32:
         raise _unfit(batch, "offset span", expected=f"at most {MAX_INT32}", found=span)
 
 
@@ -284,47 +277,6 @@ def _unfit(batch: RecordBatch, what: str, *, expected: object, found: object) ->
         expected=expected,
         found=found,
     )
-
-
-def _message_set(
-    records: Sequence[Record],
-    *,
-    magic: int,
-    compression: CompressionType,
-    timestamp_type: TimestampType,
-    log_append_time_ms: int,
-) -> MemoryRecords:
-    kind = timestamp_type if magic else _CREATE_TIME
-
-    def timestamp_of(record: Record) -> int:
-        if magic == 0:
-            return NO_TIMESTAMP
-        return log_append_time_ms if kind == _LOG_APPEND_TIME else record.timestamp_ms
-
-    entries = io.BytesIO()
-    first_offset = 0 if compression == _NONE or magic == 0 else records[0].offset
-    for record in records:
-        write_entry(
-            entries,
-            record.value,
-            offset=record.offset - first_offset,
-            magic=magic,
-            timestamp_ms=timestamp_of(record),
-            timestamp_type=kind,
-            key=record.key,
-        )
-    if compression == _NONE:
-        return MemoryRecords(entries.getbuffer())
-    writer = MessageWriter(min(max(entries.tell() // 2, _LEAST_SEGMENT_BYTES), _MOST_SEGMENT_BYTES))
-    writer.write_entry(
-        entries.getbuffer(),
-        offset=records[-1].offset,
-        magic=magic,
-        timestamp_ms=max(map(timestamp_of, records)),
-        timestamp_type=kind,
-        compression=compression,
-    )
-    return MemoryRecords(bytes(writer))
 
 
 def _check_magic(magic: int) -> None:

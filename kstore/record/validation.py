@@ -27,7 +27,6 @@ from kstore.errors import (
 )
 from kstore.record.batch import RecordBatch
 from kstore.record.builder import MemoryRecordsBuilder, RecordsInfo
-from kstore.record.conversion import build_records
 from kstore.record.memory_records import MemoryRecords
 from kstore.record.rewriting import set_last_offset, set_max_timestamp, set_partition_leader_epoch
 from kstore.types import (
@@ -60,8 +59,8 @@ class RecordRules:
 
     Args:
         magic: the format of the log (message.format.version).
-        compression: None for the producer's (compression.type=producer); level: of V2 batches that are compressed
-            anew, None for Kafka's default, which wrappers of V0 and V1 always have.
+        compression: None for the producer's (compression.type=producer); level: of what is compressed anew, None for
+            Kafka's default.
         timestamp_type: message.timestamp.type.
         timestamp_before_max_ms, timestamp_after_max_ms: how far a CreateTime may lie from the leader's clock
             (message.timestamp.before.max.ms and after.max.ms).
@@ -230,10 +229,12 @@ def _check_header(batch: RecordBatch, *, rules: RecordRules, origin: AppendOrigi
         if batch.is_control:
             raise _invalid(batch, "batch from a client", expected="no control batch", found="a control batch")
     _check_producer(batch)
-    if rules.magic < 2 and (batch.is_transactional or batch.producer_id != NO_PRODUCER_ID):
-        found = "a transactional" if batch.is_transactional else "an idempotent"
+    if rules.magic < 2 and (batch.is_control or batch.is_transactional or batch.producer_id != NO_PRODUCER_ID):
+        kind = "control" if batch.is_control else "transactional" if batch.is_transactional else "idempotent"
         raise UnsupportedForMessageFormatError(
-            f"{found} batch can't go into a log of magic {rules.magic}", path=batch.path, position=batch.position
+            f"the {kind} batch at position {batch.position} can't go into a log of magic {rules.magic}",
+            path=batch.path,
+            position=batch.position,
         )
 
 
@@ -426,30 +427,9 @@ def rebuild(
 
     Raises: UnsupportedForMessageFormatError for record headers in magic 0 or 1.
     """
-    build = _build_messages if rules.magic < 2 else _build_batch
-    built, info, count = build(
-        batches,
-        target=target,
-        rules=rules,
-        base_offset=base_offset,
-        now_ms=now_ms,
-        partition_leader_epoch=partition_leader_epoch,
-    )
-    converted = count if batches[0].magic != rules.magic else 0
-    return ValidationResult(built, info, base_offset + count, is_rebuilt=True, converted_record_count=converted)
-
-
-def _build_batch(
-    batches: Sequence[RecordBatch],
-    *,
-    target: CompressionType,
-    rules: RecordRules,
-    base_offset: int,
-    now_ms: int,
-    partition_leader_epoch: int,
-) -> tuple[MemoryRecords, RecordsInfo, int]:
     first = batches[0]
     builder = MemoryRecordsBuilder(
+        magic=rules.magic,
         compression=target,
         level=rules.level,
         timestamp_type=rules.timestamp_type,
@@ -462,49 +442,19 @@ def _build_batch(
         is_control=first.is_control,
         partition_leader_epoch=partition_leader_epoch,
     )
-    for offset, record in enumerate(chain.from_iterable(map(records_of, batches)), base_offset):
-        builder.append(record, offset=offset)
-    return builder.build(), builder.info, builder.record_count
-
-
-def _build_messages(
-    batches: Sequence[RecordBatch],
-    *,
-    target: CompressionType,
-    rules: RecordRules,
-    base_offset: int,
-    now_ms: int,
-    partition_leader_epoch: int,
-) -> tuple[MemoryRecords, RecordsInfo, int]:
-    """Messages have no leader epoch."""
-    del partition_leader_epoch
-    is_append_time = rules.timestamp_type == _LOG_APPEND_TIME
-    records = []
-    for offset, record in enumerate(chain.from_iterable(map(records_of, batches)), base_offset):
-        if record.headers:
+    for index, record in enumerate(chain.from_iterable(map(records_of, batches))):
+        if rules.magic < 2 and record.headers:
             raise UnsupportedForMessageFormatError(
-                f"record {offset - base_offset} has headers, which can't go into a log of magic {rules.magic}",
-                path=batches[0].path,
-                position=batches[0].position,
+                f"record {index} has headers, which can't go into a log of magic {rules.magic}",
+                path=first.path,
+                position=first.position,
             )
-        timestamp_ms = now_ms if is_append_time else record.timestamp_ms
-        records.append(Record(offset=offset, timestamp_ms=timestamp_ms, key=record.key, value=record.value))
-    built = build_records(
-        records,
-        magic=rules.magic,
-        compression=target,
-        timestamp_type=rules.timestamp_type,
-        log_append_time_ms=now_ms if is_append_time else NO_TIMESTAMP,
+        builder.append(record, offset=base_offset + index)
+    count = builder.record_count
+    converted = count if first.magic != rules.magic else 0
+    return ValidationResult(
+        builder.build(), builder.info, base_offset + count, is_rebuilt=True, converted_record_count=converted
     )
-    return built, _info_of_messages(records, magic=rules.magic, compression=target), len(records)
-
-
-def _info_of_messages(records: Sequence[Record], *, magic: int, compression: CompressionType) -> RecordsInfo:
-    """The time index gives the offset of a wrapper, which is its last one, or that of the first message so late."""
-    latest = max(records, key=lambda record: record.timestamp_ms)
-    if magic == 0 or latest.timestamp_ms == NO_TIMESTAMP:
-        return RecordsInfo(NO_TIMESTAMP, -1)
-    return RecordsInfo(latest.timestamp_ms, latest.offset if compression == _NONE else records[-1].offset)
 
 
 def _invalid(batch: RecordBatch, what: str, *, expected: object, found: object) -> InvalidRecordError:

@@ -225,6 +225,14 @@ def test_idempotent_batch_does_not_fit_an_old_format(options: dict[str, Any], ma
 
 
 @pytest.mark.parametrize("magic", [0, 1])
+def test_control_batch_does_not_fit_an_old_format(magic: int) -> None:
+    for options in ({}, {"producer_id": 9, "producer_epoch": 1}):
+        data = batch(0, 1, is_control=True, **options)
+        with pytest.raises(UnsupportedForMessageFormatError, match=f"control batch .*log of magic {magic}"):
+            validated(data, magic=magic, origin=AppendOrigin.COORDINATOR)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
 def test_zstd_does_not_fit_an_old_format(magic: int) -> None:
     for data, compression in ((batch(0, 1, codec=4), None), (batch(0, 1), CompressionType.ZSTD)):
         with pytest.raises(UnsupportedCompressionTypeError) as caught:
