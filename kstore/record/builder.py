@@ -122,7 +122,7 @@ class MemoryRecordsBuilder(RecordBatchEncoder):
         """
         built: MemoryRecords | None = self._built
         if built is None:
-            built = self._built = MemoryRecords(memoryview(self.finish(self._compress)))
+            built = self._built = MemoryRecords(self.finish(self._compress))
         return built
 
     def _compress(self, codec_id: int, records: memoryview, level: int | None) -> Payload:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from kstore._core import LOG_OVERHEAD, Record
 from kstore.config import LogConfig
 from kstore.record.batch import RecordBatch
 from kstore.types import TopicPartition
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _DEFAULTS = LogConfig()
 _HEADER_SIZE_UP_TO_MAGIC = LOG_OVERHEAD + 5
@@ -24,7 +28,7 @@ class MemoryRecords:
 
     def __init__(
         self,
-        buffer: bytes | bytearray | memoryview,
+        buffer: Buffer,
         *,
         position: int = 0,
         path: str | None = None,

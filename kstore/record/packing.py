@@ -124,4 +124,4 @@ def pack_columns(
 
 def _runs_of(packer: RecordBatchPacker) -> Iterator[MemoryRecords]:
     while (run := packer.next_run(compress)) is not None:
-        yield MemoryRecords(memoryview(run))
+        yield MemoryRecords(run)
