@@ -198,9 +198,9 @@ def expected_bytes(data: bytes | None, mode: str | None) -> bytes | None:
     return data.decode("utf-8", "replace").encode() if mode == "string" else data
 
 
-def timestamps_fit(batches: Sequence[Batch]) -> bool:
+def timestamps_fit(records: Sequence[Record]) -> bool:
     """Whether each timestamp of the rows fits a microsecond column."""
-    stamps = [record.timestamp_ms for batch in batches for record in batch.records if not record.is_control]
+    stamps = [record.timestamp_ms for record in records if not record.is_control]
     return all(-MOST_TIMESTAMP_MS <= stamp <= MOST_TIMESTAMP_MS for stamp in stamps)
 
 

@@ -106,24 +106,35 @@ def read_message(
     position = at if position is None else position
     size = frame(data, at, position=position, max_batch_bytes=max_batch_bytes)
     entry = data[at : at + size]
+    records = list(records_of(entry, position=position, limit=max_decompressed_bytes))
+    offset, _, _, magic, _ = ENTRY.unpack_from(entry)
+    return Entry(position, size, magic, offset, records)
+
+
+def records_of(entry: bytes, *, position: int, limit: int, least_offset: int | None = None) -> Iterator[Record]:
+    """Read the records of a whole entry one by one; least_offset: what the entries before it leave."""
+    check_offset(entry, position=position, least_offset=least_offset)
     check_crc(entry, position=position)
-    offset, _, _, magic, attributes = ENTRY.unpack_from(entry)
-    if not 0 <= offset < MAX_INT64:
-        raise Refusal("CorruptRecordError", "offset", position=position, found=offset)
-    codec = attributes & CODEC_MASK
+    codec = entry[ATTRIBUTES_AT] & CODEC_MASK
     if codec > codecs.ZSTD:
         raise Refusal("UnsupportedCompressionTypeError", "codec", position=position, found=codec)
     if codec == codecs.ZSTD:
         raise Refusal("InvalidRecordError", "zstd in magic 0 or 1", position=position)
     outer = parse(entry, position=position)
     if codec == codecs.NONE:
-        records = [as_record(outer, offset=offset, outer=outer)]
+        yield as_record(outer, offset=outer.offset, outer=outer)
     else:
-        records = read_wrapper(outer, position=position, limit=max_decompressed_bytes)
-    return Entry(position, size, magic, offset, records)
+        yield from read_wrapper(outer, position=position, limit=limit, least_offset=least_offset)
 
 
-def read_wrapper(outer: Message, *, position: int, limit: int) -> list[Record]:
+def check_offset(entry: bytes, *, position: int, least_offset: int | None) -> None:
+    """The offset is outside the CRC, so a bad one is corruption."""
+    offset = int.from_bytes(entry[:8], "big", signed=True)
+    if not (least_offset or 0) <= offset < MAX_INT64:
+        raise Refusal("CorruptRecordError", "offset", position=position, found=offset)
+
+
+def read_wrapper(outer: Message, *, position: int, limit: int, least_offset: int | None) -> Iterator[Record]:
     if outer.value is None:
         raise Refusal("InvalidRecordError", "null wrapper", position=position)
     payload = mended(outer.value) if (outer.magic, outer.codec) == (0, codecs.LZ4) else outer.value
@@ -140,7 +151,7 @@ def read_wrapper(outer: Message, *, position: int, limit: int) -> list[Record]:
         if outer.offset < last_stored:
             raise Refusal("InvalidRecordError", "wrapper offset", position=position, found=outer.offset)
         base = reference.wrap64(outer.offset - last_stored)
-    return checked_records(entries, outer=outer, base=base, position=position)
+    return checked_records(entries, outer=outer, base=base, position=position, least_offset=least_offset)
 
 
 def inner_entries(content: bytes, *, position: int) -> Iterator[bytes]:
@@ -164,20 +175,22 @@ def inner_entries(content: bytes, *, position: int) -> Iterator[bytes]:
         at += size
 
 
-def checked_records(entries: list[bytes], *, outer: Message, base: int, position: int) -> list[Record]:
+def checked_records(
+    entries: list[bytes], *, outer: Message, base: int, position: int, least_offset: int | None
+) -> Iterator[Record]:
     """The records of a wrapper; their offsets rise and end at or below the wrapper's."""
     most = outer.offset if outer.offset else MAX_INT64 - 1
-    least = 0
-    records = []
-    for entry in entries:
+    least = least_offset or 0
+    for number, entry in enumerate(entries):
         inner = parse(entry, position=position)
         check_crc(entry, position=position)
         offset = reference.wrap64(base + inner.offset)
+        if number == 0 and least_offset is not None and offset < least_offset:
+            raise Refusal("CorruptRecordError", "offsets go back", position=position, found=offset)
         if not least <= offset <= most:
             raise Refusal("InvalidRecordError", "inner offset", position=position, found=offset)
         least = offset + 1
-        records.append(as_record(inner, offset=offset, outer=outer))
-    return records
+        yield as_record(inner, offset=offset, outer=outer)
 
 
 def as_record(message: Message, *, offset: int, outer: Message) -> Record:

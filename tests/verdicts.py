@@ -13,7 +13,7 @@ from kstore import _core
 from kstore.compression import decompress
 from kstore.config import MIB
 from kstore.errors import CorruptionError, UnsupportedError
-from tests import columns, reference
+from tests import columns, reference, reference_messages
 
 DEFAULT_LIMIT_BYTES = 64 * MIB
 
@@ -89,7 +89,7 @@ def column_verdict(
 def expected_column_verdict(
     data: bytes, wanted: columns.Wanted = columns.ALL, *, limit: int = DEFAULT_LIMIT_BYTES
 ) -> list[columns.Row] | Refused:
-    """What the reference's rules say of a run of batches whose offsets must rise, key, value or headers wanted.
+    """What the reference's rules say of a run of entries whose offsets must rise, key, value or headers wanted.
 
     Records of control batches are skipped unread once the counts fit; a timestamp must fit a microsecond column.
     """
@@ -97,21 +97,44 @@ def expected_column_verdict(
     at = least_offset = 0
     try:
         while at < len(data):
-            header = reference.read_header(data, at)
-            if header.base_offset >= 0 and header.last_offset_delta < 0:
-                reference.check_crc(data, at, header)
-            reference.check_offsets(header, position=at)
-            if header.base_offset < least_offset:
-                raise reference.Refusal("CorruptRecordError", "offsets go back", position=at)
-            reference.check_crc(data, at, header)
-            reference.check_counts(header, position=at)
-            if not header.is_control:
-                batch = reference.read_batch(data, at, max_decompressed_bytes=limit)
-                if wanted.timestamp and not columns.timestamps_fit([batch]):
-                    raise reference.Refusal("InvalidRecordError", "timestamp beyond microseconds", position=at)
-                rows += columns.expected_rows(batch.records, wanted)
-            at += header.size
-            least_offset = header.last_offset + 1
+            read = _message_rows if data[at + 16 : at + 17] in (b"\0", b"\1") else _batch_rows
+            found, at, least_offset = read(data, at, wanted, least_offset=least_offset, limit=limit)
+            rows += found
     except reference.Refusal as refusal:
         return Refused(refusal.error, refusal.position)
     return rows
+
+
+def _batch_rows(
+    data: bytes, at: int, wanted: columns.Wanted, *, least_offset: int, limit: int
+) -> tuple[list[columns.Row], int, int]:
+    """The rows of a record batch, where it ends, and the least offset that may follow."""
+    header = reference.read_header(data, at)
+    if header.base_offset >= 0 and header.last_offset_delta < 0:
+        reference.check_crc(data, at, header)
+    reference.check_offsets(header, position=at)
+    if header.base_offset < least_offset:
+        raise reference.Refusal("CorruptRecordError", "offsets go back", position=at)
+    reference.check_crc(data, at, header)
+    reference.check_counts(header, position=at)
+    rows = []
+    if not header.is_control:
+        batch = reference.read_batch(data, at, max_decompressed_bytes=limit)
+        if wanted.timestamp and not columns.timestamps_fit(batch.records):
+            raise reference.Refusal("InvalidRecordError", "timestamp beyond microseconds", position=at)
+        rows = columns.expected_rows(batch.records, wanted)
+    return rows, at + header.size, header.last_offset + 1
+
+
+def _message_rows(
+    data: bytes, at: int, wanted: columns.Wanted, *, least_offset: int, limit: int
+) -> tuple[list[columns.Row], int, int]:
+    """The rows of a message or a wrapper, record by record as each is looked at."""
+    end = at + reference_messages.frame(data, at, position=at)
+    rows = []
+    for record in reference_messages.records_of(data[at:end], position=at, limit=limit, least_offset=least_offset):
+        if wanted.timestamp and not columns.timestamps_fit([record]):
+            raise reference.Refusal("InvalidRecordError", "timestamp beyond microseconds", position=at)
+        rows += columns.expected_rows([record], wanted)
+        least_offset = record.offset + 1
+    return rows, end, least_offset

@@ -17,7 +17,7 @@ from tests.messages import packed_entry
 from tests.verdicts import as_reference
 from tests.writing import WRITTEN_MAGICS, write_case
 
-READ_MAGICS = (2,)
+READ_MAGICS = (0, 1, 2)
 WRITTEN = [(writer, case) for writer, magics in WRITTEN_MAGICS.items() for case in matrix.cases(*magics)]
 READ = [(writer, case) for writer, case in WRITTEN if case.magic in READ_MAGICS]
 

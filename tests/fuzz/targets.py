@@ -11,7 +11,7 @@ from typing import Any
 from kstore import _core
 from kstore.compression import decompress
 from kstore.errors import DecompressionError
-from tests import columns, reference
+from tests import columns, reference, reference_messages
 from tests import reference_codecs as codecs
 from tests.fuzz.agreement import agree
 from tests.fuzz.conversion_targets import CONVERSION_TARGETS
@@ -24,6 +24,7 @@ from tests.verdicts import (
     core_batch_verdict,
     expected_column_verdict,
     reference_batch_verdict,
+    reference_verdict,
 )
 
 LIMIT = 1 << 16
@@ -33,6 +34,14 @@ def check_batch(data: bytes) -> None:
     """Records of one batch, or the same class and position."""
     expected = reference_batch_verdict(data, position=77, limit=LIMIT)
     agree("batch", data, found=core_batch_verdict(data, position=77, limit=LIMIT), expected=expected)
+
+
+def check_entry(data: bytes) -> None:
+    """Records of one message, wrapper or batch, or the same class and position."""
+    expected = reference_verdict(
+        lambda: reference_messages.read_any(data, position=77, max_decompressed_bytes=LIMIT).records
+    )
+    agree("entry", data, found=core_batch_verdict(data, position=77, limit=LIMIT), expected=expected)
 
 
 COLUMN_WISHES = (
@@ -94,6 +103,14 @@ def batch_case(mutator: Mutator) -> None:
     check_batch(mutator.batch(base_offset=mutator.random.choice([0, 5, 2**40])))
 
 
+def entry_case(mutator: MessageMutator) -> None:
+    check_entry(mutator.entry(offset=mutator.random.choice([0, 5, 2**40])))
+
+
+def mixed_columns_case(mutator: MessageMutator) -> None:
+    check_columns(mutator.mixed_log())
+
+
 def columns_case(mutator: Mutator) -> None:
     check_columns(mutator.log())
 
@@ -113,6 +130,8 @@ def codec_case(mutator: Mutator) -> None:
 TARGETS: dict[str, Callable[[MessageMutator], None]] = {
     "batch": batch_case,
     "columns": columns_case,
+    "entry": entry_case,
+    "mixed columns": mixed_columns_case,
     "scan": scan_case,
     "codec": codec_case,
     **WRITING_TARGETS,

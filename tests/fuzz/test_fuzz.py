@@ -21,6 +21,7 @@ from tests.fuzz.targets import (
     check_batch,
     check_codec,
     check_columns,
+    check_entry,
     check_scan,
     run_case,
 )
@@ -33,6 +34,8 @@ SEED = 20111
 CASES = {
     "batch": 4000,
     "columns": 400,
+    "entry": 4000,
+    "mixed columns": 200,
     "scan": 2500,
     "codec": 8000,
     "builder": 800,
@@ -64,7 +67,7 @@ def test_kept_input_stays_right(path: Path) -> None:
     if kind.startswith("codec"):
         check_codec(int(kind.removeprefix("codec")), data)
     else:
-        for check in (check_batch, check_columns, check_scan):
+        for check in (check_batch, check_entry, check_columns, check_scan):
             check(data)
 
 

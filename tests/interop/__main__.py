@@ -23,7 +23,7 @@ from tests.reference import LOG_APPEND_TIME
 from tests.verdicts import Refused, kstore_verdict
 from tests.writing import WRITTEN_MAGICS, write_case
 
-READ_MAGICS = (2,)
+READ_MAGICS = (0, 1, 2)
 ALL_MAGICS = (0, 1, 2)
 # A producer's offsets have no gaps.
 NOT_OF_A_PRODUCER = {"gaps"}
