@@ -182,8 +182,8 @@ def checked_records(
     most = outer.offset if outer.offset else MAX_INT64 - 1
     least = least_offset or 0
     for number, entry in enumerate(entries):
-        inner = parse(entry, position=position)
         check_crc(entry, position=position)
+        inner = parse(entry, position=position)
         offset = reference.wrap64(base + inner.offset)
         if number == 0 and least_offset is not None and offset < least_offset:
             raise Refusal("CorruptRecordError", "offsets go back", position=position, found=offset)

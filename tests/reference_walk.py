@@ -9,6 +9,10 @@ from dataclasses import dataclass
 
 from tests import reference
 from tests.reference import HEADER_BYTES, HEADER_BYTES_UP_TO_MAGIC, Header
+from tests.reference_messages import ATTRIBUTES_AT, CODEC_MASK, LEAST_ENTRY_BYTES, OVERHEADS
+
+TIMESTAMP_AT = 18
+LEAST_BYTES_FOR_OFFSETS = {0: LEAST_ENTRY_BYTES, 1: LEAST_ENTRY_BYTES, 2: HEADER_BYTES}
 
 
 @dataclass
@@ -47,9 +51,9 @@ def walk(
         if left < HEADER_BYTES_UP_TO_MAGIC:
             out.status = "torn"
             return out
-        header = Header.unpack(data[out.position : out.position + HEADER_BYTES].ljust(HEADER_BYTES, b"\0"))
+        header = header_at(data, out.position)
         out.error = _frame_error(header, max_batch_bytes)
-        if out.error is None and left >= HEADER_BYTES:
+        if out.error is None and left >= LEAST_BYTES_FOR_OFFSETS[header.magic]:
             out.error = _offset_error(header, least_offset)
         if out.error is not None:
             out.status = "corrupt"
@@ -73,10 +77,26 @@ def walk(
     return out
 
 
+def header_at(data: bytes, position: int) -> Header:
+    """The header of the batch there; of a message its offset, size, magic, timestamp and, unless a wrapper, count 1."""
+    header = Header.unpack(data[position : position + HEADER_BYTES].ljust(HEADER_BYTES, b"\0"))
+    if header.magic not in OVERHEADS:
+        return header
+    attributes = data[position + ATTRIBUTES_AT] if position + ATTRIBUTES_AT < len(data) else 0
+    stamp = data[position + TIMESTAMP_AT : position + TIMESTAMP_AT + 8]
+    return Header(
+        base_offset=header.base_offset,
+        batch_length=header.batch_length,
+        magic=header.magic,
+        max_timestamp_ms=int.from_bytes(stamp, "big", signed=True) if header.magic else -1,
+        record_count=0 if attributes & CODEC_MASK else 1,
+    )
+
+
 def _frame_error(header: Header, max_batch_bytes: int) -> str | None:
-    if header.magic != 2:
+    if header.magic != 2 and header.magic not in OVERHEADS:
         return "UnsupportedMagicError"
-    if not HEADER_BYTES <= header.size <= max_batch_bytes:
+    if not OVERHEADS.get(header.magic, HEADER_BYTES) <= header.size <= max_batch_bytes:
         return "CorruptRecordError"
     return None
 

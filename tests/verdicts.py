@@ -137,4 +137,4 @@ def _message_rows(
             raise reference.Refusal("InvalidRecordError", "timestamp beyond microseconds", position=at)
         rows += columns.expected_rows([record], wanted)
         least_offset = record.offset + 1
-    return rows, end, least_offset
+    return rows, end, max(least_offset, int.from_bytes(data[at : at + 8], "big") + 1)
