@@ -213,8 +213,8 @@ cdef int64_t checked_size(object size, int64_t room) except -1:
 def lz4_decompress(payload, *, int64_t limit, int magic, block_into):
     """Return the content of one LZ4 frame, in the subset that Kafka reads, which must fill the payload.
 
-    Args: magic: of the batch; with 0 the header checksum is not looked at. block_into(block, target): decompresses
-        one raw block to the start of target and returns how many bytes that are.
+    Args: magic: of the batch; with 0 the header checksum is not looked at. block_into(block, target, room):
+        decompresses one raw block to the start of target, at most room bytes, and returns how many that are.
     Raises: DecompressionError (without a place); what block_into raises.
     Cost: one pass, the content is never copied; memory of limit and one block, or 255 bytes for each of the payload.
     """
@@ -245,7 +245,7 @@ def lz4_decompress(payload, *, int64_t limit, int magic, block_into):
             done += block.size
         else:
             room = block.room
-            done += checked_size(block_into(source[block.at:block.at + block.size], target[done:done + room]), room)
+            done += checked_size(block_into(source[block.at:block.at + block.size], target[done:done + room], room), room)
         if done > limit:
             raise output_too_large("lz4", limit)
         at = block.next_at

@@ -68,7 +68,8 @@ class _Packages:
     """Functions of the codec packages, which are imported when first needed."""
 
     @cached_property
-    def lz4_block_into(self) -> Callable[[memoryview, memoryview], int]:
+    def lz4_block_into(self) -> Callable[[memoryview, memoryview, int], int]:
+        """Given no room, it would take the first four bytes of a block for its size where that can be."""
         import cramjam
 
         return cramjam.lz4.decompress_block_into

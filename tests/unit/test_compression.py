@@ -168,3 +168,10 @@ def test_gzip_is_read_without_isal(monkeypatch: pytest.MonkeyPatch, content: byt
     assert compression._packages.inflater == (zlib.decompressobj, zlib.error)
     with pytest.raises(DecompressionError):
         decompress(CompressionType.GZIP, payload[:-1], 2 << 20)
+
+
+def test_lz4_block_that_begins_like_a_size_is_read_from_its_first_byte() -> None:
+    block = bytes.fromhex("52 00000010 00 0100 f00c") + b"." * 27
+    frame = bytes.fromhex("04224d18 60 40 82") + len(block).to_bytes(4, "little") + block + bytes(4)
+    content = bytes.fromhex("00000010 00 000000000000") + b"." * 27
+    assert bytes(decompress(CompressionType.LZ4, frame, 1 << 20)) == content
