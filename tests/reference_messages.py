@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from tests import reference
@@ -112,9 +113,10 @@ def read_message(
 
 
 def records_of(entry: bytes, *, position: int, limit: int, least_offset: int | None = None) -> Iterator[Record]:
-    """Read the records of a whole entry one by one; least_offset: what the entries before it leave."""
-    check_offset(entry, position=position, least_offset=least_offset)
-    check_crc(entry, position=position)
+    """Read the records of a whole entry one by one; least_offset: what the entries before it leave, if any were."""
+    checks = (partial(check_offset, least_offset=least_offset or 0), check_crc)
+    for check in checks[::-1] if least_offset is None else checks:
+        check(entry, position=position)
     codec = entry[ATTRIBUTES_AT] & CODEC_MASK
     if codec > codecs.ZSTD:
         raise Refusal("UnsupportedCompressionTypeError", "codec", position=position, found=codec)
@@ -127,10 +129,10 @@ def records_of(entry: bytes, *, position: int, limit: int, least_offset: int | N
         yield from read_wrapper(outer, position=position, limit=limit, least_offset=least_offset)
 
 
-def check_offset(entry: bytes, *, position: int, least_offset: int | None) -> None:
+def check_offset(entry: bytes, *, position: int, least_offset: int) -> None:
     """The offset is outside the CRC, so a bad one is corruption."""
     offset = int.from_bytes(entry[:8], "big", signed=True)
-    if not (least_offset or 0) <= offset < MAX_INT64:
+    if not least_offset <= offset < MAX_INT64:
         raise Refusal("CorruptRecordError", "offset", position=position, found=offset)
 
 
@@ -185,7 +187,7 @@ def checked_records(
         check_crc(entry, position=position)
         inner = parse(entry, position=position)
         offset = reference.wrap64(base + inner.offset)
-        if number == 0 and least_offset is not None and offset < least_offset:
+        if number == 0 and offset < least:
             raise Refusal("CorruptRecordError", "offsets go back", position=position, found=offset)
         if not least <= offset <= most:
             raise Refusal("InvalidRecordError", "inner offset", position=position, found=offset)
