@@ -26,6 +26,7 @@ DATA_RECORDS, DATA_BYTES, DATA_CRC = 828, 97686, 0x82EE9476
 WORKLOADS = [
     pytest.param("crc", "kstore / crc32c wheel", id="crc"),
     pytest.param("decode", "kstore core, copied / aiokafka, four fields read", id="decode"),
+    pytest.param("legacy", "kstore core, copied / aiokafka, four fields read", id="legacy"),
     pytest.param("read", "preads of 1 MiB into a kept buffer / read() of the whole file", id="read"),
     pytest.param("spark", "kstore / ready-made Arrow batches", id="spark", marks=pytest.mark.spark),
 ]

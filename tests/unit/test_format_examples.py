@@ -15,10 +15,12 @@ from typing import NamedTuple
 
 import pytest
 
-from tests import reference
+from tests import reference, reference_legacy
 from tests import reference_codecs as codecs
 from tests.builders import FIRST_TIMESTAMP_MS
+from tests.messages import packed_entry
 from tests.reference import CREATE_TIME, Cursor, Header, Record
+from tests.reference_legacy import write_wrapper
 
 PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
 BLOCKS = dict(re.findall(r"^```((?:hex|text) \S+)\n(.*?)^```$", PAGE, re.M | re.S))
@@ -151,6 +153,48 @@ def _header_places() -> list[tuple[int, int]]:
     return [(sum(sizes[:n]), size) for n, size in enumerate(sizes)]
 
 
+MESSAGES = {
+    "message-v0": packed_entry(b"one", b"k1", offset=42, magic=0),
+    "message-v1": packed_entry(b"one", b"k1", offset=42, magic=1, timestamp_ms=FIRST),
+    "wrapper-v0": write_wrapper(
+        [packed_entry(value, None, offset=offset, magic=0) for offset, value in ((42, b"a"), (43, b"b"))],
+        magic=0,
+        codec=codecs.LZ4,
+        offset=43,
+    ),
+    "wrapper-v1": write_wrapper(
+        [
+            packed_entry(value, None, offset=offset, magic=1, timestamp_ms=FIRST + 5 * offset)
+            for offset, value in ((0, b"a"), (1, b"b"))
+        ],
+        magic=1,
+        codec=codecs.SNAPPY,
+        offset=43,
+        timestamp_ms=FIRST + 5,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_message_example_is_what_the_codec_writes_and_its_lines_are_true(name: str) -> None:
+    assert data_of(name) == MESSAGES[name]
+    for line in lines(name):
+        if line.shown.startswith('"'):
+            assert bytes_shown(line) == line.data, line
+        elif line.field != "value":
+            assert int.from_bytes(line.data, "big", signed=line.field != "crc") == int(line.shown, 0), line
+
+
+@pytest.mark.parametrize("name", ["wrapper-v0", "wrapper-v1"])
+def test_wrapper_example_holds_the_two_records_it_tells_of(name: str) -> None:
+    records = reference_legacy.read_entry(data_of(name))
+    assert [(record.offset, record.key, record.value) for record in records] == [(42, None, b"a"), (43, None, b"b")]
+
+
+def test_crc_32_of_nine_digits_is_the_one_on_the_page() -> None:
+    assert f"0x{zlib.crc32(b'123456789'):08x}" in PAGE
+
+
 VARINT_ROWS = re.findall(r"^\| (-?\d+) \| (varint|varlong) \| `([0-9a-f ]+)` \|$", PAGE, re.M)
 
 
@@ -225,6 +269,6 @@ def test_checkpoint_example_reads(name: str, fields: int, first: tuple[str, ...]
 
 
 def test_every_example_is_checked_by_a_test_above() -> None:
-    hex_names = {*BATCHES, "append-time", "records", *codecs.CODEC_NAMES[1:], "index", "timeindex"}
+    hex_names = {*MESSAGES, *BATCHES, "append-time", "records", *codecs.CODEC_NAMES[1:], "index", "timeindex"}
     text_names = {"offset-checkpoint", "leader-epoch-checkpoint"}
     assert set(BLOCKS) == {f"hex {name}" for name in hex_names} | {f"text {name}" for name in text_names}
