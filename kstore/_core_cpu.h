@@ -33,6 +33,12 @@ static inline void ks_put64(uint8_t *p, uint64_t v) { v = __builtin_bswap64(v); 
 /* Bytes of a value in groups of 7 bits: one for each group, one for 0. */
 static inline int ks_varint_size(uint64_t value) { return (70 - __builtin_clzll(value | 1)) / 7; }
 
+#if defined(__GNUC__) || defined(__clang__)
+#define ks_prefetch(p) __builtin_prefetch(p)
+#else
+#define ks_prefetch(p) ((void)(p))
+#endif
+
 /* Requires: size >= 0, source readable up to readable_end, room for size rounded up to 32 at target.
  * Short copies by whole words beat a call; near the end of the source and for long ones memcpy is right. */
 static inline void ks_copy(uint8_t *target, const uint8_t *source, int64_t size, const uint8_t *readable_end) {

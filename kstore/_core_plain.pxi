@@ -4,6 +4,8 @@
 cdef enum:
     PLAIN_PREFIX_SIZE = 16       # bytes that may be loaded from a record's start: five varints of one or two bytes
     LONG_VARINT = 0x80000000
+    CACHE_LINE = 64
+    AHEAD_STEP = 512
 
 cdef int64_t MOST_PLAIN_MS = INT64_MAX // 2000
 
@@ -54,6 +56,30 @@ cdef inline void put_plain(VarColumn* c, ColumnMode mode, int64_t row, const uin
         c.null_count += 1
 
 
+# What follows the batch, and is likely to be one of its size: the starts of the three streams that its CRC will read.
+cdef struct Ahead:
+    const uint8_t* at
+    const uint8_t* end
+    int64_t stream
+
+
+cdef inline Ahead ahead_of(const Header* h, const Source* s) noexcept nogil:
+    cdef Ahead a
+    a.at = s.end
+    a.stream = min(h.size, s.readable_end - s.end) // 3
+    a.end = a.at + a.stream
+    return a
+
+
+# Rows wait for latency and the CRC for memory, so bytes for the CRC come in while rows are decoded.
+cdef inline void bring_ahead(Ahead* a) noexcept nogil:
+    if a.at < a.end:
+        ks_prefetch(a.at)
+        ks_prefetch(a.at + a.stream)
+        ks_prefetch(a.at + 2 * a.stream)
+        a.at += CACHE_LINE
+
+
 # Decodes records for as long as they are plain. Requires: is_plain. Changes: the table and the place in s.
 cdef void decode_plain_rows(Table* t, const Header* h, Source* s) noexcept nogil:
     cdef VarColumn key = t.key
@@ -62,6 +88,8 @@ cdef void decode_plain_rows(Table* t, const Header* h, Source* s) noexcept nogil
     cdef const uint8_t* at = here.at
     cdef const uint8_t* end = here.end
     cdef const uint8_t* last_start = here.readable_end - PLAIN_PREFIX_SIZE
+    cdef const uint8_t* stop = at if at < last_start else last_start
+    cdef Ahead ahead = ahead_of(h, &here)
     cdef const uint8_t* p
     cdef const uint8_t* next
     cdef const uint8_t* key_at
@@ -74,40 +102,47 @@ cdef void decode_plain_rows(Table* t, const Header* h, Source* s) noexcept nogil
     cdef int64_t bytes_used = 0
     cdef int64_t key_size, value_size, delta
     cdef uint32_t size_code, timestamp_code, offset_code, key_code, value_code
-    while row < last_row and at <= last_start:
-        p = at
-        size_code = short_varint(&p)
-        next = p + (size_code >> 1)
-        p += 1
-        timestamp_code = short_varint(&p)
-        offset_code = short_varint(&p)
-        key_code = short_varint(&p)
-        if (size_code | offset_code) & (LONG_VARINT | 1) or (timestamp_code | key_code) & LONG_VARINT or next > end:
-            break
-        key_size = unzigzag32(key_code)
-        key_at = p
-        p += key_size if key_size > 0 else 0
-        if next - p < 2:
-            break
-        value_code = short_varint(&p)
-        value_size = unzigzag32(value_code)
-        delta = offset_code >> 1
-        if value_code & LONG_VARINT or p + (value_size if value_size > 0 else 0) + 1 != next or (next - 1)[0] != 0 \
-                or delta < least or delta > h.last_offset_delta or key_size < -1 or value_size < -1:
-            break
-        put_plain(&key, t.key.mode, row, key_at, key_size, &here)
-        put_plain(&value, t.value.mode, row, p, value_size, &here)
-        if t.key.mode != MODE_ABSENT and key_size > 0:
-            bytes_used += key_size
-        if t.value.mode != MODE_ABSENT and value_size > 0:
-            bytes_used += value_size
-        if t.offsets != NULL:
-            t.offsets[row] = h.base_offset + delta
-        if t.timestamps != NULL:
-            t.timestamps[row] = (base_timestamp + (unzigzag32(timestamp_code) & delta_mask)) * MICROSECONDS
-        least = delta + 1
-        row += 1
-        at = next
+    while True:
+        while row < last_row and at <= stop:
+            p = at
+            size_code = short_varint(&p)
+            next = p + (size_code >> 1)
+            p += 1
+            timestamp_code = short_varint(&p)
+            offset_code = short_varint(&p)
+            key_code = short_varint(&p)
+            if (size_code | offset_code) & (LONG_VARINT | 1) or (timestamp_code | key_code) & LONG_VARINT or next > end:
+                break
+            key_size = unzigzag32(key_code)
+            key_at = p
+            p += key_size if key_size > 0 else 0
+            if next - p < 2:
+                break
+            value_code = short_varint(&p)
+            value_size = unzigzag32(value_code)
+            delta = offset_code >> 1
+            if value_code & LONG_VARINT or p + (value_size if value_size > 0 else 0) + 1 != next or (next - 1)[0] != 0 \
+                    or delta < least or delta > h.last_offset_delta or key_size < -1 or value_size < -1:
+                break
+            put_plain(&key, t.key.mode, row, key_at, key_size, &here)
+            put_plain(&value, t.value.mode, row, p, value_size, &here)
+            if t.key.mode != MODE_ABSENT and key_size > 0:
+                bytes_used += key_size
+            if t.value.mode != MODE_ABSENT and value_size > 0:
+                bytes_used += value_size
+            if t.offsets != NULL:
+                t.offsets[row] = h.base_offset + delta
+            if t.timestamps != NULL:
+                t.timestamps[row] = (base_timestamp + (unzigzag32(timestamp_code) & delta_mask)) * MICROSECONDS
+            least = delta + 1
+            row += 1
+            at = next
+        else:
+            if row < last_row and stop < last_start:
+                stop += min(AHEAD_STEP, last_start - stop)
+                bring_ahead(&ahead)
+                continue
+        break
     here.at = at
     here.least_delta = least
     here.done += <int32_t>(row - t.rows)
