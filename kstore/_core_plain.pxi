@@ -56,6 +56,13 @@ cdef inline void put_plain(VarColumn* c, ColumnMode mode, int64_t row, const uin
         c.null_count += 1
 
 
+cdef inline void put_place(Table* t, int64_t row, int64_t offset, int64_t timestamp) noexcept nogil:
+    if t.offsets != NULL:
+        t.offsets[row] = offset
+    if t.timestamps != NULL:
+        t.timestamps[row] = timestamp * MICROSECONDS
+
+
 # What follows the batch, and is likely to be one of its size: the starts of the three streams that its CRC will read.
 cdef struct Ahead:
     const uint8_t* at
@@ -82,8 +89,7 @@ cdef inline void bring_ahead(Ahead* a) noexcept nogil:
 
 # Decodes records for as long as they are plain. Requires: is_plain. Changes: the table and the place in s.
 cdef void decode_plain_rows(Table* t, const Header* h, Source* s) noexcept nogil:
-    cdef VarColumn key = t.key
-    cdef VarColumn value = t.value
+    cdef VarColumn key = t.key, value = t.value
     cdef Source here = s[0]
     cdef const uint8_t* at = here.at
     cdef const uint8_t* end = here.end
@@ -130,10 +136,7 @@ cdef void decode_plain_rows(Table* t, const Header* h, Source* s) noexcept nogil
                 bytes_used += key_size
             if t.value.mode != MODE_ABSENT and value_size > 0:
                 bytes_used += value_size
-            if t.offsets != NULL:
-                t.offsets[row] = h.base_offset + delta
-            if t.timestamps != NULL:
-                t.timestamps[row] = (base_timestamp + (unzigzag32(timestamp_code) & delta_mask)) * MICROSECONDS
+            put_place(t, row, h.base_offset + delta, base_timestamp + (unzigzag32(timestamp_code) & delta_mask))
             least = delta + 1
             row += 1
             at = next
