@@ -39,6 +39,7 @@ class Unpacker:
         self._tables: list[pa.RecordBatch] = []
         self._rows_taken = 0
         self._size_in_bytes = 0
+        # The values of which all rows are in the decoder, and no other value's.
         self._since_take: list[memoryview] = []
         self.row_count = 0
 
@@ -47,13 +48,17 @@ class Unpacker:
 
         Raises: as ColumnDecoder.run; then nothing of the value is kept. ValueError if all of it passes 2 GiB.
         """
+        rows_taken = self._rows_taken
         try:
             self._decode(value)
         except KStoreError:
             self._drop_damaged()
             raise
         rows_before, self.row_count = self.row_count, self._rows_taken + self._decoder.row_count
-        self._since_take.append(value)
+        if self._rows_taken > rows_taken:
+            self._take()
+        else:
+            self._since_take.append(value)
         return self.row_count - rows_before
 
     def finish(self) -> pa.StructArray:

@@ -141,6 +141,11 @@ def test_values_around_a_damaged_one_are_whole_wherever_tables_are_cut(monkeypat
     assert all(reason.startswith("DecompressionError: ") for reason in reasons[1::2])
 
 
+def test_rows_of_a_value_that_fills_tables_are_there_once_when_the_next_value_is_damaged(monkeypatch):
+    monkeypatch.setattr(batch_arrays, "TABLE_BYTES", 1)
+    assert offsets(batch(0, 3), batch(3)[:-1], batch(4, 2))[0] == [[0, 1, 2], None, [4, 5]]
+
+
 @CODECS
 def test_value_cut_at_any_byte_is_damaged(codec):
     value = batch(0, 4, codec=codec)
