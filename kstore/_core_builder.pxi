@@ -152,11 +152,11 @@ cdef class RecordBatchEncoder:
 
     @cython.final
     cdef int64_t estimate(self) noexcept:
-        cdef double ratio
+        cdef double size
         if self.h.attributes & CODEC_MASK == 0:
             return self.header_size + self.records_size
-        ratio = self.estimated_compression_ratio * COMPRESSION_RATE_ESTIMATION_FACTOR
-        return self.header_size + <int64_t>(<double>self.records_size * ratio)
+        size = self.records_size * self.estimated_compression_ratio * COMPRESSION_RATE_ESTIMATION_FACTOR
+        return self.header_size + (<int64_t>size if 0 <= size <= INT32_MAX else INT32_MAX)
 
     @cython.final
     cdef int check(self, int64_t offset, int64_t timestamp, bint is_control) except -1:

@@ -87,6 +87,8 @@ cdef class RecordBatchPacker:
                  int64_t units_per_ms=1, int64_t batch_bytes, int64_t run_bytes, int codec_id=0, level=None,
                  timestamp_type=_CREATE_TIME, log_append_time_ms=-1, int64_t base_offset=0, producer_id=-1,
                  producer_epoch=-1, base_sequence=-1, bint is_transactional=False, partition_leader_epoch=-1):
+        if self.is_busy:
+            raise ValueError("the columns are being packed by another thread")
         self.held = []
         memset(&self.p, 0, sizeof(Packing))
         if row_count < 0 or base_offset < 0 or codec_id < 0 or codec_id > MAX_CODEC_ID or units_per_ms < 1:

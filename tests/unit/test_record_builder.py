@@ -464,6 +464,14 @@ def test_room_is_judged_with_the_ratio_but_new_records_uncompressed() -> None:
     assert not builder.has_room_for(timestamp_ms=1, value=bytes(500))
 
 
+@pytest.mark.parametrize("ratio", [1e300, float("inf"), float("nan"), -1.0], ids=str)
+def test_ratio_that_says_nothing_makes_the_batch_full(ratio: float) -> None:
+    builder = MemoryRecordsBuilder(compression="gzip").append(timestamp_ms=1)
+    builder.estimated_compression_ratio = ratio
+    assert builder.estimated_size_in_bytes == 61 + 2**31 - 1
+    assert builder.is_full
+
+
 def test_empty_batch_is_not_full_whatever_the_limit() -> None:
     builder = MemoryRecordsBuilder(write_limit_bytes=0)
     assert not builder.is_full

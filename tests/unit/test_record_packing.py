@@ -281,6 +281,8 @@ def test_columns_are_packed_by_one_thread_at_a_time() -> None:
     def meddle(*arguments: Any) -> Any:
         with pytest.raises(ValueError, match="packed by another thread"):
             packer.next_run(compress)
+        with pytest.raises(ValueError, match="packed by another thread"):
+            packer.__init__(row_count=0, timestamp=1, batch_bytes=1, run_bytes=1)
         return compress(*arguments)
 
     run = packer.next_run(meddle)
