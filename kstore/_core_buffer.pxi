@@ -2,7 +2,8 @@
 
 cdef enum:
     PADDING = 64
-    MOST_KEPT = 32
+    MOST_KEPT = 256
+    LEAST_KEPT_SIZE = 32768
     MOST_KEPT_BYTES = 67108864
 
 cdef struct Block:
@@ -42,7 +43,7 @@ cdef Block take_block(int64_t capacity) except *:
 
 cdef void give_back(Block block) noexcept:
     global kept_count, kept_bytes
-    if block.capacity > MOST_KEPT_BYTES:
+    if not LEAST_KEPT_SIZE <= block.capacity <= MOST_KEPT_BYTES:
         free(block.data)
         return
     while kept_count == MOST_KEPT or kept_bytes > MOST_KEPT_BYTES - block.capacity:

@@ -34,7 +34,9 @@ _Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
 DEFAULT_BATCH_BYTES = 1024 * 1024
 # Decoded by one thread while the range before it is read: a range of several times its size when inflated fits ahead.
 THREAD_RANGE_BYTES = 4 * 1024 * 1024
-_BATCHES_AHEAD = 16
+_BYTES_AHEAD = 16 * 1024 * 1024
+# Of Python's and Arrow's objects around a batch; it bounds the number of batches ahead.
+_LEAST_BATCH_BYTES = 4096
 _DEFAULTS = LogConfig()
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -114,7 +116,8 @@ def record_batches(
     Args: columns, binary, strings: see schema(); threads: ranges decoded at a time, in this process.
     Raises: CorruptRecordError, InvalidRecordError, DecompressionError, Unsupported...Error, StorageError.
     Lifetime: batches own their buffers ("view" ones keep the chunks that they point into).
-    Cost: one pass; a column not asked for costs nothing; memory of two batches, or of up to 16 per thread.
+    Cost: one pass; a column not asked for costs nothing; memory of two batches, or of 16 MiB and two batches
+        per thread.
     """
     if threads < 1:
         raise ValueError(f"threads must be at least 1, got {threads}")
@@ -315,45 +318,66 @@ def _headers(rows: int, parts: tuple[Any, ...]) -> pa.Array:
 
 
 class _ReadAhead:
-    """The batches of one range, decoded by a pool up to _BATCHES_AHEAD ahead of their one reader.
+    """The batches of one range, decoded by a pool up to _BYTES_AHEAD ahead of their one reader.
 
-    Each task of the pool decodes one batch and none waits, so a reader who stops keeps no thread.
+    A task of the pool decodes until that much is unread, and never waits, so a reader who stops keeps no thread.
     """
 
     def __init__(self, pool: ThreadPoolExecutor, batches: _Batches) -> None:
         self._pool = pool
         self._batches = batches
-        self._lock = threading.Lock()
-        self._steps: deque[Future[pa.RecordBatch | None]] = deque()
+        self._changed = threading.Condition()
+        self._unread: deque[pa.RecordBatch] = deque()
+        self._unread_bytes = 0
         self._is_paused = False
-        with self._lock:
-            self._submit()
+        self._is_stopped = False
+        with self._changed:
+            self._start()
 
     def next_batch(self) -> pa.RecordBatch | None:
         """Wait for the next batch; None at the end of the range."""
-        with self._lock:
-            step = self._steps.popleft()
-            if self._is_paused:
+        with self._changed:
+            self._changed.wait_for(lambda: self._unread or self._task.done())
+            if not self._unread:
+                self._task.result()
+                return None
+            batch = self._unread.popleft()
+            self._unread_bytes -= _size_of(batch)
+            if self._is_paused and self._unread_bytes <= _BYTES_AHEAD // 2:
                 self._is_paused = False
-                self._submit()
-        return step.result()
+                self._start()
+        return batch
+
+    def stop(self) -> None:
+        """Let the task end after the batch that it decodes."""
+        self._is_stopped = True
 
     def close(self) -> None:
         """Close the range's file. Requires: the pool was shut down."""
-        self._steps.clear()
+        self._unread.clear()
         self._batches.close()
 
-    def _step(self) -> pa.RecordBatch | None:
-        batch = next(self._batches, None)
-        if batch is not None:
-            with self._lock:
-                self._is_paused = len(self._steps) >= _BATCHES_AHEAD
-                if not self._is_paused:
-                    self._submit()
-        return batch
+    def _decode(self) -> None:
+        for batch in self._batches:
+            with self._changed:
+                self._unread.append(batch)
+                self._unread_bytes += _size_of(batch)
+                self._is_paused = self._unread_bytes >= _BYTES_AHEAD
+                self._changed.notify()
+                if self._is_paused or self._is_stopped:
+                    return
 
-    def _submit(self) -> None:
-        self._steps.append(self._pool.submit(self._step))
+    def _start(self) -> None:
+        self._task = self._pool.submit(self._decode)
+        self._task.add_done_callback(self._wake)
+
+    def _wake(self, _task: Future[None]) -> None:
+        with self._changed:
+            self._changed.notify()
+
+
+def _size_of(batch: pa.RecordBatch) -> int:
+    return int(batch.get_total_buffer_size()) + _LEAST_BATCH_BYTES
 
 
 def _in_threads(
@@ -370,6 +394,8 @@ def _in_threads(
                 ahead.popleft()
                 ahead.extend(_ReadAhead(pool, decode(scan_range)) for scan_range in islice(waiting, 1))
         finally:
+            for unread in ahead:
+                unread.stop()
             pool.shutdown(cancel_futures=True)
             for unread in ahead:
                 unread.close()
