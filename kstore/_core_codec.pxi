@@ -203,6 +203,22 @@ cdef const Py_buffer* bytes_of(object view) except NULL:
     return raw
 
 
+# Returns: a view of what decompress gave; if it is kept, in memory of its size rather than in a much larger buffer.
+cdef object checked_payload(object payload, int64_t limit, bint is_kept):
+    cdef ColumnBuffer fitted
+    view = memoryview(payload)
+    cdef const Py_buffer* raw = bytes_of(view)
+    if raw.len > limit:
+        raise ValueError(f"decompress returned {raw.len} bytes, more than {limit}")
+    base = view.obj
+    if not is_kept or not isinstance(base, ColumnBuffer) \
+            or (<ColumnBuffer>base).block.capacity - raw.len <= raw.len // 4:
+        return view
+    fitted = ColumnBuffer(raw.len)
+    memcpy(fitted.block.data, raw.buf, <size_t>raw.len)
+    return memoryview(fitted)
+
+
 cdef int64_t checked_size(object size, int64_t room) except -1:
     cdef int64_t n = size
     if not 0 <= n <= room:
@@ -237,7 +253,6 @@ def lz4_decompress(payload, *, int64_t limit, int magic, block_into):
     if frame.content_size > limit or frame.content_size < 0:
         raise output_too_large("lz4", limit)
     content = ColumnBuffer(min(frame.bound, limit + frame.largest_block))
-    target = memoryview(content)
     at, done = frame.blocks_at, 0
     while next_lz4_block(p, n, at, &frame, &block) == FRAME_OK and block.next_at:
         if block.is_stored:
@@ -245,7 +260,8 @@ def lz4_decompress(payload, *, int64_t limit, int magic, block_into):
             done += block.size
         else:
             room = block.room
-            done += checked_size(block_into(source[block.at:block.at + block.size], target[done:done + room], room), room)
+            target = content if room == content.size else memoryview(content)[done:done + room]
+            done += checked_size(block_into(source[block.at:block.at + block.size], target, room), room)
         if done > limit:
             raise output_too_large("lz4", limit)
         at = block.next_at
@@ -253,7 +269,8 @@ def lz4_decompress(payload, *, int64_t limit, int magic, block_into):
         raise frame_error("lz4 frame: wrong content size", frame.content_size, done)
     if frame.has_content_checksum and get_le(p + n - 4, 4) != xxh32(content.block.data, done):
         raise frame_error("lz4 frame: wrong content checksum", get_le(p + n - 4, 4), xxh32(content.block.data, done))
-    return target[:done]
+    content.size = done
+    return memoryview(content)
 
 
 cdef inline bint starts_xerial(const uint8_t* p, int64_t n) noexcept nogil:
@@ -334,6 +351,7 @@ def snappy_decompress(payload, *, int64_t limit, raw_into):
     cdef int64_t n = raw.len
     cdef int64_t at = 0
     cdef int64_t done = 0
+    cdef ColumnBuffer content
     if n == 0:
         raise frame_error("snappy stream: no bytes")
     status = check_snappy(p, n, limit, &frame)
@@ -341,15 +359,16 @@ def snappy_decompress(payload, *, int64_t limit, raw_into):
         raise frame_error(_FRAME_REASONS[status], frame.expected, frame.found)
     if frame.bound > limit:
         raise output_too_large("snappy", limit)
-    target = memoryview(ColumnBuffer(frame.bound))
+    content = ColumnBuffer(frame.bound)
     while at < n and next_snappy_block(p, n, at, &frame, &block) == FRAME_OK:
         if block.room:
-            size = raw_into(source[block.at:block.at + block.size], target[done:done + block.room])
+            target = content if block.room == content.size else memoryview(content)[done:done + block.room]
+            size = raw_into(source[block.at:block.at + block.size], target)
             if size != block.room:
                 raise frame_error("snappy block: wrong declared size", block.room, size)
             done += block.room
         at = block.next_at
-    return target
+    return memoryview(content)
 
 
 def zstd_frame_bound(frame):

@@ -54,7 +54,7 @@ cdef class ColumnDecoder:
     cdef readonly int64_t position
     cdef readonly int64_t needed
     cdef const uint8_t[::1] chunk
-    cdef const uint8_t[::1] payload
+    cdef object chunk_bytes, payload
     cdef object decompress, path
     cdef list view_buffers
     cdef int64_t aborted_count
@@ -126,7 +126,7 @@ cdef class ColumnDecoder:
     cdef int add_payload_view(self) except -1:
         self.view_buffers.append(self.payload)
         self.source.view_buffer = <int32_t>(len(self.view_buffers) - 1)
-        self.viewed_bytes += self.payload.shape[0]
+        self.viewed_bytes += len(self.payload)
         return 0
 
     @property
@@ -167,7 +167,7 @@ cdef class ColumnDecoder:
             raise ValueError(f"a chunk that views point into must be of at most {INT32_MAX} bytes, got {data.shape[0]}")
         if self.has_views and self.started:
             self.add_chunk_view(data)
-        self.chunk = data
+        self.chunk, self.chunk_bytes = data, memoryview(chunk)
         self.chunk_position = position
 
     cdef int add_chunk_view(self, const uint8_t[::1] chunk) except -1:
@@ -379,31 +379,31 @@ cdef class ColumnDecoder:
         self.first_row = self.table.rows
 
     cdef int inflate(self) except -1:
-        cdef Py_ssize_t at = <Py_ssize_t>(self.position - self.chunk_position)
-        cdef Py_ssize_t end = at + <Py_ssize_t>self.h.size
+        cdef int64_t at = self.position - self.chunk_position
+        cdef int64_t end = at + self.h.size
         cdef Message wrapper
+        cdef const Py_buffer* raw
         if self.h.magic == MAGIC_V2:
             at += BATCH_HEADER_SIZE
-        elif parse_message(self.source.at, &wrapper, &self.problem) != OK \
+        elif parse_message(start_of(self.chunk) + at, &wrapper, &self.problem) != OK \
                 or (wrapper.value_size < 0 and fail(&self.problem, NULL_WRAPPER, 0, -1) != OK):
             raise error_of(&self.problem, self.path)
         else:
             at = end - wrapper.value_size
-        body = memoryview(self.chunk)[at:end]
-        self.payload = decompressed(self.decompress, &self.h, body, self.max_decompressed_bytes, self.position, self.path)
-        if self.payload.shape[0] > self.max_decompressed_bytes:
-            raise ValueError(f"decompress returned {self.payload.shape[0]} bytes, more than {self.max_decompressed_bytes}")
-        self.source.at = start_of(self.payload)
-        self.source.end = self.source.at + self.payload.shape[0]
-        self.source.readable_end = self.source.end
+        self.payload = None  # its memory is used again for the next
+        payload = decompressed(self.decompress, &self.h, self.chunk_bytes[at:end], self.max_decompressed_bytes,
+                               self.position, self.path)
+        self.payload = checked_payload(payload, limit=self.max_decompressed_bytes, is_kept=self.has_views)
+        raw = bytes_of(self.payload)
+        self.source.at = self.source.view_base = <const uint8_t*>raw.buf
+        self.source.end = self.source.readable_end = self.source.at + raw.len
         if self.h.magic == MAGIC_V2:
-            check_counts(&self.h, self.payload.shape[0], &self.problem)
-        elif survey_messages(self.source.at, self.payload.shape[0], &self.source.messages, &self.problem) == OK \
+            check_counts(&self.h, raw.len, &self.problem)
+        elif survey_messages(self.source.at, raw.len, &self.source.messages, &self.problem) == OK \
                 and place_messages(&self.h, &self.source.messages, &self.problem) == OK:
             self.source.end = self.source.at + self.source.messages.size
         if self.problem.status != OK:
             raise error_of(&self.problem, self.path)
-        self.source.view_base = self.source.at
         if self.has_views:
             self.add_payload_view()
         self.inflated = True
