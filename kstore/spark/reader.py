@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from kstore.config import MIB
@@ -17,6 +20,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BATCH_BYTES = 4 * MIB
+
+
+@cache
+def _settle_worker() -> None:
+    """Leave what was imported out of garbage collections: Spark runs a full one after each task of a reused worker."""
+    gc.collect()
+    gc.freeze()
 
 
 class KStoreReader(DataSourceReader):
@@ -43,6 +53,8 @@ class KStoreReader(DataSourceReader):
 
         if not isinstance(partition, ScanPartition):
             return iter(())
+        if TaskContext.get() is not None:
+            _settle_worker()
         batches = record_batches(
             list(partition.ranges),
             columns=self._projection.columns,

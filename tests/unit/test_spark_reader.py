@@ -3,13 +3,16 @@ Method: the calls of Spark's workers made in this process, on directories of the
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceReader, EqualTo, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
@@ -17,6 +20,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 from kstore.config import MIB
 from kstore.errors import CorruptRecordError, LogNotFoundError, StorageError
 from kstore.spark import KStoreDataSource
+from kstore.spark import reader as reader_module
 from kstore.spark.planning import PACK_ABOVE, ScanPartition
 from kstore.spark.schema import source_schema
 from pyspark_kstore import DefaultSource
@@ -198,3 +202,22 @@ def test_registered_source_stands_for_the_real_one(tmp_path: Path) -> None:
     assert registered.name() == KStoreDataSource.name() == "kstore"
     assert registered.schema() == source_schema(include_headers=True)
     assert type(registered.reader(OFFSETS)) is type(source(tmp_path).reader(OFFSETS))
+
+
+@pytest.fixture
+def nothing_frozen() -> Iterator[None]:
+    reader_module._settle_worker.cache_clear()
+    gc.unfreeze()
+    yield
+    reader_module._settle_worker.cache_clear()
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("nothing_frozen")
+@pytest.mark.parametrize("in_task", [True, False], ids=["in-a-task", "elsewhere"])
+def test_only_a_task_takes_what_is_imported_out_of_garbage_collections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_task: bool
+) -> None:
+    monkeypatch.setattr(TaskContext, "_taskContext", TaskContext() if in_task else None)
+    assert offsets_of(write_partition(tmp_path, [[batch(0)]])) == [0]
+    assert (gc.get_freeze_count() > 0) == in_task
