@@ -12,6 +12,7 @@ from aiokafka.record._crecords import MemoryRecords
 from numpy.typing import NDArray
 
 import kstore
+from bench.codec_alone import codec_calls, require_content
 from bench.common import MIB, Case, Contestant, Settings, exhausting, interleaved, require_equal
 from bench.core_decode import Binary, columns_of, record_batch_of
 from bench.data import PartitionData, PartitionSpec, partition
@@ -30,6 +31,8 @@ BINARIES: tuple[Binary, ...] = ("copy", "view")
 COLUMNS = ["offset", "timestamp", "key", "value"]
 TARGETS_OF_AIOKAFKA = {100: {"copy": 8.0, "view": 10.0}, 1000: {"copy": 5.0, "view": 9.0}}
 TARGET_OF_LIMIT = 0.6
+CODEC_LIMIT = "codec package alone, then the uncompressed decode"
+TARGET_OF_CODEC_LIMIT = 0.85
 MODES = {"copy": "copies", "view": "views"}
 COMPRESSED = ("lz4", "zstd", "snappy", "gzip")
 
@@ -123,6 +126,8 @@ def case_of(value_bytes: int, codec: str, settings: Settings) -> Case:
         limit_digests, limit_contestants = limit_side(in_memory, data, settings)
         digests |= limit_digests
         contestants += limit_contestants
+    else:
+        contestants.append(codec_limit(codec, in_memory.data[: len(segment)], spec, settings))
     require_equal(f"columns of {spec.directory_name}", dict(digests))
     if digests[AIOKAFKA].rows != data.record_count:
         raise ValueError(f"expected {data.record_count} rows, found {digests[AIOKAFKA].rows}")
@@ -136,6 +141,22 @@ def case_of(value_bytes: int, codec: str, settings: Settings) -> Case:
         case.samples = interleaved(contestants, settings, cpu_seconds=rivals.cpu_seconds)
     add_ratios(case, value_bytes, codec)
     return case
+
+
+def codec_limit(codec: str, segment: memoryview, spec: PartitionSpec, settings: Settings) -> Contestant:
+    """Make the contestant that inflates all payloads by the package, then decodes the uncompressed segment."""
+    plain = partition(replace(spec, codec="none"), settings.data_directory)
+    plain_bytes = plain.log_files[0].read_bytes()
+    in_memory = padded(plain_bytes).data[: len(plain_bytes)]
+    calls = codec_calls(codec, segment)
+    require_content(codec, calls, in_memory)
+    decode = exhausting(partial(columns_of, in_memory, "copy"))
+
+    def run() -> None:
+        calls()
+        decode()
+
+    return Contestant(CODEC_LIMIT, run, plain.record_count)
 
 
 def kstore_side(segment: memoryview, data: PartitionData) -> tuple[dict[str, ColumnDigest], list[Contestant]]:
@@ -155,6 +176,7 @@ def kstore_side(segment: memoryview, data: PartitionData) -> tuple[dict[str, Col
 def add_ratios(case: Case, value_bytes: int, codec: str) -> None:
     """Add the ratios that are promised, and those that only tell."""
     case.add_ratio(CORE["copy"], LARGE_LIMIT)
+    case.add_ratio(CORE["copy"], CODEC_LIMIT, target=TARGET_OF_CODEC_LIMIT)
     for binary in ("copy", "view"):
         targets = TARGETS_OF_AIOKAFKA[value_bytes] if codec == "none" else {}
         case.add_ratio(CORE[binary], AIOKAFKA, target=targets.get(binary))

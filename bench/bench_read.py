@@ -23,6 +23,10 @@ MAPPED = "mmap, one byte of each page"
 KSTORE = "kstore Log: preads of 1 MiB and decode"
 WHOLE_DECODED = "read() of the whole file, then kstore's decoder"
 PAGE_BYTES = 4096
+CODECS = ("none", "lz4", "zstd", "snappy", "gzip")
+ONE_THREAD = "kstore Log, one thread"
+TWO_THREADS = "kstore Log, two threads"
+TARGET_OF_TWO_THREADS = 1.7
 
 
 def read_kept(path: Path) -> int:
@@ -49,10 +53,10 @@ def touch_mapped(path: Path) -> int:
         return len(mapped)
 
 
-def decode_by_log(directory: Path) -> Iterator[pa.RecordBatch]:
+def decode_by_log(directory: Path, *, threads: int = 1) -> Iterator[pa.RecordBatch]:
     """Decode a partition directory through the public interface."""
     with kstore.open_log(directory) as log:
-        yield from log.to_arrow_batches(columns=COLUMNS)
+        yield from log.to_arrow_batches(columns=COLUMNS, threads=threads)
 
 
 def decode_whole(path: Path) -> Iterator[pa.RecordBatch]:
@@ -92,3 +96,24 @@ def run(settings: Settings) -> Iterator[Case]:
     )
     decoding.add_ratio(KSTORE, WHOLE_DECODED)
     yield decoding
+
+    for codec in CODECS:
+        yield threads_case(codec, settings)
+
+
+def threads_case(codec: str, settings: Settings) -> Case:
+    """Time the same scan with one and with two threads."""
+    spec = PartitionSpec(name="bench-0", value_bytes=100, segment_bytes=settings.segment_bytes, codec=codec)
+    data = partition(spec, settings.data_directory)
+    ways = {ONE_THREAD: partial(decode_by_log, data.path), TWO_THREADS: partial(decode_by_log, data.path, threads=2)}
+    require_equal("columns", {name: digest_of_arrow(way()) for name, way in ways.items()})
+    case = Case(
+        title=f"Read and decode by threads, 100-byte values, {codec}",
+        unit="rec",
+        bytes_per_unit=data.size_in_bytes / data.record_count,
+    )
+    case.samples = interleaved(
+        [Contestant(name, exhausting(way), data.record_count) for name, way in ways.items()], settings
+    )
+    case.add_ratio(TWO_THREADS, ONE_THREAD, target=TARGET_OF_TWO_THREADS)
+    return case

@@ -27,6 +27,7 @@ VERSIONED_PACKAGES = (
     "lz4",
     "zstandard",
     "cramjam",
+    "isal",
 )
 
 

@@ -175,3 +175,25 @@ def test_lz4_block_that_begins_like_a_size_is_read_from_its_first_byte() -> None
     frame = bytes.fromhex("04224d18 60 40 82") + len(block).to_bytes(4, "little") + block + bytes(4)
     content = bytes.fromhex("00000010 00 000000000000") + b"." * 27
     assert bytes(decompress(CompressionType.LZ4, frame, 1 << 20)) == content
+
+
+@pytest.mark.parametrize("block_bytes", [1, 1024, 32768], ids=lambda size: f"{size} bytes")
+@pytest.mark.parametrize("codec", [CompressionType.LZ4, CompressionType.SNAPPY], ids=lambda codec: codec.label)
+def test_frame_of_blocks_of_any_size_is_read(codec: CompressionType, block_bytes: int) -> None:
+    pieces = [TEXT[at : at + block_bytes] for at in range(0, len(TEXT), block_bytes)]
+    if codec is CompressionType.SNAPPY:
+        payload = codecs.snappy_compress(TEXT, block_bytes=block_bytes)
+    else:
+        blocks = [lz4.block.compress(piece, store_size=False) for piece in pieces]
+        framed = b"".join(len(block).to_bytes(4, "little") + block for block in blocks)
+        payload = bytes.fromhex("04224d18604082") + framed + bytes(4)
+    assert codecs.decompress(codec, payload, limit=len(TEXT)) == TEXT
+    assert bytes(decompress(codec, payload, len(TEXT))) == TEXT
+    with pytest.raises(DecompressionError, match="more than max_decompressed_bytes"):
+        decompress(codec, payload, len(TEXT) - 1)
+
+
+def test_content_stays_when_its_memory_could_be_used_again() -> None:
+    payloads = {codec: bytes(compress(codec, TEXT)) for codec in CompressionType}
+    kept = [decompress(codec, payload, 1 << 20) for codec, payload in payloads.items() for _ in range(50)]
+    assert all(bytes(content) == TEXT for content in kept)
