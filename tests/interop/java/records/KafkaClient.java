@@ -63,12 +63,22 @@ final class KafkaClient implements Interop.Client {
         report.begin(caseName)
                 .put("offset", record.offset())
                 .put("timestamp_ms", record.timestamp())
-                .put("timestamp_type", batch.timestampType())
+                .put("timestamp_type", timestampType(batch, record))
                 .putHash("key", record.key())
                 .putHash("value", record.value())
                 .raw("headers", "[" + headers + "]")
                 .put("sequence", record.sequence())
                 .end();
+    }
+
+    /** A V0 message in a V1 wrapper has its own; a record of V2 has that of its batch. */
+    private static TimestampType timestampType(RecordBatch batch, Record record) {
+        for (TimestampType type : TimestampType.values()) {
+            if (record.hasTimestampType(type)) {
+                return type;
+            }
+        }
+        return batch.timestampType();
     }
 
     @Override
