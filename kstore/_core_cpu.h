@@ -174,7 +174,9 @@ __attribute__((target("sse4.2,pclmul"))) static uint32_t ks_crc32c_pclmul(uint32
 /* CRC-32 has no instruction: 16 bytes move over d bits by multiplying their halves with x^(d + 32) and x^(d - 32), so
  * that four lanes fold into the next four and at last into one, whose 16 bytes stand for all before them. */
 enum { KS_LANES = 4, KS_LANE = 16, KS_LEAST_FOLDED = 64 };
-static uint64_t ks_over_lanes[2], ks_over_lane[2];
+static uint64_t ks_over_lanes[2], ks_over_three[2], ks_over_two[2], ks_over_lane[2];
+/* Indexes for pshufb: loaded from KS_LANE + n on they move a lane n bytes down, from n on 16 - n bytes up. */
+static uint8_t ks_lane_moves[3 * KS_LANE];
 
 /* Requires: n > 0. Returns: x^n modulo the polynomial, its bits reversed and moved up by the one that clmul leaves out. */
 static uint64_t ks_crc32_power(int n) {
@@ -183,16 +185,32 @@ static uint64_t ks_crc32_power(int n) {
     return (uint64_t)power << 1;
 }
 
+static void ks_make_crc32_power_pair(uint64_t powers[2], int lanes) {
+    powers[0] = ks_crc32_power(8 * lanes * KS_LANE + 32);
+    powers[1] = ks_crc32_power(8 * lanes * KS_LANE - 32);
+}
+
 static void ks_make_crc32_powers(void) {
-    ks_over_lanes[0] = ks_crc32_power(8 * KS_LANES * KS_LANE + 32);
-    ks_over_lanes[1] = ks_crc32_power(8 * KS_LANES * KS_LANE - 32);
-    ks_over_lane[0] = ks_crc32_power(8 * KS_LANE + 32);
-    ks_over_lane[1] = ks_crc32_power(8 * KS_LANE - 32);
+    ks_make_crc32_power_pair(ks_over_lanes, KS_LANES);
+    ks_make_crc32_power_pair(ks_over_three, 3);
+    ks_make_crc32_power_pair(ks_over_two, 2);
+    ks_make_crc32_power_pair(ks_over_lane, 1);
+    memset(ks_lane_moves, 0x80, sizeof ks_lane_moves);
+    for (int i = 0; i < KS_LANE; i++) ks_lane_moves[KS_LANE + i] = (uint8_t)i;
 }
 
 __attribute__((target("sse4.2,pclmul"))) static inline __m128i ks_fold(__m128i lane, __m128i powers, __m128i next) {
     __m128i low = _mm_clmulepi64_si128(lane, powers, 0x00), high = _mm_clmulepi64_si128(lane, powers, 0x11);
     return _mm_xor_si128(_mm_xor_si128(low, high), next);
+}
+
+/* Returns: the lane that stands for `lane` and the n bytes that end at `end`. Requires: 0 < n < 16 <= end - start. */
+__attribute__((target("sse4.2,pclmul"))) static inline __m128i ks_fold_tail(__m128i lane, const uint8_t *end, size_t n) {
+    __m128i up = _mm_loadu_si128((const __m128i *)(ks_lane_moves + n));
+    __m128i down = _mm_loadu_si128((const __m128i *)(ks_lane_moves + KS_LANE + n));
+    __m128i tail = _mm_loadu_si128((const __m128i *)(end - KS_LANE));
+    __m128i rest = _mm_blendv_epi8(_mm_shuffle_epi8(lane, down), tail, down);
+    return ks_fold(_mm_shuffle_epi8(lane, up), _mm_loadu_si128((const __m128i *)ks_over_lane), rest);
 }
 
 __attribute__((target("sse4.2,pclmul"))) static uint32_t ks_crc32_pclmul(uint32_t state, const uint8_t *p, size_t n) {
@@ -209,10 +227,12 @@ __attribute__((target("sse4.2,pclmul"))) static uint32_t ks_crc32_pclmul(uint32_
         d = ks_fold(d, powers, _mm_loadu_si128(at + 3));
     }
     powers = _mm_loadu_si128((const __m128i *)ks_over_lane);
-    a = ks_fold(ks_fold(ks_fold(a, powers, b), powers, c), powers, d);
-    for (; n >= KS_LANE; at++, n -= KS_LANE) a = ks_fold(a, powers, _mm_loadu_si128(at));
+    d = ks_fold(a, _mm_loadu_si128((const __m128i *)ks_over_three), d);
+    c = ks_fold(c, powers, ks_fold(b, _mm_loadu_si128((const __m128i *)ks_over_two), d));
+    for (a = c; n >= KS_LANE; at++, n -= KS_LANE) a = ks_fold(a, powers, _mm_loadu_si128(at));
+    if (n) a = ks_fold_tail(a, (const uint8_t *)at + n, n);
     _mm_storeu_si128((__m128i *)folded, a);
-    return ks_crc32_portable(ks_crc32_portable(0, folded, KS_LANE), (const uint8_t *)at, n);
+    return ks_crc_by_table(ks_crc32_table, 0, folded, KS_LANE);
 }
 #elif defined(KS_ARM)
 #if defined(__clang__)
