@@ -32,6 +32,7 @@ from tests.builders import (
 )
 from tests.messages import packed_entry
 from tests.reference import Header, write_batch, write_empty_batch
+from tests.reference_legacy import write_wrapper
 
 OLD = batches(0, 12, records_per_batch=3, value_bytes=60)
 ACTIVE = batches(36, 12, records_per_batch=3, value_bytes=60)
@@ -284,6 +285,15 @@ def test_message_of_an_old_format_is_not_called_damage_until_a_bit_of_it_flips(d
     assert damages(directory) == []
     flip_bit(directory / ACTIVE_LOG, ACTIVE_SIZE + len(entry) - 1, bit=0)
     assert damages(directory) == [(ACTIVE_LOG, ACTIVE_SIZE, len(entry))]
+
+
+def test_incomplete_message_at_the_end_of_a_wrapper_is_reported_only_deep(directory: Path) -> None:
+    whole, cut = (packed_entry(b"v", b"k", offset=offset, magic=1) for offset in (0, 1))
+    grow(directory / ACTIVE_LOG, write_wrapper([whole, cut[:20]], magic=1, codec=1, offset=1000))
+    with open_log(directory) as log:
+        assert list(verify(log, deep=False)) == []
+        (damage,) = verify(log)
+    assert (damage.position, damage.reason.partition(": ")[2]) == (ACTIVE_SIZE, "20 bytes")
 
 
 def read_entries(path: Path) -> list[tuple[int, int]]:
