@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from kstore.config import MIB
 from kstore.log.env import absolute_path
 from kstore.log.log import Isolation
 from kstore.types import TopicPartition
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-DEFAULT_MAX_PARTITION_BYTES: Final = 128 * MIB
 READ_UNCOMMITTED: Final[Isolation] = "read_uncommitted"
 READ_COMMITTED: Final[Isolation] = "read_committed"
 
@@ -103,7 +101,7 @@ class ReadOptions:
     include_headers: bool
     min_partitions: int | None
     max_records_per_partition: int | None
-    max_partition_bytes: int
+    max_partition_bytes: int | None
     fail_on_data_loss: bool
     isolation_level: Isolation
     push_filters: bool
@@ -143,10 +141,10 @@ class _OptionReader:
             raise ValueError(f"{name} must be positive, got {value}")
         return value
 
-    def size_in_bytes(self, name: str, *, default: int) -> int:
+    def size_in_bytes(self, name: str) -> int | None:
         text = self.text(name)
         if text is None:
-            return default
+            return None
         match = re.fullmatch(r"([0-9]{1,12})([a-z]{0,2})", text.strip().lower())
         unit = _BYTE_UNITS.get(match[2]) if match else None
         if match is None or unit is None or not 0 < int(match[1]) * unit <= _MAX_INT64:
@@ -173,7 +171,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
         include_headers=reader.boolean("includeHeaders", default=False),
         min_partitions=reader.positive_integer("minPartitions"),
         max_records_per_partition=reader.positive_integer("maxRecordsPerPartition"),
-        max_partition_bytes=reader.size_in_bytes("maxPartitionBytes", default=DEFAULT_MAX_PARTITION_BYTES),
+        max_partition_bytes=reader.size_in_bytes("maxPartitionBytes"),
         fail_on_data_loss=reader.boolean("failOnDataLoss", default=True),
         isolation_level=_isolation_level(reader),
         push_filters=reader.boolean("pushFilters", default=False),

@@ -10,6 +10,7 @@ from operator import attrgetter
 from pyspark.sql.datasource import InputPartition
 
 from kstore.log import Log, ScanRange, find_partitions, open_log
+from kstore.log.log import Isolation
 from kstore.spark.offsets import OffsetRange, check_partitions_listed, resolve_offset_range
 from kstore.spark.options import ReadOptions
 from kstore.spark.pushdown import Constraint
@@ -28,10 +29,10 @@ class ScanPartition(InputPartition):
     ranges: tuple[ScanRange, ...]
 
 
-def plan_partitions(options: ReadOptions, constraint: Constraint) -> list[ScanPartition]:
+def plan_partitions(options: ReadOptions, constraint: Constraint, *, max_partition_bytes: int) -> list[ScanPartition]:
     """Resolve the options against the directory as it is now.
 
-    One task for each topic-partition, as Spark's Kafka source has it, cut where maxPartitionBytes,
+    One task for each topic-partition, as Spark's Kafka source has it, cut where max_partition_bytes,
     minPartitions or maxRecordsPerPartition ask for it. Beyond PACK_ABOVE tasks, neighbours that are
     small together share one, unless one of the last two options counts tasks.
 
@@ -46,9 +47,9 @@ def plan_partitions(options: ReadOptions, constraint: Constraint) -> list[ScanPa
         min_partitions=options.min_partitions,
         max_records_per_partition=options.max_records_per_partition,
     )
-    scans = _scan_ranges(pieces, paths, options)
+    scans = _scan_ranges(pieces, paths, options.isolation_level, max_partition_bytes)
     if options.min_partitions is None and options.max_records_per_partition is None:
-        return _pack(scans, options.max_partition_bytes)
+        return _pack(scans, max_partition_bytes)
     return [ScanPartition((scan,)) for scan in scans]
 
 
@@ -72,18 +73,21 @@ def _narrow(asked: OffsetRange, log: Log, constraint: Constraint) -> OffsetRange
 
 
 def _scan_ranges(
-    pieces: Iterable[OffsetRange], paths: Mapping[TopicPartition, str], options: ReadOptions
+    pieces: Iterable[OffsetRange],
+    paths: Mapping[TopicPartition, str],
+    isolation_level: Isolation,
+    max_partition_bytes: int,
 ) -> list[ScanRange]:
     """Find the bytes of each piece, in order; the pieces of one partition follow each other."""
     scans: list[ScanRange] = []
     for topic_partition, group in groupby(pieces, key=attrgetter("topic_partition")):
         with open_log(paths[topic_partition]) as log:
             for piece in group:
-                scans += _cut_evenly(log, piece, options)
+                scans += _cut_evenly(log, piece, isolation_level, max_partition_bytes)
     return scans
 
 
-def _cut_evenly(log: Log, piece: OffsetRange, options: ReadOptions) -> list[ScanRange]:
+def _cut_evenly(log: Log, piece: OffsetRange, isolation_level: Isolation, max_partition_bytes: int) -> list[ScanRange]:
     """Cut a piece into the least number of ranges, of about one size: 130 MiB into 65 and 65, not 128 and 2.
 
     The slack of 1/64 makes up for cuts that fall short of their target, by up to a batch.
@@ -94,15 +98,15 @@ def _cut_evenly(log: Log, piece: OffsetRange, options: ReadOptions) -> list[Scan
             max_bytes,
             start_offset=piece.start_offset,
             end_offset=piece.end_offset,
-            isolation=options.isolation_level,
+            isolation=isolation_level,
         )
 
     whole = plan(_NO_LIMIT_BYTES)
     size = sum(scan.size_in_bytes for scan in whole)
-    if size <= options.max_partition_bytes:
+    if size <= max_partition_bytes:
         return whole
     size += size // 64
-    count = -(-size // options.max_partition_bytes)
+    count = -(-size // max_partition_bytes)
     return plan(max(size // count, 1))
 
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BATCH_BYTES = 4 * MIB
+_TASK_BYTES = 128 * MIB
+# Of a read so fast that the start of a task would take longer than its work.
+_LIGHT_TASK_BYTES = 512 * MIB
 
 
 @cache
@@ -42,7 +45,9 @@ class KStoreReader(DataSourceReader):
 
         Raises: ValueError, OffsetOutOfRangeError or StorageError, before any task starts.
         """
-        return list(plan_partitions(self._options, self._constraint))
+        task_bytes = _LIGHT_TASK_BYTES if self._projection.is_light else _TASK_BYTES
+        max_partition_bytes = self._options.max_partition_bytes or task_bytes
+        return list(plan_partitions(self._options, self._constraint, max_partition_bytes=max_partition_bytes))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield Arrow batches of about 4 MiB in the order of the offsets.

@@ -48,6 +48,7 @@ _METADATA_COLUMNS: dict[str, DataType] = {
 }
 _COLUMNS = {**_KAFKA_COLUMNS, "headers": _HEADERS_TYPE, **_METADATA_COLUMNS}
 _TEXT_COLUMNS = ("key", "value")
+_PER_RECORD_COLUMNS = frozenset(("key", "value", "headers", "timestamp"))
 _BY_LOWER_NAME = {name.lower(): name for name in _COLUMNS}
 
 
@@ -81,6 +82,11 @@ class Projection:
     strings: tuple[str, ...]
     names: tuple[str, ...]
     not_null: frozenset[str]
+
+    @property
+    def is_light(self) -> bool:
+        """Whether a batch's header tells nearly all of it, so that nothing is decompressed or decoded by record."""
+        return _PER_RECORD_COLUMNS.isdisjoint(self.columns)
 
     @classmethod
     def of(cls, schema: StructType) -> Projection:

@@ -34,7 +34,7 @@ def test_defaults_are_those_of_a_batch_read_of_every_topic() -> None:
         include_headers=False,
         min_partitions=None,
         max_records_per_partition=None,
-        max_partition_bytes=128 * MIB,
+        max_partition_bytes=None,
         fail_on_data_loss=True,
         isolation_level="read_uncommitted",
         push_filters=False,

@@ -22,7 +22,7 @@ from kstore.errors import CorruptRecordError, LogNotFoundError, StorageError
 from kstore.spark import KStoreDataSource
 from kstore.spark import reader as reader_module
 from kstore.spark.planning import PACK_ABOVE, ScanPartition
-from kstore.spark.schema import source_schema
+from kstore.spark.schema import record_type, source_schema
 from pyspark_kstore import DefaultSource
 from tests.builders import batch, batches, flip_bit, shrink, write_partition, write_root
 
@@ -107,6 +107,26 @@ def test_tasks_are_few_of_one_size_and_within_the_limit(tmp_path: Path, share: f
     assert (len(sizes), sum(sizes)) == (count, sum(map(len, segment)))
     assert max(sizes) <= max_bytes
     assert min(sizes) >= 0.85 * max(sizes)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "count"),
+    [
+        (("offset", "isControl"), {}, 1),
+        (("offset", "timestamp"), {}, 4),
+        (("value",), {}, 4),
+        (("offset",), {"maxPartitionBytes": str(2 * len(batch(0, 2)))}, 4),
+    ],
+    ids=["headers-of-batches", "timestamps", "values", "size-given"],
+)
+def test_tasks_are_larger_where_headers_of_batches_tell_all_unless_their_size_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: tuple[str, ...], options: dict[str, str], count: int
+) -> None:
+    size = len(batch(0, 2))
+    monkeypatch.setattr(reader_module, "_TASK_BYTES", 2 * size)
+    monkeypatch.setattr(reader_module, "_LIGHT_TASK_BYTES", 8 * size)
+    directory = write_partition(tmp_path, [batches(0, 7, records_per_batch=2)])
+    assert len(tasks(source(directory, **options).reader(record_type(columns)))) == count
 
 
 def test_each_partition_is_a_task_up_to_a_number_then_neighbours_share(tmp_path: Path) -> None:
