@@ -115,17 +115,19 @@ def test_tasks_are_few_of_one_size_and_within_the_limit(tmp_path: Path, share: f
         (("offset", "isControl"), {}, 1),
         (("offset", "timestamp"), {}, 4),
         (("value",), {}, 4),
-        (("offset",), {"maxPartitionBytes": str(2 * len(batch(0, 2)))}, 4),
+        (("offset",), {"maxPartitionBytes": "20k"}, 4),
     ],
     ids=["headers-of-batches", "timestamps", "values", "size-given"],
 )
 def test_tasks_are_larger_where_headers_of_batches_tell_all_unless_their_size_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: tuple[str, ...], options: dict[str, str], count: int
 ) -> None:
-    size = len(batch(0, 2))
-    monkeypatch.setattr(reader_module, "_TASK_BYTES", 2 * size)
-    monkeypatch.setattr(reader_module, "_LIGHT_TASK_BYTES", 8 * size)
-    directory = write_partition(tmp_path, [batches(0, 7, records_per_batch=2)])
+    segment = batches(0, 700, value_bytes=20)
+    size = sum(map(len, segment))
+    monkeypatch.setattr(reader_module, "_TASK_BYTES", 20 * 1024)
+    monkeypatch.setattr(reader_module, "_LIGHT_TASK_BYTES", 80 * 1024)
+    assert 60 * 1024 < size < 78 * 1024
+    directory = write_partition(tmp_path, [segment])
     assert len(tasks(source(directory, **options).reader(record_type(columns)))) == count
 
 
