@@ -15,22 +15,32 @@ if TYPE_CHECKING:
     from kstore.errors import CorruptCheckpointError as CorruptCheckpointError
     from kstore.errors import CorruptIndexError as CorruptIndexError
     from kstore.errors import CorruptionError as CorruptionError
+    from kstore.errors import CorruptLogError as CorruptLogError
     from kstore.errors import CorruptRecordError as CorruptRecordError
+    from kstore.errors import CorruptSnapshotError as CorruptSnapshotError
     from kstore.errors import DecompressionError as DecompressionError
+    from kstore.errors import InvalidProducerEpochError as InvalidProducerEpochError
     from kstore.errors import InvalidRecordError as InvalidRecordError
     from kstore.errors import InvalidTimestampError as InvalidTimestampError
+    from kstore.errors import InvalidTxnStateError as InvalidTxnStateError
     from kstore.errors import KStoreError as KStoreError
     from kstore.errors import LogClosedError as LogClosedError
     from kstore.errors import LogFailedError as LogFailedError
+    from kstore.errors import LogLockedError as LogLockedError
     from kstore.errors import LogNotFoundError as LogNotFoundError
     from kstore.errors import OffsetError as OffsetError
     from kstore.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
     from kstore.errors import OffsetsOutOfOrderError as OffsetsOutOfOrderError
+    from kstore.errors import OutOfOrderSequenceError as OutOfOrderSequenceError
+    from kstore.errors import ProducerStateError as ProducerStateError
+    from kstore.errors import RecordBatchTooLargeError as RecordBatchTooLargeError
     from kstore.errors import RecordError as RecordError
     from kstore.errors import RecordErrorReason as RecordErrorReason
+    from kstore.errors import RecordTooLargeError as RecordTooLargeError
     from kstore.errors import RecordValidationError as RecordValidationError
     from kstore.errors import SegmentTooLargeError as SegmentTooLargeError
     from kstore.errors import StorageError as StorageError
+    from kstore.errors import TransactionCoordinatorFencedError as TransactionCoordinatorFencedError
     from kstore.errors import UnexpectedAppendOffsetError as UnexpectedAppendOffsetError
     from kstore.errors import UnsupportedCompressionTypeError as UnsupportedCompressionTypeError
     from kstore.errors import UnsupportedError as UnsupportedError
@@ -59,23 +69,33 @@ _ROOMS = {
         "AppendError",
         "CorruptCheckpointError",
         "CorruptIndexError",
+        "CorruptLogError",
         "CorruptRecordError",
+        "CorruptSnapshotError",
         "CorruptionError",
         "DecompressionError",
+        "InvalidProducerEpochError",
         "InvalidRecordError",
         "InvalidTimestampError",
+        "InvalidTxnStateError",
         "KStoreError",
         "LogClosedError",
         "LogFailedError",
+        "LogLockedError",
         "LogNotFoundError",
         "OffsetError",
         "OffsetOutOfRangeError",
         "OffsetsOutOfOrderError",
+        "OutOfOrderSequenceError",
+        "ProducerStateError",
+        "RecordBatchTooLargeError",
         "RecordError",
         "RecordErrorReason",
+        "RecordTooLargeError",
         "RecordValidationError",
         "SegmentTooLargeError",
         "StorageError",
+        "TransactionCoordinatorFencedError",
         "UnexpectedAppendOffsetError",
         "UnsupportedCompressionTypeError",
         "UnsupportedError",

@@ -3,22 +3,63 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 KIB = 1024
 MIB = 1024 * KIB
+GIB = 1024 * MIB
 MAX_INT32 = 2**31 - 1
+MAX_INT64 = 2**63 - 1
+DAY_MS = 24 * 60 * 60 * 1000
+
+CompressionName: TypeAlias = Literal["producer", "uncompressed", "none", "gzip", "snappy", "lz4", "zstd"]
+CleanupPolicy: TypeAlias = Literal["delete", "compact", "compact,delete", "delete,compact"]
+
+# The least and the greatest value of each number.
+_LIMITS = {
+    "read_chunk_bytes": (4 * KIB, MAX_INT32 // 2),
+    "max_batch_bytes": (61, MAX_INT32 // 2),
+    "max_decompressed_bytes": (1, MAX_INT32 // 2),
+    "time_index_proof_bytes": (0, MAX_INT32 // 2),
+    "segment_bytes": (14, MAX_INT32),
+    "segment_ms": (1, MAX_INT64),
+    "segment_jitter_ms": (0, MAX_INT64),
+    "segment_index_bytes": (12, MAX_INT32),
+    "index_interval_bytes": (0, MAX_INT32),
+    "max_message_bytes": (0, MAX_INT32),
+    "message_format_magic": (0, 2),
+    "message_timestamp_before_max_ms": (0, MAX_INT64),
+    "message_timestamp_after_max_ms": (0, MAX_INT64),
+    "flush_messages": (1, MAX_INT64),
+    "flush_ms": (0, MAX_INT64),
+    "file_delete_delay_ms": (0, MAX_INT64),
+    "producer_id_expiration_ms": (1, MAX_INT64),
+}
+_CHOICES = {
+    "compression_type": ("producer", "uncompressed", "none", "gzip", "snappy", "lz4", "zstd"),
+    "message_timestamp_type": ("CreateTime", "LogAppendTime"),
+    "cleanup_policy": ("delete", "compact", "compact,delete", "delete,compact"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogConfig:
-    """Settings of one log; every size in bytes.
+    """Settings of one log; sizes in bytes, times in milliseconds, defaults Kafka's where Kafka has the setting.
 
-    read_chunk_bytes: size of one pread of the .log file.
-    max_batch_bytes: largest batch that is read; a larger declared size is corruption. The default is
-        Kafka's socket.request.max.bytes, above which a broker can't have received a batch.
-    max_decompressed_bytes: largest decompressed payload of one batch.
-    time_index_proof_bytes: a time lookup walks the headers of up to this much of a segment rather than believe what
-        its time index says of them.
+    Of reading:
+        read_chunk_bytes: size of one pread of the .log file.
+        max_batch_bytes: largest batch that is read; a larger declared size is corruption. The default is
+            Kafka's socket.request.max.bytes, above which a broker can't have received a batch.
+        max_decompressed_bytes: largest decompressed payload of one batch.
+        time_index_proof_bytes: a time lookup walks the headers of up to this much of a segment rather than believe what
+            its time index says of them.
+    Of writing, as the topic settings of that name (segment.bytes and so on):
+        segment_bytes, segment_ms, segment_jitter_ms, segment_index_bytes, index_interval_bytes, max_message_bytes,
+        preallocate, compression_type, message_timestamp_type, message_timestamp_before_max_ms,
+        message_timestamp_after_max_ms, flush_messages, flush_ms, cleanup_policy, file_delete_delay_ms.
+        message_format_magic: 0, 1 or 2 (message.format.version, up to Kafka 3.9).
+        producer_id_expiration_ms: producer.id.expiration.ms of the broker.
+    Raises: ValueError for a value that Kafka does not allow either.
     """
 
     read_chunk_bytes: int = MIB
@@ -26,14 +67,34 @@ class LogConfig:
     max_decompressed_bytes: int = 64 * MIB
     time_index_proof_bytes: int = 8 * MIB
 
+    segment_bytes: int = GIB
+    segment_ms: int = 7 * DAY_MS
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 * MIB
+    index_interval_bytes: int = 4 * KIB
+    max_message_bytes: int = MIB + 12
+    preallocate: bool = False
+    compression_type: CompressionName = "producer"
+    message_format_magic: int = 2
+    message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
+    message_timestamp_before_max_ms: int = MAX_INT64
+    message_timestamp_after_max_ms: int = MAX_INT64
+    flush_messages: int = MAX_INT64
+    flush_ms: int = MAX_INT64
+    cleanup_policy: CleanupPolicy = "delete"
+    file_delete_delay_ms: int = 60 * 1000
+    producer_id_expiration_ms: int = DAY_MS
+
     def __post_init__(self) -> None:
-        limits = {
-            "read_chunk_bytes": 4 * KIB,
-            "max_batch_bytes": 61,
-            "max_decompressed_bytes": 1,
-            "time_index_proof_bytes": 0,
-        }
-        for name, least in limits.items():
+        for name, (least, greatest) in _LIMITS.items():
             value = getattr(self, name)
-            if not least <= value <= MAX_INT32 // 2:
-                raise ValueError(f"{name} must be from {least} to {MAX_INT32 // 2} bytes, got {value}")
+            if not least <= value <= greatest:
+                raise ValueError(f"{name} must be from {least} to {greatest}, got {value}")
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether cleanup.policy has compact."""
+        return "compact" in self.cleanup_policy

@@ -74,6 +74,14 @@ class CorruptIndexError(CorruptionError):
     """An index file is wrong; rebuilding it cures it (Kafka: CorruptIndexException)."""
 
 
+class CorruptSnapshotError(CorruptionError):
+    """A producer state snapshot is wrong; the state can be rebuilt from the log (Kafka: CorruptSnapshotException)."""
+
+
+class CorruptLogError(CorruptionError):
+    """Bytes that were durable are damaged, so that strict recovery refuses the log; nothing was changed."""
+
+
 class CorruptCheckpointError(CorruptionError):
     """A checkpoint file is malformed; it can be dropped at the cost of time."""
 
@@ -142,6 +150,42 @@ class InvalidTimestampError(RecordValidationError):
     """At least one of the refused records has a timestamp out of bounds (Kafka: InvalidTimestampException)."""
 
 
+class RecordTooLargeError(AppendError):
+    """A batch is larger than max_message_bytes (Kafka: RecordTooLargeException)."""
+
+
+class RecordBatchTooLargeError(AppendError):
+    """The records of one append are larger than a segment (Kafka: RecordBatchTooLargeException)."""
+
+
+class ProducerStateError(AppendError):
+    """The batch does not follow what the log knows of its producer.
+
+    Attributes: producer_id, producer_epoch (of the batch).
+    """
+
+    def __init__(self, message: str, *, producer_id: int, producer_epoch: int, path: str | None = None) -> None:
+        super().__init__(message, path=path)
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+
+
+class OutOfOrderSequenceError(ProducerStateError):
+    """The sequence does not follow the producer's last one (Kafka: OutOfOrderSequenceException)."""
+
+
+class InvalidProducerEpochError(ProducerStateError):
+    """The epoch is below the producer's current one (Kafka: InvalidProducerEpochException)."""
+
+
+class InvalidTxnStateError(ProducerStateError):
+    """The batch does not fit the producer's transaction (Kafka: InvalidTxnStateException)."""
+
+
+class TransactionCoordinatorFencedError(ProducerStateError):
+    """The marker comes from a coordinator that was replaced (Kafka: TransactionCoordinatorFencedException)."""
+
+
 class UnsupportedError(KStoreError):
     """What is asked for may be right, but this version of kstore does not read or write it."""
 
@@ -186,6 +230,10 @@ class LogNotFoundError(StorageError):
 
 class LogFailedError(StorageError):
     """An earlier write or sync failed, so that the file takes no more; what was written before can be read."""
+
+
+class LogLockedError(StorageError):
+    """Another writer holds the lock of the directory: a broker, a process, or another Log of this process."""
 
 
 class LogClosedError(StorageError):
