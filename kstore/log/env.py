@@ -1,6 +1,6 @@
-"""The one door to the operating system: opens, reads, writes, syncs, stats, listings and path arithmetic.
+"""The one door to the operating system: files, directories, locks, clocks and path arithmetic.
 
-Layer 5. No other module of kstore touches os or mmap; each gets an Env, so that a test can hand in one that
+Layer 5. No other module of kstore touches os, fcntl or mmap; each gets an Env, so that a test can hand in one that
 fails, lies or counts. Files are opened without following a symbolic link in the last component and without
 blocking, and only regular files are accepted. A call that a signal interrupts is gone on with (PEP 475).
 """
@@ -8,11 +8,15 @@ blocking, and only regular files are accepted. A call that a signal interrupts i
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import select
 import socket
 import stat
-from collections.abc import Iterable, Iterator
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from types import TracebackType
@@ -22,7 +26,7 @@ from kstore.errors import LogClosedError, StorageError
 from kstore.log.cache import SharedCache
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    from typing_extensions import Buffer, Self
 
 StrPath = str | os.PathLike[str]
 
@@ -30,6 +34,7 @@ ENOENT = 2
 OPEN_FILES_LIMIT = 64
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NEW_FILE_MODE = 0o666
+_NEW_DIRECTORY_MODE = 0o777
 _SEND_CHUNK_BYTES = 1 << 20
 # What the system says where sendfile does not work between these two, before anything is sent.
 _NO_SENDFILE = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSOCK})
@@ -50,6 +55,11 @@ class FileStatus(NamedTuple):
     size_in_bytes: int
     identity: tuple[int, int, int]
 
+    @property
+    def modified_ms(self) -> int:
+        """When the content last changed, in milliseconds since 1970."""
+        return self.identity[2] // 1_000_000
+
 
 class ReadFile:
     """A regular file opened for positioned reads; a context manager that closes it.
@@ -61,7 +71,7 @@ class ReadFile:
         self._fd = fd
         self.path = path
 
-    def __enter__(self) -> ReadFile:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -168,13 +178,19 @@ class WriteFile(ReadFile):
         with storage_errors("truncate", self.path):
             os.ftruncate(self._open_fd(), size)
 
-    def allocate(self, size: int) -> None:
-        """Lengthen the file to `size` with zeros, their space taken now where the OS can."""
+    def allocate(self, size: int, *, position: int = 0) -> None:
+        """Take the space of the bytes from `position` to `size` now where the OS can; new bytes are zeros.
+
+        A file that is longer keeps its size. If it raises, any part of the space may have been taken.
+        """
         with storage_errors("allocate", self.path):
+            fd = self._open_fd()
+            if size <= position:
+                return
             if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(self._open_fd(), 0, size)
-            else:
-                os.ftruncate(self._open_fd(), size)
+                os.posix_fallocate(fd, position, size - position)
+            elif size > os.fstat(fd).st_size:
+                os.ftruncate(fd, size)
 
     def sync(self) -> None:
         """Wait until the content and the size of the file survive a power cut; its name is sync_directory's."""
@@ -183,6 +199,31 @@ class WriteFile(ReadFile):
                 os.fdatasync(self._open_fd())
             else:
                 os.fsync(self._open_fd())
+
+
+class LockFile:
+    """A file whose lock is held until close(), against every process and every other opening in this one.
+
+    A child made by fork() shares the lock; its close() closes its descriptor and leaves the lock to the parent.
+    """
+
+    def __init__(self, fd: int, *, path: str) -> None:
+        self._fd = fd
+        self._process_id = os.getpid()
+        self.path = path
+
+    def close(self) -> None:
+        """Give the lock back and close the file, which stays; a second call does nothing."""
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        try:
+            if os.getpid() == self._process_id:
+                with storage_errors("unlock", self.path):
+                    _set_lock(fd, lock_type=fcntl.F_UNLCK)
+        finally:
+            with storage_errors("close", self.path):
+                os.close(fd)
 
 
 class Env:
@@ -210,6 +251,21 @@ class Env:
         _check_regular(fd, path)
         return WriteFile(fd, path=path, is_new=is_new)
 
+    def lock_file(self, path: str) -> LockFile | None:
+        """Lock a regular file, made if there is none; None if a process, a JVM or another opening here holds it."""
+        with storage_errors("open", path):
+            fd = os.open(path, _OPEN_FLAGS | os.O_RDWR | os.O_CREAT, _NEW_FILE_MODE)
+        _check_regular(fd, path)
+        try:
+            with storage_errors("lock", path):
+                _set_lock(fd, lock_type=fcntl.F_WRLCK)
+        except StorageError as error:
+            os.close(fd)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return None
+            raise
+        return LockFile(fd, path=path)
+
     def rename(self, source: str, target: str) -> None:
         """Rename a file in one step, over one of that name; durable only after sync_directory."""
         with storage_errors("rename", source):
@@ -222,6 +278,28 @@ class Env:
                 os.unlink(path)
         except StorageError as error:
             if isinstance(error.__cause__, FileNotFoundError):
+                return False
+            raise
+        return True
+
+    def make_directory(self, path: str) -> bool:
+        """Make a directory in one that exists; return False if there was a directory of that name."""
+        try:
+            with storage_errors("make directory", path):
+                os.mkdir(path, _NEW_DIRECTORY_MODE)
+        except StorageError as error:
+            if error.errno == errno.EEXIST and os.path.isdir(path):
+                return False
+            raise
+        return True
+
+    def remove_directory(self, path: str) -> bool:
+        """Remove an empty directory and return whether there was one."""
+        try:
+            with storage_errors("remove directory", path):
+                os.rmdir(path)
+        except StorageError as error:
+            if error.errno == ENOENT:
                 return False
             raise
         return True
@@ -262,6 +340,18 @@ class Env:
             return FileStatus(FileKind.FILE, status.st_size, identity)
         kind = FileKind.DIRECTORY if stat.S_ISDIR(status.st_mode) else FileKind.OTHER
         return FileStatus(kind, 0, identity)
+
+    def wall_clock_ms(self) -> int:
+        """Return milliseconds since 1970, which may jump."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        """Return milliseconds of a clock that never goes back."""
+        return time.monotonic_ns() // 1_000_000
+
+    def process_id(self) -> int:
+        """Return the id of this process; a child made by fork() has another."""
+        return os.getpid()
 
 
 DEFAULT_ENV = Env()
@@ -325,6 +415,11 @@ def split_path(path: str) -> tuple[str, str]:
     return os.path.split(path)
 
 
+def after_fork_in_child(callback: Callable[[], None]) -> None:
+    """Have every child that Python's fork() makes call `callback` first."""
+    os.register_at_fork(after_in_child=callback)
+
+
 @contextmanager
 def storage_errors(action: str, path: str) -> Iterator[None]:
     """Turn an OSError inside the with block into a StorageError that names the action and the path."""
@@ -347,6 +442,17 @@ def _check_regular(fd: int, path: str) -> None:
     except StorageError:
         os.close(fd)
         raise
+
+
+def _set_lock(fd: int, *, lock_type: int) -> None:
+    """Lock or unlock a whole file: l_whence and l_start 0, l_len 0 (to the end), l_pid 0, as struct flock has them.
+
+    Where there are no locks of an open file, a lock of the process, which any close() of the file would drop.
+    """
+    if sys.platform == "linux":
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", lock_type, os.SEEK_SET, 0, 0, 0))
+    else:
+        fcntl.lockf(fd, fcntl.LOCK_UN if lock_type == fcntl.F_UNLCK else fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _wait_until_writable(target: socket.socket) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -251,6 +252,119 @@ def test_logs_sharing_a_cache_do_not_share_files(files: list[str]) -> None:
     earlier.close()
     with later.borrow(files[0]) as new:
         assert new.pread(1, position=0) == b"b"
+
+
+ALLOCATIONS = [
+    pytest.param(0, 0, 1024, id="nothing"),
+    pytest.param(0, 1000, 1024, id="less-than-there-is"),
+    pytest.param(4096, 4096, 1024, id="empty-range"),
+    pytest.param(0, 5000, 5000, id="from-the-start"),
+    pytest.param(1024, 5000, 5000, id="from-the-end"),
+    pytest.param(4096, 8192, 8192, id="over-a-hole"),
+]
+
+
+@pytest.mark.parametrize("has_fallocate", [True, False], ids=["fallocate", "truncate"])
+@pytest.mark.parametrize(("position", "size", "expected"), ALLOCATIONS)
+def test_allocation_lengthens_by_zeros_and_keeps_what_is_there(
+    file: Path, position: int, size: int, expected: int, has_fallocate: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_fallocate:
+        monkeypatch.delattr(env_module.os, "posix_fallocate")
+    with DEFAULT_ENV.open_write(str(file)) as opened:
+        opened.allocate(size, position=position)
+    assert file.read_bytes() == CONTENT + bytes(expected - len(CONTENT))
+
+
+def test_allocated_step_takes_space_at_once(file: Path) -> None:
+    with DEFAULT_ENV.open_write(str(file)) as opened:
+        opened.truncate(1 << 20)
+        before = file.stat().st_blocks
+        opened.allocate(1 << 20, position=1 << 19)
+    assert file.stat().st_blocks - before >= (1 << 19) // 512
+
+
+def test_lock_is_held_until_closed(tmp_path: Path) -> None:
+    path = str(tmp_path / ".lock")
+    lock = DEFAULT_ENV.lock_file(path)
+    assert lock is not None
+    assert DEFAULT_ENV.lock_file(path) is None
+    with open(path, "rb"):
+        pass
+    assert DEFAULT_ENV.lock_file(path) is None, "closing another opening of the file must not unlock it"
+    lock.close()
+    lock.close()
+    again = DEFAULT_ENV.lock_file(path)
+    assert again is not None
+    again.close()
+    assert os.path.exists(path)
+
+
+def test_refused_lock_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    lock = DEFAULT_ENV.lock_file(str(tmp_path / ".lock"))
+    assert lock is not None
+    before = os.listdir("/proc/self/fd")
+    assert DEFAULT_ENV.lock_file(str(tmp_path / ".lock")) is None
+    assert os.listdir("/proc/self/fd") == before
+    lock.close()
+
+
+@pytest.mark.parametrize("make", [NOT_FILES[0], NOT_FILES[2]])
+def test_what_is_no_regular_file_is_not_locked(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / ".lock")
+    with pytest.raises(StorageError, match="cannot open"):
+        DEFAULT_ENV.lock_file(str(tmp_path / ".lock"))
+
+
+def test_failed_locking_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(env_module.fcntl, "fcntl", fail)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(StorageError, match="cannot lock") as caught:
+        DEFAULT_ENV.lock_file(str(tmp_path / ".lock"))
+    assert caught.value.errno == errno.ENOLCK
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_directories_are_made_and_removed(tmp_path: Path) -> None:
+    path = str(tmp_path / "t-0")
+    assert DEFAULT_ENV.make_directory(path)
+    assert not DEFAULT_ENV.make_directory(path)
+    assert DEFAULT_ENV.remove_directory(path)
+    assert not DEFAULT_ENV.remove_directory(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("file", errno.EEXIST), ("missing/below", errno.ENOENT)], ids=["a-file", "no-parent"]
+)
+def test_directory_that_cannot_be_made_is_a_storage_error(file: Path, name: str, code: int) -> None:
+    path = str(file.parent / name)
+    with pytest.raises(StorageError, match=f"cannot make directory {path}") as caught:
+        DEFAULT_ENV.make_directory(path)
+    assert caught.value.errno == code
+
+
+def test_directory_with_content_is_not_removed(file: Path) -> None:
+    with pytest.raises(StorageError) as caught:
+        DEFAULT_ENV.remove_directory(str(file.parent))
+    assert caught.value.errno == errno.ENOTEMPTY
+    assert file.exists()
+
+
+def test_modification_time_is_in_milliseconds(file: Path) -> None:
+    os.utime(file, ns=(0, 1_700_000_000_123_999_999))
+    status = DEFAULT_ENV.stat(str(file))
+    assert status is not None
+    assert status.modified_ms == 1_700_000_000_123
+
+
+def test_clocks_count_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_123_999_999)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: 5_999_999)
+    assert (DEFAULT_ENV.wall_clock_ms(), DEFAULT_ENV.monotonic_ms()) == (1_700_000_000_123, 5)
+    assert DEFAULT_ENV.process_id() == os.getpid()
 
 
 @pytest.mark.parametrize(
