@@ -111,13 +111,11 @@ cdef class RecordBatchPacker:
     cdef int hold(self, object timestamp, object key, object value, object headers, object offset) except -1:
         cdef Packing* p = &self.p
         cdef int64_t values
-        p.timestamps.constant = -1
         if type(timestamp) is int:
             p.timestamps.constant = timestamp
         else:
             hold_numbers(&p.timestamps, self.held, timestamp, p.row_count)
-        if p.timestamps.constant < 0:
-            p.timestamps.constant *= p.units_per_ms     # a null timestamp is -1 ms in any unit
+            p.timestamps.constant = -p.units_per_ms     # a null timestamp is -1 ms in any unit
         if offset is not None:
             p.offsets.constant = -1                     # a null offset is below any base offset
             hold_numbers(&p.offsets, self.held, offset, p.row_count)

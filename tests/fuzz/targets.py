@@ -17,6 +17,7 @@ from tests.fuzz.agreement import agree
 from tests.fuzz.conversion_targets import CONVERSION_TARGETS
 from tests.fuzz.message_mutator import MessageMutator
 from tests.fuzz.mutator import Mutator
+from tests.fuzz.packing_targets import PACKING_TARGETS
 from tests.fuzz.writing_targets import WRITING_TARGETS
 from tests.reference_walk import Walk, header_at, walk
 from tests.verdicts import (
@@ -129,6 +130,7 @@ TARGETS: dict[str, Callable[[MessageMutator], None]] = {
     "codec": codec_case,
     **WRITING_TARGETS,
     **CONVERSION_TARGETS,
+    **PACKING_TARGETS,
 }
 
 

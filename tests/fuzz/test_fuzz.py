@@ -44,6 +44,7 @@ CASES = {
     "control batch": 4000,
     "conversion": 1500,
     "validation": 1500,
+    "packing": 3000,
 }
 
 pytestmark = pytest.mark.fuzz

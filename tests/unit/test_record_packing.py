@@ -70,6 +70,15 @@ def test_timestamps_are_rounded_down_to_ms(stored: int | None, units_per_ms: int
     assert packed(columns) == reference.write_batch([builders.record(0, None, timestamp_ms=expected_ms)])
 
 
+ONE_TIME = {"no timestamp in us": (-1000, -1), "part of a ms before 1970": (-1, -1), "us": (1_999, 1)}
+
+
+@pytest.mark.parametrize(("stored", "expected_ms"), ONE_TIME.values(), ids=ONE_TIME)
+def test_one_timestamp_for_all_is_counted_in_the_units_of_a_column(stored: int, expected_ms: int) -> None:
+    columns = RecordColumns(row_count=1, timestamp=stored, units_per_ms=1000)
+    assert packed(columns) == reference.write_batch([builders.record(0, None, timestamp_ms=expected_ms)])
+
+
 def test_batch_ends_before_the_record_that_would_pass_batch_bytes() -> None:
     size = len(reference.write_batch(RECORDS[:4]))
     sizes = [len(b) for b in expected_batches(RECORDS, batch_bytes=size)]
@@ -215,6 +224,10 @@ BAD_NUMBERS: dict[str, tuple[RecordColumns, str]] = {
     "timestamp below -1": (ROWS._replace(timestamp=int64_column([1, -2, 3])), "got -2 at row 1"),
     "least timestamp": (ROWS._replace(timestamp=int64_column([1, 2, -(2**63)])), f"got -{2**63} at row 2"),
     "one timestamp below -1": (ROWS._replace(timestamp=-2), "got -2 at row 0"),
+    "one timestamp whose product with the unit wraps": (
+        ROWS._replace(timestamp=-(2**63), units_per_ms=1000),
+        f"got {-(2**63) // 1000} at row 0",
+    ),
     "timestamp of the year 1969 in us": (
         ROWS._replace(timestamp=int64_column([-1001, 2, 3]), units_per_ms=1000),
         "got -2 at row 0",
