@@ -212,6 +212,12 @@ class LockFile:
         self._process_id = os.getpid()
         self.path = path
 
+    def identity(self) -> tuple[int, int]:
+        """Return device and inode, which no other file gets while this one is open."""
+        with storage_errors("stat", self.path):
+            status = os.fstat(self._fd)
+        return status.st_dev, status.st_ino
+
     def close(self) -> None:
         """Give the lock back and close the file, which stays; a second call does nothing."""
         fd, self._fd = self._fd, -1

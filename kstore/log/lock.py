@@ -1,0 +1,144 @@
+"""PartitionLock: who may write in a log.dirs root: one process, and in it one log for each partition.
+
+Layer 5. The root's `.lock` is held for as long as any of its partitions is, as a broker's LogManager holds it.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+
+from kstore.errors import LogClosedError, LogLockedError
+from kstore.log.env import DEFAULT_ENV, Env, LockFile, after_fork_in_child, join_path
+from kstore.log.filenames import LOCK_FILE
+
+_WHOLE_ROOT = None
+
+
+class _HeldRoot:
+    """A root whose `.lock` this process holds, and what of it is in use; owners has None for the whole root."""
+
+    def __init__(self, file: LockFile) -> None:
+        self.file = file
+        self.owners: set[str | None] = set()
+
+
+class PartitionLock:
+    """The right to write one partition of a root, or with name None all of it, until release().
+
+    Another lock of that partition, or of any in another process or a JVM, is refused. Dropping the last reference
+    releases it too.
+    Threads: safe.
+    """
+
+    def __init__(self, held: _HeldRoot, *, root: str, name: str | None, process_id: int, env: Env) -> None:
+        self.root = root
+        self.name = name
+        self._held: _HeldRoot | None = held
+        self._process_id = process_id
+        self._env = env
+
+    @classmethod
+    def acquire(cls, root: str, name: str | None, env: Env = DEFAULT_ENV) -> PartitionLock:
+        """Lock the partition directory called `name`, or the whole root, without waiting.
+
+        Raises: LogLockedError; StorageError if there is no such root or no `.lock` can be made.
+        """
+        path = join_path(root, LOCK_FILE)
+        with _registry.mutex:
+            held = _registry.find(path, env)
+            if held is not None:
+                if _WHOLE_ROOT in held.owners or name in held.owners or name is _WHOLE_ROOT:
+                    raise _locked(root, name, "another log or store of this process writes there")
+            else:
+                file = env.lock_file(path)
+                if file is None:
+                    raise _locked(root, name, f"another process, perhaps a broker, holds {path}")
+                held = _registry.add(file)
+            held.owners.add(name)
+        return cls(held, root=root, name=name, process_id=env.process_id(), env=env)
+
+    def share(self, name: str) -> PartitionLock:
+        """Lock one partition under this lock of the whole root, which may be released before it.
+
+        Raises: LogLockedError, LogClosedError.
+        """
+        if self.name is not _WHOLE_ROOT:
+            raise ValueError(f"only the lock of a whole root can be shared, this is {self.name}'s")
+        self.check_owner()
+        with _registry.mutex:
+            held = self._held
+            if held is None:
+                raise self._released()
+            if name in held.owners:
+                raise _locked(self.root, name, "another log of this process writes there")
+            held.owners.add(name)
+        return PartitionLock(held, root=self.root, name=name, process_id=self._process_id, env=self._env)
+
+    def release(self) -> None:
+        """Give the lock back; a second call does nothing, nor does one in a child made by fork()."""
+        if self._env.process_id() != self._process_id:
+            return
+        with _registry.mutex:
+            held, self._held = self._held, None
+            if held is not None:
+                held.owners.discard(self.name)
+                if not held.owners:
+                    _registry.remove(held)
+                    held.file.close()
+
+    def check_owner(self) -> None:
+        """Raise unless this process may write.
+
+        Raises: LogLockedError in a child made by fork(), which has a copy of the lock; LogClosedError after release().
+        """
+        if self._env.process_id() != self._process_id:
+            raise _locked(self.root, self.name, f"the lock is that of process {self._process_id}, which made this one")
+        if self._held is None:
+            raise self._released()
+
+    def __del__(self) -> None:
+        self.release()
+
+    def _released(self) -> LogClosedError:
+        return LogClosedError(f"the lock of {_place(self.root, self.name)} was released", path=self.root)
+
+
+class _Registry:
+    """The roots that this process holds, by the identity of `.lock`, which stays while the file is open."""
+
+    def __init__(self) -> None:
+        self.mutex = threading.RLock()
+        self._roots: dict[tuple[int, int], _HeldRoot] = {}
+
+    def find(self, path: str, env: Env) -> _HeldRoot | None:
+        status = env.stat(path, follow_symlinks=False)
+        return None if status is None else self._roots.get(status.identity[:2])
+
+    def add(self, file: LockFile) -> _HeldRoot:
+        held = self._roots[file.identity()] = _HeldRoot(file)
+        return held
+
+    def remove(self, held: _HeldRoot) -> None:
+        self._roots = {identity: other for identity, other in self._roots.items() if other is not held}
+
+    def forget(self) -> None:
+        """Start anew in a child made by fork(), where another thread may have held the mutex; close the copies."""
+        copies = list(self._roots.values())
+        self.mutex = threading.RLock()
+        self._roots = {}
+        for held in copies:
+            held.file.close()
+
+
+_registry = _Registry()
+after_fork_in_child(_registry.forget)
+
+
+def _place(root: str, name: str | None) -> str:
+    return root if name is _WHOLE_ROOT else join_path(root, name)
+
+
+def _locked(root: str, name: str | None, reason: str) -> LogLockedError:
+    place = _place(root, name)
+    return LogLockedError(f"cannot write {place}: {reason}", path=place, errno=errno.EAGAIN)
