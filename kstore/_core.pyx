@@ -13,7 +13,7 @@ from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.number cimport PyNumber_Index
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
@@ -37,6 +37,7 @@ include "_core_record.pxi"
 include "_core_survey.pxi"
 include "_core_index.pxi"
 include "_core_buffer.pxi"
+include "_core_entries.pxi"
 include "_core_codec.pxi"
 include "_core_encode.pxi"
 include "_core_builder.pxi"

@@ -8,15 +8,14 @@ preallocation leaves, do not count. Bytes: docs/format.md.
 from __future__ import annotations
 
 import logging
-import struct
 from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import TypeVar
 
 from kstore._core import (
     OFFSET_INDEX_ENTRY_SIZE,
     TIME_INDEX_ENTRY_SIZE,
+    first_disordered_slot,
     index_entry_count,
     offset_index_entry,
     search_offset_index,
@@ -33,7 +32,6 @@ MAX_INDEX_BYTES = 256 * 1024 * 1024
 INDEX_CACHE_BYTES = 32 * 1024 * 1024
 _ENTRY_WEIGHT = 512
 
-_TIME_ENTRY = struct.Struct(">qi")
 _Index = TypeVar("_Index", "OffsetIndex", "TimeIndex")
 _logger = logging.getLogger("kstore.log")
 
@@ -43,14 +41,15 @@ class OffsetIndex:
 
     Up to Kafka 1.1 an entry holds the first offset of an append, later the last; the position is always where
     the append starts. In order on disk, but nothing here relies on it.
+    Args: is_whole: all of content is entries, none of it preallocated space.
     Threads: immutable, safe.  Source: Kafka OffsetIndex.
     """
 
-    def __init__(self, content: bytes, *, base_offset: int, path: str) -> None:
+    def __init__(self, content: bytes | memoryview, *, base_offset: int, path: str, is_whole: bool = False) -> None:
         self.base_offset = base_offset
         self.path = path
-        self.entry_count: int = index_entry_count(content, OFFSET_INDEX_ENTRY_SIZE)
-        self._entries = content[: self.entry_count * OFFSET_INDEX_ENTRY_SIZE]
+        self._entries = content if is_whole else _without_padding(content, OFFSET_INDEX_ENTRY_SIZE)
+        self.entry_count = len(self._entries) // OFFSET_INDEX_ENTRY_SIZE
 
     @property
     def size_in_bytes(self) -> int:
@@ -96,14 +95,15 @@ class OffsetIndex:
 class TimeIndex:
     """The entries of one .timeindex file, offsets absolute: the largest timestamp up to an offset.
 
+    Args: is_whole: all of content is entries, none of it preallocated space.
     Threads: immutable, safe.  Source: Kafka TimeIndex.
     """
 
-    def __init__(self, content: bytes, *, base_offset: int, path: str) -> None:
+    def __init__(self, content: bytes | memoryview, *, base_offset: int, path: str, is_whole: bool = False) -> None:
         self.base_offset = base_offset
         self.path = path
-        self.entry_count: int = index_entry_count(content, TIME_INDEX_ENTRY_SIZE)
-        self._entries = content[: self.entry_count * TIME_INDEX_ENTRY_SIZE]
+        self._entries = content if is_whole else _without_padding(content, TIME_INDEX_ENTRY_SIZE)
+        self.entry_count = len(self._entries) // TIME_INDEX_ENTRY_SIZE
         self._is_increasing: bool | None = None
 
     @property
@@ -126,10 +126,16 @@ class TimeIndex:
         Cost: O(entries) once.
         """
         if self._is_increasing is None:
-            raw = list(_TIME_ENTRY.iter_unpack(self._entries))
-            ordered = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(raw))
-            self._is_increasing = ordered and (not raw or raw[0][1] >= 0)
+            self._is_increasing = first_disordered_slot(self._entries, TIME_INDEX_ENTRY_SIZE) < 0
         return self._is_increasing
+
+    def slot_of_offset(self, target_offset: int) -> int:
+        """Return the slot of the greatest entry with offset <= target_offset, -1 if none.
+
+        Cost: O(log entries).
+        """
+        slots = range(self.entry_count)
+        return bisect_right(slots, target_offset, key=lambda slot: self.entry(slot).offset) - 1
 
     def slot_of_timestamp(self, target_timestamp_ms: int) -> int:
         """Return the slot of the greatest entry with timestamp <= target_timestamp_ms, -1 if none.
@@ -182,6 +188,10 @@ class IndexCache:
                 _logger.warning("going on without an index: %s", error)
             return None
         return kind(content, base_offset=base_offset, path=path)
+
+
+def _without_padding(content: bytes | memoryview, entry_size: int) -> bytes | memoryview:
+    return content[: index_entry_count(content, entry_size) * entry_size]
 
 
 def _weight(index: OffsetIndex | TimeIndex | None) -> int:

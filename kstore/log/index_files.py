@@ -1,0 +1,348 @@
+"""OffsetIndexFile, TimeIndexFile: the index files of a segment that is written.
+
+Layer 5. The entries live in memory and go to the file by pages; the file is allocated in steps, never sparse and never
+mapped, so that a full disk is an error that names the file, and no signal.
+"""
+
+from __future__ import annotations
+
+from kstore._core import (
+    OFFSET_INDEX_ENTRY_SIZE,
+    TIME_INDEX_ENTRY_SIZE,
+    IndexEntries,
+    OffsetIndexEntries,
+    TimeIndexEntries,
+    first_disordered_slot,
+    index_entry_count,
+)
+from kstore.errors import CorruptIndexError, StorageError
+from kstore.log.env import DEFAULT_ENV, Env, StrPath, WriteFile, absolute_path, split_path
+from kstore.log.index import MAX_INDEX_BYTES, OffsetIndex, TimeIndex
+from kstore.types import TimestampOffset
+
+PAGE_BYTES = 4096
+# How much of a file is allocated at once: whole pages, and whole entries of both kinds.
+ALLOCATION_BYTES = 12 * PAGE_BYTES
+
+
+class _EntriesFile:
+    """The file below the entries of an index, which hold what is right; the file follows.
+
+    A write that failed may be tried again. So may a sync: what it lost is written anew before the next one.
+    """
+
+    def __init__(self, file: WriteFile, *, env: Env, size_in_bytes: int) -> None:
+        self._file = file
+        self._env = env
+        self._allocated_bytes = file.size()
+        self._written_bytes = size_in_bytes
+        self._is_dirty = True
+
+    @property
+    def path(self) -> str:
+        return self._file.path
+
+    @property
+    def is_new(self) -> bool:
+        return self._file.is_new
+
+    def write(self, entries: IndexEntries, *, end: int) -> None:
+        """Write the entries up to byte `end` that are not in the file yet."""
+        if end <= self._written_bytes:
+            return
+        if end > self._allocated_bytes:
+            most = entries.max_entries * entries.entry_size
+            wanted = min(-(-end // ALLOCATION_BYTES) * ALLOCATION_BYTES, most)
+            self._file.allocate(wanted)
+            self._allocated_bytes = wanted
+        self._is_dirty = True
+        self._file.pwrite(entries.content[self._written_bytes : end], position=self._written_bytes)
+        self._written_bytes = end
+
+    def cut(self, size: int) -> None:
+        """Cut the file to its first `size` bytes."""
+        if size < self._allocated_bytes:
+            self._is_dirty = True
+            self._file.truncate(size)
+            self._allocated_bytes = size
+        self._written_bytes = min(self._written_bytes, size)
+
+    def sync(self) -> None:
+        """Wait until the file survives a power cut."""
+        if not self._is_dirty:
+            return
+        try:
+            self._file.sync()
+        except StorageError:
+            self._written_bytes = 0
+            raise
+        self._is_dirty = False
+
+    def close(self) -> None:
+        """Close the file, and nothing else."""
+        self._file.close()
+
+    def delete(self) -> bool:
+        """Close and remove the file."""
+        self._file.close()
+        return self._env.unlink(self.path)
+
+    def rename_to(self, path: StrPath) -> None:
+        """Rename the file in one step."""
+        target = absolute_path(path)
+        if split_path(target)[0] != split_path(self.path)[0]:
+            raise ValueError(f"cannot rename {self.path} to {target}: expected a name in the same directory")
+        self._env.rename(self.path, target)
+        self._file.path = target
+
+
+class _IndexFile:
+    """What both kinds of index files share."""
+
+    def __init__(self, file: _EntriesFile, entries: IndexEntries) -> None:
+        self._file = file
+        self._entries = entries
+        self._is_closed = False
+
+    @property
+    def path(self) -> str:
+        return self._file.path
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the file did not exist before it was opened."""
+        return self._file.is_new
+
+    @property
+    def base_offset(self) -> int:
+        return self._entries.base_offset
+
+    @property
+    def entry_count(self) -> int:
+        return self._entries.entry_count
+
+    @property
+    def max_entries(self) -> int:
+        """How many entries max_bytes has room for, at least as many as there are."""
+        return self._entries.max_entries
+
+    @property
+    def size_in_bytes(self) -> int:
+        """The bytes of the entries, without preallocated space."""
+        return self._entries.entry_count * self._entries.entry_size
+
+    def write_full_pages(self) -> None:
+        """Write the pages that are full and not in the file yet.
+
+        Raises: StorageError; the index is as before, and the next call tries again.
+        """
+        size = self.size_in_bytes
+        self._file.write(self._entries, end=size - size % PAGE_BYTES)
+
+    def reset(self) -> None:
+        """Remove all entries.  Raises: StorageError, with the entries kept."""
+        self._keep(0)
+
+    def trim(self) -> None:
+        """Write all entries and cut the file behind them, as a segment's index is left that takes no more."""
+        self._file.write(self._entries, end=self.size_in_bytes)
+        self._file.cut(self.size_in_bytes)
+
+    def flush(self) -> None:
+        """Write all entries and wait until they survive a power cut; costs nothing if nothing changed.
+
+        The name of a new file is made durable by whoever syncs the directory, as the flush of the .log does.
+        Raises: StorageError; the index can be used on, and another flush tries again.
+        """
+        self._file.write(self._entries, end=self.size_in_bytes)
+        self._file.sync()
+
+    def close(self) -> None:
+        """Trim, flush and close; a second call does nothing.
+
+        Raises: StorageError, with the file closed all the same.
+        """
+        if self._is_closed:
+            return
+        try:
+            self.trim()
+            self._file.sync()
+        finally:
+            self.close_handlers()
+
+    def close_handlers(self) -> None:
+        """Close the file, and nothing else: entries that were not written are lost."""
+        self._is_closed = True
+        self._file.close()
+
+    def delete(self) -> bool:
+        """Close the file, remove it and return whether it was there."""
+        self._is_closed = True
+        return self._file.delete()
+
+    def rename_to(self, path: StrPath) -> None:
+        """Rename the file in one step, over one of that name.
+
+        Raises: StorageError, with the old name kept; ValueError for another directory.
+        """
+        self._file.rename_to(path)
+
+    def _keep(self, entry_count: int) -> None:
+        self._file.cut(entry_count * self._entries.entry_size)
+        self._entries.keep(entry_count)
+
+
+class OffsetIndexFile(_IndexFile):
+    """The .index file of a segment that is written; made by open.
+
+    Attribute: entries, to which compiled appends add directly, with write_full_pages called now and then.
+    Threads: one that changes it; view and the properties from any.  Source: Kafka OffsetIndex.
+    """
+
+    def __init__(self, file: _EntriesFile, entries: OffsetIndexEntries) -> None:
+        super().__init__(file, entries)
+        self.entries = entries
+
+    @classmethod
+    def open(cls, path: StrPath, *, base_offset: int, max_bytes: int, env: Env = DEFAULT_ENV) -> OffsetIndexFile:
+        """Open a file, made if there is none; zeros at its end are preallocated space.
+
+        Args: max_bytes: segment.index.bytes.
+        Raises: StorageError; CorruptIndexError if the entries are not whole or do not rise.
+        """
+        file, content = _open(path, env=env, entry_size=OFFSET_INDEX_ENTRY_SIZE)
+        return cls(file, OffsetIndexEntries(content, base_offset=base_offset, max_bytes=max_bytes))
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last entry, base_offset if there is none."""
+        return self.entries.last_offset
+
+    @property
+    def is_full(self) -> bool:
+        return self.entries.entry_count >= self.entries.max_entries
+
+    def append(self, *, offset: int, position: int) -> None:
+        """Add an entry: the last offset of a batch, and the position where the batch starts.
+
+        Raises: ValueError if the index is full, the offset not above the last one or more than 2147483647 above
+            base_offset; StorageError if a page can't be written. The index is then as before.
+        """
+        self.write_full_pages()
+        self.entries.append(offset=offset, position=position)
+
+    def truncate_to(self, offset: int, *, log_size_in_bytes: int | None = None) -> None:
+        """Remove the entries from an offset on, and those that lie behind the end of the log.
+
+        Raises: StorageError, with the entries kept.
+        """
+        index = self.view()
+        slot = index.slot_of_offset(offset - 1)
+        if log_size_in_bytes is not None:
+            slot = min(slot, index.slot_of_position(log_size_in_bytes - 1))
+        self._keep(slot + 1)
+
+    def view(self) -> OffsetIndex:
+        """Return the entries there are now, to be read by any thread; what comes later does not change them."""
+        return OffsetIndex(self.entries.content, base_offset=self.base_offset, path=self.path, is_whole=True)
+
+
+class TimeIndexFile(_IndexFile):
+    """The .timeindex file of a segment that is written; made by open.
+
+    Attribute: entries, as of OffsetIndexFile.
+    Threads: one that changes it; view and the properties from any.  Source: Kafka TimeIndex.
+    """
+
+    def __init__(self, file: _EntriesFile, entries: TimeIndexEntries) -> None:
+        super().__init__(file, entries)
+        self.entries = entries
+
+    @classmethod
+    def open(cls, path: StrPath, *, base_offset: int, max_bytes: int, env: Env = DEFAULT_ENV) -> TimeIndexFile:
+        """Open a file, made if there is none; zeros at its end are preallocated space.
+
+        Args: max_bytes: segment.index.bytes.
+        Raises: StorageError; CorruptIndexError if the entries are not whole or do not rise.
+        """
+        file, content = _open(path, env=env, entry_size=TIME_INDEX_ENTRY_SIZE)
+        return cls(file, TimeIndexEntries(content, base_offset=base_offset, max_bytes=max_bytes))
+
+    @property
+    def last_entry(self) -> TimestampOffset:
+        """The last entry, (-1, base_offset) if there is none."""
+        return TimestampOffset(*self.entries.last_entry)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is room for the closing entry only."""
+        return self.entries.entry_count >= self.entries.max_entries - 1
+
+    def maybe_append(self, *, timestamp_ms: int, offset: int, skip_full_check: bool = False) -> bool:
+        """Add the largest timestamp so far and the last offset of its batch; the timestamp of the last entry adds none.
+
+        Args: skip_full_check: for the closing entry, which has a slot of its own.
+        Returns: whether an entry was added.
+        Raises: ValueError if the index is full, or timestamp or offset are below those of the last entry or out of
+            range; StorageError if a page can't be written. The index is then as before.
+        """
+        self.write_full_pages()
+        return self.entries.maybe_append(timestamp_ms=timestamp_ms, offset=offset, skip_full_check=skip_full_check)
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove the entries from an offset on.
+
+        Raises: StorageError, with the entries kept.
+        """
+        self._keep(self.view().slot_of_offset(offset - 1) + 1)
+
+    def view(self) -> TimeIndex:
+        """Return the entries there are now, to be read by any thread; what comes later does not change them."""
+        return TimeIndex(self.entries.content, base_offset=self.base_offset, path=self.path, is_whole=True)
+
+
+def _open(path: StrPath, *, env: Env, entry_size: int) -> tuple[_EntriesFile, bytes]:
+    """Return the file and its entries, without preallocated zeros."""
+    file = env.open_write(absolute_path(path))
+    try:
+        content = file.pread(min(file.size(), MAX_INDEX_BYTES + 1), position=0)
+        size = _checked_size(content, path=file.path, entry_size=entry_size)
+        return _EntriesFile(file, env=env, size_in_bytes=size), content[:size]
+    except BaseException:
+        file.close()
+        if file.is_new:
+            env.unlink(file.path)
+        raise
+
+
+def _checked_size(content: bytes, *, path: str, entry_size: int) -> int:
+    """Return the bytes that the entries of an index file take, and check what no index can be without."""
+    if len(content) > MAX_INDEX_BYTES:
+        raise _corrupt(path, "index too large", expected=f"at most {MAX_INDEX_BYTES}", found="more", position=0)
+    if len(content) % entry_size:
+        whole = len(content) // entry_size * entry_size
+        expected = f"a multiple of {entry_size}"
+        raise _corrupt(path, "size of an index", expected=expected, found=len(content), position=whole)
+    count = index_entry_count(content, entry_size)
+    # A lone entry of zeros in a time index is no padding: a record of the year 1970 at the segment's base offset.
+    if count == 0 and len(content) == TIME_INDEX_ENTRY_SIZE:
+        count = 1
+    size = count * entry_size
+    slot = first_disordered_slot(memoryview(content)[:size], entry_size)
+    if slot >= 0:
+        position = slot * entry_size
+        found = content[position : position + entry_size].hex()
+        raise _corrupt(path, "index entry out of order", expected="rising entries", found=found, position=position)
+    return size
+
+
+def _corrupt(path: str, what: str, *, expected: object, found: object, position: int) -> CorruptIndexError:
+    reason = f"{what}: expected {expected}, found {found}"
+    return CorruptIndexError(
+        f"{what} at position {position} of {path}: expected {expected}, found {found}",
+        path=path,
+        position=position,
+        reason=reason,
+        expected=expected,
+        found=found,
+    )
