@@ -399,7 +399,8 @@ cdef class ColumnDecoder:
         self.source.end = self.source.readable_end = self.source.at + raw.len
         if self.h.magic == MAGIC_V2:
             check_counts(&self.h, raw.len, &self.problem)
-        elif survey_messages(self.source.at, raw.len, &self.source.messages, &self.problem) == OK \
+        elif survey_messages(self.source.at, raw.len, self.max_decompressed_bytes, &self.source.messages,
+                             &self.problem) == OK \
                 and place_messages(&self.h, &self.source.messages, &self.problem) == OK:
             self.source.end = self.source.at + self.source.messages.size
         if self.problem.status != OK:

@@ -51,8 +51,10 @@ cdef inline Status parse_message(const uint8_t* p, Message* m, Problem* problem)
     return fail(problem, RECORD_SIZE_MISMATCH, 0, left if m.value_size < 0 else left - m.value_size)
 
 
-# Finds the whole messages of a decompressed wrapper. An incomplete last one is left out, as Kafka does.
-cdef Status survey_messages(const uint8_t* p, int64_t size, MessageSet* found, Problem* problem) noexcept nogil:
+# Finds the whole messages of a decompressed wrapper. An incomplete last one is left out, as Kafka does, unless it claims
+# more than a payload may hold (`limit`): Kafka takes memory for it first.
+cdef Status survey_messages(const uint8_t* p, int64_t size, int64_t limit, MessageSet* found,
+                            Problem* problem) noexcept nogil:
     cdef int64_t at = 0
     cdef int64_t entry
     cdef int magic
@@ -62,6 +64,8 @@ cdef Status survey_messages(const uint8_t* p, int64_t size, MessageSet* found, P
         if entry < MIN_MESSAGE_V0_SIZE:
             return fail(problem, BAD_MESSAGE_SIZE, MIN_MESSAGE_V0_SIZE, entry)
         if entry > size - at:
+            if entry > limit:
+                return fail(problem, MESSAGE_TOO_LARGE, limit, entry)
             break
         magic = <int8_t>p[at + MAGIC_AT]
         if magic < 0 or magic > MAGIC_V1:

@@ -315,7 +315,7 @@ cdef class RecordIterator:
         if status == OK:
             body = memoryview(buffer)[m.value - p:m.value - p + m.value_size]
             self.payload = decompressed(decompress, &self.h, body, limit, self.problem.position, self.path)
-            status = survey_messages(start_of(self.payload), self.payload.shape[0], &self.messages, &self.problem)
+            status = survey_messages(start_of(self.payload), self.payload.shape[0], limit, &self.messages, &self.problem)
         if status == OK:
             status = place_messages(&self.h, &self.messages, &self.problem)
         return status

@@ -36,6 +36,7 @@ cdef enum Status:
     NESTED_WRAPPER
     BAD_WRAPPER_OFFSET
     BAD_MESSAGE_SIZE
+    MESSAGE_TOO_LARGE
     BAD_MESSAGE_MAGIC
     BAD_MESSAGE_OFFSET
 
@@ -63,6 +64,7 @@ _CORRUPT = {
     BAD_BASE_OFFSET: "base offset out of range: expected at least {expected}, found {found}",
     OFFSETS_BEYOND_SEGMENT: "offsets run into the next segment: expected less than {expected}, found {found}",
     BAD_MESSAGE_SIZE: "inner message smaller than its header: expected at least {expected} bytes, found {found}",
+    MESSAGE_TOO_LARGE: "inner message larger than a payload may be: expected at most {expected} bytes, found {found}",
     OFFSETS_BACKWARDS: "base offset not above the last offset before it: expected more than {expected}, found {found}",
 }
 _INVALID = {

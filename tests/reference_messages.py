@@ -8,7 +8,6 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from functools import partial
 from typing import NamedTuple
 
 from tests import reference
@@ -114,9 +113,8 @@ def read_message(
 
 def records_of(entry: bytes, *, position: int, limit: int, least_offset: int | None = None) -> Iterator[Record]:
     """Read the records of a whole entry one by one; least_offset: what the entries before it leave, if any were."""
-    checks = (partial(check_offset, least_offset=least_offset or 0), check_crc)
-    for check in checks[::-1] if least_offset is None else checks:
-        check(entry, position=position)
+    check_crc(entry, position=position)
+    check_offset(entry, position=position, least_offset=least_offset or 0)
     codec = entry[ATTRIBUTES_AT] & CODEC_MASK
     if codec > codecs.ZSTD:
         raise Refusal("UnsupportedCompressionTypeError", "codec", position=position, found=codec)
@@ -144,7 +142,7 @@ def read_wrapper(outer: Message, *, position: int, limit: int, least_offset: int
         content = codecs.decompress(outer.codec, payload, limit=limit)
     except codecs.UndecodableError as error:
         raise Refusal("DecompressionError", str(error), position=position) from error
-    entries = list(inner_entries(content, position=position))
+    entries = list(inner_entries(content, position=position, limit=limit))
     if not entries:
         raise Refusal("InvalidRecordError", "empty wrapper", position=position)
     last_stored = int.from_bytes(entries[-1][:8], "big", signed=True)
@@ -156,14 +154,16 @@ def read_wrapper(outer: Message, *, position: int, limit: int, least_offset: int
     return checked_records(entries, outer=outer, base=base, position=position, least_offset=least_offset)
 
 
-def inner_entries(content: bytes, *, position: int) -> Iterator[bytes]:
-    """Whole entries; an incomplete last one is left out, as Kafka does."""
+def inner_entries(content: bytes, *, position: int, limit: int) -> Iterator[bytes]:
+    """Whole entries; an incomplete last one is left out, as Kafka does, if a payload could hold it."""
     at = 0
     while len(content) - at >= LOG_OVERHEAD:
         size = LOG_OVERHEAD + int.from_bytes(content[at + 8 : at + 12], "big", signed=True)
         if size < LEAST_ENTRY_BYTES:
             raise Refusal("CorruptRecordError", "inner size", position=position, found=size)
         if size > len(content) - at:
+            if size > limit:
+                raise Refusal("CorruptRecordError", "inner size", position=position, found=size)
             return
         entry = content[at : at + size]
         magic = int.from_bytes(entry[MAGIC_AT : MAGIC_AT + 1], "big", signed=True)

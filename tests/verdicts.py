@@ -110,12 +110,10 @@ def _batch_rows(
 ) -> tuple[list[columns.Row], int, int]:
     """The rows of a record batch, where it ends, and the least offset that may follow."""
     header = reference.read_header(data, at)
-    if header.base_offset >= 0 and header.last_offset_delta < 0:
-        reference.check_crc(data, at, header)
+    reference.check_crc(data, at, header)
     reference.check_offsets(header, position=at)
     if header.base_offset < least_offset:
         raise reference.Refusal("CorruptRecordError", "offsets go back", position=at)
-    reference.check_crc(data, at, header)
     reference.check_counts(header, position=at)
     rows = []
     if not header.is_control:

@@ -25,7 +25,14 @@ from tests.unit.test_hostile_input import (
     PAYLOADS,
     bounded_memory,
 )
-from tests.verdicts import Refused, as_reference, column_verdict, core_batch_verdict, reference_verdict
+from tests.verdicts import (
+    DEFAULT_LIMIT_BYTES,
+    Refused,
+    as_reference,
+    column_verdict,
+    core_batch_verdict,
+    reference_verdict,
+)
 
 # Each row must be decided at once; this only ends a hang.
 pytestmark = pytest.mark.timeout(120)
@@ -103,6 +110,14 @@ ROWS: dict[str, tuple[Fields | bytes, str]] = {
     "T13 message longer than its fields": (plain(tail=b"\0"), "InvalidRecordError"),
     "T13 value null but bytes left": (plain(value_size=-1), "InvalidRecordError"),
     "T13 inner size -1": (wrapped([plain(size=-1)]), "CorruptRecordError"),
+    "T13 inner size 2^31-1 behind a sound message": (
+        wrapped(inner(1), tail=plain(size=MAX_INT32).pack()),
+        "CorruptRecordError",
+    ),
+    "T13 inner size one above the limit": (
+        wrapped(inner(1), tail=plain(size=LIMIT - 11).pack()),
+        "CorruptRecordError",
+    ),
     "T13 inner size 13": (wrapped([plain(size=13)]), "CorruptRecordError"),
     "T13 inner V1 message of a V0 message's size": (
         around(struct.pack(">qiIbbii", 0, 14, 0, 1, 0, -1, -1)),
@@ -161,6 +176,10 @@ def test_hostile_wrapper_payload_is_refused_in_bounded_memory(
 
 LAWFUL: dict[str, tuple[Fields, list[tuple[int, int, int]]]] = {
     "T5 inner tail cut off, which Kafka drops": (wrapped(inner(2), tail=plain().pack()[:-1]), [(0, 5, 0), (1, 5, 0)]),
+    "T5 inner tail that claims all that a payload may hold": (
+        wrapped(inner(2), tail=plain(size=DEFAULT_LIMIT_BYTES - 12).pack()),
+        [(0, 5, 0), (1, 5, 0)],
+    ),
     "T8 wrapper offset 0, as some producers wrote it": (wrapped(inner(2), offset=0), [(0, 5, 0), (1, 5, 0)]),
     "T8 offset 2^63-2": (plain(offset=MOST_OFFSET - 1), [(MOST_OFFSET - 1, 5, 0)]),
     "T9 gaps inside, as compaction leaves them": (
