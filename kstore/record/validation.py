@@ -50,6 +50,7 @@ class AppendOrigin(Enum):
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
+    REPLICATION = "replication"
     RAFT_LEADER = "raft leader"
 
 
