@@ -1,4 +1,4 @@
-"""Readers of Kafka's checkpoint text files: offsets per partition, and start offsets per leader epoch.
+"""Kafka's checkpoint text files: offsets per partition, and start offsets per leader epoch.
 
 Layer 5. Line 1 is the version, line 2 the number of entries, then one entry a line. A file that breaks a rule
 raises CorruptCheckpointError; whether to go on without it is the caller's decision.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from kstore.errors import CorruptCheckpointError, StorageError
+from kstore.log.atomic_file import replace_file
 from kstore.log.env import DEFAULT_ENV, ENOENT, Env, FileStatus
 from kstore.log.filenames import MAX_PARTITION, is_topic_name
 from kstore.types import MAX_OFFSET, TopicPartition
@@ -97,6 +98,19 @@ def read_leader_epoch_checkpoint(path: str, env: Env = DEFAULT_ENV) -> list[Epoc
         )
         for line_number, (epoch, start_offset) in enumerate(lines, start=3)
     ]
+
+
+def write_leader_epoch_checkpoint(path: str, entries: Iterable[EpochEntry], env: Env = DEFAULT_ENV) -> None:
+    """Replace a partition's leader-epoch-checkpoint, durably.
+
+    Raises: StorageError, then the old one is still there.
+    """
+    _write(path, [f"{epoch} {start_offset}" for epoch, start_offset in entries], env)
+
+
+def _write(path: str, lines: list[str], env: Env) -> None:
+    text = "\n".join([str(CHECKPOINT_VERSION), str(len(lines)), *lines, ""])
+    replace_file(path, text.encode(), env)
 
 
 def _entry_lines(path: str, env: Env, *, field_count: int) -> list[list[str]] | None:

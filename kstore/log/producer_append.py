@@ -285,9 +285,7 @@ class ProducerAppendInfo:
         reason = f"expected an epoch of at least {self.entry.producer_epoch}, found {batch.producer_epoch}"
         message = self._message(batch, reason)
         if self._origin is not AppendOrigin.REPLICATION:
-            raise InvalidProducerEpochError(
-                message, producer_id=batch.producer_id, producer_epoch=batch.producer_epoch
-            )
+            raise InvalidProducerEpochError(message, producer_id=batch.producer_id, producer_epoch=batch.producer_epoch)
         _logger.warning("taking what the leader took: %s", message)
 
     def _refuse_coordinator(self, batch: ProducerBatch, marker: TransactionMarker) -> None:

@@ -73,8 +73,8 @@ class PreparedAppend:
 class ProducerStateManager:
     """The producers of one partition up to map_end_offset, and its .snapshot files.
 
-    Making one lists the snapshots and loads none: truncate_and_reload does, then the log is replayed from map_end_offset
-    on. An append is analyzed, written, then committed.
+    Making one lists the snapshots and loads none: truncate_and_reload does, then the log is replayed from
+    map_end_offset on. An append is analyzed, written, then committed.
     Args: requires_verification: refuse the first transactional batch of a transaction unless a guard of
         start_verification comes with it; brokers ask for that, a log without a coordinator can't.
     Attributes: map_end_offset; first_unstable_offset (where the first transaction starts that is open, or ended at or
