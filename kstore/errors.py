@@ -29,7 +29,8 @@ class KStoreError(Exception):
 def _rebuild(cls: type[KStoreError], args: tuple[object, ...], state: dict[str, object]) -> KStoreError:
     error = cls.__new__(cls)
     error.args = args
-    error.__dict__.update(state)
+    for name, value in state.items():
+        setattr(error, name, value)
     return error
 
 
@@ -222,6 +223,9 @@ class StorageError(KStoreError, OSError):
     def __init__(self, message: str, *, path: str | None = None, errno: int | None = None) -> None:
         KStoreError.__init__(self, message, path=path)
         self.errno = errno
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.args, {**self.__dict__, "errno": self.errno})
 
 
 class LogNotFoundError(StorageError):

@@ -1,7 +1,8 @@
-"""Kafka's checkpoint text files: offsets per partition, and start offsets per leader epoch.
+"""Kafka's checkpoint text files, read and written: offsets per partition, and start offsets per leader epoch.
 
 Layer 5. Line 1 is the version, line 2 the number of entries, then one entry a line. A file that breaks a rule
-raises CorruptCheckpointError; whether to go on without it is the caller's decision.
+raises CorruptCheckpointError; whether to go on without it is the caller's decision. Written files are replaced as a
+whole (replace_file).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ CHECKPOINT_VERSION = 0
 # Some 50,000 partitions with the longest names.
 MAX_CHECKPOINT_BYTES = 16 * 1024 * 1024
 MAX_CHECKPOINTS_KEPT = 8
+_MAX_EPOCH = 2**31 - 1
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
@@ -50,6 +52,20 @@ def read_offset_checkpoint(path: str, env: Env = DEFAULT_ENV) -> dict[TopicParti
             offset, limit=MAX_OFFSET, path=path, line_number=line_number
         )
     return offsets
+
+
+def write_offset_checkpoint(path: str, offsets: Mapping[TopicPartition, int], env: Env = DEFAULT_ENV) -> None:
+    """Write a root's checkpoint anew, in the order of `offsets`.
+
+    Raises: ValueError for an entry that could not be read back; StorageError.
+    Source: Kafka OffsetCheckpointFile.
+    """
+    lines = []
+    for (topic, partition), offset in offsets.items():
+        if not is_topic_name(topic):
+            raise ValueError(f"expected a topic name, got {topic!r}")
+        lines.append(f"{topic} {_in_range(partition, limit=MAX_PARTITION)} {_in_range(offset, limit=MAX_OFFSET)}")
+    _write_lines(path, lines, env)
 
 
 class OffsetCheckpoints:
@@ -93,7 +109,7 @@ def read_leader_epoch_checkpoint(path: str, env: Env = DEFAULT_ENV) -> list[Epoc
         return None
     return [
         EpochEntry(
-            _parse_number(epoch, limit=2**31 - 1, path=path, line_number=line_number),
+            _parse_number(epoch, limit=_MAX_EPOCH, path=path, line_number=line_number),
             _parse_number(start_offset, limit=MAX_OFFSET, path=path, line_number=line_number),
         )
         for line_number, (epoch, start_offset) in enumerate(lines, start=3)
@@ -101,16 +117,27 @@ def read_leader_epoch_checkpoint(path: str, env: Env = DEFAULT_ENV) -> list[Epoc
 
 
 def write_leader_epoch_checkpoint(path: str, entries: Iterable[EpochEntry], env: Env = DEFAULT_ENV) -> None:
-    """Replace a partition's leader-epoch-checkpoint, durably.
+    """Write a partition's leader-epoch-checkpoint anew.
 
-    Raises: StorageError, then the old one is still there.
+    Raises: ValueError for an entry that could not be read back; StorageError.
+    Source: Kafka LeaderEpochCheckpointFile.
     """
-    _write(path, [f"{epoch} {start_offset}" for epoch, start_offset in entries], env)
+    lines = [
+        f"{_in_range(epoch, limit=_MAX_EPOCH)} {_in_range(start_offset, limit=MAX_OFFSET)}"
+        for epoch, start_offset in entries
+    ]
+    _write_lines(path, lines, env)
 
 
-def _write(path: str, lines: list[str], env: Env) -> None:
-    text = "\n".join([str(CHECKPOINT_VERSION), str(len(lines)), *lines, ""])
+def _write_lines(path: str, lines: list[str], env: Env) -> None:
+    text = "".join(f"{line}\n" for line in (str(CHECKPOINT_VERSION), str(len(lines)), *lines))
     replace_file(path, text.encode(), env)
+
+
+def _in_range(number: int, *, limit: int) -> int:
+    if not 0 <= number <= limit:
+        raise ValueError(f"expected a number from 0 to {limit}, got {number}")
+    return number
 
 
 def _entry_lines(path: str, env: Env, *, field_count: int) -> list[list[str]] | None:

@@ -1,4 +1,4 @@
-"""Goal: checkpoint files are read exactly, and anything that breaks their form is refused with its line.
+"""Goal: checkpoint files are read and written exactly, and anything that breaks their form is refused with its line.
 Method: small texts, right and wrong; replaced files for what is kept."""
 
 from __future__ import annotations
@@ -9,7 +9,14 @@ import pytest
 
 from kstore.errors import CorruptCheckpointError, StorageError
 from kstore.log import checkpoints
-from kstore.log.checkpoints import OffsetCheckpoints, read_leader_epoch_checkpoint, read_offset_checkpoint
+from kstore.log.checkpoints import (
+    EpochEntry,
+    OffsetCheckpoints,
+    read_leader_epoch_checkpoint,
+    read_offset_checkpoint,
+    write_leader_epoch_checkpoint,
+    write_offset_checkpoint,
+)
 from kstore.log.env import DEFAULT_ENV
 from kstore.types import TopicPartition
 
@@ -101,6 +108,59 @@ def test_malformed_leader_epoch_checkpoint_is_refused(path: Path, text: str) -> 
     path.write_text(text)
     with pytest.raises(CorruptCheckpointError):
         read_leader_epoch_checkpoint(str(path))
+
+
+WRITTEN_OFFSETS = [
+    pytest.param({}, b"0\n0\n", id="none"),
+    pytest.param({("t", 0): 5}, b"0\n1\nt 0 5\n", id="one"),
+    pytest.param({("z", 1): 0, ("a-b", 2): 7}, b"0\n2\nz 1 0\na-b 2 7\n", id="in-the-order-given"),
+    pytest.param({("t", 2**31 - 1): 2**63 - 1}, b"0\n1\nt 2147483647 9223372036854775807\n", id="largest"),
+]
+
+
+@pytest.mark.parametrize(("offsets", "expected"), WRITTEN_OFFSETS)
+def test_offset_checkpoint_is_written_as_kafka_does(
+    path: Path, offsets: dict[tuple[str, int], int], expected: bytes
+) -> None:
+    named = {TopicPartition(*name): offset for name, offset in offsets.items()}
+    write_offset_checkpoint(str(path), named)
+    assert path.read_bytes() == expected
+    assert read_offset_checkpoint(str(path)) == offsets
+    write_offset_checkpoint(str(path), {})
+    assert path.read_bytes() == b"0\n0\n"
+
+
+UNWRITABLE_OFFSETS = [
+    pytest.param(("t", 0), -1, id="negative-offset"),
+    pytest.param(("t", 0), 2**63, id="offset-too-large"),
+    pytest.param(("t", -1), 0, id="negative-partition"),
+    pytest.param(("t", 2**31), 0, id="partition-too-large"),
+    pytest.param(("t 1", 0), 0, id="topic-with-a-blank"),
+    pytest.param(("t\n", 0), 0, id="topic-with-a-newline"),
+    pytest.param(("", 0), 0, id="no-topic"),
+]
+
+
+@pytest.mark.parametrize(("name", "offset"), UNWRITABLE_OFFSETS)
+def test_entry_that_could_not_be_read_back_is_not_written(path: Path, name: tuple[str, int], offset: int) -> None:
+    path.write_text("0\n0\n")
+    with pytest.raises(ValueError, match="expected"):
+        write_offset_checkpoint(str(path), {TopicPartition(*name): offset})
+    assert path.read_text() == "0\n0\n"
+
+
+def test_leader_epoch_checkpoint_is_written_as_kafka_does(path: Path) -> None:
+    entries = [EpochEntry(0, 0), EpochEntry(2**31 - 1, 2**63 - 1)]
+    write_leader_epoch_checkpoint(str(path), entries)
+    assert path.read_bytes() == b"0\n2\n0 0\n2147483647 9223372036854775807\n"
+    assert read_leader_epoch_checkpoint(str(path)) == entries
+
+
+@pytest.mark.parametrize("entry", [(-1, 0), (2**31, 0), (0, -1), (0, 2**63)])
+def test_epoch_that_could_not_be_read_back_is_not_written(path: Path, entry: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="expected a number"):
+        write_leader_epoch_checkpoint(str(path), [EpochEntry(*entry)])
+    assert not path.exists()
 
 
 def test_kept_checkpoint_is_parsed_once_and_read_again_when_replaced(

@@ -1,0 +1,51 @@
+"""Goal: an error is the same after it went to another process or was copied for another thread.
+Method: each kind of error through pickle and copy, every attribute compared."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+
+import pytest
+
+from kstore.errors import (
+    CorruptRecordError,
+    KStoreError,
+    LogFailedError,
+    OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
+    RecordError,
+    RecordErrorReason,
+    RecordValidationError,
+    StorageError,
+)
+
+ERRORS = [
+    pytest.param(
+        CorruptRecordError("bad", path="/t-0", base_offset=7, position=9, expected=1, found=2), id="corruption"
+    ),
+    pytest.param(
+        OffsetOutOfRangeError("far", path="/t-0", offset=5, log_start_offset=7, log_end_offset=9), id="offset"
+    ),
+    pytest.param(StorageError("disk", path="/t-0", errno=28), id="storage"),
+    pytest.param(LogFailedError("disk", path="/t-0"), id="storage-without-errno"),
+    pytest.param(OutOfOrderSequenceError("order", producer_id=3, producer_epoch=1), id="producer"),
+    pytest.param(
+        RecordValidationError("no key", errors=(RecordError(0, RecordErrorReason.INVALID_RECORD, "no key"),)),
+        id="validation",
+    ),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("copied", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))], ids=["copy", "pickle"])
+def test_copy_of_an_error_has_its_class_message_and_attributes(
+    error: KStoreError, copied: Callable[[KStoreError], KStoreError]
+) -> None:
+    other = copied(error)
+    assert type(other) is type(error)
+    assert (str(other), other.args, vars(other)) == (str(error), error.args, vars(error))
+    if isinstance(error, StorageError):
+        assert isinstance(other, StorageError)
+        assert other.errno == error.errno
