@@ -6,8 +6,10 @@ Method: Hypothesis draws records, layouts (padding, index width), batch sizes an
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +18,7 @@ from kstore.record.packing import BinaryColumn, HeadersColumn, Int64Column, Reco
 from kstore.types import TimestampType
 from tests import reference
 from tests import reference_codecs as codecs
-from tests.packing import columns_of, expected_batches
+from tests.packing import TooShortError, columns_of, cut, expected_batches, read_columns
 from tests.writing import writable_options, writable_records
 
 BATCH_BYTES = st.sampled_from([1, 61, 80, 100, 200, 1000, 2**31 - 1])
@@ -34,17 +36,19 @@ def utf8_records(draw: st.DrawFn) -> list[reference.Record]:
     ]
 
 
-def packed(columns: Any, **options: Any) -> list[bytes]:
+def batches_of(columns: Any, **options: Any) -> Iterator[bytes]:
     """The batches of all runs; options are those of reference.write_batch and of pack_columns."""
     names = dict(options)
     names["compression"] = CompressionType(names.pop("codec", 0))
     if "log_append_time_ms" in names:
         names["timestamp_type"] = TimestampType.LOG_APPEND_TIME
-    out = []
     for run in pack_columns(columns, **names):
-        out += [bytes(batch) for batch in run.batches()]
+        yield from map(bytes, run.batches())
         assert len(run) == sum(batch.size_in_bytes for batch in run.batches())
-    return out
+
+
+def packed(columns: Any, **options: Any) -> list[bytes]:
+    return list(batches_of(columns, **options))
 
 
 @given(
@@ -84,7 +88,8 @@ def test_compressed_batches_hold_the_records_at_counted_offsets(
 
 WORDS = st.sampled_from([0, 1, 2, 3, 5, 8, 2**31 - 1, -1, -(2**31)])
 
-TIMES = st.sampled_from([0, 1, 2, 2**62, -1, -1, -2])
+TIMES = st.sampled_from([0, 1, 2, 2**62, -1, -1, -2, 999, -1000, -1001, 2**63 - 1, -(2**63)])
+BITS = st.none() | st.binary(min_size=1, max_size=2)
 
 
 @st.composite
@@ -96,15 +101,21 @@ def wild_columns(draw: st.DrawFn) -> RecordColumns:
         return BinaryColumn(
             offsets=offsets[: draw(st.sampled_from([32, 32, 32, 15]))],
             data=draw(st.binary(max_size=8)),
-            validity=draw(st.none() | st.binary(min_size=1, max_size=2)),
+            validity=draw(BITS),
             start=draw(st.sampled_from([0, 0, 1, 4])),
             offset_bytes=draw(st.sampled_from([4, 4, 4, 8])),
         )
 
+    def numbers() -> Int64Column:
+        stored = draw(st.lists(TIMES, min_size=5, max_size=5))
+        return Int64Column(struct.pack("=5q", *stored), draw(BITS), draw(st.sampled_from([0, 1])))
+
     lists = binary()
     return RecordColumns(
         row_count=draw(st.integers(0, 4)),
-        timestamp=Int64Column(struct.pack("=4q", *draw(st.lists(TIMES, min_size=4, max_size=4)))),
+        timestamp=draw(st.sampled_from([numbers(), draw(TIMES)])),
+        offset=draw(st.sampled_from([None, None, numbers()])),
+        units_per_ms=draw(st.sampled_from([1, 1, 1000])),
         key=draw(st.sampled_from([None, binary()])),
         value=draw(st.sampled_from([None, binary()])),
         headers=draw(
@@ -113,10 +124,29 @@ def wild_columns(draw: st.DrawFn) -> RecordColumns:
     )
 
 
-@given(columns=wild_columns(), codec=st.sampled_from([0, 0, 3]))
-def test_wild_buffers_are_refused_or_make_batches_that_can_be_read(columns: RecordColumns, codec: int) -> None:
+@given(columns=wild_columns(), codec=st.sampled_from([0, 0, 3]), batch_bytes=st.sampled_from([1, 100]))
+def test_wild_buffers_give_the_records_before_the_first_wrong_row(
+    columns: RecordColumns, codec: int, batch_bytes: int
+) -> None:
     try:
-        batches = packed(columns, codec=codec, batch_bytes=100)
-    except ValueError:
+        records, wrong_row = read_columns(columns)
+    except TooShortError:
+        with pytest.raises(ValueError, match="too short"):
+            pack_columns(columns)
         return
-    assert sum(len(reference.read_records(batch)) for batch in batches) == columns.row_count
+    batches = batches_of(columns, codec=codec, batch_bytes=batch_bytes, run_bytes=1)
+    for expected in whole_batches(records, batch_bytes=batch_bytes, wrong_row=wrong_row):
+        assert reference.read_records(next(batches)) == expected
+    if wrong_row is None:
+        assert next(batches, None) is None
+    else:
+        with pytest.raises(ValueError, match=rf"row {wrong_row}\b"):
+            next(batches)
+
+
+def whole_batches(
+    records: list[reference.Record], *, batch_bytes: int, wrong_row: int | None
+) -> list[list[reference.Record]]:
+    """The records of the batches that end before the wrong row: it may have been one of the last."""
+    found = list(cut(records, batch_bytes=batch_bytes)) if records else []
+    return found if wrong_row is None else found[:-1]
