@@ -9,7 +9,8 @@ DEBUG = os.environ.get("KSTORE_DEBUG") == "1"
 # Here and not in the umbrella's head comment, which would win over what the debug build asks for.
 DIRECTIVES = {"boundscheck": DEBUG, "initializedcheck": DEBUG, "cdivision": not DEBUG, "linetrace": DEBUG}
 OPTIMIZE = ["-O3", "-D_FORTIFY_SOURCE=2", "-fstack-protector-strong"]
-SANITIZE = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]
+# Python builds extensions with -fwrapv, under which an overflow of signed numbers would be no finding.
+SANITIZE = ["-fsanitize=address,undefined", "-fno-wrapv", "-fno-omit-frame-pointer", "-fno-var-tracking-assignments"]
 
 core = Extension(
     "kstore._core",

@@ -6,15 +6,11 @@ columns under a limit, with the error class written out and Python's allocations
 
 from __future__ import annotations
 
-import os
 import struct
-import subprocess
-import sys
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import crc32c
 import pytest
@@ -33,7 +29,6 @@ from tests.verdicts import (
 )
 from tests.writing import builder_of
 
-ROOT = Path(__file__).parents[2]
 LIMIT = 2 << 20
 ALLOWED_BYTES = 16 << 20
 BOMB_BYTES = 64 << 20
@@ -347,37 +342,6 @@ SMALL = {name: row for name, row in PAYLOADS.items() if "bomb" not in name and "
 def test_reference_refuses_the_same_payloads(codec: int, payload: Callable[[], bytes]) -> None:
     with pytest.raises(codecs.UndecodableError):
         codecs.decompress(codec, payload(), limit=LIMIT)
-
-
-# Reads each file named on the command line and prints by how many KiB the largest resident size grew.
-READER = """
-import resource, sys
-from tests.unit.test_hostile_input import GOOD, LIMIT
-from tests.verdicts import Refused, column_verdict, core_batch_verdict
-column_verdict(GOOD)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-for path in sys.argv[1:]:
-    data = open(path, "rb").read()
-    assert isinstance(core_batch_verdict(data, limit=LIMIT), Refused), path
-    assert isinstance(column_verdict(data, limit=LIMIT), Refused), path
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-
-
-@pytest.mark.skipif("asan" in os.environ.get("LD_PRELOAD", ""), reason="AddressSanitizer keeps freed memory")
-def test_resident_memory_of_a_process_stays_bounded_over_the_whole_table(tmp_path: Path) -> None:
-    rows = {name: data for name, (data, _) in FRAMES.items()}
-    rows |= {name: compressed(codec, payload()) for name, (codec, payload) in PAYLOADS.items()}
-    paths = []
-    for number, data in enumerate(rows.values()):
-        path = tmp_path / str(number)
-        path.write_bytes(data)
-        paths.append(str(path))
-    command = [sys.executable, "-c", READER, *paths]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
-    grown_kib = int(done.stdout) // (1024 if sys.platform == "darwin" else 1)
-    assert grown_kib * 1024 <= 2 * ALLOWED_BYTES + max(map(len, rows.values()))
 
 
 LAWFUL: dict[str, tuple[int, bytes]] = {
