@@ -14,7 +14,7 @@ from bench.common import MIB, Case, Contestant, Settings, exhausting, interleave
 from bench.data import BATCH_BYTES, records
 from bench.limit import PADDING_BYTES, LimitEncoder, RecordArrays, compile_limit
 from kstore.record import MemoryRecords, MemoryRecordsBuilder
-from kstore.record.packing import BinaryColumn, Int64Column, RecordColumns, pack_columns
+from kstore.record.packing import DEFAULT_RUN_BYTES, BinaryColumn, Int64Column, RecordColumns, pack_columns
 
 AIOKAFKA = "aiokafka, append"
 APPEND = "kstore, append"
@@ -24,7 +24,7 @@ TARGETS_OF_APPEND = {100: 1.3, 1000: 4.0}
 TARGETS_OF_PACK = {100: 6.0, 1000: 5.5}
 TARGET_OF_LIMIT = 0.6
 SEED = 42
-RUN_BYTES = MIB
+RUN_BYTES = DEFAULT_RUN_BYTES
 
 Rows = list[tuple[int, int, bytes, bytes]]
 

@@ -16,6 +16,8 @@ cdef extern from "_core_cpu.h" nogil:
     uint32_t ks_crc_by(const ks_named_path* paths, int path, uint32_t value, const uint8_t* p, size_t n) noexcept
     uint32_t ks_crc32c_by(int path, uint32_t value, const uint8_t* p, size_t n) noexcept
     uint32_t ks_crc32_by(int path, uint32_t value, const uint8_t* p, size_t n) noexcept
+    uint32_t ks_crc32c_before(const uint8_t* p, size_t n, const uint8_t* ahead) noexcept
+    uint32_t ks_crc32_before(const uint8_t* p, size_t n, const uint8_t* ahead) noexcept
     ks_named_path ks_crc32c_paths[4]
     ks_named_path ks_crc32_paths[4]
     int ks_crc32c_path_count

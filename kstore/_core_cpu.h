@@ -52,7 +52,7 @@ static inline void ks_copy(uint8_t *target, const uint8_t *source, int64_t size,
     }
 }
 
-enum { KS_LONG_STREAM = 4096, KS_SHORT_STREAM = 256 };
+enum { KS_CACHE_LINE = 64, KS_AHEAD = 512, KS_LONG_STREAM = 4096, KS_SHORT_STREAM = 256 };
 #define KS_CRC32C_POLYNOMIAL 0x82f63b78u
 
 #define KS_CRC32_POLYNOMIAL 0xedb88320u
@@ -72,11 +72,13 @@ static inline uint32_t ks_crc_by_table(uint32_t table[8][256], uint32_t state, c
     return state;
 }
 
-static uint32_t ks_crc32c_portable(uint32_t state, const uint8_t *p, size_t n) {
+static uint32_t ks_crc32c_portable(uint32_t state, const uint8_t *p, size_t n, const uint8_t *ahead) {
+    (void)ahead;
     return ks_crc_by_table(ks_crc_table, state, p, n);
 }
 
-static uint32_t ks_crc32_portable(uint32_t state, const uint8_t *p, size_t n) {
+static uint32_t ks_crc32_portable(uint32_t state, const uint8_t *p, size_t n, const uint8_t *ahead) {
+    (void)ahead;
     return ks_crc_by_table(ks_crc32_table, state, p, n);
 }
 
@@ -124,13 +126,14 @@ static inline uint32_t ks_join(uint32_t table[4][256], uint32_t state) {
     return (uint32_t)c0;
 
 #if defined(KS_X86)
-__attribute__((target("sse4.2"))) static uint32_t ks_crc32c_sse42(uint32_t state, const uint8_t *p, size_t n) {
+__attribute__((target("sse4.2"))) static uint32_t ks_crc32c_sse42(uint32_t state, const uint8_t *p, size_t n, const uint8_t *ahead) {
+    (void)ahead;
     KS_THREE_STREAMS(_mm_crc32_u64, _mm_crc32_u8)
 }
 
 /* Streams as long as the data allows, joined by one carry-less multiplication: moving a state over w words of zeros
  * multiplies it by x^(64 w), and CRC32(0, a * b) is a * b * x^33 in this bit order, hence the constants x^(64 w - 33). */
-enum { KS_AHEAD = 512, KS_MOST_WORDS = 4096, KS_LEAST_STREAMED = 96 };
+enum { KS_MOST_WORDS = 4096, KS_LEAST_STREAMED = 96 };
 static uint32_t ks_zeros_power[KS_MOST_WORDS + 1];
 
 __attribute__((target("sse4.2"))) static void ks_make_zeros_power(void) {
@@ -144,16 +147,17 @@ __attribute__((target("sse4.2,pclmul"))) static inline uint64_t ks_over_zeros(ui
     return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(product));
 }
 
-__attribute__((target("sse4.2,pclmul"))) static uint32_t ks_crc32c_pclmul(uint32_t state, const uint8_t *p, size_t n) {
+__attribute__((target("sse4.2,pclmul"))) static uint32_t ks_crc32c_pclmul(uint32_t state, const uint8_t *p, size_t n, const uint8_t *ahead) {
     uint64_t c0 = state, w0, w1, w2;
     while (n >= KS_LEAST_STREAMED) {
         size_t words = n / 24 < KS_MOST_WORDS ? n / 24 : KS_MOST_WORDS, stream = 8 * words;
         uint64_t c1 = 0, c2 = 0;
         for (size_t word = 0; word < words; word++, p += 8) {
             if (!(word & 7)) {
-                _mm_prefetch((const char *)p + KS_AHEAD, _MM_HINT_T0);
-                _mm_prefetch((const char *)p + stream + KS_AHEAD, _MM_HINT_T0);
-                _mm_prefetch((const char *)p + 2 * stream + KS_AHEAD, _MM_HINT_T0);
+                ks_prefetch(ahead);
+                ks_prefetch(ahead + stream);
+                ks_prefetch(ahead + 2 * stream);
+                ahead += KS_CACHE_LINE;
             }
             memcpy(&w0, p, 8);
             memcpy(&w1, p + stream, 8);
@@ -164,6 +168,7 @@ __attribute__((target("sse4.2,pclmul"))) static uint32_t ks_crc32c_pclmul(uint32
         }
         c0 = ks_over_zeros(ks_over_zeros(c0, words) ^ c1, words) ^ c2;
         p += 2 * stream;
+        ahead += 2 * stream;
         n -= 3 * stream;
     }
     for (; n >= 8; n -= 8, p += 8) { memcpy(&w0, p, 8); c0 = _mm_crc32_u64(c0, w0); }
@@ -171,68 +176,130 @@ __attribute__((target("sse4.2,pclmul"))) static uint32_t ks_crc32c_pclmul(uint32
     return (uint32_t)c0;
 }
 
-/* CRC-32 has no instruction: 16 bytes move over d bits by multiplying their halves with x^(d + 32) and x^(d - 32), so
- * that four lanes fold into the next four and at last into one, whose 16 bytes stand for all before them. */
-enum { KS_LANES = 4, KS_LANE = 16, KS_LEAST_FOLDED = 64 };
-static uint64_t ks_over_lanes[2], ks_over_three[2], ks_over_two[2], ks_over_lane[2];
+/* Folding: 16 bytes move over d bits by multiplying their halves with x^(d + 32) and x^(d - 32), so that some lanes fold
+ * into the next and at last into one, whose 16 bytes stand for all before them. CRC-32 has no instruction and needs this;
+ * for CRC-32C it is faster where four lanes fold at once. */
+enum { KS_LANE = 16, KS_MOST_LANES = 16, KS_WIDE_LANES = 4, KS_LEAST_FOLDED = 64, KS_LEAST_FOLDED_WIDE = 256 };
+/* Of each polynomial: what moves a lane over n lanes. */
+typedef struct { uint64_t over[KS_MOST_LANES + 1][2]; } ks_powers;
+static ks_powers ks_crc32_powers, ks_crc32c_powers;
 /* Indexes for pshufb: loaded from KS_LANE + n on they move a lane n bytes down, from n on 16 - n bytes up. */
 static uint8_t ks_lane_moves[3 * KS_LANE];
 
-/* Requires: n > 0. Returns: x^n modulo the polynomial, its bits reversed and moved up by the one that clmul leaves out. */
-static uint64_t ks_crc32_power(int n) {
+/* Returns: x^n modulo the polynomial, its bits reversed and moved up by the one that clmul leaves out. */
+static uint64_t ks_power(uint32_t polynomial, int n) {
     uint32_t power = 1u << 31;
-    while (n--) power = power >> 1 ^ (power & 1 ? KS_CRC32_POLYNOMIAL : 0);
+    while (n--) power = power >> 1 ^ (power & 1 ? polynomial : 0);
     return (uint64_t)power << 1;
 }
 
-static void ks_make_crc32_power_pair(uint64_t powers[2], int lanes) {
-    powers[0] = ks_crc32_power(8 * lanes * KS_LANE + 32);
-    powers[1] = ks_crc32_power(8 * lanes * KS_LANE - 32);
+static void ks_make_powers(ks_powers *powers, uint32_t polynomial) {
+    for (int lanes = 1; lanes <= KS_MOST_LANES; lanes++) {
+        powers->over[lanes][0] = ks_power(polynomial, 8 * lanes * KS_LANE + 32);
+        powers->over[lanes][1] = ks_power(polynomial, 8 * lanes * KS_LANE - 32);
+    }
 }
 
-static void ks_make_crc32_powers(void) {
-    ks_make_crc32_power_pair(ks_over_lanes, KS_LANES);
-    ks_make_crc32_power_pair(ks_over_three, 3);
-    ks_make_crc32_power_pair(ks_over_two, 2);
-    ks_make_crc32_power_pair(ks_over_lane, 1);
+static void ks_make_lane_moves(void) {
     memset(ks_lane_moves, 0x80, sizeof ks_lane_moves);
     for (int i = 0; i < KS_LANE; i++) ks_lane_moves[KS_LANE + i] = (uint8_t)i;
 }
 
-__attribute__((target("sse4.2,pclmul"))) static inline __m128i ks_fold(__m128i lane, __m128i powers, __m128i next) {
-    __m128i low = _mm_clmulepi64_si128(lane, powers, 0x00), high = _mm_clmulepi64_si128(lane, powers, 0x11);
+#define KS_NARROW __attribute__((target("sse4.2,pclmul")))
+#define KS_WIDE __attribute__((target("sse4.2,pclmul,avx512f,avx512vl,vpclmulqdq")))
+
+KS_NARROW static inline __m128i ks_over(const ks_powers *powers, int lanes) {
+    return _mm_loadu_si128((const __m128i *)powers->over[lanes]);
+}
+
+KS_NARROW static inline __m128i ks_fold(__m128i lane, __m128i power, __m128i next) {
+    __m128i low = _mm_clmulepi64_si128(lane, power, 0x00), high = _mm_clmulepi64_si128(lane, power, 0x11);
     return _mm_xor_si128(_mm_xor_si128(low, high), next);
 }
 
 /* Returns: the lane that stands for `lane` and the n bytes that end at `end`. Requires: 0 < n < 16 <= end - start. */
-__attribute__((target("sse4.2,pclmul"))) static inline __m128i ks_fold_tail(__m128i lane, const uint8_t *end, size_t n) {
+KS_NARROW static inline __m128i ks_fold_tail(__m128i lane, const uint8_t *end, size_t n, const ks_powers *powers) {
     __m128i up = _mm_loadu_si128((const __m128i *)(ks_lane_moves + n));
     __m128i down = _mm_loadu_si128((const __m128i *)(ks_lane_moves + KS_LANE + n));
     __m128i tail = _mm_loadu_si128((const __m128i *)(end - KS_LANE));
     __m128i rest = _mm_blendv_epi8(_mm_shuffle_epi8(lane, down), tail, down);
-    return ks_fold(_mm_shuffle_epi8(lane, up), _mm_loadu_si128((const __m128i *)ks_over_lane), rest);
+    return ks_fold(_mm_shuffle_epi8(lane, up), ks_over(powers, 1), rest);
 }
 
-__attribute__((target("sse4.2,pclmul"))) static uint32_t ks_crc32_pclmul(uint32_t state, const uint8_t *p, size_t n) {
-    if (n < KS_LEAST_FOLDED) return ks_crc32_portable(state, p, n);
-    const __m128i *at = (const __m128i *)p;
-    __m128i powers = _mm_loadu_si128((const __m128i *)ks_over_lanes);
-    __m128i a = _mm_xor_si128(_mm_loadu_si128(at), _mm_cvtsi32_si128((int)state));
-    __m128i b = _mm_loadu_si128(at + 1), c = _mm_loadu_si128(at + 2), d = _mm_loadu_si128(at + 3);
+/* Returns: the lane that stands for lanes[0] to lanes[3] and the n bytes at p behind them. */
+KS_NARROW static inline __m128i ks_fold_rest(const __m128i lanes[4], const uint8_t *p, size_t n, const ks_powers *powers) {
+    __m128i last = ks_fold(lanes[1], ks_over(powers, 2), ks_fold(lanes[0], ks_over(powers, 3), lanes[3]));
+    last = ks_fold(lanes[2], ks_over(powers, 1), last);
+    for (; n >= KS_LANE; p += KS_LANE, n -= KS_LANE)
+        last = ks_fold(last, ks_over(powers, 1), _mm_loadu_si128((const __m128i *)p));
+    return n ? ks_fold_tail(last, p + n, n, powers) : last;
+}
+
+KS_NARROW static inline uint32_t ks_crc32_of_lane(__m128i lane) {
     uint8_t folded[KS_LANE];
-    for (at += KS_LANES, n -= KS_LANES * KS_LANE; n >= KS_LANES * KS_LANE; at += KS_LANES, n -= KS_LANES * KS_LANE) {
-        a = ks_fold(a, powers, _mm_loadu_si128(at));
-        b = ks_fold(b, powers, _mm_loadu_si128(at + 1));
-        c = ks_fold(c, powers, _mm_loadu_si128(at + 2));
-        d = ks_fold(d, powers, _mm_loadu_si128(at + 3));
-    }
-    powers = _mm_loadu_si128((const __m128i *)ks_over_lane);
-    d = ks_fold(a, _mm_loadu_si128((const __m128i *)ks_over_three), d);
-    c = ks_fold(c, powers, ks_fold(b, _mm_loadu_si128((const __m128i *)ks_over_two), d));
-    for (a = c; n >= KS_LANE; at++, n -= KS_LANE) a = ks_fold(a, powers, _mm_loadu_si128(at));
-    if (n) a = ks_fold_tail(a, (const uint8_t *)at + n, n);
-    _mm_storeu_si128((__m128i *)folded, a);
+    _mm_storeu_si128((__m128i *)folded, lane);
     return ks_crc_by_table(ks_crc32_table, 0, folded, KS_LANE);
+}
+
+KS_NARROW static uint32_t ks_crc32_pclmul(uint32_t state, const uint8_t *p, size_t n, const uint8_t *ahead) {
+    if (n < KS_LEAST_FOLDED) return ks_crc32_portable(state, p, n, ahead);
+    const ks_powers *powers = &ks_crc32_powers;
+    const __m128i over = ks_over(powers, 4);
+    const __m128i *at = (const __m128i *)p;
+    __m128i lanes[4];
+    for (int i = 0; i < 4; i++) lanes[i] = _mm_loadu_si128(at + i);
+    lanes[0] = _mm_xor_si128(lanes[0], _mm_cvtsi32_si128((int)state));
+    for (at += 4, n -= 4 * KS_LANE; n >= 4 * KS_LANE; at += 4, n -= 4 * KS_LANE, ahead += KS_CACHE_LINE) {
+        ks_prefetch(ahead);
+        for (int i = 0; i < 4; i++) lanes[i] = ks_fold(lanes[i], over, _mm_loadu_si128(at + i));
+    }
+    return ks_crc32_of_lane(ks_fold_rest(lanes, (const uint8_t *)at, n, powers));
+}
+
+KS_WIDE static inline __m512i ks_over_wide(const ks_powers *powers, int lanes) {
+    return _mm512_broadcast_i32x4(ks_over(powers, lanes));
+}
+
+KS_WIDE static inline __m512i ks_fold_wide(__m512i lanes, __m512i power, __m512i next) {
+    __m512i low = _mm512_clmulepi64_epi128(lanes, power, 0x00), high = _mm512_clmulepi64_epi128(lanes, power, 0x11);
+    return _mm512_ternarylogic_epi64(low, high, next, 0x96);   /* all three by xor */
+}
+
+/* Returns: the lane that stands for the state and n bytes at p. Requires: n >= KS_LEAST_FOLDED_WIDE. */
+KS_WIDE static inline __m128i ks_fold_all(uint32_t state, const uint8_t *p, size_t n, const uint8_t *ahead, const ks_powers *powers) {
+    const __m512i over = ks_over_wide(powers, 4 * KS_WIDE_LANES), over_one = ks_over_wide(powers, KS_WIDE_LANES);
+    __m512i a = _mm512_loadu_si512(p), b = _mm512_loadu_si512(p + 64), c = _mm512_loadu_si512(p + 128);
+    __m512i d = _mm512_loadu_si512(p + 192);
+    __m128i lanes[4];
+    a = _mm512_xor_si512(a, _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)state)));
+    const size_t quarter = n / 4;
+    for (p += 256, n -= 256; n >= 256; p += 256, n -= 256, ahead += KS_CACHE_LINE) {
+        for (size_t i = 0; i < 4; i++) ks_prefetch(ahead + i * quarter);
+        a = ks_fold_wide(a, over, _mm512_loadu_si512(p));
+        b = ks_fold_wide(b, over, _mm512_loadu_si512(p + 64));
+        c = ks_fold_wide(c, over, _mm512_loadu_si512(p + 128));
+        d = ks_fold_wide(d, over, _mm512_loadu_si512(p + 192));
+    }
+    d = ks_fold_wide(b, ks_over_wide(powers, 2 * KS_WIDE_LANES), ks_fold_wide(a, ks_over_wide(powers, 3 * KS_WIDE_LANES), d));
+    d = ks_fold_wide(c, over_one, d);
+    for (; n >= 64; p += 64, n -= 64) d = ks_fold_wide(d, over_one, _mm512_loadu_si512(p));
+    lanes[0] = _mm512_castsi512_si128(d);
+    lanes[1] = _mm512_extracti32x4_epi32(d, 1);
+    lanes[2] = _mm512_extracti32x4_epi32(d, 2);
+    lanes[3] = _mm512_extracti32x4_epi32(d, 3);
+    return ks_fold_rest(lanes, p, n, powers);
+}
+
+KS_WIDE static uint32_t ks_crc32_vpclmul(uint32_t state, const uint8_t *p, size_t n, const uint8_t *ahead) {
+    if (n < KS_LEAST_FOLDED_WIDE) return ks_crc32_pclmul(state, p, n, ahead);
+    return ks_crc32_of_lane(ks_fold_all(state, p, n, ahead, &ks_crc32_powers));
+}
+
+KS_WIDE static uint32_t ks_crc32c_vpclmul(uint32_t state, const uint8_t *p, size_t n, const uint8_t *ahead) {
+    if (n < KS_LEAST_FOLDED_WIDE) return ks_crc32c_pclmul(state, p, n, ahead);
+    __m128i lane = ks_fold_all(state, p, n, ahead, &ks_crc32c_powers);
+    uint64_t crc = _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(lane));
+    return (uint32_t)_mm_crc32_u64(crc, (uint64_t)_mm_extract_epi64(lane, 1));
 }
 #elif defined(KS_ARM)
 #if defined(__clang__)
@@ -240,18 +307,21 @@ __attribute__((target("sse4.2,pclmul"))) static uint32_t ks_crc32_pclmul(uint32_
 #else
 #define KS_ARM_TARGET __attribute__((target("+crc")))
 #endif
-KS_ARM_TARGET static uint32_t ks_crc32c_arm(uint32_t state, const uint8_t *p, size_t n) {
+KS_ARM_TARGET static uint32_t ks_crc32c_arm(uint32_t state, const uint8_t *p, size_t n, const uint8_t *ahead) {
+    (void)ahead;
     KS_THREE_STREAMS(__crc32cd, __crc32cb)
 }
 
-KS_ARM_TARGET static uint32_t ks_crc32_arm(uint32_t state, const uint8_t *p, size_t n) {
+KS_ARM_TARGET static uint32_t ks_crc32_arm(uint32_t state, const uint8_t *p, size_t n, const uint8_t *ahead) {
+    (void)ahead;
     for (uint64_t w; n >= 8; n -= 8, p += 8) { memcpy(&w, p, 8); state = __crc32d(state, w); }
     for (; n; n--) state = __crc32b(state, *p++);
     return state;
 }
 #endif
 
-typedef uint32_t (*ks_crc_path)(uint32_t, const uint8_t *, size_t);
+/* What lies from `ahead` on, as far as n bytes, is brought into the cache meanwhile where the path can; any address will do. */
+typedef uint32_t (*ks_crc_path)(uint32_t state, const uint8_t *p, size_t n, const uint8_t *ahead);
 typedef struct { const char *name; ks_crc_path path; } ks_named_path;
 
 /* The paths that this CPU can take, best first; the last one is portable. */
@@ -274,7 +344,13 @@ static void ks_find_paths(void) {
     if (__builtin_cpu_supports("sse4.2")) {
         ks_make_zeros_power();
         if (__builtin_cpu_supports("pclmul")) {
-            ks_make_crc32_powers();
+            ks_make_powers(&ks_crc32_powers, KS_CRC32_POLYNOMIAL);
+            ks_make_powers(&ks_crc32c_powers, KS_CRC32C_POLYNOMIAL);
+            ks_make_lane_moves();
+            if (__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("vpclmulqdq")) {
+                ks_add_crc32c("vpclmulqdq", ks_crc32c_vpclmul);
+                ks_add_crc32("vpclmulqdq", ks_crc32_vpclmul);
+            }
             ks_add_crc32c("sse4.2+pclmul", ks_crc32c_pclmul);
             ks_add_crc32("pclmul", ks_crc32_pclmul);
         }
@@ -316,7 +392,7 @@ static void ks_cpu_init(void) {
 }
 
 static inline uint32_t ks_crc_by(const ks_named_path *paths, int path, uint32_t value, const uint8_t *p, size_t n) {
-    return ~paths[path].path(~value, p, n);
+    return ~paths[path].path(~value, p, n, p + KS_AHEAD);
 }
 
 static inline uint32_t ks_crc32c_by(int path, uint32_t value, const uint8_t *p, size_t n) {
@@ -325,6 +401,15 @@ static inline uint32_t ks_crc32c_by(int path, uint32_t value, const uint8_t *p, 
 
 static inline uint32_t ks_crc32_by(int path, uint32_t value, const uint8_t *p, size_t n) {
     return ks_crc_by(ks_crc32_paths, path, value, p, n);
+}
+
+/* The CRCs by the best path, while the n bytes at `ahead`, which need not be readable, come into the cache. */
+static inline uint32_t ks_crc32c_before(const uint8_t *p, size_t n, const uint8_t *ahead) {
+    return ~ks_crc32c_paths[0].path(~0u, p, n, ahead);
+}
+
+static inline uint32_t ks_crc32_before(const uint8_t *p, size_t n, const uint8_t *ahead) {
+    return ~ks_crc32_paths[0].path(~0u, p, n, ahead);
 }
 
 #endif

@@ -98,15 +98,17 @@ cdef void put_entry(uint8_t* p, Header* h, const RecordFields* r) noexcept nogil
 
 
 # Requires: h.size bytes at p, the payload in place. Writes the header with the CRC: of a batch, or of a V0 or V1 wrapper,
-# whose key is null and whose value is the payload.
-cdef void seal_batch(uint8_t* p, Header* h) noexcept nogil:
+# whose key is null and whose value is the payload. What lies at `ahead`, if not NULL, comes into the cache meanwhile.
+cdef void seal_batch(uint8_t* p, Header* h, const uint8_t* ahead=NULL) noexcept nogil:
     if h.magic != MAGIC_V2:
         put_field(put_field(put_entry_header(p, h), NULL, -1), NULL, -1)
         ks_put32(p + least_batch_size(h.magic) - 4, <uint32_t>(h.size - least_batch_size(h.magic)))
         seal_entry(p, h.size)
         return
     store_header(p, h)
-    h.crc = ks_crc32c_by(BEST_PATH, 0, p + ATTRIBUTES_AT, <size_t>(h.size - ATTRIBUTES_AT))
+    if ahead == NULL:
+        ahead = p
+    h.crc = ks_crc32c_before(p + ATTRIBUTES_AT, <size_t>(h.size - ATTRIBUTES_AT), ahead)
     ks_put32(p + CRC_AT, h.crc)
 
 

@@ -228,13 +228,22 @@ cdef void start_batch(Packing* p) noexcept nogil:
     p.h.record_count = 0
 
 
+# Returns: where the values of the next rows stand, which no check has passed yet; NULL if that is not known.
+cdef inline const uint8_t* next_value(const Packing* p) noexcept nogil:
+    cdef int64_t first = 0
+    cdef int64_t size = 0
+    if p.row < p.row_count and find_element(&p.value, p.row, &first, &size) and size > 0:
+        return p.value.data + first
+    return NULL
+
+
 # Writes the header of the batch at `batch`, whose payload stands behind it, and gets ready for the next one.
 cdef void end_batch(Packing* p, uint8_t* batch, int64_t size, int64_t append_time) noexcept nogil:
     cdef int64_t sequence
     p.h.size = size
     if p.h.attributes & TIMESTAMP_TYPE_MASK:
         p.h.max_timestamp = append_time
-    seal_batch(batch, &p.h)
+    seal_batch(batch, &p.h, next_value(p))
     if p.h.base_sequence >= 0:
         sequence = <int64_t>p.h.base_sequence + p.h.last_offset_delta + 1
         p.h.base_sequence = <int32_t>(sequence & INT32_MAX)

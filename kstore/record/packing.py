@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kstore._core import RecordBatchPacker
 from kstore.compression import CompressionType, compress, level_of
-from kstore.config import MIB
 from kstore.record.memory_records import MemoryRecords
 from kstore.types import NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TimestampType
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 DEFAULT_BATCH_BYTES = 16 * 1024
-DEFAULT_RUN_BYTES = MIB
+DEFAULT_RUN_BYTES = 256 * 1024
 
 
 class Int64Column(NamedTuple):
