@@ -77,7 +77,7 @@ cdef inline bint find_element(const InColumn* c, int64_t i, int64_t* first, int6
         return True
     first[0] = load_signed(c.index + (c.start + i) * c.width, c.width)
     end = load_signed(c.index + (c.start + i + 1) * c.width, c.width)
-    size[0] = end - first[0]
+    size[0] = <int64_t>(<uint64_t>end - <uint64_t>first[0])
     return 0 <= first[0] <= end <= c.data_size
 
 

@@ -206,13 +206,18 @@ def _zstd(payload: Payload, limit: int, **_: int) -> bytes:
     if content_size > limit:
         raise _core.output_too_large("zstd", limit)
     try:
-        out: bytes = _contexts.zstd.decompress(
-            payload, max_output_size=max(1, min(bound, limit)), allow_extra_data=False
-        )
+        out: bytes
+        if content_size == 0:
+            # The one-shot function looks no further than such a size, not at the checksum.
+            out = _contexts.zstd.decompressobj().decompress(payload)
+        else:
+            out = _contexts.zstd.decompress(payload, max_output_size=max(1, min(bound, limit)), allow_extra_data=False)
     except ZstdError as error:
         if bound > limit:
             raise _core.output_too_large("zstd", limit) from error
         raise _damaged("zstd", error) from error
+    if len(out) > limit:
+        raise _core.output_too_large("zstd", limit)
     return out
 
 

@@ -210,6 +210,10 @@ PAYLOADS: dict[str, tuple[int, Callable[[], bytes]]] = {
         codecs.ZSTD,
         lambda: zstandard.ZstdCompressor(write_checksum=True).compress(PLAIN)[:-1] + b"\0",
     ),
+    "T19 zstd wrong checksum of no content": (
+        codecs.ZSTD,
+        lambda: zstandard.ZstdCompressor(write_checksum=True).compress(b"")[:-1] + b"\0",
+    ),
     "T19 zstd no bytes": (codecs.ZSTD, lambda: b""),
     "T20 lz4 block above the maximum": (
         codecs.LZ4,
