@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 
 from tests import reference_codecs as codecs
+from tests.reference import TIMESTAMP_TYPE_BIT
 
 
 def packed(value: bytes | None, key: bytes | None, *, magic: int, timestamp_ms: int = -1, attributes: int = 0) -> bytes:
@@ -20,6 +22,17 @@ def packed_entry(value: bytes | None, key: bytes | None, *, offset: int, **field
     """An entry of a message set: offset, size, message."""
     message = packed(value, key, **fields)
     return struct.pack(">qi", offset, len(message)) + message
+
+
+def write_wrapper(
+    messages: Sequence[bytes], *, magic: int, codec: int, offset: int, timestamp_ms: int = -1, appended: bool = False
+) -> bytes:
+    """A compressed message around whole entries (their offsets as they are to be stored), with its offset."""
+    payload = codecs.compress(codec, b"".join(messages))
+    if magic == 0 and codec == codecs.LZ4:
+        payload = payload[:6] + bytes([codecs.xxh32(payload[:6]) >> 8 & 0xFF]) + payload[7:]
+    attributes = codec | (TIMESTAMP_TYPE_BIT if appended else 0)
+    return packed_entry(payload, None, offset=offset, magic=magic, attributes=attributes, timestamp_ms=timestamp_ms)
 
 
 def decompressed(payload: bytes, *, magic: int, codec: int) -> bytes:

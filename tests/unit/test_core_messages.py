@@ -14,12 +14,12 @@ import pytest
 from kstore import _core
 from kstore.compression import decompress
 from kstore.errors import CorruptionError, UnsupportedError
-from tests import builders, reference_legacy
+from tests import builders, reference_messages
 from tests import reference_codecs as codecs
 from tests.columns import Wanted, decode_table, expected_rows
-from tests.messages import packed_entry
+from tests.messages import packed_entry, write_wrapper
 from tests.reference import CREATE_TIME, LOG_APPEND_TIME, Record
-from tests.reference_legacy import NO_TIMESTAMP_TYPE, write_wrapper
+from tests.reference_messages import NO_TIMESTAMP_TYPE
 from tests.verdicts import Refused, as_reference, column_verdict, core_batch_verdict, reference_verdict
 
 CODECS = {"gzip": codecs.GZIP, "snappy": codecs.SNAPPY, "lz4": codecs.LZ4}
@@ -51,13 +51,14 @@ def expected(
 def check(data: bytes, records: list[Record]) -> None:
     """All three readers of one entry give these records."""
     assert core_batch_verdict(data, position=POSITION) == records
-    assert reference_legacy.read_entry(data) == records
+    assert reference_messages.read_message(data).records == records
     assert decode_table(data).rows == expected_rows(records)
 
 
 def check_refused(data: bytes, error: str) -> None:
     assert core_batch_verdict(data, position=POSITION) == Refused(error, POSITION)
-    assert reference_verdict(lambda: reference_legacy.read_entry(data, position=POSITION)) == Refused(error, POSITION)
+    found = reference_verdict(lambda: reference_messages.read_message(data, position=POSITION).records)
+    assert found == Refused(error, POSITION)
     assert column_verdict(data) == Refused(error, 0)
 
 
@@ -271,7 +272,7 @@ def test_mixed_magics_in_one_file_give_one_sequence_of_rows(chunk_bytes: int, ba
         packed_entry(b"x" * 300, b"last", offset=14, magic=0),
     ]
     data = b"".join(parts)
-    records = [record for _, found in reference_legacy.read_log(data) for record in found]
+    records = reference_messages.read_all(data)
     for mode in ("copy", "view", "string"):
         wanted = Wanted(key=mode, value=mode, chunk_bytes=chunk_bytes, batch_bytes=batch_bytes)
         table = decode_table(data, wanted)
@@ -284,7 +285,7 @@ def test_mixed_magics_in_one_file_give_one_sequence_of_rows(chunk_bytes: int, ba
 
 def test_long_columns_of_old_messages_grow() -> None:
     data = b"".join(packed_entry(b"\xff" * 9000, b"\xfe" * 9000, offset=n, magic=n % 2) for n in range(40))
-    records = [record for _, found in reference_legacy.read_log(data) for record in found]
+    records = reference_messages.read_all(data)
     for mode in ("copy", "view", "string"):
         wanted = Wanted(key=mode, value=mode, batch_bytes=1 << 20)
         assert decode_table(data, wanted).rows == expected_rows(records, wanted)

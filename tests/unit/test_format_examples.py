@@ -15,12 +15,11 @@ from typing import NamedTuple
 
 import pytest
 
-from tests import reference, reference_legacy
+from tests import reference, reference_messages
 from tests import reference_codecs as codecs
 from tests.builders import FIRST_TIMESTAMP_MS
-from tests.messages import packed_entry
+from tests.messages import packed_entry, write_wrapper
 from tests.reference import CREATE_TIME, Cursor, Header, Record
-from tests.reference_legacy import write_wrapper
 
 PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
 BLOCKS = dict(re.findall(r"^```((?:hex|text) \S+)\n(.*?)^```$", PAGE, re.M | re.S))
@@ -187,7 +186,7 @@ def test_message_example_is_what_the_codec_writes_and_its_lines_are_true(name: s
 
 @pytest.mark.parametrize("name", ["wrapper-v0", "wrapper-v1"])
 def test_wrapper_example_holds_the_two_records_it_tells_of(name: str) -> None:
-    records = reference_legacy.read_entry(data_of(name))
+    records = reference_messages.read_message(data_of(name)).records
     assert [(record.offset, record.key, record.value) for record in records] == [(42, None, b"a"), (43, None, b"b")]
 
 

@@ -30,9 +30,8 @@ from tests.builders import (
     write_root,
     zero,
 )
-from tests.messages import packed_entry
+from tests.messages import packed_entry, write_wrapper
 from tests.reference import Header, write_batch, write_empty_batch
-from tests.reference_legacy import write_wrapper
 
 OLD = batches(0, 12, records_per_batch=3, value_bytes=60)
 ACTIVE = batches(36, 12, records_per_batch=3, value_bytes=60)
