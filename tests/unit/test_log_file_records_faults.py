@@ -8,11 +8,9 @@ import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from kstore.config import LogConfig
 from kstore.errors import (
     LogClosedError,
     LogFailedError,
@@ -21,41 +19,9 @@ from kstore.errors import (
 )
 from kstore.log import env as env_module
 from kstore.log.env import DEFAULT_ENV
-from kstore.log.file_records import FileRecords, FileRecordsSlice
+from kstore.log.file_records import FileRecords
 from kstore.record import MemoryRecords
-from tests.builders import batches
-
-BATCHES = batches(100, 6, records_per_batch=3, value_bytes=700)
-POSITIONS = [sum(map(len, BATCHES[:number])) for number in range(len(BATCHES) + 1)]
-SIZE = POSITIONS[-1]
-DATA = b"".join(BATCHES)
-SMALL_CHUNKS = LogConfig(read_chunk_bytes=4096)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "00000000000000000100.log"
-
-
-@pytest.fixture
-def written(path: Path) -> Path:
-    path.write_bytes(DATA)
-    return path
-
-
-def memory(data: bytes) -> MemoryRecords:
-    return MemoryRecords(data)
-
-
-def content(records: FileRecordsSlice) -> bytes:
-    return bytes(records.read())
-
-
-def failing(code: int) -> Callable[..., Any]:
-    def fail(*_: Any) -> Any:
-        raise OSError(code, os.strerror(code))
-
-    return fail
+from tests.record_files import BATCHES, DATA, POSITIONS, SIZE, content, failing
 
 
 def writing(chunk: int, *, calls: int, code: int) -> Callable[[int, memoryview, int], int]:
@@ -73,70 +39,77 @@ def writing(chunk: int, *, calls: int, code: int) -> Callable[[int, memoryview, 
 
 
 @pytest.mark.parametrize("chunk", [1, 61, 1000])
-def test_short_writes_are_gone_on_with(path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+def test_short_writes_are_gone_on_with(log_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     monkeypatch.setattr(env_module.os, "pwrite", writing(chunk, calls=10**9, code=0))
-    with FileRecords.open(path) as records:
-        records.append(memory(DATA))
+    with FileRecords.open(log_path) as records:
+        records.append(MemoryRecords(DATA))
         assert content(records) == DATA
 
 
-def test_write_that_takes_nothing_is_an_error_and_no_endless_loop(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with FileRecords.open(path) as records:
+def test_write_that_takes_nothing_is_an_error_and_no_endless_loop(
+    log_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FileRecords.open(log_path) as records:
         monkeypatch.setattr(env_module.os, "pwrite", lambda *_: 0)
         with pytest.raises(StorageError, match="wrote 0 of"):
-            records.append(memory(DATA))
+            records.append(MemoryRecords(DATA))
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS])
 @pytest.mark.parametrize("calls", [0, 1, 3])
 @pytest.mark.parametrize("preallocate_bytes", [0, 4 * SIZE])
 def test_failed_append_leaves_nothing_and_appends_go_on_after_it(
-    path: Path, monkeypatch: pytest.MonkeyPatch, code: int, calls: int, preallocate_bytes: int
+    log_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, calls: int, preallocate_bytes: int
 ) -> None:
-    with FileRecords.open(path, preallocate_bytes=preallocate_bytes) as records:
-        records.append(memory(BATCHES[0]))
+    with FileRecords.open(log_path, preallocate_bytes=preallocate_bytes) as records:
+        records.append(MemoryRecords(BATCHES[0]))
         with monkeypatch.context() as patch:
             patch.setattr(env_module.os, "pwrite", writing(100, calls=calls, code=code))
             with pytest.raises(StorageError) as caught:
-                records.append(memory(BATCHES[1]))
-            assert (caught.value.errno, caught.value.path) == (code, str(path))
-        assert (content(records), path.read_bytes()) == (BATCHES[0], BATCHES[0])
-        records.append(memory(BATCHES[2]))
-    assert path.read_bytes() == BATCHES[0] + BATCHES[2]
+                records.append(MemoryRecords(BATCHES[1]))
+            assert (caught.value.errno, caught.value.path) == (code, str(log_path))
+        assert (content(records), log_path.read_bytes()) == (BATCHES[0], BATCHES[0])
+        records.append(MemoryRecords(BATCHES[2]))
+    assert log_path.read_bytes() == BATCHES[0] + BATCHES[2]
 
 
-def test_interrupted_append_leaves_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_append_leaves_nothing(log_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pwrite = os.pwrite
 
     def interrupted(fd: int, data: memoryview, position: int) -> int:
         pwrite(fd, data[:50], position)
         raise KeyboardInterrupt
 
-    with FileRecords.open(path) as records:
+    with FileRecords.open(log_path) as records:
         with monkeypatch.context() as patch:
             patch.setattr(env_module.os, "pwrite", interrupted)
             with pytest.raises(KeyboardInterrupt):
-                records.append(memory(DATA))
-        assert (records.size_in_bytes, path.read_bytes()) == (0, b"")
+                records.append(MemoryRecords(DATA))
+        assert (records.size_in_bytes, log_path.read_bytes()) == (0, b"")
 
 
 def test_append_that_cannot_be_undone_ends_the_writing_and_not_the_reading(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    log_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    records = FileRecords.open(path)
-    records.append(memory(BATCHES[0]))
+    records = FileRecords.open(log_path)
+    records.append(MemoryRecords(BATCHES[0]))
     with monkeypatch.context() as patch:
         patch.setattr(env_module.os, "pwrite", writing(100, calls=1, code=errno.ENOSPC))
         patch.setattr(env_module.os, "ftruncate", failing(errno.EIO))
         with pytest.raises(StorageError) as caught:
-            records.append(memory(BATCHES[1]))
+            records.append(MemoryRecords(BATCHES[1]))
     assert caught.value.errno == errno.ENOSPC
     assert f"behind position {POSITIONS[1]}" in caplog.text
     check_only_reading_is_left(records)
 
 
 def check_only_reading_is_left(records: FileRecords) -> None:
-    for change in (lambda: records.append(memory(DATA)), records.flush, records.trim, lambda: records.truncate_to(0)):
+    for change in (
+        lambda: records.append(MemoryRecords(DATA)),
+        records.flush,
+        records.trim,
+        lambda: records.truncate_to(0),
+    ):
         with pytest.raises(LogFailedError, match="an earlier call failed") as caught:
             change()
         assert caught.value.errno == errno.EIO
@@ -148,10 +121,10 @@ def check_only_reading_is_left(records: FileRecords) -> None:
 
 
 @pytest.mark.parametrize("call", ["fdatasync", "fsync"], ids=["of-the-file", "of-the-directory"])
-def test_nothing_is_written_after_a_failed_sync(path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+def test_nothing_is_written_after_a_failed_sync(log_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     """The kernel reports lost pages once: a sync that is tried again would tell a lie."""
-    records = FileRecords.open(path)
-    records.append(memory(BATCHES[0]))
+    records = FileRecords.open(log_path)
+    records.append(MemoryRecords(BATCHES[0]))
     with monkeypatch.context() as patch:
         patch.setattr(env_module.os, call, failing(errno.EIO))
         with pytest.raises(StorageError, match="cannot sync") as caught:
@@ -160,15 +133,15 @@ def test_nothing_is_written_after_a_failed_sync(path: Path, monkeypatch: pytest.
     check_only_reading_is_left(records)
 
 
-def test_failed_truncation_ends_the_writing(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    records = FileRecords.open(written)
+def test_failed_truncation_ends_the_writing(written_log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = FileRecords.open(written_log)
     with monkeypatch.context() as patch:
         patch.setattr(env_module.os, "ftruncate", failing(errno.EIO))
         with pytest.raises(StorageError, match="cannot truncate"):
             records.truncate_to(10)
     assert content(records) == DATA
     with pytest.raises(LogFailedError):
-        records.append(memory(DATA))
+        records.append(MemoryRecords(DATA))
     records.close_handlers()
 
 
@@ -185,18 +158,18 @@ def test_no_descriptor_is_left_by_opens_that_fail(tmp_path: Path) -> None:
     assert DEFAULT_ENV.unlink(str(tmp_path / "missing")) is False
 
 
-def test_limit_of_the_system_on_file_sizes_leaves_nothing_of_the_append(path: Path) -> None:
+def test_limit_of_the_system_on_file_sizes_leaves_nothing_of_the_append(log_path: Path) -> None:
     """A short write by the kernel itself, and then EFBIG."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with FileRecords.open(path) as records:
-        records.append(memory(BATCHES[0]))
+    with FileRecords.open(log_path) as records:
+        records.append(MemoryRecords(BATCHES[0]))
         resource.setrlimit(resource.RLIMIT_FSIZE, (POSITIONS[1] + 100, before[1]))
         try:
             with pytest.raises(StorageError) as caught:
-                records.append(memory(BATCHES[1]))
+                records.append(MemoryRecords(BATCHES[1]))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         assert caught.value.errno == errno.EFBIG
-        assert path.read_bytes() == BATCHES[0]
-        records.append(memory(BATCHES[1]))
-    assert path.read_bytes() == BATCHES[0] + BATCHES[1]
+        assert log_path.read_bytes() == BATCHES[0]
+        records.append(MemoryRecords(BATCHES[1]))
+    assert log_path.read_bytes() == BATCHES[0] + BATCHES[1]

@@ -15,40 +15,12 @@ from typing import Any
 
 import pytest
 
-from kstore.config import LogConfig
 from kstore.errors import (
     CorruptRecordError,
 )
 from kstore.log import env as env_module
-from kstore.log.file_records import FileRecords, FileRecordsSlice
-from kstore.record import MemoryRecords
-from tests.builders import batches
-
-BATCHES = batches(100, 6, records_per_batch=3, value_bytes=700)
-POSITIONS = [sum(map(len, BATCHES[:number])) for number in range(len(BATCHES) + 1)]
-SIZE = POSITIONS[-1]
-DATA = b"".join(BATCHES)
-SMALL_CHUNKS = LogConfig(read_chunk_bytes=4096)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "00000000000000000100.log"
-
-
-@pytest.fixture
-def written(path: Path) -> Path:
-    path.write_bytes(DATA)
-    return path
-
-
-def memory(data: bytes) -> MemoryRecords:
-    return MemoryRecords(data)
-
-
-def content(records: FileRecordsSlice) -> bytes:
-    return bytes(records.read())
-
+from kstore.log.file_records import FileRecords
+from tests.record_files import BATCHES, DATA, POSITIONS, SIZE, SMALL_CHUNKS, failing
 
 SLICES = [
     pytest.param(0, 0, id="nothing"),
@@ -63,15 +35,15 @@ SLICES = [
 
 
 @pytest.mark.parametrize(("position", "size"), SLICES)
-def test_records_are_written_to_a_file_object(written: Path, tmp_path: Path, position: int, size: int) -> None:
-    with FileRecords.open(written, config=SMALL_CHUNKS) as records, (tmp_path / "copy").open("wb") as copy:
+def test_records_are_written_to_a_file_object(written_log: Path, tmp_path: Path, position: int, size: int) -> None:
+    with FileRecords.open(written_log, config=SMALL_CHUNKS) as records, (tmp_path / "copy").open("wb") as copy:
         copy.write(b"<")
         assert records.write_to(copy, position=position, size=size) == len(DATA[position : position + size])
         copy.write(b">")
     assert (tmp_path / "copy").read_bytes() == b"<" + DATA[position : position + size] + b">"
 
 
-def test_file_object_that_takes_little_gets_all(written: Path) -> None:
+def test_file_object_that_takes_little_gets_all(written_log: Path) -> None:
     class Little(io.RawIOBase):
         taken = b""
 
@@ -79,16 +51,9 @@ def test_file_object_that_takes_little_gets_all(written: Path) -> None:
             self.taken += bytes(data[:7])
             return len(data[:7])
 
-    with FileRecords.open(written, config=SMALL_CHUNKS) as records:
+    with FileRecords.open(written_log, config=SMALL_CHUNKS) as records:
         assert records.write_to(little := Little()) == SIZE
     assert little.taken == DATA
-
-
-def failing(code: int) -> Callable[..., Any]:
-    def fail(*_: Any) -> Any:
-        raise OSError(code, os.strerror(code))
-
-    return fail
 
 
 class EncryptedSocket(socket.socket):
@@ -126,7 +91,7 @@ def received_from(send: Callable[[socket.socket], Any], *, kind: type[socket.soc
 
 @pytest.mark.parametrize("timeout", [None, 20.0])
 def test_socket_gets_the_records_by_sendfile(
-    written: Path, monkeypatch: pytest.MonkeyPatch, timeout: float | None
+    written_log: Path, monkeypatch: pytest.MonkeyPatch, timeout: float | None
 ) -> None:
     calls: list[int] = []
     sendfile = os.sendfile
@@ -136,7 +101,7 @@ def test_socket_gets_the_records_by_sendfile(
         return sendfile(target, fd, position, min(size, 5000))
 
     monkeypatch.setattr(env_module.os, "sendfile", counted)
-    with FileRecords.open(written) as records:
+    with FileRecords.open(written_log) as records:
 
         def send(target: socket.socket) -> None:
             target.settimeout(timeout)
@@ -146,30 +111,30 @@ def test_socket_gets_the_records_by_sendfile(
     assert len(calls) > 1
 
 
-def test_socket_with_its_own_sendfile_gets_what_its_send_makes_of_it(written: Path) -> None:
-    with FileRecords.open(written) as records:
+def test_socket_with_its_own_sendfile_gets_what_its_send_makes_of_it(written_log: Path) -> None:
+    with FileRecords.open(written_log) as records:
         data = received_from(records.write_to, kind=EncryptedSocket)
     assert bytes(byte ^ 0xFF for byte in data) == DATA
 
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSOCK])
 def test_socket_is_sent_to_where_sendfile_does_not_go(
-    written: Path, monkeypatch: pytest.MonkeyPatch, code: int
+    written_log: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     monkeypatch.setattr(env_module.os, "sendfile", failing(code))
-    with FileRecords.open(written) as records:
+    with FileRecords.open(written_log) as records:
         assert received_from(records.write_to) == DATA
 
 
-def test_system_without_sendfile_sends_all_the_same(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_without_sendfile_sends_all_the_same(written_log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(env_module.os, "sendfile")
-    with FileRecords.open(written) as records:
+    with FileRecords.open(written_log) as records:
         assert received_from(records.write_to) == DATA
 
 
-def test_full_socket_that_does_not_block_ends_the_writing_and_can_be_gone_on_with(written: Path) -> None:
-    written.write_bytes(100 * DATA)
-    with FileRecords.open(written) as records:
+def test_full_socket_that_does_not_block_ends_the_writing_and_can_be_gone_on_with(written_log: Path) -> None:
+    written_log.write_bytes(100 * DATA)
+    with FileRecords.open(written_log) as records:
         sender, receiver = socket.socketpair()
         with sender, receiver:
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
@@ -184,9 +149,9 @@ def test_full_socket_that_does_not_block_ends_the_writing_and_can_be_gone_on_wit
     assert (data, rounds > 1) == (100 * DATA, True)
 
 
-def test_full_socket_with_a_timeout_times_out(written: Path) -> None:
-    written.write_bytes(100 * DATA)
-    with FileRecords.open(written) as records:
+def test_full_socket_with_a_timeout_times_out(written_log: Path) -> None:
+    written_log.write_bytes(100 * DATA)
+    with FileRecords.open(written_log) as records:
         sender, receiver = socket.socketpair()
         with sender, receiver:
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
@@ -198,16 +163,16 @@ def test_full_socket_with_a_timeout_times_out(written: Path) -> None:
                 records.write_to(sender)
 
 
-def test_closed_connection_is_the_sockets_error(written: Path) -> None:
-    with FileRecords.open(written) as records:
+def test_closed_connection_is_the_sockets_error(written_log: Path) -> None:
+    with FileRecords.open(written_log) as records:
         sender, receiver = socket.socketpair()
         receiver.close()
         with sender, pytest.raises(BrokenPipeError):
             records.write_to(sender)
 
 
-def test_writing_a_slice_of_a_file_that_was_cut_is_an_error(written: Path) -> None:
-    with FileRecords.open(written) as records:
+def test_writing_a_slice_of_a_file_that_was_cut_is_an_error(written_log: Path) -> None:
+    with FileRecords.open(written_log) as records:
         part = records.slice(position=POSITIONS[3], size=len(BATCHES[3]))
         records.truncate_to(POSITIONS[3] + 10)
         sender, receiver = socket.socketpair()
@@ -218,9 +183,9 @@ def test_writing_a_slice_of_a_file_that_was_cut_is_an_error(written: Path) -> No
             part.write_to(io.BytesIO())
 
 
-def test_signals_do_not_cut_the_writing_short(written: Path) -> None:
+def test_signals_do_not_cut_the_writing_short(written_log: Path) -> None:
     """EINTR: signals come all the while, also when sendfile blocks on a full socket."""
-    written.write_bytes(100 * DATA)
+    written_log.write_bytes(100 * DATA)
     handled = threading.Event()
     before = signal.signal(signal.SIGUSR1, lambda *_: handled.set())
     sender, receiver = socket.socketpair()
@@ -236,7 +201,7 @@ def test_signals_do_not_cut_the_writing_short(written: Path) -> None:
     thread = threading.Thread(target=interrupt_and_receive)
     thread.start()
     try:
-        with FileRecords.open(written) as records:
+        with FileRecords.open(written_log) as records:
             assert records.write_to(sender) == 100 * SIZE
     finally:
         sender.close()
