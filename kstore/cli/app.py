@@ -215,3 +215,30 @@ def verify_partitions(
         return verify.run(selection_of(directory, topic, partition), out, is_json=json, is_deep=deep)
 
     execute(command)
+
+
+@app.command("offsets")
+def list_offsets(
+    directory: Directory,
+    time: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME|earliest|latest|max-timestamp", help="Epoch ms, ISO-8601 (UTC if unsaid), or a name."
+        ),
+    ],
+    topic: Topics = None,
+    partition: Partitions = None,
+    isolation: Annotated[
+        Isolation, typer.Option(help="read_committed: the end is where the first undecided transaction starts.")
+    ] = Isolation.READ_UNCOMMITTED,
+    json: Json = False,
+) -> None:
+    """Show the first offset at or after a time, as a broker's ListOffsets answers."""
+
+    def command(out: Output) -> int:
+        from kstore.cli import offsets
+
+        wanted = offsets.Wanted(offsets.parse_time(time), only_committed=isolation is Isolation.READ_COMMITTED)
+        return offsets.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
+
+    execute(command)

@@ -1,0 +1,95 @@
+"""`kstore offsets`: the offset of each partition at a time, as a broker's ListOffsets answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kstore.cli import EXIT_FINE
+from kstore.cli.arguments import WrongUseError, parse_timestamp_ms
+from kstore.cli.output import Column
+from kstore.cli.render import JSON_TEXT, time_text
+from kstore.errors import KStoreError
+from kstore.log import open_log
+from kstore.types import NO_TIMESTAMP, OffsetAndTimestamp
+
+if TYPE_CHECKING:
+    from kstore.cli.arguments import Selection
+    from kstore.cli.output import Output
+    from kstore.log import Log
+
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+# Kafka's names and numbers of times that are none.
+SPECIAL_TIMES = {"latest": LATEST, "earliest": EARLIEST, "max-timestamp": MAX_TIMESTAMP}
+UNKNOWN_OFFSET = -1
+COLUMNS = (
+    Column("topic"),
+    Column("partition", is_number=True),
+    Column("offset", is_number=True),
+    Column("timestamp"),
+)
+
+
+class Wanted(NamedTuple):
+    """The time asked for, in ms or one of SPECIAL_TIMES; only_committed: the end is the last stable offset."""
+
+    timestamp_ms: int
+    only_committed: bool
+
+
+def parse_time(text: str) -> int:
+    """Return the time that --time names."""
+    if text in SPECIAL_TIMES:
+        return SPECIAL_TIMES[text]
+    timestamp_ms = parse_timestamp_ms(text, option="--time")
+    if timestamp_ms < MAX_TIMESTAMP:
+        raise WrongUseError(f"--time must be a time, {', '.join(SPECIAL_TIMES)} or their numbers -1 to -3, got {text}")
+    return timestamp_ms
+
+
+def run(selection: Selection, wanted: Wanted, out: Output, *, is_json: bool) -> int:
+    """Answer for the selected partitions and return the exit status; one that can't be read is left out."""
+    status = EXIT_FINE
+    rows = []
+    for partition in selection.find():
+        topic, number = partition.topic_partition
+        try:
+            with open_log(partition.path) as log:
+                offset, timestamp_ms = list_offset(log, wanted)
+        except KStoreError as error:
+            status = max(status, out.failure(error))
+            continue
+        if is_json:
+            out.line(JSON_TEXT({"topic": topic, "partition": number, "offset": offset, "timestamp": timestamp_ms}))
+        else:
+            rows.append([topic, str(number), "-" if offset == UNKNOWN_OFFSET else str(offset), time_text(timestamp_ms)])
+    if rows:
+        out.table(COLUMNS, rows)
+    return status
+
+
+def list_offset(log: Log, wanted: Wanted) -> OffsetAndTimestamp:
+    """Return the offset and timestamp that a broker answers, each -1 where there is none.
+
+    Cost: of MAX_TIMESTAMP and of an end that is committed, a walk over the whole log.
+    """
+    unknown = OffsetAndTimestamp(UNKNOWN_OFFSET, NO_TIMESTAMP)
+    if wanted.timestamp_ms == EARLIEST:
+        return OffsetAndTimestamp(log.log_start_offset, NO_TIMESTAMP)
+    end_offset = log.log_end_offset
+    if wanted.only_committed:
+        end_offset = min(end_offset, log.transactions().last_stable_offset)
+    if wanted.timestamp_ms == LATEST:
+        return OffsetAndTimestamp(end_offset, NO_TIMESTAMP)
+    timestamp_ms = largest_timestamp_ms(log) if wanted.timestamp_ms == MAX_TIMESTAMP else wanted.timestamp_ms
+    if timestamp_ms is None:
+        return unknown
+    found = log.offset_for_timestamp(timestamp_ms)
+    return found if found is not None and found.offset < end_offset else unknown
+
+
+def largest_timestamp_ms(log: Log) -> int | None:
+    """Return the largest timestamp of the log's batches, None if no record has one."""
+    largest = NO_TIMESTAMP
+    for batch in log.batches():
+        largest = max(largest, batch.max_timestamp_ms)
+    return largest if largest > NO_TIMESTAMP else None
