@@ -88,6 +88,28 @@ class ExpectedIndex:
     entries: tuple[tuple[int, int], ...]
 
 
+class ExpectedProducer(NamedTuple):
+    """One producer of a .snapshot, fields in the order of the file."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+    coordinator_epoch: int
+    current_txn_first_offset: int
+
+
+class ExpectedAborted(NamedTuple):
+    """One entry of a .txnindex."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
 @dataclass(frozen=True)
 class ExpectedFile:
     """Name, size and sha256 of any file of a partition directory."""
@@ -105,6 +127,8 @@ class Manifest:
     logs: tuple[ExpectedLog, ...]
     offset_indexes: tuple[ExpectedIndex, ...]
     time_indexes: tuple[ExpectedIndex, ...]
+    snapshots: dict[str, tuple[ExpectedProducer, ...]]
+    transaction_indexes: dict[str, tuple[ExpectedAborted, ...]]
 
     def batches(self) -> Iterator[ExpectedBatch]:
         for log in self.logs:
@@ -140,7 +164,19 @@ def manifest(partition: GoldenPartition) -> Manifest:
         logs=tuple(_log(entry) for entry in by_kind["log"] if entry["name"].endswith(".log")),
         offset_indexes=tuple(_index(entry) for entry in by_kind.get("index", ())),
         time_indexes=tuple(_index(entry) for entry in by_kind.get("timeindex", ())),
+        snapshots={entry["name"]: _producers(entry["producers"]) for entry in by_kind.get("snapshot", ())},
+        transaction_indexes={entry["name"]: _aborted(entry["entries"]) for entry in by_kind.get("txnindex", ())},
     )
+
+
+def _producers(entries: list[dict[str, int]]) -> tuple[ExpectedProducer, ...]:
+    names = [name.removesuffix("_ms") for name in ExpectedProducer._fields]
+    return tuple(ExpectedProducer(*(entry[name] for name in names)) for entry in entries)
+
+
+def _aborted(entries: list[dict[str, int]]) -> tuple[ExpectedAborted, ...]:
+    fields = ExpectedAborted._fields
+    return tuple(ExpectedAborted(*(entry[name] for name in fields)) for entry in entries)
 
 
 def _log(entry: dict[str, Any]) -> ExpectedLog:

@@ -62,7 +62,7 @@ def list_offsets_probes(partition: GoldenPartition) -> list[ListOffsetsProbe]:
     """Return the answers given by the leader; a follower gave none, nor brokers up to 0.10.0 one by record."""
     return [
         ListOffsetsProbe(answer["query_timestamp"], answer["offset"], answer["timestamp"])
-        for answer in _answers(partition)["list_offsets"]
+        for answer in answers(partition)["list_offsets"]
         if answer.get("isolation") == "read_uncommitted" and answer["error"] == "NONE"
     ]
 
@@ -70,7 +70,7 @@ def list_offsets_probes(partition: GoldenPartition) -> list[ListOffsetsProbe]:
 def fetch_probes(partition: GoldenPartition) -> list[FetchProbe]:
     return [
         _fetch_probe(answer)
-        for answer in _answers(partition)["fetches"]
+        for answer in answers(partition)["fetches"]
         if answer.get("isolation", "read_uncommitted") == "read_uncommitted"
     ]
 
@@ -108,7 +108,7 @@ def _file_name(partition: GoldenPartition) -> str | None:
     return None
 
 
-def _answers(partition: GoldenPartition) -> dict[str, Any]:
+def answers(partition: GoldenPartition) -> dict[str, Any]:
     file_name = _file_name(partition)
     if file_name is None:
         raise ValueError(f"no broker was asked about {partition}")

@@ -25,6 +25,19 @@ OLD_FORMAT_SETS = (V0_SET, V1_SET)
 MIXED_SET = "mixed-2.8.2"
 ALL_SETS = (*V2_SETS, *OLD_FORMAT_SETS, MIXED_SET)
 
+# Topics that the cleaner rewrote: what it removed no replay can bring back.
+CLEANED_TOPICS = frozenset(
+    {
+        "compact-keep",
+        "compact-lz4",
+        "compact-lat",
+        "compact-drop",
+        "compact-txn",
+        "compact-txndrop",
+        "ret-compactdelete",
+    }
+)
+
 
 class GoldenPartition(NamedTuple):
     """One partition directory of one tree of one set; str() is the test id."""
