@@ -125,6 +125,17 @@ class ProducerStateEntry:
         self.current_txn_first_offset = current_txn_first_offset
         self.batches = batches
 
+    def copy(self) -> ProducerStateEntry:
+        """Return an entry that says the same and can be changed apart."""
+        new = ProducerStateEntry.__new__(ProducerStateEntry)
+        new.producer_id = self.producer_id
+        new.producer_epoch = self.producer_epoch
+        new.coordinator_epoch = self.coordinator_epoch
+        new.last_timestamp_ms = self.last_timestamp_ms
+        new.current_txn_first_offset = self.current_txn_first_offset
+        new.batches = self.batches
+        return new
+
     @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
@@ -139,10 +150,13 @@ class ProducerStateEntry:
 
     def find_duplicate(self, batch: ProducerBatch) -> BatchMetadata | None:
         """Return the kept batch with the same epoch and the same first and last sequence."""
-        if batch.producer_epoch != self.producer_epoch or batch.base_sequence == NO_SEQUENCE:
+        base_sequence, batches = batch.base_sequence, self.batches
+        if not batches or batch.producer_epoch != self.producer_epoch or base_sequence == NO_SEQUENCE:
+            return None
+        if base_sequence == (batches[-1].last_sequence + 1) & MAX_INT32:
             return None
         last_sequence = batch.last_sequence
-        for kept in self.batches:
+        for kept in batches:
             if kept.last_sequence == last_sequence and kept.first_sequence == batch.base_sequence:
                 return kept
         return None
@@ -182,13 +196,23 @@ class ProducerStateEntry:
 class ProducerAppendInfo:
     """The batches of one producer in one append: checked one after the other, and the state behind them.
 
-    Attributes: entry (the state behind the batches so far), started (first offsets of the transactions they open).
+    Attributes: entry (the state behind the batches so far), started (first offsets of the transactions they open),
+        is_transactional (whether one of them is).
     Args: current: what the log knows of the producer, None if nothing; lowest_sequence: the lowest seen while its
         transaction was verified; refuses: False for a replay of what lies in the log, which only logs.
     Source: Kafka ProducerAppendInfo.
     """
 
-    __slots__ = ("_is_unknown", "_lowest_sequence", "_origin", "_refuses", "_topic_partition", "entry", "started")
+    __slots__ = (
+        "_is_unknown",
+        "_lowest_sequence",
+        "_origin",
+        "_refuses",
+        "_topic_partition",
+        "entry",
+        "is_transactional",
+        "started",
+    )
 
     def __init__(
         self,
@@ -205,14 +229,9 @@ class ProducerAppendInfo:
         self._refuses = refuses
         self._lowest_sequence = lowest_sequence
         self._is_unknown = current is None or current.producer_epoch == NO_PRODUCER_EPOCH
-        self.started: list[int] = []
-        self.entry = ProducerStateEntry(producer_id)
-        if current is not None:
-            self.entry.producer_epoch = current.producer_epoch
-            self.entry.coordinator_epoch = current.coordinator_epoch
-            self.entry.last_timestamp_ms = current.last_timestamp_ms
-            self.entry.current_txn_first_offset = current.current_txn_first_offset
-            self.entry.batches = current.batches
+        self.is_transactional = False
+        self.started: tuple[int, ...] = ()
+        self.entry = ProducerStateEntry(producer_id) if current is None else current.copy()
 
     def append(self, batch: ProducerBatch) -> CompletedTransaction | None:
         """Check the next batch and go on behind it; return the transaction that its marker ended.
@@ -221,29 +240,32 @@ class ProducerAppendInfo:
             TransactionCoordinatorFencedError.
         """
         if batch.is_control:
+            self.is_transactional = True
             return None if batch.marker is None else self._end_transaction(batch, batch.marker)
         self._append_data(batch)
         return None
 
     def _append_data(self, batch: ProducerBatch) -> None:
         entry = self.entry
-        if batch.producer_epoch < entry.producer_epoch:
+        _, epoch, base_sequence, base_offset, last_offset, timestamp_ms, is_transactional, _, _ = batch
+        if epoch < entry.producer_epoch:
             self._refuse_epoch(batch)
-        last_sequence = batch.last_sequence
         if self._origin is AppendOrigin.CLIENT:
             self._check_sequence(batch)
-        if entry.current_txn_first_offset == NO_OFFSET:
-            if batch.is_transactional:
-                entry.current_txn_first_offset = batch.base_offset
-                self.started.append(batch.base_offset)
-        elif not batch.is_transactional:
+        if is_transactional:
+            self.is_transactional = True
+            if entry.current_txn_first_offset == NO_OFFSET:
+                entry.current_txn_first_offset = base_offset
+                self.started = (*self.started, base_offset)
+        elif entry.current_txn_first_offset != NO_OFFSET:
             self._refuse_mixture(batch)
-        added = BatchMetadata(
-            last_sequence, batch.last_offset, batch.last_offset - batch.base_offset, batch.max_timestamp_ms
-        )
-        self._take_epoch(batch.producer_epoch)
+        if epoch != entry.producer_epoch:
+            self._take_epoch(epoch)
+        offset_delta = last_offset - base_offset
+        last_sequence = NO_SEQUENCE if base_sequence == NO_SEQUENCE else (base_sequence + offset_delta) & MAX_INT32
+        added = BatchMetadata(last_sequence, last_offset, offset_delta, timestamp_ms)
         entry.batches = (*entry.batches[-(BATCHES_KEPT - 1) :], added)
-        entry.last_timestamp_ms = batch.max_timestamp_ms
+        entry.last_timestamp_ms = timestamp_ms
 
     def _check_sequence(self, batch: ProducerBatch) -> None:
         entry, first = self.entry, batch.base_sequence
@@ -255,7 +277,8 @@ class ProducerAppendInfo:
             return
         if self._is_unknown:
             return
-        expected = 0 if entry.last_sequence == MAX_INT32 else entry.last_sequence + 1
+        batches = entry.batches
+        expected = (batches[-1].last_sequence + 1) & MAX_INT32 if batches else 0
         if first != expected:
             raise self._out_of_order(batch, str(expected))
 

@@ -61,13 +61,12 @@ class PreparedAppend:
     Attributes: duplicate (the batch that was sent before; then nothing must be written), completed.
     """
 
-    __slots__ = ("completed", "duplicate", "infos", "verified_ids")
+    __slots__ = ("completed", "duplicate", "infos")
 
     def __init__(self) -> None:
         self.duplicate: BatchMetadata | None = None
-        self.completed: list[CompletedTransaction] = []
+        self.completed: tuple[CompletedTransaction, ...] = ()
         self.infos: dict[int, ProducerAppendInfo] = {}
-        self.verified_ids: list[int] = []
 
 
 class ProducerStateManager:
@@ -159,10 +158,8 @@ class ProducerStateManager:
                 if duplicate is not None:
                     prepared.duplicate = duplicate
                     return prepared
-            if batch.is_transactional:
-                if self._requires_verification:
-                    self._check_verified(batch, origin=origin, guard=verification_guard)
-                prepared.verified_ids.append(producer_id)
+            if self._requires_verification and batch.is_transactional:
+                self._check_verified(batch, origin=origin, guard=verification_guard)
             info = prepared.infos.get(producer_id)
             if info is None:
                 verification = self._verifications.get(producer_id) if origin is AppendOrigin.CLIENT else None
@@ -175,18 +172,22 @@ class ProducerStateManager:
                 )
             completed = info.append(batch)
             if completed is not None:
-                prepared.completed.append(completed)
+                prepared.completed = (*prepared.completed, completed)
         return prepared
 
     def commit(self, prepared: PreparedAppend) -> list[CompletedTransaction]:
         """Take over what analyze prepared, after its batches were written; return the transactions that they ended."""
-        for producer_id in prepared.verified_ids:
-            self._verifications.pop(producer_id, None)
+        changes_transactions = bool(prepared.completed)
         for info in prepared.infos.values():
             self._take_over(info)
+            if info.started:
+                changes_transactions = True
+            if info.is_transactional and self._verifications:
+                self._verifications.pop(info.entry.producer_id, None)
+        if not changes_transactions:
+            return []
         completed = [self._complete(one) for one in prepared.completed]
-        if self._ongoing or self._unreplicated:
-            self._publish_first_unstable_offset()
+        self._publish_first_unstable_offset()
         return completed
 
     def replay(self, batch: ProducerBatch) -> CompletedTransaction | None:

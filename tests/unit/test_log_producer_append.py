@@ -178,7 +178,7 @@ def test_transaction_runs_from_its_first_data_to_its_marker() -> None:
     info = append_info(None)
     assert info.append(data(0, 5, offset=10, is_transactional=True)) is None
     assert info.append(data(5, 5, offset=20, is_transactional=True)) is None
-    assert info.started == [10]
+    assert info.started == (10,)
     assert info.append(marker(offset=30)) == CompletedTransaction(PRODUCER, 10, 30, is_aborted=True)
     assert not info.entry.has_open_transaction
     assert (info.entry.coordinator_epoch, info.entry.last_timestamp_ms) == (5, 77)

@@ -429,3 +429,11 @@ def test_verification_expires_with_the_producers(tmp_path: Path) -> None:
     manager.remove_expired_producers(NOW_MS + DAY_MS)
     with pytest.raises(InvalidTxnStateError):
         manager.analyze([data(1, 0)], origin=CLIENT, verification_guard=guard)
+
+
+def test_marker_takes_the_guard_of_a_transaction_that_never_began(tmp_path: Path) -> None:
+    manager = manager_of(tmp_path, requires_verification=True)
+    guard = manager.start_verification(1, producer_epoch=0, sequence=0, now_ms=NOW_MS)
+    append(manager, end(1, 0, abort=True), origin=AppendOrigin.COORDINATOR)
+    with pytest.raises(InvalidTxnStateError):
+        manager.analyze([batch(1, 1, sequence=0, transactional=True)], origin=CLIENT, verification_guard=guard)
