@@ -34,11 +34,18 @@ cdef class IndexEntries:
         self.memory = memory
         return 0
 
-    # Returns: the place of the next entry, with room for it; the caller counts it.
-    cdef uint8_t* next_entry(self) except NULL:
-        cdef int64_t size = self.entry_count * self.entry_size
-        if size + self.entry_size > self.memory.size:
+    # Returns: the start of all entries, with room for `count` more.
+    cdef uint8_t* reserve(self, int64_t count) except NULL:
+        cdef int64_t size = (self.entry_count + count) * self.entry_size
+        if size > self.memory.size:
             self.replace_memory(2 * size)
+        return self.memory.block.data
+
+    # Returns: the place of the next entry, with room for it; the caller counts it.
+    cdef inline uint8_t* next_entry(self) except NULL:
+        cdef int64_t size = self.entry_count * self.entry_size
+        if self.memory.size - size < self.entry_size:
+            self.reserve(1)
         return self.memory.block.data + size
 
     cdef int64_t relative(self, int64_t offset) except -1:
@@ -62,8 +69,7 @@ cdef class IndexEntries:
             raise ValueError(f"size of entries must be a multiple of {self.entry_size}, got {size}")
         if size == 0:
             return
-        if size > self.memory.size - old_size:
-            self.replace_memory(2 * (old_size + size))
+        self.reserve(size // self.entry_size)
         memcpy(self.memory.block.data + old_size, &content[0], <size_t>size)
         self.entry_count += size // self.entry_size
         self.max_entries = max(self.max_entries, self.entry_count)

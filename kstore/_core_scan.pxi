@@ -7,9 +7,10 @@ cdef enum ScanState:
     SCAN_TORN
     SCAN_ZEROS
     SCAN_CORRUPT
+    SCAN_OVERFLOW
 
 _SCAN_STATUS = {SCAN_MORE: "more", SCAN_FOUND: "found", SCAN_END: "end", SCAN_TORN: "torn", SCAN_ZEROS: "zeros",
-                SCAN_CORRUPT: "corrupt"}
+                SCAN_CORRUPT: "corrupt", SCAN_OVERFLOW: "overflow"}
 
 # `position` is the next header wanted; everything before it has been walked.
 cdef struct Walk:
@@ -37,10 +38,10 @@ cdef bint all_zero(const uint8_t* p, int64_t size) noexcept nogil:
     return True
 
 
-# Requires: at least min(61, end_position - position) bytes at p. Returns: True if the walk goes on behind this batch.
-cdef bint walk_one(Walk* w, const uint8_t* p, Header* h, Problem* problem) noexcept nogil:
+# Requires: at least min(61, end_position - position) bytes at p. Returns: True if a batch is here that may be whole, its
+# header loaded; else the state says why not.
+cdef bint check_next(Walk* w, const uint8_t* p, Header* h, Problem* problem) noexcept nogil:
     cdef int64_t left = w.end_position - w.position
-    cdef int64_t last_offset
     start_problem(problem, w.position)
     if left < HEADER_SIZE_UP_TO_MAGIC:
         w.state = SCAN_ZEROS if all_zero(p, left) else SCAN_TORN
@@ -65,11 +66,12 @@ cdef bint walk_one(Walk* w, const uint8_t* p, Header* h, Problem* problem) noexc
     if h.size > left:
         w.state = SCAN_TORN
         return False
-    last_offset = h.base_offset + h.last_offset_delta
-    if last_offset >= w.stop_offset or (w.stops_by_timestamp and h.max_timestamp >= w.stop_timestamp) \
-            or h.attributes & w.stop_attributes:
-        w.state = SCAN_FOUND
-        return False
+    return True
+
+
+# Go on behind the batch of this header.
+cdef void pass_batch(Walk* w, const Header* h) noexcept nogil:
+    cdef int64_t last_offset = h.base_offset + h.last_offset_delta
     w.batch_count += 1
     w.record_count += h.record_count if h.record_count > 0 else 0
     w.last_offset = last_offset
@@ -80,6 +82,17 @@ cdef bint walk_one(Walk* w, const uint8_t* p, Header* h, Problem* problem) noexc
     w.position += h.size
     if w.position == w.end_position:
         w.state = SCAN_END
+
+
+# Requires: as check_next. Returns: True if the walk goes on behind this batch.
+cdef bint walk_one(Walk* w, const uint8_t* p, Header* h, Problem* problem) noexcept nogil:
+    if not check_next(w, p, h, problem):
+        return False
+    if h.base_offset + h.last_offset_delta >= w.stop_offset or h.attributes & w.stop_attributes \
+            or (w.stops_by_timestamp and h.max_timestamp >= w.stop_timestamp):
+        w.state = SCAN_FOUND
+        return False
+    pass_batch(w, h)
     return w.state == SCAN_MORE
 
 

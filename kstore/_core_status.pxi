@@ -16,6 +16,7 @@ cdef enum Status:
     BAD_BASE_OFFSET
     OFFSETS_BACKWARDS
     OFFSETS_BEYOND_SEGMENT
+    OFFSET_OVERFLOW
     BAD_LAST_OFFSET_DELTA
     BAD_CODEC
     BAD_RECORD_COUNT
@@ -63,6 +64,7 @@ _CORRUPT = {
     BAD_CRC: "CRC mismatch: stored 0x{expected:08x}, computed 0x{found:08x}",
     BAD_BASE_OFFSET: "base offset out of range: expected at least {expected}, found {found}",
     OFFSETS_BEYOND_SEGMENT: "offsets run into the next segment: expected less than {expected}, found {found}",
+    OFFSET_OVERFLOW: "offset too far above the segment's base offset: expected at most {expected}, found {found}",
     BAD_MESSAGE_SIZE: "inner message smaller than its header: expected at least {expected} bytes, found {found}",
     MESSAGE_TOO_LARGE: "inner message larger than a payload may be: expected at most {expected} bytes, found {found}",
     OFFSETS_BACKWARDS: "base offset not above the last offset before it: expected more than {expected}, found {found}",

@@ -213,6 +213,12 @@ class OffsetIndexFile(_IndexFile):
         file, content = _open(path, env=env, entry_size=OFFSET_INDEX_ENTRY_SIZE)
         return cls(file, OffsetIndexEntries(content, base_offset=base_offset, max_bytes=max_bytes))
 
+    @classmethod
+    def create(cls, path: StrPath, *, base_offset: int, max_bytes: int, env: Env = DEFAULT_ENV) -> OffsetIndexFile:
+        """Open a file as an empty index; what was in it is dropped.  Raises: StorageError."""
+        file = _create(path, env=env)
+        return cls(file, OffsetIndexEntries(b"", base_offset=base_offset, max_bytes=max_bytes))
+
     @property
     def last_offset(self) -> int:
         """The offset of the last entry, base_offset if there is none."""
@@ -268,6 +274,12 @@ class TimeIndexFile(_IndexFile):
         file, content = _open(path, env=env, entry_size=TIME_INDEX_ENTRY_SIZE)
         return cls(file, TimeIndexEntries(content, base_offset=base_offset, max_bytes=max_bytes))
 
+    @classmethod
+    def create(cls, path: StrPath, *, base_offset: int, max_bytes: int, env: Env = DEFAULT_ENV) -> TimeIndexFile:
+        """Open a file as an empty index; what was in it is dropped.  Raises: StorageError."""
+        file = _create(path, env=env)
+        return cls(file, TimeIndexEntries(b"", base_offset=base_offset, max_bytes=max_bytes))
+
     @property
     def last_entry(self) -> TimestampOffset:
         """The last entry, (-1, base_offset) if there is none."""
@@ -312,6 +324,16 @@ def _open(path: StrPath, *, env: Env, entry_size: int) -> tuple[_EntriesFile, by
         file.close()
         if file.is_new:
             env.unlink(file.path)
+        raise
+
+
+def _create(path: StrPath, *, env: Env) -> _EntriesFile:
+    file = env.open_write(absolute_path(path))
+    try:
+        file.truncate(0)
+        return _EntriesFile(file, env=env, size_in_bytes=0)
+    except BaseException:
+        file.close()
         raise
 
 
