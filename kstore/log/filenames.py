@@ -16,6 +16,12 @@ OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 PRODUCER_SNAPSHOT_SUFFIX = ".snapshot"
+SEGMENT_INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+# States of a segment file, behind its suffix: to be removed, being built by a cleaner, built and to take its place.
+DELETED_STATE = ".deleted"
+CLEANED_STATE = ".cleaned"
+SWAP_STATE = ".swap"
 
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
@@ -29,6 +35,8 @@ META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 # kstore's own file beside the segments; brokers pass over names that they do not know.
 DURABLE_POINT = "kstore-durable-point"
+# Where recovery keeps what it takes out of a partition; brokers pass over directories.
+QUARANTINE_DIRECTORY = "kstore-quarantine"
 
 MAX_PARTITION = 2**31 - 1
 

@@ -1,0 +1,186 @@
+"""load_log: brings the files of a partition to a state that can be appended to, and says what that took.
+
+Layer 5. Looks first (recovery_plan), refuses if it must (recovery_strict), then acts (recovery_steps). Takes no lock
+and leaves no file open. Source: Kafka LogLoader.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kstore.config import LogConfig
+from kstore.errors import CorruptCheckpointError
+from kstore.log.directory import PartitionDirectory
+from kstore.log.env import DEFAULT_ENV, Env, join_path
+from kstore.log.filenames import LEADER_EPOCH_CHECKPOINT
+from kstore.log.leader_epochs import LeaderEpochCache
+from kstore.log.partition_files import PartitionFiles, list_partition
+from kstore.log.producer_loading import load_producer_state
+from kstore.log.producer_state import ProducerStateManager
+from kstore.log.quarantine import Quarantine
+from kstore.log.recovery_plan import Planner, RecoveryPlan, SegmentPlan
+from kstore.log.recovery_report import LoadedLog, LoadedSegment, RecoveryMode, RecoveryReport
+from kstore.log.recovery_steps import carry_out, create_segment, drop_segment
+from kstore.log.recovery_strict import find_refusal
+from kstore.log.segment_walk import walk_segment
+
+_logger = logging.getLogger("kstore.log")
+
+
+def load_log(
+    directory: PartitionDirectory,
+    *,
+    config: LogConfig,
+    env: Env = DEFAULT_ENV,
+    mode: RecoveryMode = "strict",
+    recovery_point: int | None = None,
+    log_start_offset: int | None = None,
+    is_clean: bool = False,
+    keeps_copies: bool = True,
+    dry_run: bool = False,
+    checks_older: bool = True,
+) -> LoadedLog:
+    """Load a partition, recovering what a crash may have left half done.
+
+    Args: recovery_point, log_start_offset: of the root's checkpoints, None where they name no offset; is_clean: the
+        root was shut down cleanly, so that no more than the end of the last segment and files missing by the listing
+        are looked at; keeps_copies: what is cut goes to the quarantine directory; dry_run: change nothing;
+        checks_older: after an unclean shutdown also read the segments below the recovery point, which Kafka takes on
+        trust. The caller holds the lock.
+    Raises: CorruptLogError in mode strict, with nothing changed; StorageError, after which it can be called again.
+    Cost: after an unclean shutdown one pass over the log, or with checks_older false from the recovery point on.
+    """
+    return _Loading(directory, config=config, env=env, mode=mode, log_start_offset=log_start_offset or 0).run(
+        point=recovery_point or 0,
+        is_clean=is_clean,
+        checks_older=checks_older,
+        keeps_copies=keeps_copies,
+        dry_run=dry_run,
+    )
+
+
+class _Loading:
+    """One call of load_log."""
+
+    def __init__(
+        self, directory: PartitionDirectory, *, config: LogConfig, env: Env, mode: RecoveryMode, log_start_offset: int
+    ) -> None:
+        self._topic_partition = directory.topic_partition
+        self._path = directory.path
+        self._config = config
+        self._env = env
+        self._mode = mode
+        self._log_start_offset = log_start_offset
+
+    def run(self, *, point: int, is_clean: bool, checks_older: bool, keeps_copies: bool, dry_run: bool) -> LoadedLog:
+        plan = self._plan(point=point, is_clean=is_clean, checks_older=checks_older)
+        if self._mode == "strict":
+            refusal = find_refusal(self._path, plan, point=point, config=self._config, env=self._env)
+            if refusal is not None:
+                raise refusal
+        quarantine = Quarantine(self._path, env=self._env, is_on=keeps_copies)
+        if not dry_run:
+            carry_out(self._path, plan, quarantine=quarantine, env=self._env)
+        self._start_at_log_start(plan, quarantine, dry_run=dry_run)
+        log_start, log_end = max(self._log_start_offset, plan.segments[0].base_offset), plan.log_end_offset
+        producers, epochs = self._states(plan, log_start=log_start, dry_run=dry_run)
+        report = RecoveryReport(
+            log_start_offset=log_start,
+            log_end_offset=log_end,
+            truncated_bytes=sum(cut.damage.size_in_bytes for cut in plan.cuts),
+            deleted_segments=tuple(files.base_offset for files in plan.dropped),
+            rebuilt=tuple(plan.rebuilt),
+            damage=tuple(cut.damage for cut in [*plan.older, *plan.cuts]),
+            quarantined=tuple(quarantine.kept),
+        )
+        for damage in report.damage:
+            _logger.warning("damage at position %d of %s: %s", damage.position, damage.path, damage.reason)
+        return LoadedLog(
+            segments=tuple(map(_loaded, plan.segments)),
+            log_start_offset=log_start,
+            log_end_offset=log_end,
+            recovery_point=log_end if is_clean and not plan.cuts else min(point, log_end),
+            leader_epochs=epochs,
+            producer_state=producers,
+            report=report,
+        )
+
+    def _plan(self, *, point: int, is_clean: bool, checks_older: bool) -> RecoveryPlan:
+        planner = Planner(
+            self._path,
+            self._listed(),
+            topic_partition=self._topic_partition,
+            config=self._config,
+            env=self._env,
+            point=point,
+        )
+        return planner.plan_clean(end=None) if is_clean else planner.plan_unclean(checks_older=checks_older)
+
+    def _listed(self) -> PartitionFiles:
+        return list_partition(self._path, env=self._env, end_offset_of=self._end_offset_of)
+
+    def _end_offset_of(self, path: str, base_offset: int) -> int | None:
+        walk = walk_segment(path, base_offset=base_offset, next_base_offset=None, config=self._config, env=self._env)
+        return walk.next_offset if walk.status == "end" else None
+
+    def _start_at_log_start(self, plan: RecoveryPlan, quarantine: Quarantine, *, dry_run: bool) -> None:
+        """Drop everything if the log ends before its start; make the first segment if there is none."""
+        if plan.segments and plan.log_end_offset < self._log_start_offset:
+            kept = {one.base_offset for one in plan.segments}
+            gone = [files for files in plan.files.segments if files.base_offset in kept]
+            for files in [] if dry_run else reversed(gone):
+                drop_segment(files, quarantine=quarantine)
+            plan.dropped, plan.segments = gone + plan.dropped, []
+        if not plan.segments:
+            base = self._log_start_offset
+            if not dry_run:
+                create_segment(self._path, base, self._env)
+            plan.segments.append(SegmentPlan(base, "", 0, 0, base, producers=(), epochs=()))
+
+    def _states(
+        self, plan: RecoveryPlan, *, log_start: int, dry_run: bool
+    ) -> tuple[ProducerStateManager, LeaderEpochCache]:
+        if dry_run:
+            manager = ProducerStateManager(self._topic_partition, self._path, config=self._config, env=self._env)
+            return manager, LeaderEpochCache(None, self._env)
+        epochs = self._leader_epochs(plan)
+        producers = load_producer_state(
+            self._path,
+            plan.segments,
+            topic_partition=self._topic_partition,
+            log_start_offset=log_start,
+            log_end_offset=plan.log_end_offset,
+            config=self._config,
+            env=self._env,
+        )
+        return producers, epochs
+
+    def _leader_epochs(self, plan: RecoveryPlan) -> LeaderEpochCache:
+        path = join_path(self._path, LEADER_EPOCH_CHECKPOINT)
+        try:
+            is_missing = self._env.stat(path) is None
+            cache = LeaderEpochCache(path, self._env)
+        except CorruptCheckpointError as error:
+            _logger.warning("making leader epochs anew from the log: %s", error)
+            self._env.unlink(path)
+            is_missing, cache = True, LeaderEpochCache(path, self._env)
+        for segment in plan.segments:
+            for epoch, start_offset in segment.epochs or ():
+                latest = cache.latest_epoch
+                if (segment.is_recovered or is_missing) and epoch >= 0 and (latest is None or epoch > latest):
+                    cache.assign(epoch, start_offset=start_offset)
+        if is_missing and cache.entries:
+            plan.rebuilt.append(LEADER_EPOCH_CHECKPOINT)
+        cache.truncate_from_end(plan.log_end_offset)
+        cache.truncate_from_start(self._log_start_offset)
+        return cache
+
+
+def _loaded(segment: SegmentPlan) -> LoadedSegment:
+    return LoadedSegment(
+        segment.base_offset,
+        segment.end_position,
+        segment.next_offset,
+        segment.max_timestamp_ms,
+        segment.offset_of_max_timestamp,
+    )

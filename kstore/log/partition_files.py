@@ -1,0 +1,174 @@
+"""The files of a partition directory as recovery finds them: segments, and what an interrupted deletion or swap left.
+
+Layer 5. list_partition only looks; settle_side_files does what the listing says. Source: Kafka LogLoader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from kstore.errors import SegmentTooLargeError, StorageError
+from kstore.log.atomic_file import TEMPORARY_SUFFIX
+from kstore.log.env import Env, FileKind, join_path
+from kstore.log.filenames import (
+    CLEANED_STATE,
+    DELETED_STATE,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    PARTITION_METADATA,
+    SEGMENT_INDEX_SUFFIXES,
+    SWAP_STATE,
+    SegmentName,
+    base_offset_file_name,
+    parse_segment_name,
+)
+
+MAX_SEGMENT_BYTES = 2**31 - 1
+_STATES = (DELETED_STATE, CLEANED_STATE, SWAP_STATE, TEMPORARY_SUFFIX)
+_REPLACED_FILES = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
+
+
+class SegmentFiles(NamedTuple):
+    """One segment: log_name is the .log as it is called now, index_sizes the size in bytes of each index by suffix.
+
+    index_names: what those are called now.
+    """
+
+    base_offset: int
+    log_name: str
+    size_in_bytes: int
+    index_sizes: dict[str, int]
+    index_names: dict[str, str]
+
+
+class PartitionFiles(NamedTuple):
+    """A partition directory, as it will be once its side files are settled.
+
+    removed: names to be removed: .deleted and .cleaned files, temporary ones, swaps that were not complete, what a
+        complete one replaces, and orphans. orphans: indexes without a .log. renamed: (name, final name) of complete
+        swaps, those of a .log last. segments: by base offset. snapshot_offsets: of the producer snapshots that stay.
+    """
+
+    removed: tuple[str, ...]
+    orphans: tuple[SegmentName, ...]
+    renamed: tuple[tuple[str, str], ...]
+    segments: tuple[SegmentFiles, ...]
+    snapshot_offsets: tuple[int, ...]
+
+
+class _Names:
+    """The names of a directory, sorted by what state they are in."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.plain: dict[str, SegmentName] = {}
+        self.in_state: dict[str, dict[str, SegmentName]] = {state: {} for state in _STATES}
+        self.leftovers: list[str] = []
+        for name in names:
+            found = parse_segment_name(name)
+            if found is not None:
+                self.plain[name] = found
+                continue
+            for state in _STATES:
+                stem = name.removesuffix(state)
+                found = parse_segment_name(stem) if stem != name else None
+                if found is not None:
+                    self.in_state[state][name] = found
+                elif stem != name and state == TEMPORARY_SUFFIX and stem in _REPLACED_FILES:
+                    self.leftovers.append(name)
+
+
+def list_partition(path: str, *, env: Env, end_offset_of: Callable[[str, int], int | None]) -> PartitionFiles:
+    """Look at a partition directory and settle on paper what lies beside its segments.
+
+    end_offset_of: called with the path and the base offset of a .log.swap, gives the offset behind its last batch,
+        None if the file is damaged; then it replaces nothing.
+    Raises: StorageError; SegmentTooLargeError.
+    """
+    names = _Names(env.listdir(path))
+    swaps, cleaned = names.in_state[SWAP_STATE], names.in_state[CLEANED_STATE]
+    # A swap beside a cleaner's unfinished output is of the same round, which is to be done again.
+    least_cleaned = min((one.base_offset for one in cleaned.values()), default=None)
+    unfinished = {name for name, one in swaps.items() if least_cleaned is not None and one.base_offset >= least_cleaned}
+    replaced: set[str] = set()
+    swapped_logs = {name: one for name, one in swaps.items() if one.suffix == LOG_SUFFIX and name not in unfinished}
+    bounds = {name: end_offset_of(join_path(path, name), one.base_offset) for name, one in swapped_logs.items()}
+    unfinished |= {
+        name for name in swapped_logs if bounds[name] is None and name.removesuffix(SWAP_STATE) in names.plain
+    }
+    ends = [end for name, end in bounds.items() if end is not None and name not in unfinished]
+    if ends:
+        least = min(one.base_offset for name, one in swapped_logs.items() if name not in unfinished)
+        replaced = {name for name, one in names.plain.items() if least <= one.base_offset < max(ends)}
+    renamed = sorted((name, name.removesuffix(SWAP_STATE)) for name in swaps if name not in unfinished)
+    renamed.sort(key=lambda pair: pair[1].endswith(LOG_SUFFIX))
+    current = {name: name for name in names.plain if name not in replaced}
+    current.update({final: name for name, final in renamed})
+    orphans = _orphans(current)
+    gone = {*names.in_state[DELETED_STATE], *cleaned, *names.in_state[TEMPORARY_SUFFIX], *unfinished, *replaced}
+    gone |= {
+        *names.leftovers,
+        *(current.pop(base_offset_file_name(one.base_offset, suffix=one.suffix)) for one in orphans),
+    }
+    return PartitionFiles(
+        removed=tuple(sorted(gone)),
+        orphans=orphans,
+        renamed=tuple((name, final) for name, final in renamed if name not in gone),
+        segments=_segments(path, current, env),
+        snapshot_offsets=tuple(
+            sorted(one.base_offset for one in map(parse_segment_name, current) if one and one.suffix == ".snapshot")
+        ),
+    )
+
+
+def settle_side_files(path: str, files: PartitionFiles, env: Env) -> None:
+    """Remove and rename what the listing says, each step durable before the next.
+
+    Raises: StorageError.
+    """
+    if files.removed:
+        for name in files.removed:
+            env.unlink(join_path(path, name))
+        env.sync_directory(path)
+    if files.renamed:
+        for name, final in files.renamed:
+            env.rename(join_path(path, name), join_path(path, final))
+        env.sync_directory(path)
+
+
+def _orphans(current: dict[str, str]) -> tuple[SegmentName, ...]:
+    found = []
+    for final in sorted(current):
+        name = parse_segment_name(final)
+        if name is None or name.suffix not in SEGMENT_INDEX_SUFFIXES:
+            continue
+        if base_offset_file_name(name.base_offset, suffix=LOG_SUFFIX) not in current:
+            found.append(name)
+    return tuple(found)
+
+
+def _segments(path: str, current: dict[str, str], env: Env) -> tuple[SegmentFiles, ...]:
+    segments: dict[int, SegmentFiles] = {}
+    # By final name a segment's .index comes before its .log.
+    for final in sorted(current, key=lambda name: (not name.endswith(LOG_SUFFIX), name)):
+        name = parse_segment_name(final)
+        if name is None or name.suffix not in (LOG_SUFFIX, *SEGMENT_INDEX_SUFFIXES):
+            continue
+        size = _file_size(join_path(path, current[final]), env)
+        if name.suffix == LOG_SUFFIX:
+            segments[name.base_offset] = SegmentFiles(name.base_offset, current[final], size, {}, {})
+        else:
+            segments[name.base_offset].index_sizes[name.suffix] = size
+            segments[name.base_offset].index_names[name.suffix] = current[final]
+    return tuple(segments[base] for base in sorted(segments))
+
+
+def _file_size(path: str, env: Env) -> int:
+    status = env.stat(path, follow_symlinks=False)
+    if status is None or status.kind is not FileKind.FILE:
+        raise StorageError(f"cannot read {path}: expected a regular file, found something else", path=path)
+    if status.size_in_bytes > MAX_SEGMENT_BYTES:
+        raise SegmentTooLargeError(
+            f"size of {path}: expected at most {MAX_SEGMENT_BYTES} bytes, found {status.size_in_bytes}", path=path
+        )
+    return status.size_in_bytes

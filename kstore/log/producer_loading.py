@@ -1,0 +1,99 @@
+"""load_producer_state: the producers of a log at its end, by its newest snapshot and a replay of what is behind it.
+
+Layer 5. Source: Kafka LogLoader.recoverSegment, UnifiedLog.rebuildProducerState.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kstore.config import LogConfig
+from kstore.log.env import Env, join_path
+from kstore.log.producer_append import ProducerBatch
+from kstore.log.producer_state import ProducerStateManager
+from kstore.log.recovery_plan import SegmentPlan
+from kstore.log.segment_walk import walk_segment
+from kstore.types import TopicPartition
+
+
+def load_producer_state(
+    path: str,
+    segments: Sequence[SegmentPlan],
+    *,
+    topic_partition: TopicPartition,
+    log_start_offset: int,
+    log_end_offset: int,
+    config: LogConfig,
+    env: Env,
+) -> ProducerStateManager:
+    """Return the producers at log_end_offset; snapshots are written at each recovered segment and at the log end.
+
+    Raises: StorageError.
+    """
+    replay = _Replay(path, segments, log_start_offset=log_start_offset, config=config, env=env)
+    manager = ProducerStateManager(topic_partition, path, config=config, env=env)
+    recovered = [one for one in segments if one.is_recovered]
+    for segment in recovered:
+        replay.bring_to(manager, segment.base_offset, snapshot_offsets={segment.base_offset})
+        replay.run(manager, segment, end_offset=segment.next_offset)
+        manager.update_map_end_offset(segment.next_offset)
+        manager.take_snapshot()
+    if recovered:
+        # Loaded anew, so that producers which have expired by now are left out.
+        manager = ProducerStateManager(topic_partition, path, config=config, env=env)
+    manager.remove_stray_snapshots(one.base_offset for one in segments)
+    last_two = {one.base_offset for one in segments[-2:]}
+    replay.bring_to(manager, log_end_offset, snapshot_offsets={*last_two, log_end_offset})
+    return manager
+
+
+class _Replay:
+    """Replays batches of the segments into a ProducerStateManager."""
+
+    def __init__(
+        self, path: str, segments: Sequence[SegmentPlan], *, log_start_offset: int, config: LogConfig, env: Env
+    ) -> None:
+        self._path = path
+        self._segments = segments
+        self._log_start_offset = log_start_offset
+        self._config = config
+        self._env = env
+
+    def bring_to(self, manager: ProducerStateManager, end_offset: int, *, snapshot_offsets: set[int]) -> None:
+        """Load the newest snapshot up to end_offset and replay what lies between."""
+        start = self._log_start_offset
+        manager.truncate_and_reload(log_start_offset=start, log_end_offset=end_offset, now_ms=self._env.wall_clock_ms())
+        for segment in self._segments:
+            if segment.base_offset >= end_offset:
+                break
+            if segment.next_offset <= manager.map_end_offset:
+                continue
+            manager.update_map_end_offset(max(segment.base_offset, manager.map_end_offset, start))
+            if segment.base_offset in snapshot_offsets:
+                manager.take_snapshot()
+            self.run(manager, segment, end_offset=end_offset)
+            manager.update_map_end_offset(min(segment.next_offset, end_offset))
+        manager.update_map_end_offset(end_offset)
+        manager.take_snapshot()
+
+    def run(self, manager: ProducerStateManager, segment: SegmentPlan, *, end_offset: int) -> None:
+        """Replay the batches of a segment from map_end_offset on."""
+        start = manager.map_end_offset
+        for batch in self._batches(segment):
+            if batch.base_offset >= end_offset:
+                break
+            if batch.last_offset >= start:
+                manager.replay(batch)
+
+    def _batches(self, segment: SegmentPlan) -> Iterator[ProducerBatch]:
+        producers = segment.producers
+        if producers is None:
+            walk = walk_segment(
+                join_path(self._path, segment.name),
+                base_offset=segment.base_offset,
+                next_base_offset=None,
+                config=self._config,
+                env=self._env,
+            )
+            producers = walk.producers
+        return iter(producers)

@@ -1,0 +1,82 @@
+"""Quarantine: copies of what recovery takes out of a partition, in a directory of their own beside the segments.
+
+Layer 5. A copy is durable before the bytes it is of are cut. Names tell where a range came from: FILE.POSITION.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kstore.log.env import Env, ReadFile, join_path, split_path
+from kstore.log.filenames import QUARANTINE_DIRECTORY
+
+COPY_CHUNK_BYTES = 1 << 20
+_MAX_NAMES_TRIED = 10_000
+
+
+class Quarantine:
+    """Keeps copies below a partition directory; with is_on false it keeps nothing, and moved files are removed.
+
+    Attributes: kept (paths of the copies).
+    """
+
+    def __init__(self, partition_path: str, *, env: Env, is_on: bool) -> None:
+        self.kept: list[str] = []
+        self._partition_path = partition_path
+        self._path = join_path(partition_path, QUARANTINE_DIRECTORY)
+        self._env = env
+        self._is_on = is_on
+
+    def keep_range(self, path: str, *, position: int, size_in_bytes: int) -> None:
+        """Copy a range of a file; zeros alone are not worth a copy, nor is what an earlier recovery copied.
+
+        Raises: StorageError.
+        """
+        if not self._is_on or size_in_bytes <= 0:
+            return
+        with self._env.open_read(path) as source:
+            if not any(any(chunk) for chunk in _chunks(source, position, size_in_bytes)):
+                return
+            target = self._free_path(f"{split_path(path)[1]}.{position}")
+            with self._env.open_write(target) as copy:
+                for at, chunk in zip(
+                    range(0, size_in_bytes, COPY_CHUNK_BYTES), _chunks(source, position, size_in_bytes), strict=False
+                ):
+                    copy.pwrite(chunk, position=at)
+                copy.sync()
+        self._env.sync_directory(self._path)
+        self.kept.append(target)
+
+    def take(self, names: Iterable[str]) -> None:
+        """Move files of the partition here, or remove them, in that order; durable when it returns.
+
+        Raises: StorageError.
+        """
+        for name in names:
+            path = join_path(self._partition_path, name)
+            if self._is_on:
+                target = self._free_path(name)
+                self._env.rename(path, target)
+                self.kept.append(target)
+            else:
+                self._env.unlink(path)
+        if self._is_on and self.kept:
+            self._env.sync_directory(self._path)
+        self._env.sync_directory(self._partition_path)
+
+    def _free_path(self, name: str) -> str:
+        if self._env.make_directory(self._path):
+            self._env.sync_directory(self._partition_path)
+        path = join_path(self._path, name)
+        for number in range(1, _MAX_NAMES_TRIED):
+            if self._env.stat(path, follow_symlinks=False) is None:
+                break
+            path = join_path(self._path, f"{name}.{number}")
+        return path
+
+
+def _chunks(file: ReadFile, position: int, size_in_bytes: int) -> Iterator[bytes]:
+    end = position + size_in_bytes
+    while position < end and (chunk := file.pread(min(COPY_CHUNK_BYTES, end - position), position=position)):
+        yield chunk
+        position += len(chunk)

@@ -1,0 +1,164 @@
+"""What recovery asks of index files: whether they may stay, and which aborted transactions a segment holds. Layer 5."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from itertools import pairwise
+
+from kstore.config import LogConfig
+from kstore.errors import CorruptSnapshotError, StorageError
+from kstore.log.env import ENOENT, Env, OpenFiles, join_path
+from kstore.log.filenames import OFFSET_INDEX_SUFFIX, PRODUCER_SNAPSHOT_SUFFIX, base_offset_file_name
+from kstore.log.index import MAX_INDEX_BYTES, OffsetIndex, TimeIndex
+from kstore.log.partition_files import SegmentFiles
+from kstore.log.producer_append import ProducerBatch
+from kstore.log.producer_snapshot import read_snapshot
+from kstore.log.segment_records import SegmentRecords
+from kstore.log.verify_index import IndexFile, OffsetIndexCheck, TimeIndexCheck
+from kstore.log.verify_segment import SegmentCheck
+from kstore.types import TopicPartition
+
+# version, producer id, first offset, last offset, last stable offset
+ABORTED_TXN = struct.Struct(">hqqqq")
+
+
+class OpenTransactions:
+    """The transactions that are open at map_end_offset, and, batch by batch, the ones that end in an abort."""
+
+    def __init__(self, first_offsets: dict[int, int], *, map_end_offset: int) -> None:
+        self._first_offsets = first_offsets
+        self.map_end_offset = map_end_offset
+
+    @classmethod
+    def of_snapshots(
+        cls, directory: str, snapshot_offsets: Iterable[int], *, base_offset: int, env: Env
+    ) -> OpenTransactions:
+        """Return those that the last readable snapshot up to base_offset has; none are open where there is none."""
+        for offset in sorted((one for one in snapshot_offsets if one <= base_offset), reverse=True):
+            path = join_path(directory, base_offset_file_name(offset, suffix=PRODUCER_SNAPSHOT_SUFFIX))
+            try:
+                entries = read_snapshot(path, env)
+            except CorruptSnapshotError:
+                continue
+            open_ones = {
+                one.producer_id: one.current_txn_first_offset for one in entries if one.current_txn_first_offset >= 0
+            }
+            return cls(open_ones, map_end_offset=offset)
+        return cls({}, map_end_offset=0)
+
+    def aborted_of(self, batches: Iterable[ProducerBatch]) -> bytes:
+        """Take the batches from map_end_offset on; return the content of a transaction index of them."""
+        content = []
+        for batch in batches:
+            if batch.last_offset < self.map_end_offset:
+                continue
+            if not batch.is_control:
+                if batch.is_transactional:
+                    self._first_offsets.setdefault(batch.producer_id, batch.base_offset)
+            elif batch.marker is not None:
+                first_offset = self._first_offsets.pop(batch.producer_id, None)
+                if batch.marker.is_abort and first_offset is not None:
+                    stable = min(self._first_offsets.values(), default=batch.base_offset + 1)
+                    content.append(ABORTED_TXN.pack(0, batch.producer_id, first_offset, batch.base_offset, stable))
+        return b"".join(content)
+
+
+def index_content(path: str, env: Env) -> bytes | None:
+    """Return the whole index file, None if it is not there or too large to be one."""
+    try:
+        return env.read_file(path, max_bytes=MAX_INDEX_BYTES)
+    except StorageError as error:
+        if error.errno in (None, ENOENT):
+            return None
+        raise
+
+
+def is_plausible_transaction_index(content: bytes, *, base_offset: int) -> bool:
+    """Tell whether a transaction index is whole and in order, as far as it shows without the log."""
+    if len(content) % ABORTED_TXN.size:
+        return False
+    previous = base_offset - 1
+    for version, _, first_offset, last_offset, _ in ABORTED_TXN.iter_unpack(content):
+        if version != 0 or last_offset <= previous or first_offset > last_offset:
+            return False
+        previous = last_offset
+    return True
+
+
+def forgets_aborted(content: bytes | None, aborted: bytes, *, base_offset: int) -> bool:
+    """Tell whether a transaction index lacks one of the aborted transactions, or is damaged.
+
+    It may know more: a cleaner removes the data of aborted transactions and keeps their entries.
+    """
+    if content is None:
+        return bool(aborted)
+    if not is_plausible_transaction_index(content, base_offset=base_offset):
+        return True
+    known = {entry[1:4] for entry in ABORTED_TXN.iter_unpack(content)}
+    return any(entry[1:4] not in known for entry in ABORTED_TXN.iter_unpack(aborted))
+
+
+def is_wrong_index(
+    content: bytes | None,
+    *,
+    suffix: str,
+    path: str,
+    log_path: str,
+    files: SegmentFiles,
+    next_base_offset: int,
+    topic_partition: TopicPartition,
+    config: LogConfig,
+    env: Env,
+) -> bool:
+    """Hold an offset or time index of a whole segment against its batches; a missing one is wrong, so is an empty one.
+
+    Cost: reads the segment.
+    """
+    if not content:
+        return True
+    kind = OffsetIndexCheck if suffix == OFFSET_INDEX_SUFFIX else TimeIndexCheck
+    check = kind(
+        IndexFile(
+            path=path,
+            content=content,
+            base_offset=files.base_offset,
+            log_size_in_bytes=files.size_in_bytes,
+            is_last=False,
+            has_grown=False,
+        )
+    )
+    open_files = OpenFiles(env)
+    try:
+        records = SegmentRecords(
+            open_files,
+            path=log_path,
+            base_offset=files.base_offset,
+            next_base_offset=next_base_offset,
+            size_in_bytes=files.size_in_bytes,
+            config=config,
+        )
+        walk = SegmentCheck(records, topic_partition=topic_partition, config=config, is_deep=False)
+        if any(any(check.step(step)) for step in walk.steps()):
+            return True
+        return any(check.finish())
+    finally:
+        open_files.close()
+
+
+def reaches_beyond(
+    content: bytes | None, *, suffix: str, base_offset: int, end_position: int, next_offset: int
+) -> bool:
+    """Tell whether an index is in order and its last entry speaks of a batch behind the end of the log file.
+
+    Such an index bears witness of records that are gone; one that is out of order bears witness of nothing.
+    """
+    if not content:
+        return False
+    if suffix == OFFSET_INDEX_SUFFIX:
+        offsets = OffsetIndex(content, base_offset=base_offset, path="")
+        entries = [offsets.entry(slot) for slot in range(offsets.entry_count)]
+        rises = all(one.offset < two.offset and one.position < two.position for one, two in pairwise(entries))
+        return bool(entries) and rises and entries[-1].position >= end_position
+    times = TimeIndex(content, base_offset=base_offset, path="")
+    return times.entry_count > 0 and times.is_increasing() and times.entry(times.entry_count - 1).offset >= next_offset

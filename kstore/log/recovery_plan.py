@@ -1,0 +1,307 @@
+"""RecoveryPlan: what recovery will do to the segments of a log, worked out by reading only.
+
+Layer 5. plan_unclean walks what may be damaged, plan_clean looks only where a clean shutdown leaves a doubt. Nothing is
+changed here, so that strict mode can refuse, and a dry run report, with every byte as it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kstore.config import LogConfig
+from kstore.log.checkpoints import EpochEntry
+from kstore.log.damage import Damage
+from kstore.log.env import Env, join_path
+from kstore.log.filenames import (
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SEGMENT_INDEX_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    base_offset_file_name,
+)
+from kstore.log.partition_files import PartitionFiles, SegmentFiles
+from kstore.log.producer_append import ProducerBatch
+from kstore.log.recovery_indexes import (
+    OpenTransactions,
+    forgets_aborted,
+    index_content,
+    is_plausible_transaction_index,
+    is_wrong_index,
+)
+from kstore.log.segment_tail import find_tail
+from kstore.log.segment_walk import SegmentWalk, walk_segment
+from kstore.types import TopicPartition
+
+
+class Cut(NamedTuple):
+    """Damage that ends a segment; offset: the first one that is not, or not surely, in the log any more."""
+
+    damage: Damage
+    base_offset: int
+    offset: int
+    status: str
+
+
+@dataclass
+class SegmentPlan:
+    """What becomes of one segment.
+
+    log_name: of the file that holds it now; start_position: where it starts there (not 0 for a part to be split off);
+    size_in_bytes: from there to the end of the file; end_position: how much of that stays. producers and epochs as in
+    SegmentWalk, None if it was not walked. indexes: new content by suffix.
+    """
+
+    base_offset: int
+    log_name: str
+    size_in_bytes: int
+    end_position: int
+    next_offset: int
+    start_position: int = 0
+    max_timestamp_ms: int = -1
+    offset_of_max_timestamp: int = -1
+    is_recovered: bool = False
+    producers: tuple[ProducerBatch, ...] | None = None
+    epochs: tuple[EpochEntry, ...] | None = None
+    indexes: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return base_offset_file_name(self.base_offset, suffix=LOG_SUFFIX)
+
+
+@dataclass
+class RecoveryPlan:
+    """The segments that stay, those that go, and what was found on the way.
+
+    cuts: where recovered segments end before their file does; older: damage in segments that are not to be recovered,
+    which stays there; lost: why something seems to be missing although every batch that is there is whole.
+    """
+
+    files: PartitionFiles
+    segments: list[SegmentPlan] = field(default_factory=list)
+    dropped: list[SegmentFiles] = field(default_factory=list)
+    cuts: list[Cut] = field(default_factory=list)
+    older: list[Cut] = field(default_factory=list)
+    rebuilt: list[str] = field(default_factory=list)
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.segments[-1].next_offset if self.segments else 0
+
+
+class Planner:
+    """Works out the RecoveryPlan of one partition; see plan_unclean and plan_clean.
+
+    Args: point: the offset below which all is durable, as far as that is known.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        files: PartitionFiles,
+        *,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        env: Env,
+        point: int,
+    ) -> None:
+        self._path = path
+        self._topic_partition = topic_partition
+        self._config = config
+        self._env = env
+        self._point = point
+        self._plan = RecoveryPlan(files)
+        self._transactions: OpenTransactions | None = None
+
+    def plan_unclean(self, *, checks_older: bool) -> RecoveryPlan:
+        """Walk every segment from that of the recovery point on, and with checks_older all before it too."""
+        segments = self._plan.files.segments
+        floor = max((slot for slot, one in enumerate(segments) if one.base_offset <= self._point), default=0)
+        first = 0 if checks_older else floor
+        self._plan.segments += [_unread(segments, slot) for slot in range(first)]
+        if segments:
+            self._transactions = self._transactions_at(first)
+        for slot in range(first, len(segments)):
+            walk = self._walk(segments[slot], _next_base(segments, slot))
+            if slot < floor:
+                self._take_older(segments[slot], walk)
+            elif not self._take_recovered(segments[slot], walk):
+                self._plan.dropped += segments[slot + 1 :]
+                break
+        return self._plan
+
+    def plan_clean(self, *, end: tuple[int, int, int] | None) -> RecoveryPlan:
+        """Look at the end of the last segment, and rebuild indexes that a listing shows to be wrong.
+
+        end: (segment base offset, position, offset) of the log end as it was noted at the shutdown, None if unknown; if
+            it is that of the file, no byte of the log is read.
+        """
+        segments = self._plan.files.segments
+        for slot, files in enumerate(segments):
+            if self._looks_sound(files):
+                self._plan.segments.append(_unread(segments, slot))
+            else:
+                self._transactions = self._transactions_at(slot)
+                self._take_older(files, self._walk(files, _next_base(segments, slot)))
+        if segments:
+            self._settle_clean_end(segments[-1], end)
+        return self._plan
+
+    def _settle_clean_end(self, files: SegmentFiles, end: tuple[int, int, int] | None) -> None:
+        last = self._plan.segments[-1]
+        tail = find_tail(
+            join_path(self._path, files.log_name),
+            base_offset=files.base_offset,
+            size_in_bytes=files.size_in_bytes,
+            indexes={suffix: self._content(files, suffix) for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)},
+            noted=end,
+            config=self._config,
+            env=self._env,
+        )
+        if tail is not None:
+            last.next_offset = tail.next_offset
+            last.max_timestamp_ms, last.offset_of_max_timestamp = tail.max_timestamp_ms, tail.offset_of_max_timestamp
+            return
+        # The marker is not true of this segment: it is recovered as after a crash.
+        self._plan.segments.pop()
+        self._plan.older = [cut for cut in self._plan.older if cut.base_offset != files.base_offset]
+        self._transactions = self._transactions_at(len(self._plan.segments))
+        self._take_recovered(files, self._walk(files, None))
+
+    def _looks_sound(self, files: SegmentFiles) -> bool:
+        sizes = files.index_sizes
+        if OFFSET_INDEX_SUFFIX not in sizes or TIME_INDEX_SUFFIX not in sizes:
+            return False
+        if sizes[OFFSET_INDEX_SUFFIX] % 8 or sizes[TIME_INDEX_SUFFIX] % 12:
+            return False
+        content = self._content(files, TRANSACTION_INDEX_SUFFIX)
+        return content is None or is_plausible_transaction_index(content, base_offset=files.base_offset)
+
+    def _walk(self, files: SegmentFiles, next_base_offset: int | None, *, start_position: int = 0) -> SegmentWalk:
+        return walk_segment(
+            join_path(self._path, files.log_name),
+            base_offset=files.base_offset,
+            next_base_offset=next_base_offset,
+            config=self._config,
+            env=self._env,
+            start_position=start_position,
+        )
+
+    def _take_older(self, files: SegmentFiles, walk: SegmentWalk) -> None:
+        """Check a segment that recovery leaves alone: only its indexes may be written anew."""
+        plan = _planned(files, walk)
+        plan.end_position = files.size_in_bytes
+        plan.epochs = walk.epochs
+        aborted = self._aborted(walk)
+        if walk.status != "end":
+            self._plan.older.append(self._cut_at(files, walk))
+            self._transactions = None
+        else:
+            contents = {
+                OFFSET_INDEX_SUFFIX: walk.offset_entries,
+                TIME_INDEX_SUFFIX: walk.time_entries,
+            }
+            for suffix, content in contents.items():
+                found = self._content(files, suffix)
+                if found != content and is_wrong_index(
+                    found,
+                    suffix=suffix,
+                    path=join_path(self._path, base_offset_file_name(files.base_offset, suffix=suffix)),
+                    log_path=join_path(self._path, files.log_name),
+                    files=files,
+                    next_base_offset=plan.next_offset,
+                    topic_partition=self._topic_partition,
+                    config=self._config,
+                    env=self._env,
+                ):
+                    plan.indexes[suffix] = content
+            found = self._content(files, TRANSACTION_INDEX_SUFFIX)
+            if aborted is not None and forgets_aborted(found, aborted, base_offset=files.base_offset):
+                plan.indexes[TRANSACTION_INDEX_SUFFIX] = aborted
+        self._note_rebuilt(plan)
+        self._plan.segments.append(plan)
+
+    def _take_recovered(self, files: SegmentFiles, walk: SegmentWalk, *, start_position: int = 0) -> bool:
+        """Plan what stays of a segment; return whether the segments behind it stay too."""
+        plan = _planned(files, walk, start_position=start_position)
+        plan.is_recovered, plan.producers, plan.epochs = True, walk.producers, walk.epochs
+        contents = {OFFSET_INDEX_SUFFIX: walk.offset_entries, TIME_INDEX_SUFFIX: walk.time_entries}
+        aborted = self._aborted(walk)
+        if aborted is not None and (aborted or TRANSACTION_INDEX_SUFFIX in files.index_sizes):
+            contents[TRANSACTION_INDEX_SUFFIX] = aborted
+        plan.indexes = {
+            suffix: content for suffix, content in contents.items() if self._content(files, suffix) != content
+        }
+        self._note_rebuilt(plan)
+        self._plan.segments.append(plan)
+        if walk.status == "end":
+            return True
+        if walk.status == "overflow":
+            return self._take_split_off(files, walk, start_position=start_position)
+        self._plan.cuts.append(self._cut_at(files, walk, start_position=start_position))
+        return walk.status == "overlap"
+
+    def _take_split_off(self, files: SegmentFiles, walk: SegmentWalk, *, start_position: int) -> bool:
+        """Make a segment of its own of what the indexes of its segment can't reach (Kafka: splitOverflowedSegment)."""
+        start = walk.end_position + start_position
+        rest = SegmentFiles(walk.overflow_base_offset, files.log_name, files.size_in_bytes, {}, {})
+        return self._take_recovered(rest, self._walk(rest, None, start_position=start), start_position=start)
+
+    def _cut_at(self, files: SegmentFiles, walk: SegmentWalk, *, start_position: int = 0) -> Cut:
+        path = join_path(self._path, files.log_name)
+        position = start_position + walk.end_position
+        damage = Damage(path, position, files.size_in_bytes - position, walk.reason)
+        return Cut(damage, files.base_offset, walk.next_offset, walk.status)
+
+    def _aborted(self, walk: SegmentWalk) -> bytes | None:
+        """Return the content of the transaction index of a walked segment, None if the state before it is unknown."""
+        return None if self._transactions is None else self._transactions.aborted_of(walk.producers)
+
+    def _transactions_at(self, slot: int) -> OpenTransactions:
+        """Return the transactions that are open where a segment begins, by the last snapshot before it and a walk."""
+        segments = self._plan.files.segments
+        base_offset = segments[slot].base_offset
+        transactions = OpenTransactions.of_snapshots(
+            self._path, self._plan.files.snapshot_offsets, base_offset=base_offset, env=self._env
+        )
+        for earlier in range(slot):
+            next_base = segments[earlier + 1].base_offset
+            if next_base > transactions.map_end_offset:
+                transactions.aborted_of(self._walk(segments[earlier], next_base).producers)
+        return transactions
+
+    def _content(self, files: SegmentFiles, suffix: str) -> bytes | None:
+        name = files.index_names.get(suffix)
+        return None if name is None else index_content(join_path(self._path, name), self._env)
+
+    def _note_rebuilt(self, plan: SegmentPlan) -> None:
+        names = [base_offset_file_name(plan.base_offset, suffix=suffix) for suffix in SEGMENT_INDEX_SUFFIXES]
+        self._plan.rebuilt += [
+            name for name, suffix in zip(names, SEGMENT_INDEX_SUFFIXES, strict=True) if suffix in plan.indexes
+        ]
+
+
+def _planned(files: SegmentFiles, walk: SegmentWalk, *, start_position: int = 0) -> SegmentPlan:
+    return SegmentPlan(
+        base_offset=files.base_offset,
+        log_name=files.log_name,
+        start_position=start_position,
+        size_in_bytes=files.size_in_bytes - start_position,
+        end_position=walk.end_position,
+        next_offset=walk.next_offset,
+        max_timestamp_ms=walk.max_timestamp_ms,
+        offset_of_max_timestamp=walk.offset_of_max_timestamp,
+    )
+
+
+def _next_base(segments: tuple[SegmentFiles, ...], slot: int) -> int | None:
+    return segments[slot + 1].base_offset if slot + 1 < len(segments) else None
+
+
+def _unread(segments: tuple[SegmentFiles, ...], slot: int) -> SegmentPlan:
+    files = segments[slot]
+    following = _next_base(segments, slot)
+    next_offset = files.base_offset if following is None else following
+    return SegmentPlan(files.base_offset, files.log_name, files.size_in_bytes, files.size_in_bytes, next_offset)

@@ -1,0 +1,83 @@
+"""The steps that carry out a RecoveryPlan, each durable before the next.
+
+Layer 5. Cut at any point, the next recovery finds either the old state of a step or the new one, and ends with the same
+bytes: segments behind a cut go before the cut is made, from the last one backwards, so that none can be left behind it.
+"""
+
+from __future__ import annotations
+
+from kstore.log.atomic_file import TEMPORARY_SUFFIX, replace_file
+from kstore.log.env import Env, join_path
+from kstore.log.filenames import (
+    LOG_SUFFIX,
+    SEGMENT_INDEX_SUFFIXES,
+    SWAP_STATE,
+    base_offset_file_name,
+)
+from kstore.log.partition_files import SegmentFiles, settle_side_files
+from kstore.log.quarantine import COPY_CHUNK_BYTES, Quarantine
+from kstore.log.recovery_plan import RecoveryPlan, SegmentPlan
+
+
+def carry_out(path: str, plan: RecoveryPlan, *, quarantine: Quarantine, env: Env) -> None:
+    """Bring the files of a partition to what the plan says.
+
+    Raises: StorageError; then carrying out a new plan goes on where this one stopped.
+    """
+    settle_side_files(path, plan.files, env)
+    for files in reversed(plan.dropped):
+        drop_segment(files, quarantine=quarantine)
+    for segment in plan.segments:
+        if segment.start_position:
+            _split_off(path, segment, env)
+    copied = {cut.damage.path.removesuffix(SWAP_STATE): cut for cut in plan.cuts}
+    for segment in plan.segments:
+        if segment.start_position == 0 and segment.end_position < segment.size_in_bytes:
+            log_path = join_path(path, segment.name)
+            if log_path in copied:
+                damage = copied[log_path].damage
+                quarantine.keep_range(log_path, position=damage.position, size_in_bytes=damage.size_in_bytes)
+            with env.open_write(log_path) as file:
+                file.truncate(segment.end_position)
+                file.sync()
+    for segment in plan.segments:
+        for suffix, content in segment.indexes.items():
+            replace_file(join_path(path, base_offset_file_name(segment.base_offset, suffix=suffix)), content, env)
+
+
+def drop_segment(files: SegmentFiles, *, quarantine: Quarantine) -> None:
+    """Take all files of a segment out of the partition, its .log first, so that what is left are orphans.
+
+    Raises: StorageError.
+    """
+    suffixes = [LOG_SUFFIX, *(suffix for suffix in SEGMENT_INDEX_SUFFIXES if suffix in files.index_names)]
+    quarantine.take(base_offset_file_name(files.base_offset, suffix=suffix) for suffix in suffixes)
+
+
+def create_segment(path: str, base_offset: int, env: Env) -> None:
+    """Make the empty files of a first segment, durably.
+
+    Raises: StorageError.
+    """
+    for suffix in (*SEGMENT_INDEX_SUFFIXES[:2], LOG_SUFFIX):
+        with env.open_write(join_path(path, base_offset_file_name(base_offset, suffix=suffix))) as file:
+            file.truncate(0)
+            file.sync()
+    env.sync_directory(path)
+
+
+def _split_off(path: str, segment: SegmentPlan, env: Env) -> None:
+    """Copy the part of a .log that is to be a segment of its own; the file it comes from is cut afterwards."""
+    target = join_path(path, segment.name)
+    temporary = target + TEMPORARY_SUFFIX
+    with (
+        env.open_read(join_path(path, segment.log_name.removesuffix(SWAP_STATE))) as source,
+        env.open_write(temporary) as copy,
+    ):
+        copy.truncate(0)
+        for at in range(0, segment.end_position, COPY_CHUNK_BYTES):
+            size = min(COPY_CHUNK_BYTES, segment.end_position - at)
+            copy.pwrite(source.pread(size, position=segment.start_position + at), position=at)
+        copy.sync()
+    env.rename(temporary, target)
+    env.sync_directory(path)
