@@ -33,8 +33,9 @@ def load_producer_state(
     replay = _Replay(path, segments, log_start_offset=log_start_offset, config=config, env=env)
     manager = ProducerStateManager(topic_partition, path, config=config, env=env)
     recovered = [one for one in segments if one.is_recovered]
+    last_two = {one.base_offset for one in segments[-2:]}
     for segment in recovered:
-        replay.bring_to(manager, segment.base_offset, snapshot_offsets={segment.base_offset})
+        replay.bring_to(manager, segment.base_offset, snapshot_offsets={*last_two, segment.base_offset})
         replay.run(manager, segment, end_offset=segment.next_offset)
         manager.update_map_end_offset(segment.next_offset)
         manager.take_snapshot()
@@ -42,7 +43,6 @@ def load_producer_state(
         # Loaded anew, so that producers which have expired by now are left out.
         manager = ProducerStateManager(topic_partition, path, config=config, env=env)
     manager.remove_stray_snapshots(one.base_offset for one in segments)
-    last_two = {one.base_offset for one in segments[-2:]}
     replay.bring_to(manager, log_end_offset, snapshot_offsets={*last_two, log_end_offset})
     return manager
 
