@@ -11,6 +11,7 @@ import logging
 from kstore.config import LogConfig
 from kstore.errors import CorruptCheckpointError
 from kstore.log.directory import PartitionDirectory
+from kstore.log.durable_point import DurablePoint, DurablePointFile
 from kstore.log.env import DEFAULT_ENV, Env, join_path
 from kstore.log.filenames import LEADER_EPOCH_CHECKPOINT
 from kstore.log.leader_epochs import LeaderEpochCache
@@ -73,13 +74,25 @@ class _Loading:
         self._log_start_offset = log_start_offset
 
     def run(self, *, point: int, is_clean: bool, checks_older: bool, keeps_copies: bool, dry_run: bool) -> LoadedLog:
-        plan = self._plan(point=point, is_clean=is_clean, checks_older=checks_older)
+        durable = DurablePointFile(self._path, self._env)
+        noted = durable.read()
+        noted_point = 0 if noted is None or is_clean else noted.offset
+        plan = self._plan(max(point, noted_point), noted=noted, is_clean=is_clean, checks_older=checks_older)
         if self._mode == "strict":
-            refusal = find_refusal(self._path, plan, point=point, config=self._config, env=self._env)
+            refusal = find_refusal(
+                self._path,
+                plan,
+                point=max(point, noted_point),
+                noted_point=noted_point,
+                config=self._config,
+                env=self._env,
+            )
             if refusal is not None:
                 raise refusal
         quarantine = Quarantine(self._path, env=self._env, is_on=keeps_copies)
         if not dry_run:
+            durable.lower(self._durable_after(plan))
+            durable.close()
             carry_out(self._path, plan, quarantine=quarantine, env=self._env)
         self._start_at_log_start(plan, quarantine, dry_run=dry_run)
         log_start, log_end = max(self._log_start_offset, plan.segments[0].base_offset), plan.log_end_offset
@@ -99,13 +112,20 @@ class _Loading:
             segments=tuple(map(_loaded, plan.segments)),
             log_start_offset=log_start,
             log_end_offset=log_end,
-            recovery_point=log_end if is_clean and not plan.cuts else min(point, log_end),
+            recovery_point=log_end if is_clean and not plan.cuts else min(max(point, noted_point), log_end),
             leader_epochs=epochs,
             producer_state=producers,
             report=report,
         )
 
-    def _plan(self, *, point: int, is_clean: bool, checks_older: bool) -> RecoveryPlan:
+    def _durable_after(self, plan: RecoveryPlan) -> DurablePoint:
+        """Return the highest point that may still be true once the plan is carried out."""
+        if not plan.segments or plan.log_end_offset < self._log_start_offset:
+            return DurablePoint(0, 0, 0)
+        last = plan.segments[-1]
+        return DurablePoint(last.next_offset, last.base_offset, last.end_position)
+
+    def _plan(self, point: int, *, noted: DurablePoint | None, is_clean: bool, checks_older: bool) -> RecoveryPlan:
         planner = Planner(
             self._path,
             self._listed(),
@@ -114,7 +134,7 @@ class _Loading:
             env=self._env,
             point=point,
         )
-        return planner.plan_clean(end=None) if is_clean else planner.plan_unclean(checks_older=checks_older)
+        return planner.plan_clean(noted) if is_clean else planner.plan_unclean(checks_older=checks_older)
 
     def _listed(self) -> PartitionFiles:
         return list_partition(self._path, env=self._env, end_offset_of=self._end_offset_of)

@@ -89,14 +89,17 @@ def is_plausible_transaction_index(content: bytes, *, base_offset: int) -> bool:
 def forgets_aborted(content: bytes | None, aborted: bytes, *, base_offset: int) -> bool:
     """Tell whether a transaction index lacks one of the aborted transactions, or is damaged.
 
-    It may know more: a cleaner removes the data of aborted transactions and keeps their entries.
+    It may know more, or an earlier first offset: a cleaner removes the data of aborted transactions, not their entries.
     """
     if content is None:
         return bool(aborted)
     if not is_plausible_transaction_index(content, base_offset=base_offset):
         return True
-    known = {entry[1:4] for entry in ABORTED_TXN.iter_unpack(content)}
-    return any(entry[1:4] not in known for entry in ABORTED_TXN.iter_unpack(aborted))
+    known = {(entry[1], entry[3]): entry[2] for entry in ABORTED_TXN.iter_unpack(content)}
+    for _, producer_id, first_offset, last_offset, _ in ABORTED_TXN.iter_unpack(aborted):
+        if known.get((producer_id, last_offset), last_offset) > first_offset:
+            return True
+    return False
 
 
 def is_wrong_index(
@@ -147,11 +150,12 @@ def is_wrong_index(
 
 
 def reaches_beyond(
-    content: bytes | None, *, suffix: str, base_offset: int, end_position: int, next_offset: int
+    content: bytes | None, *, suffix: str, base_offset: int, end_position: int, next_offset: int, least_beyond: int
 ) -> bool:
     """Tell whether an index is in order and its last entry speaks of a batch behind the end of the log file.
 
-    Such an index bears witness of records that are gone; one that is out of order bears witness of nothing.
+    Such an index bears witness of records that are gone; one that is out of order, or has an offset from least_beyond
+    on, where the segment can't have had any, bears witness of nothing.
     """
     if not content:
         return False
@@ -159,6 +163,11 @@ def reaches_beyond(
         offsets = OffsetIndex(content, base_offset=base_offset, path="")
         entries = [offsets.entry(slot) for slot in range(offsets.entry_count)]
         rises = all(one.offset < two.offset and one.position < two.position for one, two in pairwise(entries))
-        return bool(entries) and rises and entries[-1].position >= end_position
-    times = TimeIndex(content, base_offset=base_offset, path="")
-    return times.entry_count > 0 and times.is_increasing() and times.entry(times.entry_count - 1).offset >= next_offset
+        found = [entry.offset for entry in entries]
+        is_beyond = bool(entries) and entries[-1].position >= end_position
+    else:
+        times = TimeIndex(content, base_offset=base_offset, path="")
+        rises = times.is_increasing()
+        found = [times.entry(slot).offset for slot in range(times.entry_count)]
+        is_beyond = bool(found) and found[-1] >= next_offset
+    return is_beyond and rises and base_offset <= found[0] and found[-1] < least_beyond

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from kstore.config import LogConfig
 from kstore.log.checkpoints import EpochEntry
 from kstore.log.damage import Damage
+from kstore.log.durable_point import DurablePoint
 from kstore.log.env import Env, join_path
 from kstore.log.filenames import (
     LOG_SUFFIX,
@@ -65,6 +66,11 @@ class SegmentPlan:
     producers: tuple[ProducerBatch, ...] | None = None
     epochs: tuple[EpochEntry, ...] | None = None
     indexes: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def is_walked(self) -> bool:
+        """Whether its batches were read, so that next_offset is that behind the last of them."""
+        return self.epochs is not None
 
     @property
     def name(self) -> str:
@@ -132,11 +138,10 @@ class Planner:
                 break
         return self._plan
 
-    def plan_clean(self, *, end: tuple[int, int, int] | None) -> RecoveryPlan:
+    def plan_clean(self, noted: DurablePoint | None) -> RecoveryPlan:
         """Look at the end of the last segment, and rebuild indexes that a listing shows to be wrong.
 
-        end: (segment base offset, position, offset) of the log end as it was noted at the shutdown, None if unknown; if
-            it is that of the file, no byte of the log is read.
+        noted: the last durable point; where it is the end of the log file, no byte of that is read.
         """
         segments = self._plan.files.segments
         for slot, files in enumerate(segments):
@@ -146,17 +151,17 @@ class Planner:
                 self._transactions = self._transactions_at(slot)
                 self._take_older(files, self._walk(files, _next_base(segments, slot)))
         if segments:
-            self._settle_clean_end(segments[-1], end)
+            self._settle_clean_end(segments[-1], noted)
         return self._plan
 
-    def _settle_clean_end(self, files: SegmentFiles, end: tuple[int, int, int] | None) -> None:
+    def _settle_clean_end(self, files: SegmentFiles, noted: DurablePoint | None) -> None:
         last = self._plan.segments[-1]
         tail = find_tail(
             join_path(self._path, files.log_name),
             base_offset=files.base_offset,
             size_in_bytes=files.size_in_bytes,
             indexes={suffix: self._content(files, suffix) for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)},
-            noted=end,
+            noted=noted,
             config=self._config,
             env=self._env,
         )

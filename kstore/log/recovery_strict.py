@@ -8,8 +8,6 @@ checkpoint after they truncate.
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from kstore._core import HeaderScan
 from kstore.config import LogConfig
 from kstore.errors import CorruptLogError
@@ -20,36 +18,46 @@ from kstore.log.recovery_plan import RecoveryPlan, SegmentPlan
 from kstore.log.segment_tail import HEADER_CHUNK_BYTES
 
 
-def find_refusal(path: str, plan: RecoveryPlan, *, point: int, config: LogConfig, env: Env) -> CorruptLogError | None:
+def find_refusal(
+    path: str, plan: RecoveryPlan, *, point: int, noted_point: int, config: LogConfig, env: Env
+) -> CorruptLogError | None:
     """Return why strict mode can't go on: the first damage below `point`, the offset up to which all was durable.
+
+    noted_point: what kstore itself noted of that, which is never beyond the truth, 0 if nothing.
 
     Raises: StorageError.
     """
     for cut in plan.older + [cut for cut in plan.cuts if cut.offset < point]:
         damage = cut.damage
         return _refusal(damage.path, damage.position, cut.offset, damage.reason, point=point)
-    for segment, following in pairwise(plan.segments):
-        if segment.producers is not None or segment.epochs is not None:
-            reason = _lost_between(segment, following, plan)
-            if reason and segment.next_offset < point:
-                place = join_path(path, segment.name)
-                return _refusal(place, segment.end_position, segment.next_offset, reason, point=point)
-    for segment in plan.segments:
-        if segment.next_offset < point:
-            reason = _lost_behind(path, segment, plan, env)
-            if not reason and segment is plan.segments[-1]:
-                reason = _lost_at_end(plan, point)
-            if reason:
-                place = join_path(path, segment.name)
-                return _refusal(place, segment.end_position, segment.next_offset, reason, point=point)
+    for slot, segment in enumerate(plan.segments):
+        reason = ""
+        if segment.next_offset < point and (segment.is_walked or slot + 1 == len(plan.segments)):
+            reason = _lost(path, plan, slot, point=point, noted_point=noted_point, env=env)
+        if reason:
+            place = join_path(path, segment.name)
+            return _refusal(place, segment.end_position, segment.next_offset, reason, point=point)
     last = plan.segments[-1] if plan.segments else None
     if last is not None and last.is_recovered and last.base_offset < point < last.next_offset:
         return _gap_over(path, last, point=point, config=config, env=env)
     return None
 
 
+def _lost(path: str, plan: RecoveryPlan, slot: int, *, point: int, noted_point: int, env: Env) -> str:
+    """Return why batches seem to be missing behind those of a segment, "" if nothing speaks of them."""
+    segment = plan.segments[slot]
+    if slot + 1 == len(plan.segments):
+        reason = _lost_behind(path, segment, plan, env, least_beyond=point)
+        return reason or _lost_at_end(plan, point, noted_point=noted_point)
+    following = plan.segments[slot + 1]
+    reason = _lost_between(segment, following, plan)
+    return reason or _lost_behind(path, segment, plan, env, least_beyond=following.base_offset)
+
+
 def _lost_between(segment: SegmentPlan, following: SegmentPlan, plan: RecoveryPlan) -> str:
-    """Return which file speaks of a segment between two neighbours."""
+    """Return which file speaks of a segment between two neighbours, or of what lay where the second is split off."""
+    if following.start_position:
+        return f"offsets jump: expected {segment.next_offset}, found {following.base_offset}"
     bases = {one.base_offset for one in plan.segments}
     hole = range(segment.next_offset, following.base_offset)
     for offset in plan.files.snapshot_offsets:
@@ -61,7 +69,7 @@ def _lost_between(segment: SegmentPlan, following: SegmentPlan, plan: RecoveryPl
     return ""
 
 
-def _lost_behind(path: str, segment: SegmentPlan, plan: RecoveryPlan, env: Env) -> str:
+def _lost_behind(path: str, segment: SegmentPlan, plan: RecoveryPlan, env: Env, *, least_beyond: int) -> str:
     """Return which index speaks of batches behind the end of a segment."""
     files = next((one for one in plan.files.segments if one.base_offset == segment.base_offset), None)
     for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
@@ -72,13 +80,16 @@ def _lost_behind(path: str, segment: SegmentPlan, plan: RecoveryPlan, env: Env) 
             base_offset=segment.base_offset,
             end_position=segment.end_position,
             next_offset=segment.next_offset,
+            least_beyond=least_beyond,
         ):
             return f"batches are missing: the last entry of {name} lies behind the end of the file"
     return ""
 
 
-def _lost_at_end(plan: RecoveryPlan, point: int) -> str:
+def _lost_at_end(plan: RecoveryPlan, point: int, *, noted_point: int) -> str:
     end = plan.log_end_offset
+    if end < noted_point:
+        return f"batches are missing: the log was flushed up to offset {noted_point}, and ends at {end}"
     behind = [offset for offset in plan.files.snapshot_offsets if end < offset <= point]
     return f"batches are missing: there is a producer snapshot of offset {behind[-1]}" if behind else ""
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from kstore._core import HeaderScan
+from kstore._core import RECORD_BATCH_OVERHEAD, HeaderScan, read_header
 from kstore.config import LogConfig
-from kstore.log.env import Env
+from kstore.errors import CorruptRecordError, UnsupportedMagicError
+from kstore.log.durable_point import DurablePoint
+from kstore.log.env import Env, ReadFile
 from kstore.log.filenames import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from kstore.log.index import OffsetIndex, TimeIndex
 
 HEADER_CHUNK_BYTES = 64 * 1024
+MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class Tail(NamedTuple):
@@ -31,33 +34,26 @@ def find_tail(
     base_offset: int,
     size_in_bytes: int,
     indexes: Mapping[str, bytes | None],
-    noted: tuple[int, int, int] | None,
+    noted: DurablePoint | None,
     config: LogConfig,
     env: Env,
 ) -> Tail | None:
-    """Return where the segment ends, None if its last batches are not whole and in order up to the end of the file.
+    """Return where the segment ends, None if the file does not end with a whole batch that is its last one.
 
-    Args: indexes: the content of both, by suffix; noted: (base offset, position, offset) of the log end as the shutdown
-        noted it. Where that is the end of the file, nothing of the log is read.
+    A batch further up whose offsets do not fit is passed over, as it does not move the end.
+    Args: indexes: the content of both, by suffix; noted: the last durable point, and where that is the end of the file,
+        nothing of the log is read.
     """
     timestamp_ms, offset_of_timestamp = _last_timestamp(indexes.get(TIME_INDEX_SUFFIX), base_offset=base_offset)
-    if noted is not None and noted[:2] == (base_offset, size_in_bytes) and noted[2] > offset_of_timestamp:
-        return Tail(noted[2], timestamp_ms, offset_of_timestamp)
+    if noted is not None and noted[1:] == (base_offset, size_in_bytes) and noted.offset > offset_of_timestamp:
+        return Tail(noted.offset, timestamp_ms, offset_of_timestamp)
     start, least = _last_position(indexes.get(OFFSET_INDEX_SUFFIX), base_offset=base_offset)
-    scan = None
-    if 0 < start < size_in_bytes:
-        scan = _walk(path, start, base_offset=base_offset, size_in_bytes=size_in_bytes, config=config, env=env)
-        if scan.status != "end" or scan.last_offset < least:
-            scan = None
-    if scan is None:
-        timestamp_ms = offset_of_timestamp = -1
-        scan = _walk(path, 0, base_offset=base_offset, size_in_bytes=size_in_bytes, config=config, env=env)
-        if scan.status != "end":
-            return None
-    if scan.max_timestamp_ms > timestamp_ms:
-        timestamp_ms, offset_of_timestamp = scan.max_timestamp_ms, scan.offset_of_max_timestamp
-    next_offset = base_offset if scan.batch_count == 0 else scan.last_offset + 1
-    return Tail(next_offset, timestamp_ms, offset_of_timestamp)
+    with env.open_read(path) as file:
+        headers = _Headers(file, base_offset=base_offset, size_in_bytes=size_in_bytes, config=config)
+        tail = headers.tail_from(start, Tail(base_offset, timestamp_ms, offset_of_timestamp)) if start else None
+        if tail is None or tail.next_offset <= least:
+            tail = headers.tail_from(0, Tail(base_offset, -1, -1))
+    return tail if tail is None or tail.next_offset - base_offset <= MAX_RELATIVE_OFFSET + 1 else None
 
 
 def _last_position(content: bytes | None, *, base_offset: int) -> tuple[int, int]:
@@ -76,16 +72,60 @@ def _last_timestamp(content: bytes | None, *, base_offset: int) -> tuple[int, in
     return last.timestamp_ms, last.offset
 
 
-def _walk(path: str, position: int, *, base_offset: int, size_in_bytes: int, config: LogConfig, env: Env) -> HeaderScan:
-    scan = HeaderScan(
-        position=position,
-        end_position=size_in_bytes,
-        base_offset=base_offset,
-        max_batch_bytes=config.max_batch_bytes,
-        path=path,
-    )
-    with env.open_read(path) as file:
+class _Headers:
+    """The batch headers of one .log."""
+
+    def __init__(self, file: ReadFile, *, base_offset: int, size_in_bytes: int, config: LogConfig) -> None:
+        self._file = file
+        self._base_offset = base_offset
+        self._size = size_in_bytes
+        self._max_batch_bytes = config.max_batch_bytes
+
+    def tail_from(self, position: int, before: Tail) -> Tail | None:
+        """Walk from a batch to the end of the file; `before`: what is known of the batches up to there."""
+        tail, ends_well = before, True
+        while position < self._size:
+            scan = self._scan(position, previous_last_offset=tail.next_offset - 1)
+            tail = _behind(tail, scan)
+            position, ends_well = scan.position, True
+            if scan.status == "corrupt":
+                size = self._misplaced_size(position)
+                position, ends_well = position + size, False
+                if size == 0:
+                    break
+            elif scan.status != "end":
+                ends_well = False
+                break
+        return tail if ends_well else None
+
+    def _scan(self, position: int, *, previous_last_offset: int) -> HeaderScan:
+        scan = HeaderScan(
+            position=position,
+            end_position=self._size,
+            base_offset=self._base_offset,
+            max_batch_bytes=self._max_batch_bytes,
+            path=self._file.path,
+            previous_last_offset=previous_last_offset,
+        )
         while scan.status == "more":
-            chunk = file.pread(min(HEADER_CHUNK_BYTES, size_in_bytes - position), position=position)
+            chunk = self._file.pread(min(HEADER_CHUNK_BYTES, self._size - position), position=position)
             position = scan.feed(chunk, position)
-    return scan
+        return scan
+
+    def _misplaced_size(self, position: int) -> int:
+        """Return the size of a batch that is whole, if it is only its offsets that do not fit; else 0."""
+        head = self._file.pread(RECORD_BATCH_OVERHEAD, position=position)
+        try:
+            header = read_header(head, position=position, max_batch_bytes=self._max_batch_bytes)
+        except (CorruptRecordError, UnsupportedMagicError):
+            return 0
+        size: int = header.size_in_bytes
+        return size if size <= self._size - position else 0
+
+
+def _behind(tail: Tail, scan: HeaderScan) -> Tail:
+    if scan.batch_count == 0:
+        return tail
+    if scan.max_timestamp_ms > tail.max_timestamp_ms:
+        return Tail(scan.last_offset + 1, scan.max_timestamp_ms, scan.offset_of_max_timestamp)
+    return tail._replace(next_offset=scan.last_offset + 1)
