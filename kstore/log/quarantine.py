@@ -35,12 +35,14 @@ class Quarantine:
         if not self._is_on or size_in_bytes <= 0:
             return
         with self._env.open_read(path) as source:
-            if not any(any(chunk) for chunk in _chunks(source, position, size_in_bytes)):
+            if not any(any(chunk) for chunk in _chunks(source, position, size_in_bytes=size_in_bytes)):
                 return
             target = self._free_path(f"{split_path(path)[1]}.{position}")
             with self._env.open_write(target) as copy:
                 for at, chunk in zip(
-                    range(0, size_in_bytes, COPY_CHUNK_BYTES), _chunks(source, position, size_in_bytes), strict=False
+                    range(0, size_in_bytes, COPY_CHUNK_BYTES),
+                    _chunks(source, position, size_in_bytes=size_in_bytes),
+                    strict=False,
                 ):
                     copy.pwrite(chunk, position=at)
                 copy.sync()
@@ -75,7 +77,7 @@ class Quarantine:
         return path
 
 
-def _chunks(file: ReadFile, position: int, size_in_bytes: int) -> Iterator[bytes]:
+def _chunks(file: ReadFile, position: int, *, size_in_bytes: int) -> Iterator[bytes]:
     end = position + size_in_bytes
     while position < end and (chunk := file.pread(min(COPY_CHUNK_BYTES, end - position), position=position)):
         yield chunk

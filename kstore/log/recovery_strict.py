@@ -29,14 +29,14 @@ def find_refusal(
     """
     for cut in plan.older + [cut for cut in plan.cuts if cut.offset < point]:
         damage = cut.damage
-        return _refusal(damage.path, damage.position, cut.offset, damage.reason, point=point)
+        return _refusal(damage.path, damage.reason, position=damage.position, offset=cut.offset, point=point)
     for slot, segment in enumerate(plan.segments):
         reason = ""
         if segment.next_offset < point and (segment.is_walked or slot + 1 == len(plan.segments)):
             reason = _lost(path, plan, slot, point=point, noted_point=noted_point, env=env)
         if reason:
             place = join_path(path, segment.name)
-            return _refusal(place, segment.end_position, segment.next_offset, reason, point=point)
+            return _refusal(place, reason, position=segment.end_position, offset=segment.next_offset, point=point)
     last = plan.segments[-1] if plan.segments else None
     if last is not None and last.is_recovered and last.base_offset < point < last.next_offset:
         return _gap_over(path, last, point=point, config=config, env=env)
@@ -117,10 +117,10 @@ def _gap_over(path: str, last: SegmentPlan, *, point: int, config: LogConfig, en
     if not before < point < found.base_offset:
         return None
     reason = f"offsets jump over the recovery point: expected {before}, found {found.base_offset}"
-    return _refusal(log_path, found.position, before, reason, point=point)
+    return _refusal(log_path, reason, position=found.position, offset=before, point=point)
 
 
-def _refusal(path: str, position: int, offset: int, reason: str, *, point: int) -> CorruptLogError:
+def _refusal(path: str, reason: str, *, position: int, offset: int, point: int) -> CorruptLogError:
     return CorruptLogError(
         f"damage at position {position} of {path}, at offset {offset} of a log that was durable up to offset {point}: "
         f"{reason}",
