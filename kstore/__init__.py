@@ -34,11 +34,13 @@ if TYPE_CHECKING:
     from kstore.errors import OutOfOrderSequenceError as OutOfOrderSequenceError
     from kstore.errors import ProducerStateError as ProducerStateError
     from kstore.errors import RecordBatchTooLargeError as RecordBatchTooLargeError
+    from kstore.errors import RecordDeserializationError as RecordDeserializationError
     from kstore.errors import RecordError as RecordError
     from kstore.errors import RecordErrorReason as RecordErrorReason
     from kstore.errors import RecordTooLargeError as RecordTooLargeError
     from kstore.errors import RecordValidationError as RecordValidationError
     from kstore.errors import SegmentTooLargeError as SegmentTooLargeError
+    from kstore.errors import SerializationError as SerializationError
     from kstore.errors import StorageError as StorageError
     from kstore.errors import TransactionCoordinatorFencedError as TransactionCoordinatorFencedError
     from kstore.errors import UnexpectedAppendOffsetError as UnexpectedAppendOffsetError
@@ -89,11 +91,13 @@ _ROOMS = {
         "OutOfOrderSequenceError",
         "ProducerStateError",
         "RecordBatchTooLargeError",
+        "RecordDeserializationError",
         "RecordError",
         "RecordErrorReason",
         "RecordTooLargeError",
         "RecordValidationError",
         "SegmentTooLargeError",
+        "SerializationError",
         "StorageError",
         "TransactionCoordinatorFencedError",
         "UnexpectedAppendOffsetError",

@@ -187,6 +187,35 @@ class TransactionCoordinatorFencedError(ProducerStateError):
     """The marker comes from a coordinator that was replaced (Kafka: TransactionCoordinatorFencedException)."""
 
 
+class SerializationError(KStoreError):
+    """A serializer or deserializer refuses a value or bytes (Kafka: SerializationException)."""
+
+
+class RecordDeserializationError(SerializationError):
+    """The key or value of a record can't be decoded (Kafka: RecordDeserializationException); the cause is kept.
+
+    Attributes: topic, partition, offset, timestamp_ms, origin ("key" or "value").
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str,
+        partition: int,
+        offset: int,
+        timestamp_ms: int,
+        origin: str,
+        path: str | None = None,
+    ) -> None:
+        super().__init__(message, path=path)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.timestamp_ms = timestamp_ms
+        self.origin = origin
+
+
 class UnsupportedError(KStoreError):
     """What is asked for may be right, but this version of kstore does not read or write it."""
 

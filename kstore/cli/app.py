@@ -141,6 +141,13 @@ def print_records(
     isolation: Annotated[
         Isolation, typer.Option(help="read_committed leaves out aborted and undecided transactions.")
     ] = Isolation.READ_UNCOMMITTED,
+    key_decoder: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Decode keys too: string, long, uuid, ... as Kafka's deserializers."),
+    ] = None,
+    value_decoder: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Decode values too, in the same way.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Print records, partition after partition, in offset order."""
@@ -156,6 +163,7 @@ def print_records(
             limit=limit,
             with_control=control,
             only_committed=isolation is Isolation.READ_COMMITTED,
+            decoders=cat.Decoders.named(key_decoder, value_decoder),
         )
         return cat.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
 

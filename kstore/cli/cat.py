@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
 from kstore.cli import EXIT_FINE
 from kstore.cli.arguments import WrongUseError
-from kstore.cli.render import json_records, record_parts
+from kstore.cli.render import JSON_TEXT, json_records, plain_value, record_parts
 from kstore.errors import KStoreError
+from kstore.log.decoding import decode, decoder_of
 from kstore.log.log import open_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from kstore._core import BatchHeader, Record
     from kstore.cli.arguments import Selection
     from kstore.cli.output import Output
+    from kstore.log.decoding import Decoder
     from kstore.log.log import Log
+    from kstore.types import TopicPartition
 
 # Above what producers put into a batch; one that was inflated from a few KiB may hold millions.
 MOST_RECORDS = 65536
@@ -36,12 +41,44 @@ class Wanted:
     limit: int | None = None
     with_control: bool = False
     only_committed: bool = False
+    decoders: Decoders | None = None
 
     def __post_init__(self) -> None:
         if self.start_offset > self.end_offset:
             raise WrongUseError(f"--from {self.start_offset} lies behind --to {self.end_offset}")
         if self.since_ms is not None and self.until_ms is not None and self.since_ms > self.until_ms:
             raise WrongUseError(f"--since {self.since_ms} lies behind --until {self.until_ms}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoders:
+    """How keys and values are decoded; None leaves them as they are."""
+
+    key: Decoder | None
+    value: Decoder | None
+
+    @classmethod
+    def named(cls, key: str | None, value: str | None) -> Decoders | None:
+        """Return the built-in decoders of these names, None if there is none."""
+        decoders = []
+        for name, option in ((key, "--key-decoder"), (value, "--value-decoder")):
+            try:
+                decoders.append(decoder_of(name))
+            except ValueError as error:
+                raise WrongUseError(f"{option}: {error}") from None
+        return None if key is value is None else cls(key=decoders[0], value=decoders[1])
+
+    def decoded(self, record: Record, topic_partition: TopicPartition) -> dict[str, object]:
+        """Return what is decoded of a record, by the name of its field."""
+        found = {}
+        for origin, data, decoder in (("key", record.key, self.key), ("value", record.value, self.value)):
+            if decoder is not None:
+                found[f"decoded{origin.capitalize()}"] = (
+                    None
+                    if data is None
+                    else decode(data, decoder, record, topic_partition=topic_partition, origin=origin)
+                )
+        return found
 
 
 class Group(NamedTuple):
@@ -65,7 +102,11 @@ def run(selection: Selection, wanted: Wanted, out: Output, *, is_json: bool) -> 
             with open_log(partition.path) as log:
                 for group in groups(log, wanted):
                     records = group.records if left is None else group.records[:left]
-                    show(records, group, out, prefix=prefix, is_json=is_json)
+                    decoders = None if group.is_control or wanted.decoders is None else wanted.decoders
+                    decoded = (
+                        None if decoders is None else partial(decoders.decoded, topic_partition=log.topic_partition)
+                    )
+                    show(records, group, out, prefix=prefix, is_json=is_json, decoded=decoded)
                     if left is not None:
                         left -= len(records)
                         if left == 0:
@@ -75,14 +116,48 @@ def run(selection: Selection, wanted: Wanted, out: Output, *, is_json: bool) -> 
     return status
 
 
-def show(records: list[Record], group: Group, out: Output, *, prefix: str, is_json: bool) -> None:
+def show(
+    records: list[Record],
+    group: Group,
+    out: Output,
+    *,
+    prefix: str,
+    is_json: bool,
+    decoded: Callable[[Record], dict[str, object]] | None = None,
+) -> None:
     """Write the records, all of one batch."""
     if is_json:
-        lines = json_records(records, timestamp_type=group.timestamp_type, prefix=prefix, is_control=group.is_control)
+        more = None if decoded is None else partial(decoded_fields, decoded)
+        lines = json_records(
+            records, timestamp_type=group.timestamp_type, prefix=prefix, is_control=group.is_control, more=more
+        )
         out.line("\n".join(lines))
         return
     for record in records:
-        out.styled(record_parts(record, prefix=prefix, is_control=group.is_control))
+        found = {} if decoded is None else decoded(record)
+        texts = decoded_text(found.get("decodedKey")), decoded_text(found.get("decodedValue"))
+        out.styled(record_parts(record, prefix=prefix, is_control=group.is_control, texts=texts))
+
+
+def decoded_fields(decoded: Callable[[Record], dict[str, object]], record: Record) -> str:
+    """Return the JSON fields of what is decoded of a record."""
+    return ",".join(f'"{name}":{JSON_TEXT(plain_decoded(value))}' for name, value in decoded(record).items())
+
+
+def decoded_text(value: object) -> str | None:
+    """Return a decoded value for people, None where the bytes themselves are shown as well as can be."""
+    if value is None or value == "" or isinstance(value, bytes | memoryview):
+        return None
+    return value if isinstance(value, str) else JSON_TEXT(plain_decoded(value)).strip('"')
+
+
+def plain_decoded(value: object) -> object:
+    """Return a decoded value as JSON can hold it: a UUID by its 36 characters, the rest as plain_value."""
+    if isinstance(value, list):
+        return [plain_decoded(one) for one in value]
+    if isinstance(value, memoryview):
+        return plain_value(bytes(value))
+    return str(value) if isinstance(value, UUID) else plain_value(value)
 
 
 def groups(log: Log, wanted: Wanted) -> Iterator[Group]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import zip_longest
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from kstore._core import BatchHeader, check_crc, iterate_records
 from kstore.compression import decompress
@@ -25,6 +25,7 @@ from kstore.errors import (
     StorageError,
 )
 from kstore.log.checkpoints import OffsetCheckpoints
+from kstore.log.decoding import Decoder, decoded_records, decoder_of
 from kstore.log.directory import PartitionDirectory, find_partition
 from kstore.log.env import DEFAULT_ENV, Env, FileKind, OpenFiles, StrPath, join_path
 from kstore.log.filenames import (
@@ -188,16 +189,17 @@ class Log:
         *,
         isolation: Isolation = "read_uncommitted",
         verify: Literal["crc", "header"] = "crc",
-        key_decoder: Callable[[bytes], Any] | None = None,
-        value_decoder: Callable[[bytes], Any] | None = None,
+        key_decoder: Decoder | str | None = None,
+        value_decoder: Decoder | str | None = None,
     ) -> Iterator[Record]:
         """Iterate the records of [start_offset, end_offset); control batches are skipped.
 
         Args: the offsets default to the log's start and end, and an end behind the log's counts as that;
-            verify: "header" leaves out the CRC; the decoders are called with each key or value that is not null;
+            verify: "header" leaves out the CRC; the decoders are called with each key or value that is not null, and
+            may be names of built-in ones ("string"; kstore.serializers);
             isolation: "read_committed" leaves out aborted transactions and ends at the last stable offset.
         Raises: OffsetOutOfRangeError at once; CorruptRecordError, InvalidRecordError, DecompressionError,
-            UnsupportedError when reached, and what a decoder raises.
+            UnsupportedError when reached, RecordDeserializationError where a decoder fails.
         """
         start, end = self._bounds(start_offset, end_offset)
         if verify not in ("crc", "header"):
@@ -208,7 +210,12 @@ class Log:
         records = self._read(start, end_offset=end, checks_crc=verify == "crc", settled=settled)
         if key_decoder is None and value_decoder is None:
             return records
-        return (_decoded(record, key_decoder=key_decoder, value_decoder=value_decoder) for record in records)
+        return decoded_records(
+            records,
+            topic_partition=self.topic_partition,
+            key_decoder=decoder_of(key_decoder),
+            value_decoder=decoder_of(value_decoder),
+        )
 
     def fetch(self, offset: int, max_bytes: int, *, min_one_batch: bool = True) -> FetchData:
         """Return record bytes from the batch that holds `offset` on, as a broker's fetch does, never past its segment.
@@ -432,25 +439,4 @@ def _open_segments(context: LogContext, env: Env) -> tuple[LogSegment, ...]:
     return tuple(
         LogSegment(context, base_offset=base, next_base_offset=following, size_in_bytes=sizes[base])
         for base, following in zip_longest(base_offsets, base_offsets[1:])
-    )
-
-
-def _decoded(
-    record: Record, *, key_decoder: Callable[[bytes], Any] | None, value_decoder: Callable[[bytes], Any] | None
-) -> Record:
-    key, value = record.key, record.value
-    if key is not None and key_decoder is not None:
-        key = key_decoder(key)
-    if value is not None and value_decoder is not None:
-        value = value_decoder(value)
-    return Record(
-        offset=record.offset,
-        timestamp_ms=record.timestamp_ms,
-        timestamp_type=record.timestamp_type,
-        key=key,
-        value=value,
-        headers=record.headers,
-        topic_partition=record.topic_partition,
-        sequence=record.sequence,
-        is_control=record.is_control,
     )

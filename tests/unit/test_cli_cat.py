@@ -208,3 +208,46 @@ def test_records_of_a_large_batch_are_shown_part_by_part(monkeypatch, directory,
     wanted = cat.Wanted(start_offset=0, end_offset=100, since_ms=None if since is None else FIRST_TIMESTAMP_MS + since)
     with open_log(directory) as log:
         assert [len(group.records) for group in cat.groups(log, wanted)] == expected
+
+
+ZERO_UUID = "00000000-0000-0000-0000-000000000000"
+DECODED = [
+    pytest.param("string", b"\xc3\xa9", '"é"', "é", id="string"),
+    pytest.param("long", bytes(7) + b"\x05", "5", "5", id="long"),
+    pytest.param("double", b"\x7f\xf0" + bytes(6), '"Infinity"', "Infinity", id="double"),
+    pytest.param("bytes", b"\xff", '"/w=="', "\\xff", id="bytes"),
+    pytest.param("bytebuffer", b"\xff", '"/w=="', "\\xff", id="bytebuffer"),
+    pytest.param("uuid", ZERO_UUID.encode(), f'"{ZERO_UUID}"', ZERO_UUID, id="uuid"),
+    pytest.param("list<short>", b"\0\0\0\0\1\0\0\0\0\0\0\0\2\0\7", "[null,7]", "[null,7]", id="list"),
+    pytest.param("string", b"", '""', "<empty>", id="empty"),
+    pytest.param("string", None, "null", "<null>", id="null"),
+]
+
+
+@pytest.mark.parametrize(("name", "data", "as_json", "as_text"), DECODED)
+def test_decoded_key_and_value_stand_behind_their_bytes(kstore, tmp_path, name, data, as_json, as_text):
+    path = write_partition(tmp_path, [[write_batch([record(0, data, data)])]])
+    options = ["--key-decoder", name, "--value-decoder", name]
+    (line,) = kstore("cat", "--json", path, *options).out.splitlines()
+    assert line.endswith(f'"headers":[],"decodedKey":{as_json},"decodedValue":{as_json}}}')
+    assert kstore("cat", path, *options).out.splitlines()[0].split("\t")[3:] == [as_text, as_text]
+
+
+def test_record_that_can_not_be_decoded_ends_its_partition(kstore, directory):
+    run = kstore("cat", "--json", directory, "--value-decoder", "string", "--key-decoder", "uuid")
+    assert run.status == 1
+    assert run.objects() == []
+    assert "key of the record at offset 0" in run.err
+
+
+def test_control_records_are_not_decoded(kstore, tmp_path):
+    marker = write_end_transaction_marker(1, timestamp_ms=7, producer_id=5, producer_epoch=0, commit=True)
+    path = write_partition(tmp_path, [[batch(0), marker]])
+    shown = kstore("cat", "--json", path, "--control", "--key-decoder", "string").objects()
+    assert [list(one)[-1] for one in shown] == ["decodedKey", "controlValue"]
+
+
+def test_unknown_decoder_is_wrong_use(kstore, directory):
+    run = kstore("cat", directory, "--key-decoder", "json")
+    assert run.status == 2
+    assert "--key-decoder: expected one of string" in run.err

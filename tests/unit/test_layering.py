@@ -22,6 +22,7 @@ LAYERS = {
     "errors": 0,
     "types": 1,
     "config": 1,
+    "serializers": 1,
     "_core": 2,
     "compression": 3,
     "record": 4,

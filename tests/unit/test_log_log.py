@@ -19,6 +19,7 @@ from kstore.errors import (
     LogClosedError,
     LogNotFoundError,
     OffsetOutOfRangeError,
+    RecordDeserializationError,
     StorageError,
     UnsupportedMagicError,
 )
@@ -303,9 +304,32 @@ def test_decoders_are_called_with_what_is_not_null(tmp_path: Path) -> None:
         assert [r.value for r in log.read(key_decoder=bytes.decode)] == [b"1", None, b""]
 
 
-def test_decoder_s_own_error_comes_through(directory: Path) -> None:
-    with open_log(directory) as log, pytest.raises(ValueError, match="invalid literal"):
-        list(log.read(value_decoder=int))
+def test_built_in_decoders_are_known_by_name(tmp_path: Path) -> None:
+    directory = write_partition(tmp_path, [[write_batch([record(0, bytes(7) + b"\x05", b"k")])]])
+    with open_log(directory) as log:
+        (found,) = log.read(
+            key_decoder="string", value_decoder="org.apache.kafka.common.serialization.LongDeserializer"
+        )
+        assert (found.key, found.value) == ("k", 5)
+        with pytest.raises(ValueError, match="expected one of string"):
+            log.read(key_decoder="json")
+
+
+@pytest.mark.parametrize("origin", ["key", "value"])
+def test_failure_of_a_decoder_names_the_record(tmp_path: Path, origin: str) -> None:
+    records = [record(offset, b"%d" % offset, b"%d" % offset) for offset in range(40, 42)]
+    records.append(record(42, b"x" if origin == "value" else b"0", b"x" if origin == "key" else b"0"))
+    directory = write_partition(tmp_path, [[write_batch(records)]])
+    with open_log(directory) as log:
+        found = log.read(key_decoder=int, value_decoder=int)
+        assert [next(found).value for _ in range(2)] == [40, 41]
+        with pytest.raises(RecordDeserializationError, match=f"{origin} of the record at offset 42 of") as caught:
+            next(found)
+    error = caught.value
+    assert isinstance(error.__cause__, ValueError)
+    assert (error.topic, error.partition, error.offset) == (*log.topic_partition, 42)
+    assert (error.origin, error.timestamp_ms) == (origin, FIRST_TIMESTAMP_MS + 42)
+    assert "invalid literal" in str(error)
 
 
 def test_wrong_crc_is_met_by_default_and_passed_on_request(directory: Path) -> None:

@@ -1,0 +1,68 @@
+"""Keys and values decoded on their way to the reader, each failure told with its record. Layer 5."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
+
+from kstore.errors import RecordDeserializationError
+from kstore.record import Record
+from kstore.serializers import deserializer
+from kstore.types import TopicPartition
+
+Decoder: TypeAlias = Callable[[bytes], Any]
+
+
+def decoder_of(decoder: Decoder | str | None) -> Decoder | None:
+    """Return a callable as it is, a built-in one by its name.
+
+    Raises: ValueError for a name that there is not.
+    """
+    return deserializer(decoder) if isinstance(decoder, str) else decoder
+
+
+def decoded_records(
+    records: Iterable[Record],
+    *,
+    topic_partition: TopicPartition,
+    key_decoder: Decoder | None,
+    value_decoder: Decoder | None,
+) -> Iterator[Record]:
+    """Give the records with keys and values decoded; a null stays None and is shown to no decoder.
+
+    Raises: RecordDeserializationError for whatever a decoder raises, which is its cause.
+    """
+    for record in records:
+        key, value = record.key, record.value
+        if key is not None and key_decoder is not None:
+            key = decode(key, key_decoder, record, topic_partition=topic_partition, origin="key")
+        if value is not None and value_decoder is not None:
+            value = decode(value, value_decoder, record, topic_partition=topic_partition, origin="value")
+        yield Record(
+            offset=record.offset,
+            timestamp_ms=record.timestamp_ms,
+            timestamp_type=record.timestamp_type,
+            key=key,
+            value=value,
+            headers=record.headers,
+            topic_partition=record.topic_partition,
+            sequence=record.sequence,
+            is_control=record.is_control,
+        )
+
+
+def decode(data: bytes, decoder: Decoder, record: Record, *, topic_partition: TopicPartition, origin: str) -> Any:
+    """Return decoder(data); raises as decoded_records."""
+    try:
+        return decoder(data)
+    except Exception as error:
+        topic, partition = topic_partition
+        raise RecordDeserializationError(
+            f"cannot decode the {origin} of the record at offset {record.offset} of {topic_partition}: "
+            f"{type(error).__name__}: {error}",
+            topic=topic,
+            partition=partition,
+            offset=record.offset,
+            timestamp_ms=record.timestamp_ms,
+            origin=origin,
+        ) from error
