@@ -65,7 +65,8 @@ cdef class RecordBatchEncoder:
         if self.h.magic != MAGIC_V2:
             check_legacy(&self.h, self.has_horizon)
             self.header_size = least_batch_size(self.h.magic) if self.h.attributes & CODEC_MASK else 0
-        self.start(FIRST_CAPACITY if self.write_limit_bytes == INT32_MAX else self.write_limit_bytes + CAPACITY_SLACK)
+        self.start(FIRST_CAPACITY if self.write_limit_bytes == INT32_MAX
+                   else <int64_t>self.write_limit_bytes + CAPACITY_SLACK)
 
     @cython.final
     cdef int start(self, int64_t capacity) except -1:

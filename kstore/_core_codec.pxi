@@ -255,6 +255,8 @@ def lz4_decompress(payload, *, int64_t limit, int magic, block_into):
     content = ColumnBuffer(min(frame.bound, limit + frame.largest_block))
     at, done = frame.blocks_at, 0
     while next_lz4_block(p, n, at, &frame, &block) == FRAME_OK and block.next_at:
+        if block.room > content.size - done:
+            raise frame_error("lz4 frame: changed while it was read")
         if block.is_stored:
             memcpy(content.block.data + done, p + block.at, <size_t>block.size)
             done += block.size
@@ -361,6 +363,8 @@ def snappy_decompress(payload, *, int64_t limit, raw_into):
         raise output_too_large("snappy", limit)
     content = ColumnBuffer(frame.bound)
     while at < n and next_snappy_block(p, n, at, &frame, &block) == FRAME_OK:
+        if block.room > content.size - done:
+            break
         if block.room:
             target = content if block.room == content.size else memoryview(content)[done:done + block.room]
             size = raw_into(source[block.at:block.at + block.size], target)
@@ -368,6 +372,8 @@ def snappy_decompress(payload, *, int64_t limit, raw_into):
                 raise frame_error("snappy block: wrong declared size", block.room, size)
             done += block.room
         at = block.next_at
+    if done != content.size:
+        raise frame_error("snappy stream: changed while it was read")
     return memoryview(content)
 
 

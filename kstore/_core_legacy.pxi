@@ -51,6 +51,20 @@ cdef inline Status parse_message(const uint8_t* p, Message* m, Problem* problem)
     return fail(problem, RECORD_SIZE_MISMATCH, 0, left if m.value_size < 0 else left - m.value_size)
 
 
+# Returns: OK if the frame of a message lies whole in `left` bytes; in a caller's buffer it may have changed since it was
+# found.
+cdef inline Status check_message_frame(const uint8_t* p, int64_t left, Problem* problem) noexcept nogil:
+    if left < MIN_MESSAGE_V0_SIZE:
+        return fail(problem, BATCH_INCOMPLETE, MIN_MESSAGE_V0_SIZE, left)
+    if p[MAGIC_AT] > MAGIC_V1:
+        return fail(problem, BAD_MESSAGE_MAGIC, MAGIC_V1, p[MAGIC_AT])
+    if entry_size_at(p) < least_batch_size(p[MAGIC_AT]):
+        return fail(problem, BAD_MESSAGE_SIZE, least_batch_size(p[MAGIC_AT]), entry_size_at(p))
+    if entry_size_at(p) > left:
+        return fail(problem, BATCH_INCOMPLETE, entry_size_at(p), left)
+    return OK
+
+
 # Finds the whole messages of a decompressed wrapper. An incomplete last one is left out, as Kafka does, unless it claims
 # more than a payload may hold (`limit`): Kafka takes memory for it first.
 cdef Status survey_messages(const uint8_t* p, int64_t size, int64_t limit, MessageSet* found,

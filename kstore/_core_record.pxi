@@ -276,8 +276,8 @@ cdef class RecordIterator:
         if self.at == self.messages.size:
             raise StopIteration
         self.problem.record = self.done if is_wrapper(&self.h) else -1
-        status = OK
-        if self.verify_crc:
+        status = check_message_frame(start + self.at, self.messages.size - self.at, &self.problem)
+        if status == OK and self.verify_crc:
             status = check_legacy_crc(start + self.at, entry_size_at(start + self.at), &self.problem)
         if status == OK:
             status = parse_message(start + self.at, &m, &self.problem)

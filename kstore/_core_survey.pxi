@@ -50,7 +50,8 @@ cdef Status survey_message_set(const uint8_t* p, int64_t size, const Header* h, 
     cdef const uint8_t* end = p + size
     while p < end:
         problem.record = s.record_count if is_wrapper(h) else -1
-        if parse_message(p, &m, problem) != OK or check_legacy_crc(p, m.size, problem) != OK:
+        if check_message_frame(p, end - p, problem) != OK or parse_message(p, &m, problem) != OK \
+                or check_legacy_crc(p, m.size, problem) != OK:
             return problem.status
         if is_wrapper(h) and m.offset != s.record_count:
             s.is_contiguous = False
@@ -60,7 +61,7 @@ cdef Status survey_message_set(const uint8_t* p, int64_t size, const Header* h, 
     return OK
 
 
-def survey_records(RecordIterator records):
+def survey_records(RecordIterator records not None):
     """Return what has to be known of all records of a batch, by a fresh iterator over them, which can be used afterwards.
 
     The records are checked as iterating checks them, but for the offsets of messages, and made into no objects.
@@ -78,28 +79,35 @@ def survey_records(RecordIterator records):
     memset(&survey, 0, sizeof(Survey))
     survey.least_timestamp = survey.greatest_timestamp = NO_TIMESTAMP
     survey.is_contiguous = True
-    with nogil:
-        if records.h.magic < MAGIC_V2:
-            status = survey_message_set(start, records.messages.size, &records.h, &survey, &problem)
-        else:
-            status = survey_batch(start, end, &records.h, &survey, &problem)
+    if records.h.magic < MAGIC_V2 and not is_wrapper(&records.h):
+        # The caller's own buffer, whose sizes are read more than once: no other thread may change them meanwhile.
+        status = survey_message_set(start, records.messages.size, &records.h, &survey, &problem)
+    else:
+        with nogil:
+            if records.h.magic < MAGIC_V2:
+                status = survey_message_set(start, records.messages.size, &records.h, &survey, &problem)
+            else:
+                status = survey_batch(start, end, &records.h, &survey, &problem)
     if status != OK:
         raise error_of(&problem, records.path)
     return (survey.record_count, survey.null_key_count, survey.other_magic_count, survey.least_timestamp,
             survey.greatest_timestamp, bool(survey.is_contiguous))
 
 
-def magics_of_records(RecordIterator records):
+def magics_of_records(RecordIterator records not None):
     """Return the magic of each record of a batch as bytes, by a fresh iterator over them.
 
     Requires: survey_records did not raise.
     """
     cdef const uint8_t* p = start_of(records.payload)
     cdef const uint8_t* end = p + records.messages.size
+    cdef Problem problem = records.problem
     cdef bytearray magics = bytearray()
     if records.h.magic >= MAGIC_V2:
         return bytes([records.h.magic]) * records.h.record_count
     while p < end:
+        if check_message_frame(p, end - p, &problem) != OK:
+            raise error_of(&problem, records.path)
         magics.append(p[MAGIC_AT])
-        p += <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
+        p += entry_size_at(p)
     return bytes(magics)

@@ -1,0 +1,118 @@
+"""Goal: a caller's buffer that changes while it is read, or a wrong argument, never leads outside of it.
+
+Method: bytearrays changed between two steps of an iterator, and from inside the functions that the core calls; the
+sizes in them are made to reach beyond their end.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import cramjam
+import pytest
+
+from kstore import _core
+from kstore.compression import decompress
+from kstore.errors import CorruptRecordError, DecompressionError, InvalidRecordError
+from kstore.record import MemoryRecords, MemoryRecordsBuilder
+from tests import reference_codecs as codecs
+from tests.messages import packed_entry
+
+LIMIT = 1 << 20
+SIZE_AT, MAGIC_AT = 8, 16
+MAX_INT32 = 2**31 - 1
+# Bytes written over those at a position of a plain V1 message, whose key of one byte stands at 30.
+CHANGES: dict[str, tuple[int, bytes]] = {
+    "size past the end": (SIZE_AT, struct.pack(">i", 100_000)),
+    "largest size": (SIZE_AT, struct.pack(">i", MAX_INT32)),
+    "size below a message": (SIZE_AT, struct.pack(">i", 13)),
+    "size below a message of V1": (SIZE_AT, struct.pack(">i", 14)),
+    "negative size": (SIZE_AT, struct.pack(">i", -1)),
+    "magic 2": (MAGIC_AT, b"\x02"),
+    "magic -1": (MAGIC_AT, b"\xff"),
+}
+
+
+def changed_after(step: Callable[[bytearray], Any], change: tuple[int, bytes]) -> Any:
+    """What step gives for a plain message, in whose bytes something is changed afterwards."""
+    data = bytearray(packed_entry(b"value", b"k", offset=0, magic=1))
+    done = step(data)
+    at, found = change
+    data[at : at + len(found)] = found
+    return done
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_message_that_changes_between_opening_and_reading_is_refused(change: tuple[int, bytes]) -> None:
+    records = changed_after(lambda data: iter(next(MemoryRecords(data).batches())), change)
+    with pytest.raises((CorruptRecordError, InvalidRecordError)):
+        next(records)
+
+
+def opened(data: bytearray) -> _core.RecordIterator:
+    return _core.iterate_records(data, position=0, decompress=decompress, max_decompressed_bytes=LIMIT)
+
+
+@pytest.mark.parametrize("survey", [_core.survey_records, _core.magics_of_records])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_message_that_changes_before_it_is_surveyed_is_refused(
+    change: tuple[int, bytes], survey: Callable[[_core.RecordIterator], object]
+) -> None:
+    records = changed_after(opened, change)
+    with pytest.raises((CorruptRecordError, InvalidRecordError)):
+        survey(records)
+
+
+def lz4_frame(*blocks: tuple[bytes, bool]) -> bytearray:
+    """Blocks and whether they are stored."""
+    head = codecs.LZ4_MAGIC + b"\x60\x40\x82"
+    body = b"".join(struct.pack("<I", len(block) | is_stored << 31) + block for block, is_stored in blocks)
+    return bytearray(head + body + bytes(4))
+
+
+PACKED = bytes(cramjam.lz4.compress_block(b"a" * 20, store_size=False))
+SECOND_AT = 7 + 4 + len(PACKED)
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_lz4_frame_that_grows_while_it_is_read_is_refused(is_stored: bool) -> None:
+    """A thousand stored blocks of a byte each become one block of five thousand."""
+    frame = lz4_frame((PACKED, False), *[(b"x", True)] * 3000)
+    larger = struct.pack("<I", 14_000 | is_stored << 31)
+
+    def block_into(block: memoryview, target: memoryview, room: int) -> int:
+        frame[SECOND_AT : SECOND_AT + 4] = larger
+        return 20
+
+    with pytest.raises(DecompressionError, match="changed while it was read"):
+        _core.lz4_decompress(frame, limit=LIMIT, magic=2, block_into=block_into)
+
+
+def test_snappy_stream_that_changes_while_it_is_read_is_refused() -> None:
+    small, large = codecs.snappy_compress_raw(b"a" * 20), codecs.snappy_compress_raw(b"b" * 400)
+    assert len(large) < 4 * len(small) + 12
+    parts = [struct.pack(">i", len(small)) + small] * 5
+    stream = bytearray(codecs.XERIAL_HEADER + b"".join(parts))
+    second_at = len(codecs.XERIAL_HEADER) + len(parts[0])
+
+    def raw_into(block: memoryview, target: memoryview) -> int:
+        stream[second_at : second_at + 4 + len(large)] = struct.pack(">i", len(large)) + large
+        return len(target)
+
+    with pytest.raises(DecompressionError, match="changed while it was read"):
+        _core.snappy_decompress(stream, limit=LIMIT, raw_into=raw_into)
+
+
+@pytest.mark.parametrize("function", [_core.survey_records, _core.magics_of_records])
+def test_none_is_no_iterator(function: Callable[[Any], object]) -> None:
+    with pytest.raises(TypeError):
+        function(None)
+
+
+@pytest.mark.parametrize("limit", [MAX_INT32 - 64, MAX_INT32 - 63, MAX_INT32 - 1, MAX_INT32])
+def test_any_write_limit_of_int32_is_taken(limit: int) -> None:
+    builder = MemoryRecordsBuilder(write_limit_bytes=limit)
+    builder.append(timestamp_ms=0, value=b"value")
+    assert not builder.is_full
