@@ -24,7 +24,7 @@ from kstore.record import MemoryRecords
 from kstore.types import OffsetPosition
 from tests.builders import batches
 from tests.messages import packed_entry
-from tests.record_files import BATCHES, DATA, POSITIONS, SIZE, SMALL_CHUNKS, content, failing
+from tests.record_files import BATCHES, DATA, POSITIONS, SIZE, SLICES, SMALL_CHUNKS, content, failing
 
 # Opening
 
@@ -128,17 +128,6 @@ def test_append_beyond_the_largest_segment_is_refused_before_a_byte_is_written(
 
 
 # Slices
-
-SLICES = [
-    pytest.param(0, 0, id="nothing"),
-    pytest.param(0, SIZE, id="whole"),
-    pytest.param(0, SIZE + 1, id="one-too-many"),
-    pytest.param(POSITIONS[1], len(BATCHES[1]), id="one-batch"),
-    pytest.param(POSITIONS[2] + 5, 100, id="inside-a-batch"),
-    pytest.param(SIZE, 10, id="at-the-end"),
-    pytest.param(SIZE - 1, 2**31 - 1, id="int32-sum-overflows"),
-    pytest.param(POSITIONS[1], 2**63 - 1, id="int64-sum-overflows"),
-]
 
 
 @pytest.mark.parametrize(("position", "size"), SLICES)

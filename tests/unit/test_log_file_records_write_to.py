@@ -20,18 +20,7 @@ from kstore.errors import (
 )
 from kstore.log import env as env_module
 from kstore.log.file_records import FileRecords
-from tests.record_files import BATCHES, DATA, POSITIONS, SIZE, SMALL_CHUNKS, failing
-
-SLICES = [
-    pytest.param(0, 0, id="nothing"),
-    pytest.param(0, SIZE, id="whole"),
-    pytest.param(0, SIZE + 1, id="one-too-many"),
-    pytest.param(POSITIONS[1], len(BATCHES[1]), id="one-batch"),
-    pytest.param(POSITIONS[2] + 5, 100, id="inside-a-batch"),
-    pytest.param(SIZE, 10, id="at-the-end"),
-    pytest.param(SIZE - 1, 2**31 - 1, id="int32-sum-overflows"),
-    pytest.param(POSITIONS[1], 2**63 - 1, id="int64-sum-overflows"),
-]
+from tests.record_files import BATCHES, DATA, POSITIONS, SIZE, SLICES, SMALL_CHUNKS, failing
 
 
 @pytest.mark.parametrize(("position", "size"), SLICES)
