@@ -27,6 +27,10 @@ RESULTS = {
     "looked_at": udf_frames.LOOKED_AT,
     "repacked": [],
     "packed_rows": udf_frames.PACKED_ROWS,
+    "old_unpacked": udf_frames.OLD_UNPACKED,
+    "old_checked": udf_frames.OLD_CHECKED,
+    "old_looked_at": udf_frames.OLD_LOOKED_AT,
+    "old_repacked": [],
 }
 
 

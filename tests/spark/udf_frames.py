@@ -9,7 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import array_sort, col, collect_list, expr, struct
 
 from kstore.spark.udfs import batch_info, crc_ok, pack_batch, unpack_batches
+from tests import reference_messages
 from tests.builders import batch, flip_bit
+from tests.messages import packed_entry, write_wrapper
 
 DAMAGED = bytearray(batch(20, 2))
 flip_bit(DAMAGED, len(DAMAGED) - 1, bit=0)
@@ -115,3 +117,107 @@ def failure(spark: SparkSession) -> str:
 
 
 FAILURE = "kstore.errors.CorruptRecordError: CRC mismatch in batch at position 0 of memory (base offset 20): "
+
+
+def entries(*offsets: int, magic: int) -> list[bytes]:
+    values = (None if offset == 2 else f"v{offset}".encode() for offset in offsets)
+    return [
+        packed_entry(value, b"key", offset=offset, magic=magic, timestamp_ms=1000 + offset)
+        for offset, value in zip(offsets, values, strict=True)
+    ]
+
+
+V0_WRAPPER = write_wrapper(entries(7, 8, 12, magic=0), magic=0, codec=3, offset=12)
+V1_WRAPPER = write_wrapper(entries(0, 1, 2, magic=1), magic=1, codec=1, offset=22, timestamp_ms=1002)
+APPENDED = write_wrapper(entries(0, 1, magic=1), magic=1, codec=2, offset=1, timestamp_ms=77, appended=True)
+INNER_DAMAGED = [*entries(0, magic=1), entries(1, magic=1)[0][:-1] + b"?"]
+OLD_VALUES = {
+    "v0": b"".join(entries(1, 2, 4, magic=0)),
+    "v1": b"".join(entries(1, 2, 4, magic=1)),
+    "v0 lz4": V0_WRAPPER,
+    "v1 gzip": V1_WRAPPER,
+    "v1 snappy append time": APPENDED,
+    "mixed": b"".join(entries(5, magic=0)) + V0_WRAPPER + V1_WRAPPER + batch(30, 2, codec=4),
+}
+# Reasons as far as they are the same for whole values and for parts of one.
+OLD_DAMAGED = {
+    "v0 wrong CRC": (V0_WRAPPER[:-1] + bytes([V0_WRAPPER[-1] ^ 1]), "CorruptRecordError: CRC mismatch", False),
+    "v1 wrong inner CRC": (
+        write_wrapper(INNER_DAMAGED, magic=1, codec=1, offset=1),
+        "CorruptRecordError: CRC mismatch",
+        True,
+    ),
+    "v1 nested": (
+        write_wrapper([APPENDED], magic=1, codec=1, offset=1),
+        "InvalidRecordError: compressed message inside a compressed message",
+        True,
+    ),
+    "v1 cut": (V1_WRAPPER[:-1], "CorruptRecordError: batch runs past the end", False),
+}
+Row = tuple[int, int, int, bytes | None, bytes | None]
+
+
+def old_frame(spark: SparkSession) -> DataFrame:
+    rows = [*OLD_VALUES.items(), *((name, value) for name, (value, _, _) in OLD_DAMAGED.items())]
+    return spark.createDataFrame(rows, "name string, data binary")
+
+
+def old_unpacked(spark: SparkSession) -> dict[str, list[Row] | str]:
+    """Of each value the rows, that is offset, ms, timestamp type, key and value, or the beginning of the reason."""
+    frame = old_frame(spark).select("name", unpack_batches("data", mode="PERMISSIVE").alias("done"))
+    read = frame.where("done.error is null").selectExpr("name", "posexplode(done.records) as (number, r)")
+    columns = ("r.offset", "unix_millis(r.timestamp)", "r.timestampType", "r.key", "r.value")
+    found: dict[str, list[Row] | str] = {name: [] for name in OLD_VALUES}
+    for name, *fields, key, value in read.orderBy("name", "number").selectExpr("name", *columns).collect():
+        found[name] += [(*fields, *(None if data is None else bytes(data) for data in (key, value)))]
+    for name, reason in frame.where("done.error is not null").selectExpr("name", "done.error").collect():
+        found[name] = reason.partition(" in ")[0]
+    return found
+
+
+OLD_UNPACKED: dict[str, list[Row] | str] = {
+    name: [
+        (record.offset, record.timestamp_ms, record.timestamp_type, record.key, record.value)
+        for record in reference_messages.read_all(value)
+    ]
+    for name, value in OLD_VALUES.items()
+} | {name: reason for name, (_, reason, _) in OLD_DAMAGED.items()}
+
+
+def old_checked(spark: SparkSession) -> dict[str, bool]:
+    return dict(old_frame(spark).select("name", crc_ok("data")).collect())
+
+
+OLD_CHECKED = dict.fromkeys(OLD_VALUES, True) | {name: is_ok for name, (_, _, is_ok) in OLD_DAMAGED.items()}
+
+
+def old_looked_at(spark: SparkSession) -> dict[str, Any]:
+    """A wrapper's header has its last offset, and neither the first one nor a count."""
+    frame = old_frame(spark).select("name", batch_info("data", mode="PERMISSIVE").alias("info"))
+    names = ["magic", "baseOffset", "lastOffset", "count", "codec", "timestampType", "maxTimestamp", "batches"]
+    fields = frame.selectExpr("name", *(f"info.{name}" for name in names)).where(col("name").isin([*OLD_LOOKED_AT]))
+    return {row[0]: tuple(row[1:]) for row in fields.collect()}
+
+
+OLD_LOOKED_AT = {
+    "v0": (0, 1, 1, 1, "none", -1, -1, 3),
+    "v1": (1, 1, 1, 1, "none", 0, 1001, 3),
+    "v0 lz4": (0, None, 12, None, "lz4", -1, -1, 1),
+    "v1 gzip": (1, None, 22, None, "gzip", 0, 1002, 1),
+    "v1 snappy append time": (1, None, 1, None, "snappy", 1, 77, 1),
+    "mixed": (0, 5, 5, 1, "none", -1, -1, 4),
+    "v1 nested": (1, None, 1, None, "gzip", 0, -1, 1),
+    "v1 cut": (None,) * 8,
+}
+
+
+def old_repacked(spark: SparkSession) -> list[str]:
+    """Names of the values whose records are not the same after they were packed into a batch and unpacked again."""
+    frame = old_frame(spark).where(col("name").isin([*OLD_VALUES])).select("name", unpack_batches("data").alias("old"))
+    packed = frame.withColumn("batch", pack_batch("old", codec="lz4"))
+    fields = ("offset", "timestamp", "key", "value")
+    again = packed.withColumn("new", unpack_batches("batch", fields=fields))
+    info = again.withColumn("info", batch_info("batch"))
+    kept = "transform(old, r -> named_struct(" + ", ".join(f"'{name}', r.{name}" for name in fields) + "))"
+    whole = f"{kept} = new and info.magic = 2 and info.count = size(old)"
+    return [row.name for row in info.where(f"not ({whole})").collect()]
