@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _DEFAULTS = LogConfig()
 _HEADER_SIZE_UP_TO_MAGIC = LOG_OVERHEAD + 5
 _MAGIC_V2 = 2
+# Of a V0 message; a size below it is damage, even where the magic is cut off.
+_LEAST_BATCH_SIZE = LOG_OVERHEAD + 14
 
 
 class MemoryRecords:
@@ -63,10 +65,13 @@ class MemoryRecords:
         Raises: CorruptRecordError, UnsupportedMagicError with the position. The CRC is not checked here.
         """
         view, at = self._view, 0
-        while len(view) - at >= _HEADER_SIZE_UP_TO_MAGIC:
+        while len(view) - at >= LOG_OVERHEAD:
             size = int.from_bytes(view[at + 8 : at + LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD
+            has_magic = len(view) - at >= _HEADER_SIZE_UP_TO_MAGIC
+            if not has_magic and size >= _LEAST_BATCH_SIZE:
+                return
             is_incomplete = size > len(view) - at and size <= self._config.max_batch_bytes
-            if is_incomplete and view[at + _HEADER_SIZE_UP_TO_MAGIC - 1] <= _MAGIC_V2:
+            if has_magic and is_incomplete and view[at + _HEADER_SIZE_UP_TO_MAGIC - 1] <= _MAGIC_V2:
                 return
             end = at + size if size > _HEADER_SIZE_UP_TO_MAGIC else len(view)
             yield RecordBatch(

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 
+from kstore.errors import CorruptRecordError
 from kstore.record import MemoryRecords
 from tests import reference, reference_messages
 from tests import reference_codecs as codecs
@@ -227,3 +228,29 @@ def test_place_of_a_hostile_message_behind_sound_ones_is_told(row: Fields | byte
     verdict = column_verdict(data, limit=LIMIT)
     assert isinstance(verdict, Refused)
     assert verdict.position == len(sound)
+
+
+# What is left of an entry before its magic, and whether that can be one.
+TAILS: dict[str, tuple[bytes, bool]] = {
+    "11 zeros": (bytes(11), True),
+    "12 zeros": (bytes(12), False),
+    "size -1": (struct.pack(">qi", 2, -1), False),
+    "size 13": (struct.pack(">qi", 2, 13) + bytes(4), False),
+    "size 14": (struct.pack(">qi", 2, 14) + bytes(4), True),
+    "size 2^31-1": (struct.pack(">qi", 2, MAX_INT32), True),
+    "size -2090845409, which Kafka refused": (bytes.fromhex("0a1f699cdc85a7cea83603b1f0"), False),
+}
+
+
+@pytest.mark.parametrize(("tail", "is_end"), TAILS.values(), ids=list(TAILS))
+def test_tail_before_its_magic_ends_the_records_unless_its_size_is_wrong(tail: bytes, is_end: bool) -> None:
+    sound = plain().pack()
+    records = MemoryRecords(sound + tail)
+    if is_end:
+        assert [record.value for record in records] == [b"v"]
+        assert records.valid_bytes == len(sound)
+    else:
+        for read in (list, lambda records: list(records.batches())):
+            with pytest.raises(CorruptRecordError) as caught:
+                read(records)
+            assert caught.value.position == len(sound)
