@@ -22,6 +22,16 @@ cdef enum:
     FIRST_HEADER_BYTES = 65536
 
 
+# The bytes of a buffer, or of all buffers in a nest of tuples and lists; counts and None have none.
+cdef int64_t size_of(object part) except -1:
+    cdef int64_t size = 0
+    if isinstance(part, (tuple, list)):
+        for one in part:
+            size += size_of(one)
+        return size
+    return 0 if part is None or isinstance(part, int) else len(part)
+
+
 @cython.final
 cdef class Columns:
     """A table of decoded records; every buffer may be kept.
@@ -39,6 +49,12 @@ cdef class Columns:
     cdef readonly object value
     cdef readonly object headers
     cdef readonly object batches
+
+    @property
+    def size_in_bytes(self):
+        """Bytes of all buffers, those that views point into included."""
+        return size_of(self.offset) + size_of(self.timestamp) + size_of(self.batches) + size_of(self.key) \
+            + size_of(self.value) + size_of(self.headers)
 
 
 cdef int64_t index_width(ColumnMode mode) noexcept:

@@ -5,12 +5,8 @@ Column names and types are those of Spark's Kafka source, and what a batch knows
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +18,7 @@ from kstore.log.directory import find_partitions
 from kstore.log.env import StrPath
 from kstore.log.log import open_log
 from kstore.log.plan import ScanRange
+from kstore.log.read_ahead import read_ahead
 from kstore.log.scan import Mode, Selection, scan_columns
 from kstore.record.memory_records import MemoryRecords
 from kstore.record.packing import BinaryColumn, HeadersColumn, Int64Column, RecordColumns, pack_columns
@@ -32,11 +29,11 @@ _Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
 
 # Two sets of columns are in flight, the one being filled and the one being read: together they should fit the L2 cache.
 DEFAULT_BATCH_BYTES = 1024 * 1024
-# Decoded by one thread while the range before it is read: a range of several times its size when inflated fits ahead.
-THREAD_RANGE_BYTES = 4 * 1024 * 1024
-_BYTES_AHEAD = 16 * 1024 * 1024
-# Of Python's and Arrow's objects around a batch; it bounds the number of batches ahead.
-_LEAST_BATCH_BYTES = 4096
+# Decoded by one thread while the ranges before it are read: inflated to a few times its size it fits ahead.
+THREAD_RANGE_BYTES = 8 * 1024 * 1024
+_THREAD_BYTES_AHEAD = 16 * 1024 * 1024
+# Of Python's objects around a table; it bounds the number of tables ahead.
+_LEAST_TABLE_BYTES = 4096
 _DEFAULTS = LogConfig()
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -113,24 +110,24 @@ def record_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Decode ranges into record batches of about batch_bytes, in the order of the ranges and their offsets.
 
-    Args: columns, binary, strings: see schema(); threads: ranges decoded at a time, in this process.
+    Args: columns, binary, strings: see schema(); threads: how many decode, the caller's among them.
     Raises: CorruptRecordError, InvalidRecordError, DecompressionError, Unsupported...Error, StorageError.
     Lifetime: batches own their buffers ("view" ones keep the chunks that they point into).
     Cost: one pass; a column not asked for costs nothing; memory of two batches, or of 16 MiB and two batches
-        per thread.
+        for each thread.
     """
     if threads < 1:
         raise ValueError(f"threads must be at least 1, got {threads}")
     plan = Projection(schema(columns, binary=binary, strings=strings), verify_crc=verify_crc)
 
-    def of_range(scan_range: ScanRange) -> _Batches:
-        assembler = Assembler(plan, topic=scan_range.topic, partition=scan_range.partition)
-        for decoded in scan_columns(scan_range, plan.selection, batch_bytes=batch_bytes, config=config):
-            yield assembler.record_batch(decoded)
-
-    if threads == 1:
-        return (batch for scan_range in ranges for batch in of_range(scan_range))
-    return _in_threads(ranges, of_range, threads)
+    if threads > 1:
+        return _in_threads(ranges, plan, batch_bytes=batch_bytes, threads=threads, config=config)
+    return (
+        assembler.record_batch(columns)
+        for scan_range in ranges
+        for assembler in (Assembler(plan, topic=scan_range.topic, partition=scan_range.partition),)
+        for columns in scan_columns(scan_range, plan.selection, batch_bytes=batch_bytes, config=config)
+    )
 
 
 class Scan:
@@ -317,88 +314,30 @@ def _headers(rows: int, parts: tuple[Any, ...]) -> pa.Array:
     )
 
 
-class _ReadAhead:
-    """The batches of one range, decoded by a pool up to _BYTES_AHEAD ahead of their one reader.
+class _Decoded(NamedTuple):
+    """A table, and what makes a record batch of it."""
 
-    A task of the pool decodes until that much is unread, and never waits, so a reader who stops keeps no thread.
-    """
-
-    def __init__(self, pool: ThreadPoolExecutor, batches: _Batches) -> None:
-        self._pool = pool
-        self._batches = batches
-        self._changed = threading.Condition()
-        self._unread: deque[pa.RecordBatch] = deque()
-        self._unread_bytes = 0
-        self._is_paused = False
-        self._is_stopped = False
-        with self._changed:
-            self._start()
-
-    def next_batch(self) -> pa.RecordBatch | None:
-        """Wait for the next batch; None at the end of the range."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._unread or self._task.done())
-            if not self._unread:
-                self._task.result()
-                return None
-            batch = self._unread.popleft()
-            self._unread_bytes -= _size_of(batch)
-            if self._is_paused and self._unread_bytes <= _BYTES_AHEAD // 2:
-                self._is_paused = False
-                self._start()
-        return batch
-
-    def stop(self) -> None:
-        """Let the task end after the batch that it decodes."""
-        self._is_stopped = True
-
-    def close(self) -> None:
-        """Close the range's file. Requires: the pool was shut down."""
-        self._unread.clear()
-        self._batches.close()
-
-    def _decode(self) -> None:
-        for batch in self._batches:
-            with self._changed:
-                self._unread.append(batch)
-                self._unread_bytes += _size_of(batch)
-                self._is_paused = self._unread_bytes >= _BYTES_AHEAD
-                self._changed.notify()
-                if self._is_paused or self._is_stopped:
-                    return
-
-    def _start(self) -> None:
-        self._task = self._pool.submit(self._decode)
-        self._task.add_done_callback(self._wake)
-
-    def _wake(self, _task: Future[None]) -> None:
-        with self._changed:
-            self._changed.notify()
-
-
-def _size_of(batch: pa.RecordBatch) -> int:
-    return int(batch.get_total_buffer_size()) + _LEAST_BATCH_BYTES
+    assembler: Assembler
+    columns: Columns
 
 
 def _in_threads(
-    ranges: Iterable[ScanRange], decode: Callable[[ScanRange], _Batches], threads: int
-) -> Iterator[pa.RecordBatch]:
-    """Decode `threads` ranges at a time; their batches come in order."""
-    with ThreadPoolExecutor(threads, thread_name_prefix="kstore-scan") as pool:
-        waiting = iter(ranges)
-        ahead = deque(_ReadAhead(pool, decode(scan_range)) for scan_range in islice(waiting, threads))
-        try:
-            while ahead:
-                while (batch := ahead[0].next_batch()) is not None:
-                    yield batch
-                ahead.popleft()
-                ahead.extend(_ReadAhead(pool, decode(scan_range)) for scan_range in islice(waiting, 1))
-        finally:
-            for unread in ahead:
-                unread.stop()
-            pool.shutdown(cancel_futures=True)
-            for unread in ahead:
-                unread.close()
+    ranges: Iterable[ScanRange], projection: Projection, *, batch_bytes: int, threads: int, config: LogConfig
+) -> _Batches:
+    """Decode in threads. The reader's makes the record batches: pyarrow lets go of the GIL at each step of that."""
+
+    def decode(scan_range: ScanRange) -> Generator[_Decoded, None, None]:
+        assembler = Assembler(projection, topic=scan_range.topic, partition=scan_range.partition)
+        for columns in scan_columns(scan_range, projection.selection, batch_bytes=batch_bytes, config=config):
+            yield _Decoded(assembler, columns)
+
+    most_bytes_ahead = threads * _THREAD_BYTES_AHEAD
+    for decoded in read_ahead(ranges, decode, threads=threads, size_of=_size_of, most_bytes_ahead=most_bytes_ahead):
+        yield decoded.assembler.record_batch(decoded.columns)
+
+
+def _size_of(decoded: _Decoded) -> int:
+    return decoded.columns.size_in_bytes + _LEAST_TABLE_BYTES
 
 
 def pack_record_batch(batch: pa.RecordBatch, **options: Any) -> Iterator[MemoryRecords]:

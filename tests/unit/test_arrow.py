@@ -26,8 +26,6 @@ from tests.reference import write_batch
 RECORDS_PER_BATCH = 20
 BATCHES = 30
 TOTAL = 2 * RECORDS_PER_BATCH * BATCHES
-# Of any ranges and any batches.
-IN_THREADS: Any = arrow._in_threads
 
 
 @pytest.fixture
@@ -98,71 +96,6 @@ def test_leaving_a_threaded_scan_early_ends_its_threads(root: Path) -> None:
         next(batches)
         batches.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("kstore-scan")]
-
-
-SMALL_BATCH = pa.record_batch({"value": ["small"]})
-MIB_BATCH = pa.record_batch({"value": pa.array([bytes(1 << 20)])})
-
-
-def test_a_range_is_decoded_while_the_one_before_it_is_read() -> None:
-    second_is_done = threading.Event()
-
-    def decode(name: str) -> Generator[pa.RecordBatch, None, None]:
-        yield from [SMALL_BATCH if name == "first" else MIB_BATCH] * 8
-        if name == "second":
-            second_is_done.set()
-
-    batches = IN_THREADS(["first", "second"], decode, 2)
-    assert next(batches) is SMALL_BATCH
-    assert second_is_done.wait(timeout=30)
-    assert list(batches) == [SMALL_BATCH] * 7 + [MIB_BATCH] * 8
-
-
-@pytest.mark.parametrize(
-    ("batch", "most_ahead"), [(MIB_BATCH, 16), (SMALL_BATCH, 4096)], ids=["batches of 1 MiB", "batches of some bytes"]
-)
-def test_threads_run_a_bounded_number_of_bytes_ahead_and_close_what_is_unread(
-    batch: pa.RecordBatch, most_ahead: int
-) -> None:
-    decoded: list[str] = []
-    closed: list[str] = []
-
-    def endless(name: str) -> Generator[pa.RecordBatch, None, None]:
-        try:
-            while True:
-                decoded.append(name)
-                yield batch
-        finally:
-            closed.append(name)
-
-    batches = IN_THREADS(["first", "second", "third"], endless, 2)
-    for _ in range(50):
-        next(batches)
-    batches.close()
-    assert len(decoded) <= 50 + 2 * most_ahead
-    assert sorted(closed) == ["first", "second"]
-
-
-def test_a_range_goes_on_after_it_waited_for_its_reader() -> None:
-    def decode(name: str) -> Generator[pa.RecordBatch, None, None]:
-        for number in range(100):
-            yield pa.record_batch({name: [bytes(1 << 20) + number.to_bytes(1, "big")]})
-
-    names = ["first", "second", "third"]
-    found = [(batch.schema.names[0], batch.column(0)[0].as_py()[-1]) for batch in IN_THREADS(names, decode, 2)]
-    assert found == [(name, number) for name in names for number in range(100)]
-
-
-def test_an_error_ahead_is_raised_after_the_batches_before_it() -> None:
-    def decode(name: str) -> Generator[pa.RecordBatch, None, None]:
-        yield from [SMALL_BATCH] * 3
-        if name == "second":
-            raise kstore.CorruptRecordError("damaged")
-
-    batches = IN_THREADS(["first", "second", "third"], decode, 2)
-    assert [next(batches) for _ in range(6)] == [SMALL_BATCH] * 6
-    with pytest.raises(kstore.CorruptRecordError, match="damaged"):
-        next(batches)
 
 
 def test_an_interpreter_with_a_threaded_scan_left_open_exits(root: Path) -> None:

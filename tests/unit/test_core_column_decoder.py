@@ -106,6 +106,30 @@ def two_values(value: bytes) -> bytes:
     return reference.write_batch([record(0, value), record(1, b"x")])
 
 
+# offsets 8 bytes a row, rows + 1 ends of 4, a batch row of 10 numbers; headers b"h" b"1" b"n" b"" and "\ufffd" b"x".
+SIZES = {
+    "offset": ({"offset": True}, 4 * 8),
+    "timestamp": ({"timestamp": True}, 4 * 8),
+    "key": ({"key": "copy"}, 1 + 5 * 4 + 16),
+    "value": ({"value": "copy"}, 1 + 5 * 4 + 75),
+    "headers": ({"headers": True}, 1 + 5 * 4 + 5 * 4 + (2 + 3) + 1 + 5 * 4 + 2),
+    "value as view": ({"value": "view"}, 1 + 4 * 16 + len(LOG[:FIRST_SIZE])),
+}
+
+
+@pytest.mark.parametrize("column", SIZES)
+def test_columns_tell_the_bytes_of_all_their_buffers(column: str) -> None:
+    options, size = SIZES[column]
+    second = reference.write_batch(RECORDS[2:])
+    log = LOG[:FIRST_SIZE] + second
+    read = decoder(**options)
+    read.start_file(position=0, end_position=len(log))
+    read.feed(log, 0)
+    assert read.run() == "done"
+    viewed = len(second) if "view" in options.values() else 0
+    assert read.take().size_in_bytes == size + viewed + 2 * 8 * len(_core.BATCH_ROW_FIELDS)
+
+
 def test_views_point_into_the_chunk_without_a_copy() -> None:
     chunk = bytearray(reference.write_batch([record(0, b"v" * 40)]))
     read = decoder(value="view")
