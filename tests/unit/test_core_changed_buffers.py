@@ -7,16 +7,19 @@ sizes in them are made to reach beyond their end.
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import cramjam
+import numpy as np
 import pytest
 
 from kstore import _core
 from kstore.compression import decompress
 from kstore.errors import CorruptRecordError, DecompressionError, InvalidRecordError
-from kstore.record import MemoryRecords, MemoryRecordsBuilder
+from kstore.record import MemoryRecords, MemoryRecordsBuilder, pack_columns
+from kstore.record.packing import BinaryColumn, HeadersColumn, RecordColumns
 from tests import reference_codecs as codecs
 from tests.messages import packed_entry
 
@@ -116,3 +119,43 @@ def test_any_write_limit_of_int32_is_taken(limit: int) -> None:
     builder = MemoryRecordsBuilder(write_limit_bytes=limit)
     builder.append(timestamp_ms=0, value=b"value")
     assert not builder.is_full
+
+
+def test_columns_that_another_thread_changes_make_batches_that_can_be_read_or_an_error() -> None:
+    """The thread moves the ends of keys, values and header lists to and fro, and some of them backwards."""
+    rows, changes = 3000, 0
+    index = np.arange(rows + 1, dtype=np.int32)
+    bits = np.full(rows // 8 + 1, 255, np.uint8)
+    column = BinaryColumn(index, b"k" * (rows + 8), bits)
+    columns = RecordColumns(rows, 1, column, column, HeadersColumn(index, column, column))
+    is_done = threading.Event()
+
+    def change() -> None:
+        nonlocal changes
+        while not is_done.is_set():
+            index[5::7] += 3
+            bits[:] ^= 85
+            index[5::7] -= 3
+            bits[:] ^= 85
+            changes += 1
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        outcomes = {packed_or_refused(columns) for _ in range(300)}
+    finally:
+        is_done.set()
+        thread.join()
+    assert changes > 0
+    assert outcomes <= {"packed", "refused"}
+
+
+def packed_or_refused(columns: RecordColumns) -> str:
+    try:
+        runs = list(pack_columns(columns, batch_bytes=1 << 20))
+    except ValueError:
+        return "refused"
+    for run in runs:
+        run.verify()
+        assert len(list(run)) == columns.row_count
+    return "packed"
