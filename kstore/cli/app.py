@@ -173,7 +173,7 @@ def print_records(
 @app.command("dump")
 def dump_files(
     path: Annotated[
-        str, typer.Argument(metavar="FILE|DIR", help="A .log, .index or .timeindex file, or a directory of them.")
+        str, typer.Argument(metavar="FILE|DIR", help="A file of a partition or a root, or a directory of them.")
     ],
     topic: Topics = None,
     partition: Partitions = None,
@@ -189,7 +189,7 @@ def dump_files(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Show every batch or index entry as it lies in a file, damaged ones too."""
+    """Show every batch or entry as it lies in a file, damaged ones too."""
 
     def command(out: Output) -> int:
         from kstore.cli import dump

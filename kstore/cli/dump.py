@@ -1,4 +1,4 @@
-"""`kstore dump`: every batch or index entry as it lies in a file."""
+"""`kstore dump`: every batch or entry as it lies in a file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from kstore import _core
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE, decoders
 from kstore.cli.arguments import WrongUseError
 from kstore.cli.cat import by_timestamp_type
+from kstore.cli.dump_side_file import SIDE_FILE_KINDS, dump_side_file
 from kstore.cli.output import Part
 from kstore.cli.render import (
     JSON_TEXT,
@@ -24,7 +25,15 @@ from kstore.cli.segment_file import Entry, SegmentFile
 from kstore.config import LogConfig
 from kstore.errors import KStoreError
 from kstore.log.env import DEFAULT_ENV, FileKind, absolute_path, join_path, split_path
-from kstore.log.filenames import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, parse_segment_name
+from kstore.log.filenames import (
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    PRODUCER_SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    is_metadata_snapshot_name,
+    parse_segment_name,
+)
 from kstore.log.index import MAX_INDEX_BYTES, OffsetIndex, TimeIndex
 from kstore.record import RecordBatch
 
@@ -42,6 +51,8 @@ ENTRY_SIZES = {
     OFFSET_INDEX_SUFFIX: _core.OFFSET_INDEX_ENTRY_SIZE,
     TIME_INDEX_SUFFIX: _core.TIME_INDEX_ENTRY_SIZE,
 }
+NAMED_BY_BASE_OFFSET = (*ENTRY_SIZES, TRANSACTION_INDEX_SUFFIX)
+SEGMENT_SUFFIXES = (LOG_SUFFIX, *NAMED_BY_BASE_OFFSET, PRODUCER_SNAPSHOT_SUFFIX)
 BATCH_HEADING = (
     "  position      size  offsets                 count  codec   time type      max timestamp             "
     "producer  epoch  sequence  leader  crc         state"
@@ -109,39 +120,55 @@ def named_file(path: str) -> DumpFile:
         plain = plain.removesuffix(state)
     if plain.endswith(SNAPSHOT_SUFFIX):
         return DumpFile(path, name, LOG_SUFFIX, None)
+    if name in SIDE_FILE_KINDS:
+        return DumpFile(path, name, name, None)
     parsed = parse_segment_name(plain)
-    suffix = next((suffix for suffix in (LOG_SUFFIX, *ENTRY_SIZES) if plain.endswith(suffix)), None)
+    suffix = next((suffix for suffix in SEGMENT_SUFFIXES if plain.endswith(suffix)), None)
     if suffix is None:
-        raise WrongUseError(f"{path} is not a .log, .index or .timeindex file; other kinds are not read yet")
-    if suffix != LOG_SUFFIX and parsed is None:
+        raise WrongUseError(f"{path} has the name of no kind of file that Kafka writes")
+    if suffix in NAMED_BY_BASE_OFFSET and parsed is None:
         raise WrongUseError(f"{path} must be named by its base offset in 20 digits: its entries are relative to it")
     return DumpFile(path, name, suffix, parsed.base_offset if parsed is not None else None)
 
 
 def files_of(selection: Selection, path: str) -> Iterator[DumpFile]:
-    """Give the segment files of a directory in name order: its own, else those of its partitions."""
-    own = list(segment_files(path, label_prefix=""))
-    if own and not selection.topics and not selection.partitions:
+    """Give the files of a directory in name order: its own; those of its partitions too, if it is a root."""
+    is_whole = not selection.topics and not selection.partitions
+    own = list(known_files(path, label_prefix="")) if is_whole else []
+    if any(file.base_offset is not None for file in own):
         yield from own
         return
-    for partition in selection.find():
-        is_own = partition.path == path
-        yield from segment_files(partition.path, label_prefix="" if is_own else f"{partition.topic_partition}/")
+    partitions = selection.find()
+    yield from own
+    for partition in partitions:
+        if partition.path != path:
+            yield from known_files(partition.path, label_prefix=f"{partition.topic_partition}/")
+        elif not is_whole:
+            yield from known_files(partition.path, label_prefix="")
 
 
-def segment_files(directory: str, *, label_prefix: str) -> Iterator[DumpFile]:
-    """Give the strictly named files of a partition directory in name order."""
+def known_files(directory: str, *, label_prefix: str) -> Iterator[DumpFile]:
+    """Give the strictly named files of a partition directory or a root in name order."""
     for name in DEFAULT_ENV.listdir(directory):
+        path, label = join_path(directory, name), label_prefix + name
         parsed = parse_segment_name(name)
-        if parsed is not None and parsed.suffix in (LOG_SUFFIX, *ENTRY_SIZES):
-            yield DumpFile(join_path(directory, name), label_prefix + name, parsed.suffix, parsed.base_offset)
+        if parsed is not None:
+            yield DumpFile(path, label, parsed.suffix, parsed.base_offset)
+        elif is_metadata_snapshot_name(name):
+            yield DumpFile(path, label, LOG_SUFFIX, None)
+        elif name in SIDE_FILE_KINDS:
+            yield DumpFile(path, label, name, None)
 
 
 def dump_file(file: DumpFile, out: Output, style: Style) -> int:
     """Show one file and return the exit status."""
     if file.suffix == LOG_SUFFIX:
         return dump_log(file.path, out, style)
-    return dump_index(file, out, style)
+    if file.suffix in ENTRY_SIZES:
+        return dump_index(file, out, style)
+    return dump_side_file(
+        file.path, file.suffix, out, base_offset=file.base_offset, is_json=style.is_json, prefix=style.prefix
+    )
 
 
 def dump_log(path: str, out: Output, style: Style) -> int:

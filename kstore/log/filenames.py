@@ -33,6 +33,7 @@ LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
+QUORUM_STATE = "quorum-state"
 # kstore's own file beside the segments; brokers pass over names that they do not know.
 DURABLE_POINT = "kstore-durable-point"
 # Where recovery keeps what it takes out of a partition; brokers pass over directories.
@@ -41,6 +42,7 @@ QUARANTINE_DIRECTORY = "kstore-quarantine"
 MAX_PARTITION = 2**31 - 1
 
 _SEGMENT_NAME = re.compile(r"([0-9]{20})(\.(?:log|index|timeindex|txnindex|snapshot))")
+_METADATA_SNAPSHOT_NAME = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _RETIRED_DIRECTORY = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-(delete|stray|future)")
@@ -59,6 +61,11 @@ def parse_segment_name(name: str) -> SegmentName | None:
     if match is None or int(match[1]) > MAX_OFFSET:
         return None
     return SegmentName(int(match[1]), match[2])
+
+
+def is_metadata_snapshot_name(name: str) -> bool:
+    """Tell whether a file is a snapshot of a KRaft log: offset, epoch, ".checkpoint"."""
+    return _METADATA_SNAPSHOT_NAME.fullmatch(name) is not None
 
 
 def base_offset_file_name(base_offset: int, *, suffix: str) -> str:

@@ -383,7 +383,7 @@ def test_index_bytes_behind_the_last_whole_entry_are_damage(kstore, tmp_path, su
     assert f"damage at position {size} of {path}: the last 3 bytes" in run.err
 
 
-def test_directory_shows_its_segment_files_in_name_order_each_object_naming_its_file(kstore, tmp_path):
+def test_directory_shows_its_files_in_name_order_each_object_naming_its_file(kstore, tmp_path):
     directory = write_partition(tmp_path, [batches(0, 6, value_bytes=3000), [batch(6)]])
     (directory / "00000000000000000006.log.deleted").write_bytes(b"not shown")
     run = kstore("dump", "--json", directory)
@@ -396,6 +396,8 @@ def test_directory_shows_its_segment_files_in_name_order_each_object_naming_its_
         "00000000000000000000.timeindex",
         "00000000000000000006.log",
         "00000000000000000006.timeindex",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
     }
     assert run.status == 0
 
@@ -404,7 +406,8 @@ def test_root_shows_its_partitions_and_takes_topic_and_partition(kstore, tmp_pat
     root = write_root(tmp_path / "logs", {name: [[batch(0)]] for name in ("a-0", "a-1", "b-0")})
     (root / "a-1" / "00000000000000000000.timeindex").unlink()
     run = kstore("dump", "--json", root, "--topic", "a", "--partition", 1)
-    assert [shown["file"] for shown in run.objects()] == ["a-1/00000000000000000000.log"]
+    names = ("00000000000000000000.log", "leader-epoch-checkpoint", "partition.metadata")
+    assert [shown["file"] for shown in run.objects()] == [f"a-1/{name}" for name in names]
 
 
 def test_directory_need_not_be_named_like_a_partition(kstore, tmp_path):
@@ -433,7 +436,10 @@ def test_named_file_may_carry_the_state_a_broker_appended(kstore, tmp_path, stat
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        pytest.param("00000000000000000000.txnindex", "is not a .log, .index or .timeindex file", id="other-kind"),
+        pytest.param("notes.txt", "has the name of no kind of file that Kafka writes", id="other-kind"),
+        pytest.param(
+            "copy.txnindex", "must be named by its base offset in 20 digits", id="txnindex-without-base-offset"
+        ),
         pytest.param("copy.index", "must be named by its base offset in 20 digits", id="index-without-base-offset"),
         pytest.param("missing.log", "does not exist", id="missing"),
     ],

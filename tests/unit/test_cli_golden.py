@@ -114,7 +114,7 @@ def test_dump_shows_every_batch_and_record_of_the_manifest(kstore, partition):
 def test_dump_shows_every_index_entry_of_the_manifest(kstore, partition):
     entries = {}
     for shown in kstore("dump", "--json", partition.directory).objects():
-        if not shown["file"].endswith(".log"):
+        if shown["file"].endswith((".index", ".timeindex")):
             entries.setdefault(shown["file"], []).append(list(shown.items())[1:])
     expected = {
         index.name: [
@@ -129,6 +129,48 @@ def test_dump_shows_every_index_entry_of_the_manifest(kstore, partition):
         if index.entries
     }
     assert entries == expected
+
+
+@pytest.mark.parametrize("partition", golden_partitions(*MAIN_SETS), ids=str)
+def test_dump_shows_snapshots_and_transaction_indexes_of_the_manifest(kstore, partition):
+    shown = [one for one in kstore("dump", "--json", partition.directory).objects() if "producerId" in one]
+    found = {}
+    for one in shown:
+        if one["file"].endswith(".txnindex"):
+            entry = (one["producerId"], one["firstOffset"], one["lastOffset"], one["lastStableOffset"])
+        elif one["file"].endswith(".snapshot"):
+            assert one["firstSequence"] == -1 or one["firstSequence"] == one["lastSequence"] - one["offsetDelta"]
+            entry = tuple(
+                one[name]
+                for name in (
+                    "producerId", "producerEpoch", "lastSequence", "lastOffset", "offsetDelta", "timestamp",
+                    "coordinatorEpoch", "currentTxnFirstOffset",
+                )
+            )  # fmt: skip
+        else:
+            continue
+        assert one["slot"] == len(found.setdefault(one["file"], []))
+        found[one["file"]].append(entry)
+    expected = manifest(partition).snapshots | manifest(partition).transaction_indexes
+    assert found == {name: list(map(tuple, entries)) for name, entries in expected.items() if entries}
+
+
+@pytest.mark.parametrize("set_name", MAIN_SETS)
+def test_dump_reads_every_file_of_a_root(kstore, set_name):
+    root = golden_partitions(set_name)[0].root
+    run = kstore("dump", "--json", root)
+    assert (run.status, run.err) == (0, "")
+    shown = {}
+    for line in run.out.splitlines():
+        one = json.loads(line)
+        shown.setdefault(one.pop("file"), []).append(one)
+    assert shown["meta.properties"][0].keys() >= {"version"}
+    assert {one["topic"] for one in shown["replication-offset-checkpoint"]} >= {"txn", "idem"}
+    assert shown["txn-0/leader-epoch-checkpoint"][0] == {"epoch": 0, "startOffset": 0}
+    if set_name == MAIN_SETS[-1]:
+        assert len(shown["txn-0/partition.metadata"][0]["topicId"]) == 22
+        assert shown["__cluster_metadata-0/quorum-state"][0]["leaderId"] == 1
+        assert shown["__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"][0]["isControl"]
 
 
 @pytest.mark.parametrize("partition", PARTITIONS, ids=str)

@@ -1,0 +1,202 @@
+"""`kstore dump` of what lies beside the segments: transaction index, snapshots, checkpoints, files of a root."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from kstore.cli import EXIT_FINE
+from kstore.cli.output import Part, printable
+from kstore.cli.render import time_text
+from kstore.errors import CorruptCheckpointError, KStoreError
+from kstore.log.checkpoints import MAX_CHECKPOINT_BYTES, read_leader_epoch_checkpoint, read_offset_checkpoint
+from kstore.log.env import DEFAULT_ENV, split_path
+from kstore.log.filenames import (
+    CLEAN_SHUTDOWN_FILE,
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    PRODUCER_SNAPSHOT_SUFFIX,
+    QUORUM_STATE,
+    RECOVERY_POINT_CHECKPOINT,
+    TRANSACTION_INDEX_SUFFIX,
+)
+from kstore.log.index import MAX_INDEX_BYTES
+from kstore.log.producer_append import ProducerStateEntry
+from kstore.log.producer_snapshot import read_snapshot
+from kstore.log.root_files import id_text, parse_properties, read_partition_metadata
+from kstore.log.transaction_index import TRANSACTION_INDEX_ENTRY_SIZE, decode_aborted_txns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kstore.cli.output import Output
+
+# Names and values may be any text, lone surrogates too.
+_JSON_TEXT = json.JSONEncoder(separators=(",", ":")).encode
+_ABORTED_TXN = struct.Struct(">hqqqq")
+_ABORTED_TXN_FIELDS = ("version", "producerId", "firstOffset", "lastOffset", "lastStableOffset")
+_PRODUCER_FIELDS = (
+    "producerId",
+    "producerEpoch",
+    "coordinatorEpoch",
+    "currentTxnFirstOffset",
+    "firstSequence",
+    "lastSequence",
+    "lastOffset",
+    "offsetDelta",
+    "timestamp",
+)
+
+
+class Table(NamedTuple):
+    """What a file holds, an object for each row; error: what is wrong with it, shown behind the rows."""
+
+    fields: tuple[str, ...]
+    rows: list[tuple[object, ...]]
+    error: KStoreError | None = None
+
+
+def dump_side_file(path: str, kind: str, out: Output, *, base_offset: int | None, is_json: bool, prefix: str) -> int:
+    """Show a file of one of SIDE_FILE_KINDS and return the exit status.
+
+    Raises: KStoreError for one that can't be read at all.
+    """
+    fields, rows, error = SIDE_FILE_KINDS[kind](path, base_offset or 0)
+    if is_json:
+        for row in rows:
+            shown = _JSON_TEXT(dict(zip(fields, row, strict=True)))
+            out.line(f"{{{prefix}{shown[1:]}" if len(shown) > len("{}") else f"{{{prefix.rstrip(',')}}}")
+    else:
+        show_text(fields, rows, out)
+    return EXIT_FINE if error is None else out.failure(error)
+
+
+def show_text(fields: tuple[str, ...], rows: list[tuple[object, ...]], out: Output) -> None:
+    """Write a table with a heading, each column as wide as it has to be."""
+    cells = [
+        [time_text(value) if name == "timestamp" and isinstance(value, int) else text_of(value) for name, value in row]
+        for row in (zip(fields, one, strict=True) for one in rows)
+    ]
+    widths = [max(map(len, column)) for column in zip(fields, *cells, strict=True)]
+    out.styled([Part("  ".join(printable(name).rjust(width) for name, width in zip(fields, widths, strict=True)), "bold")])
+    for row in cells:
+        out.line("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+
+
+def text_of(value: object) -> str:
+    """Return a value of a row for people."""
+    return printable(value) if isinstance(value, str) else _JSON_TEXT(value)
+
+
+def transaction_index_table(path: str, base_offset: int) -> Table:
+    """Return the entries as they lie there, and what breaks their rules."""
+    content = DEFAULT_ENV.read_file(path, max_bytes=MAX_INDEX_BYTES)
+    whole = len(content) - len(content) % TRANSACTION_INDEX_ENTRY_SIZE
+    entries = enumerate(_ABORTED_TXN.iter_unpack(memoryview(content)[:whole]))
+    rows: list[tuple[object, ...]] = [(slot, *entry) for slot, entry in entries]
+    error = None
+    try:
+        decode_aborted_txns(content, base_offset=base_offset, path=path)
+    except KStoreError as caught:
+        error = caught
+    return Table(("slot", *_ABORTED_TXN_FIELDS), rows, error)
+
+
+def snapshot_table(path: str, _: int) -> Table:
+    """Return the producers in the order of the file."""
+    rows: list[tuple[object, ...]] = []
+    for slot, entry in enumerate(read_snapshot(path)):
+        batches = ProducerStateEntry.of_snapshot(entry).batches
+        first_sequence = batches[-1].first_sequence if batches else -1
+        rows.append(
+            (
+                slot,
+                entry.producer_id,
+                entry.producer_epoch,
+                entry.coordinator_epoch,
+                entry.current_txn_first_offset,
+                first_sequence,
+                entry.last_sequence,
+                entry.last_offset,
+                entry.offset_delta,
+                entry.timestamp_ms,
+            )
+        )
+    return Table(("slot", *_PRODUCER_FIELDS), rows)
+
+
+def leader_epoch_table(path: str, _: int) -> Table:
+    """Return the entries of a leader-epoch-checkpoint."""
+    return Table(("epoch", "startOffset"), [tuple(entry) for entry in read_leader_epoch_checkpoint(path) or ()])
+
+
+def offset_checkpoint_table(path: str, _: int) -> Table:
+    """Return the entries of a root's checkpoint."""
+    entries = (read_offset_checkpoint(path) or {}).items()
+    return Table(("topic", "partition", "offset"), [(*partition, offset) for partition, offset in entries])
+
+
+def partition_metadata_table(path: str, _: int) -> Table:
+    """Return the one line of a partition.metadata."""
+    topic_id = read_partition_metadata(split_path(path)[0])
+    return Table(("topicId",), [] if topic_id is None else [(id_text(topic_id),)])
+
+
+def properties_table(path: str, _: int) -> Table:
+    """Return a properties file as one object, its names as they are there."""
+    properties = parse_properties(read_text(path))
+    return Table(tuple(properties), [tuple(properties.values())])
+
+
+def json_table(path: str, _: int) -> Table:
+    """Return a file that is one JSON object; an empty one has no fields."""
+    text = read_text(path)
+    try:
+        content = json.loads(text, parse_constant=refuse_constant) if text.strip() else {}
+    except (ValueError, RecursionError) as error:
+        raise malformed(path, f"no JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise malformed(path, f"expected a JSON object, found {type(content).__name__}")
+    return Table(tuple(content), [tuple(content.values())])
+
+
+def refuse_constant(name: str) -> None:
+    """Refuse NaN and Infinity, which JSON does not have."""
+    raise ValueError(f"found {name}")
+
+
+def read_text(path: str) -> str:
+    """Return the content of a small file as text.
+
+    Raises: CorruptCheckpointError if it is not UTF-8.
+    """
+    try:
+        return DEFAULT_ENV.read_file(path, max_bytes=MAX_CHECKPOINT_BYTES).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise malformed(path, f"not UTF-8: {error.reason} at position {error.start}") from error
+
+
+def malformed(path: str, reason: str) -> CorruptCheckpointError:
+    """Return the error of a small file that is not what its name says."""
+    return CorruptCheckpointError(f"malformed {path}: {reason}", path=path, position=0, reason=reason)
+
+
+# By suffix, or by the whole name of the file.
+SIDE_FILE_KINDS: dict[str, Callable[[str, int], Table]] = {
+    TRANSACTION_INDEX_SUFFIX: transaction_index_table,
+    PRODUCER_SNAPSHOT_SUFFIX: snapshot_table,
+    LEADER_EPOCH_CHECKPOINT: leader_epoch_table,
+    PARTITION_METADATA: partition_metadata_table,
+    QUORUM_STATE: json_table,
+    RECOVERY_POINT_CHECKPOINT: offset_checkpoint_table,
+    LOG_START_OFFSET_CHECKPOINT: offset_checkpoint_table,
+    HIGH_WATERMARK_CHECKPOINT: offset_checkpoint_table,
+    CLEANER_CHECKPOINT: offset_checkpoint_table,
+    META_PROPERTIES: properties_table,
+    CLEAN_SHUTDOWN_FILE: json_table,
+}
