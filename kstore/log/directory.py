@@ -54,6 +54,23 @@ def find_partitions(paths: StrPath | Iterable[StrPath], env: Env = DEFAULT_ENV) 
     return [found[topic_partition] for topic_partition in sorted(found)]
 
 
+def partitions_of_root(root: str, env: Env = DEFAULT_ENV) -> list[PartitionDirectory]:
+    """Return the partition directories in a root, sorted; none in one that is new.
+
+    Raises: LogNotFoundError if there is no such directory, or it is itself a partition's.
+    """
+    content = _look_into(root, env)
+    if content.has_logs:
+        raise LogNotFoundError(f"{root} holds segments, expected a log.dirs root", path=root, errno=errno.EINVAL)
+    partitions = [directory for directory in content.partitions if not _is_root(directory.path, env)]
+    if content.partitions and not partitions:
+        names = _shown([directory.path for directory in content.partitions])
+        raise LogNotFoundError(
+            f"{root} is no log.dirs root but holds some: name one of them ({names})", path=root, errno=errno.EINVAL
+        )
+    return sorted(partitions)
+
+
 def find_partition(path: StrPath, env: Env = DEFAULT_ENV) -> PartitionDirectory:
     """Return the one partition whose directory the path is.
 
@@ -77,14 +94,8 @@ def _partitions_at(path: str, env: Env) -> list[PartitionDirectory]:
     partition = _as_partition(path, content)
     if partition is not None:
         return [partition]
-    inner_roots = []
-    partitions = []
-    for directory in content.partitions:
-        inner = _look_into(directory.path, env)
-        if inner.partitions and not inner.has_logs:
-            inner_roots.append(directory.path)
-        else:
-            partitions.append(directory)
+    inner_roots = [directory.path for directory in content.partitions if _is_root(directory.path, env)]
+    partitions = [directory for directory in content.partitions if directory.path not in inner_roots]
     if not partitions:
         raise LogNotFoundError(
             f"{path} is no log.dirs root but holds some: name them instead ({_shown(inner_roots)})",
@@ -92,6 +103,12 @@ def _partitions_at(path: str, env: Env) -> list[PartitionDirectory]:
             errno=errno.EINVAL,
         )
     return partitions
+
+
+def _is_root(path: str, env: Env) -> bool:
+    """Tell whether a directory named like a partition is a root."""
+    content = _look_into(path, env)
+    return bool(content.partitions) and not content.has_logs
 
 
 def _look_into(path: str, env: Env) -> _Content:

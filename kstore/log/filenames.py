@@ -39,6 +39,9 @@ DURABLE_POINT = "kstore-durable-point"
 # Where recovery keeps what it takes out of a partition; brokers pass over directories.
 QUARANTINE_DIRECTORY = "kstore-quarantine"
 
+# The log of a KRaft quorum, which LogManager leaves alone.
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+
 MAX_PARTITION = 2**31 - 1
 
 _SEGMENT_NAME = re.compile(r"([0-9]{20})(\.(?:log|index|timeindex|txnindex|snapshot))")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kstore.errors import LogNotFoundError, StorageError
-from kstore.log.directory import find_partition, find_partitions
+from kstore.log.directory import find_partition, find_partitions, partitions_of_root
 from kstore.types import TopicPartition
 
 SEGMENT = "00000000000000000000.log"
@@ -161,3 +161,30 @@ def test_many_names_are_shortened_in_the_message(tmp_path: Path) -> None:
         make_partition(tmp_path, f"t-{number}")
     with pytest.raises(LogNotFoundError, match=r"t-0, t-1, t-10, \.\.\. 20 in all"):
         find_partition(tmp_path)
+
+
+def test_partitions_of_a_root_are_those_of_it_alone(tmp_path: Path) -> None:
+    assert partitions_of_root(str(tmp_path)) == []
+    for name in ("b-1", "b-0", "a-0", "a-0.0123456789abcdef0123456789abcdef-delete", "kafka-logs-1/x-0"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "c-0").touch()
+    found = partitions_of_root(str(tmp_path))
+    assert [(str(one.topic_partition), one.path, one.root) for one in found] == [
+        (name, str(tmp_path / name), str(tmp_path)) for name in ("a-0", "b-0", "b-1")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        pytest.param(["00000000000000000000.log"], "holds segments", id="partition"),
+        pytest.param(["kafka-logs-1/x-0"], "name one of them", id="root-of-roots"),
+    ],
+)
+def test_directory_that_is_no_root_has_no_partitions(tmp_path: Path, names: list[str], reason: str) -> None:
+    for name in names:
+        (tmp_path / name).mkdir(parents=True)
+    with pytest.raises(LogNotFoundError, match=reason):
+        partitions_of_root(str(tmp_path))
+    with pytest.raises(LogNotFoundError, match="no such directory"):
+        partitions_of_root(str(tmp_path / "missing"))
