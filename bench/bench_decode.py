@@ -33,6 +33,7 @@ TARGETS_OF_AIOKAFKA = {100: {"copy": 8.0, "view": 10.0}, 1000: {"copy": 5.0, "vi
 TARGET_OF_LIMIT = 0.6
 CODEC_LIMIT = "codec package alone, then the uncompressed decode"
 TARGET_OF_CODEC_LIMIT = 0.85
+TARGET_OF_COMPRESSED_JAVA = 1.0
 MODES = {"copy": "copies", "view": "views"}
 COMPRESSED = ("lz4", "zstd", "snappy", "gzip")
 
@@ -135,8 +136,8 @@ def case_of(value_bytes: int, codec: str, settings: Settings) -> Case:
     plain_bytes = partition(replace(spec, codec="none"), settings.data_directory).size_in_bytes
     title = f"Decode, {value_bytes}-byte values, {codec}: {data.record_count} records, {len(segment)} bytes"
     case = Case(title=title, unit="rec", bytes_per_unit=plain_bytes / data.record_count)
-    modes = tuple(MODES.values()) if codec == "none" else ()
-    with Rivals(settings, data.log_files[0], modes) as rivals:
+    modes, programs = (tuple(MODES.values()), (JAVA, RUST)) if codec == "none" else ((MODES["copy"],), (JAVA,))
+    with Rivals(settings, data.log_files[0], modes, names=programs) as rivals:
         contestants += rivals.contestants(data.record_count, expected_sum=sum_of_fields(segment))
         case.samples = interleaved(contestants, settings, cpu_seconds=rivals.cpu_seconds)
     add_ratios(case, value_bytes, codec)
@@ -184,7 +185,9 @@ def add_ratios(case: Case, value_bytes: int, codec: str) -> None:
         case.add_ratio(LOG[binary], AIOKAFKA)
         case.add_ratio(LIMIT[binary], AIOKAFKA)
         for language in (JAVA, RUST):
-            case.add_ratio(CORE[binary], f"{language}, {MODES[binary]}")
+            is_bound = language == JAVA and codec != "none"
+            target = TARGET_OF_COMPRESSED_JAVA if is_bound else None
+            case.add_ratio(CORE[binary], f"{language}, {MODES[binary]}", target=target)
             case.add_ratio(f"{language}, {MODES[binary]}", AIOKAFKA)
 
 

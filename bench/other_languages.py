@@ -48,15 +48,16 @@ def _build_rust(build_directory: Path) -> Program:
     return Program(RUST, (str(target / "target" / "release" / "rival"),))
 
 
-def programs(settings: Settings) -> list[Program]:
-    """Build what can be built; a printed line says what was left out and why."""
+def programs(settings: Settings, names: tuple[str, ...] = (JAVA, RUST)) -> list[Program]:
+    """Build those of these programs that can be built; a printed line says what was left out and why."""
     built: list[Program] = []
     if not settings.other_languages:
         return built
     settings.build_directory.mkdir(parents=True, exist_ok=True)
-    for name, build in ((JAVA, _build_java), (RUST, _build_rust)):
+    builds = {JAVA: _build_java, RUST: _build_rust}
+    for name in names:
         try:
-            built.append(build(settings.build_directory))
+            built.append(builds[name](settings.build_directory))
         except (OSError, subprocess.CalledProcessError) as error:
             lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
             print(f"{name} left out: {lines[-1]}")
@@ -111,9 +112,12 @@ class Running:
 
 
 class Rivals:
-    """All programs on one file, each in one mode per process. A context manager that ends them."""
+    """Programs on one file, each in one mode per process. A context manager that ends them."""
 
-    def __init__(self, settings: Settings, file: Path, modes: tuple[str, ...]) -> None:
+    def __init__(
+        self, settings: Settings, file: Path, modes: tuple[str, ...], *, names: tuple[str, ...] = (JAVA, RUST)
+    ) -> None:
+        self._names = names
         self._stack = ExitStack()
         self._settings = settings
         self._file = file
@@ -121,7 +125,7 @@ class Rivals:
         self.running: list[Running] = []
 
     def __enter__(self) -> Rivals:
-        for program in programs(self._settings) if self._modes else ():
+        for program in programs(self._settings, self._names) if self._modes else ():
             for mode in self._modes:
                 self.running.append(self._stack.enter_context(Running(program, self._file, mode)))
         return self

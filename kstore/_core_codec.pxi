@@ -391,7 +391,8 @@ def zstd_frame_bound(frame):
     cdef int64_t bound = 0
     cdef uint32_t block
     cdef int64_t stored
-    cdef int descriptor, size_bytes
+    cdef uint64_t content_size = 0
+    cdef int descriptor, size_bytes, i
     if n < 8 or get_le(p, 4) != ZSTD_MAGIC:
         raise frame_error("zstd frame: bad magic or shorter than its header")
     descriptor = p[4]
@@ -402,7 +403,8 @@ def zstd_frame_bound(frame):
         at += 1
     if n - at < size_bytes:
         raise frame_error("zstd frame: cut off in its header")
-    content_size = int.from_bytes(view[at:at + size_bytes], "little") if size_bytes else -1
+    for i in range(size_bytes):
+        content_size |= <uint64_t>p[at + i] << (8 * i)
     if size_bytes == 2:
         content_size += 256
     at += size_bytes
@@ -420,4 +422,4 @@ def zstd_frame_bound(frame):
             break
     if n - at != (4 if descriptor & 0x04 else 0):
         raise frame_error("zstd frame: wrong number of bytes after the last block", 4 if descriptor & 4 else 0, n - at)
-    return bound, content_size
+    return bound, content_size if size_bytes else -1

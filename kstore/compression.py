@@ -87,6 +87,12 @@ class _Packages:
         return cramjam.DecompressionError
 
     @cached_property
+    def zstd_error(self) -> type[Exception]:
+        import zstandard
+
+        return zstandard.ZstdError
+
+    @cached_property
     def inflater(self) -> tuple[Callable[..., Any], Any]:
         """decompressobj and its error; isal takes about half the time of zlib, and has no wheels for some platforms."""
         try:
@@ -198,8 +204,6 @@ def _lz4(payload: Payload, limit: int, *, magic: int) -> Payload:
 
 
 def _zstd(payload: Payload, limit: int, **_: int) -> bytes:
-    from zstandard import ZstdError
-
     bound, content_size = _core.zstd_frame_bound(payload)
     if content_size > bound or (content_size == 0 and bound):
         raise _damaged("zstd", f"declares {content_size} bytes where its blocks hold up to {bound}")
@@ -212,7 +216,7 @@ def _zstd(payload: Payload, limit: int, **_: int) -> bytes:
             out = _contexts.zstd.decompressobj().decompress(payload)
         else:
             out = _contexts.zstd.decompress(payload, max_output_size=max(1, min(bound, limit)), allow_extra_data=False)
-    except ZstdError as error:
+    except _packages.zstd_error as error:
         if bound > limit:
             raise _core.output_too_large("zstd", limit) from error
         raise _damaged("zstd", error) from error
