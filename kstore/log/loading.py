@@ -15,13 +15,14 @@ from kstore.log.durable_point import DurablePoint, DurablePointFile
 from kstore.log.env import DEFAULT_ENV, Env, join_path
 from kstore.log.filenames import LEADER_EPOCH_CHECKPOINT
 from kstore.log.leader_epochs import LeaderEpochCache
-from kstore.log.partition_files import PartitionFiles, list_partition
+from kstore.log.partition_files import PartitionFiles, list_partition, settle_side_files
 from kstore.log.producer_loading import load_producer_state
 from kstore.log.producer_state import ProducerStateManager
 from kstore.log.quarantine import Quarantine
 from kstore.log.recovery_plan import Planner, RecoveryPlan, SegmentPlan
 from kstore.log.recovery_report import LoadedLog, LoadedSegment, RecoveryMode, RecoveryReport
-from kstore.log.recovery_steps import carry_out, create_segment, drop_segment
+from kstore.log.recovery_salvage import SalvagedSegment, as_if_salvaged, carry_out_salvage, plan_salvage
+from kstore.log.recovery_steps import carry_out, create_segment
 from kstore.log.recovery_strict import find_refusal
 from kstore.log.segment_walk import walk_segment
 
@@ -77,50 +78,60 @@ class _Loading:
         durable = DurablePointFile(self._path, self._env)
         noted = durable.read()
         noted_point = 0 if noted is None or is_clean else noted.offset
-        plan = self._plan(max(point, noted_point), noted=noted, is_clean=is_clean, checks_older=checks_older)
+        point = max(point, noted_point)
+        quarantine = Quarantine(self._path, env=self._env, is_on=keeps_copies)
+        salvaged: list[SalvagedSegment] = []
+        if self._mode == "salvage":
+            is_clean, checks_older = False, True
+            salvaged = self._salvage(durable, quarantine, dry_run=dry_run)
+        plan = self._plan(point, noted=noted, is_clean=is_clean, checks_older=checks_older)
         if self._mode == "strict":
             refusal = find_refusal(
-                self._path,
-                plan,
-                point=max(point, noted_point),
-                noted_point=noted_point,
-                config=self._config,
-                env=self._env,
+                self._path, plan, point=point, noted_point=noted_point, config=self._config, env=self._env
             )
             if refusal is not None:
                 raise refusal
-        quarantine = Quarantine(self._path, env=self._env, is_on=keeps_copies)
+        if dry_run and any(one.damage for one in salvaged):
+            as_if_salvaged(plan, salvaged)
+        self._drop_below_log_start(plan)
         if not dry_run:
             durable.lower(self._durable_after(plan))
             durable.close()
             carry_out(self._path, plan, quarantine=quarantine, env=self._env)
-        self._start_at_log_start(plan, quarantine, dry_run=dry_run)
+        if not plan.segments:
+            base = self._log_start_offset
+            if not dry_run:
+                create_segment(self._path, base, self._env)
+            plan.segments.append(SegmentPlan(base, "", 0, 0, base, producers=(), epochs=()))
         log_start, log_end = max(self._log_start_offset, plan.segments[0].base_offset), plan.log_end_offset
         producers, epochs = self._states(plan, log_start=log_start, dry_run=dry_run)
-        report = RecoveryReport(
-            log_start_offset=log_start,
-            log_end_offset=log_end,
-            truncated_bytes=sum(cut.damage.size_in_bytes for cut in plan.cuts),
-            deleted_segments=tuple(files.base_offset for files in plan.dropped),
-            rebuilt=tuple(plan.rebuilt),
-            damage=tuple(cut.damage for cut in [*plan.older, *plan.cuts]),
-            quarantined=tuple(quarantine.kept),
-        )
-        for damage in report.damage:
-            _logger.warning("damage at position %d of %s: %s", damage.position, damage.path, damage.reason)
         return LoadedLog(
             segments=tuple(map(_loaded, plan.segments)),
             log_start_offset=log_start,
             log_end_offset=log_end,
-            recovery_point=log_end if is_clean and not plan.cuts else min(max(point, noted_point), log_end),
+            recovery_point=log_end if is_clean and not plan.cuts else min(point, log_end),
             leader_epochs=epochs,
             producer_state=producers,
-            report=report,
+            report=_report(plan, salvaged, quarantine, log_start_offset=log_start),
         )
+
+    def _salvage(self, durable: DurablePointFile, quarantine: Quarantine, *, dry_run: bool) -> list[SalvagedSegment]:
+        """Write damaged segments anew; afterwards no walk finds damage any more."""
+        files = self._listed()
+        if not dry_run:
+            settle_side_files(self._path, files, self._env)
+            files = self._listed()
+        salvaged = plan_salvage(
+            self._path, files.segments, topic_partition=self._topic_partition, config=self._config, env=self._env
+        )
+        if not dry_run and any(one.pieces is not None for one in salvaged):
+            durable.lower(DurablePoint(0, 0, 0))
+            carry_out_salvage(self._path, salvaged, quarantine=quarantine, env=self._env)
+        return salvaged
 
     def _durable_after(self, plan: RecoveryPlan) -> DurablePoint:
         """Return the highest point that may still be true once the plan is carried out."""
-        if not plan.segments or plan.log_end_offset < self._log_start_offset:
+        if not plan.segments:
             return DurablePoint(0, 0, 0)
         last = plan.segments[-1]
         return DurablePoint(last.next_offset, last.base_offset, last.end_position)
@@ -143,19 +154,12 @@ class _Loading:
         walk = walk_segment(path, base_offset=base_offset, next_base_offset=None, config=self._config, env=self._env)
         return walk.next_offset if walk.status == "end" else None
 
-    def _start_at_log_start(self, plan: RecoveryPlan, quarantine: Quarantine, *, dry_run: bool) -> None:
-        """Drop everything if the log ends before its start; make the first segment if there is none."""
+    def _drop_below_log_start(self, plan: RecoveryPlan) -> None:
+        """Let all segments go if the log ends before it starts."""
         if plan.segments and plan.log_end_offset < self._log_start_offset:
             kept = {one.base_offset for one in plan.segments}
-            gone = [files for files in plan.files.segments if files.base_offset in kept]
-            for files in [] if dry_run else reversed(gone):
-                drop_segment(files, quarantine=quarantine)
-            plan.dropped, plan.segments = gone + plan.dropped, []
-        if not plan.segments:
-            base = self._log_start_offset
-            if not dry_run:
-                create_segment(self._path, base, self._env)
-            plan.segments.append(SegmentPlan(base, "", 0, 0, base, producers=(), epochs=()))
+            plan.dropped = [files for files in plan.files.segments if files.base_offset in kept] + plan.dropped
+            plan.segments, plan.cuts = [], []
 
     def _states(
         self, plan: RecoveryPlan, *, log_start: int, dry_run: bool
@@ -191,9 +195,31 @@ class _Loading:
                     cache.assign(epoch, start_offset=start_offset)
         if is_missing and cache.entries:
             plan.rebuilt.append(LEADER_EPOCH_CHECKPOINT)
-        cache.truncate_from_end(plan.log_end_offset)
+        # In this order, so that loading again changes nothing.
         cache.truncate_from_start(self._log_start_offset)
+        cache.truncate_from_end(plan.log_end_offset)
         return cache
+
+
+def _report(
+    plan: RecoveryPlan, salvaged: list[SalvagedSegment], quarantine: Quarantine, *, log_start_offset: int
+) -> RecoveryReport:
+    damage = [cut.damage for cut in [*plan.older, *plan.cuts]]
+    truncated_bytes = sum(one.size_in_bytes for one in (cut.damage for cut in plan.cuts))
+    for segment in salvaged:
+        damage += segment.damage
+        truncated_bytes += segment.lost_bytes
+    for one in damage:
+        _logger.warning("damage at position %d of %s: %s", one.position, one.path, one.reason)
+    return RecoveryReport(
+        log_start_offset=log_start_offset,
+        log_end_offset=plan.log_end_offset,
+        truncated_bytes=truncated_bytes,
+        deleted_segments=tuple(files.base_offset for files in plan.dropped),
+        rebuilt=tuple(plan.rebuilt),
+        damage=tuple(damage),
+        quarantined=tuple(quarantine.kept),
+    )
 
 
 def _loaded(segment: SegmentPlan) -> LoadedSegment:

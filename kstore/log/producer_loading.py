@@ -44,6 +44,8 @@ def load_producer_state(
         manager = ProducerStateManager(topic_partition, path, config=config, env=env)
     manager.remove_stray_snapshots(one.base_offset for one in segments)
     replay.bring_to(manager, log_end_offset, snapshot_offsets={*last_two, log_end_offset})
+    # Once more, for one that was the last until now: loading again is to change nothing.
+    manager.remove_stray_snapshots(one.base_offset for one in segments)
     return manager
 
 

@@ -131,6 +131,8 @@ class Planner:
             self._transactions = self._transactions_at(first)
         for slot in range(first, len(segments)):
             walk = self._walk(segments[slot], _next_base(segments, slot))
+            if first < slot <= floor and self._plan.segments[-1].next_offset < segments[slot].base_offset:
+                self._transactions = self._transactions_behind_gap(segments[slot].base_offset)
             if slot < floor:
                 self._take_older(segments[slot], walk)
             elif not self._take_recovered(segments[slot], walk):
@@ -276,6 +278,13 @@ class Planner:
             if next_base > transactions.map_end_offset:
                 transactions.aborted_of(self._walk(segments[earlier], next_base).producers)
         return transactions
+
+    def _transactions_behind_gap(self, base_offset: int) -> OpenTransactions | None:
+        """Return those that a snapshot at just that offset has: what the gap may have held is unknown."""
+        transactions = OpenTransactions.of_snapshots(
+            self._path, self._plan.files.snapshot_offsets, base_offset=base_offset, env=self._env
+        )
+        return transactions if transactions.map_end_offset == base_offset else None
 
     def _content(self, files: SegmentFiles, suffix: str) -> bytes | None:
         name = files.index_names.get(suffix)

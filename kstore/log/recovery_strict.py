@@ -15,6 +15,7 @@ from kstore.log.env import Env, join_path
 from kstore.log.filenames import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from kstore.log.recovery_indexes import index_content, reaches_beyond
 from kstore.log.recovery_plan import RecoveryPlan, SegmentPlan
+from kstore.log.recovery_salvage import span_of_wrapper
 from kstore.log.segment_tail import HEADER_CHUNK_BYTES
 
 
@@ -110,13 +111,17 @@ def _gap_over(path: str, last: SegmentPlan, *, point: int, config: LogConfig, en
         while scan.status == "more":
             chunk = file.pread(min(HEADER_CHUNK_BYTES, end_position - position), position=position)
             position = scan.feed(chunk, position)
-    found = scan.found
-    if found is None or not found.has_base_offset:
-        return None
+        found = scan.found
+        if found is None:
+            return None
+        data = file.pread(found.size_in_bytes, position=found.position)
+    base_offset = found.base_offset
+    if not found.has_base_offset:
+        base_offset = found.last_offset - span_of_wrapper(bytearray(data), config)
     before = max(scan.last_offset + 1, last.base_offset)
-    if not before < point < found.base_offset:
+    if not before < point < base_offset:
         return None
-    reason = f"offsets jump over the recovery point: expected {before}, found {found.base_offset}"
+    reason = f"offsets jump over the recovery point: expected {before}, found {base_offset}"
     return _refusal(log_path, reason, position=found.position, offset=before, point=point)
 
 

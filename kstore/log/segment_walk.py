@@ -5,23 +5,31 @@ Layer 5. Stops before the first batch that is not good and says why; nothing beh
 
 from __future__ import annotations
 
-import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from kstore._core import BatchHeader, HeaderScan, check_crc
+from kstore._core import (
+    RECORD_BATCH_OVERHEAD,
+    BatchHeader,
+    OffsetIndexEntries,
+    RecoveryWalk,
+    TimeIndexEntries,
+    check_crc,
+    read_header,
+)
 from kstore.config import LogConfig
-from kstore.errors import CorruptRecordError, UnsupportedMagicError
+from kstore.errors import CorruptRecordError, StorageError, UnsupportedMagicError
 from kstore.log.checkpoints import EpochEntry
 from kstore.log.env import Env, ReadFile
-from kstore.log.producer_append import ProducerBatch, producer_batch
+from kstore.log.index_rebuild import WALK_CHUNK_BYTES
+from kstore.log.producer_append import ProducerBatch, read_marker
 from kstore.record import RecordBatch
 from kstore.types import NO_PRODUCER_ID
 
-MAX_RELATIVE_OFFSET = 2**31 - 1
-HEADER_CHUNK_BYTES = 64 * 1024
-
-_OFFSET_ENTRY = struct.Struct(">ii")
-_TIME_ENTRY = struct.Struct(">qi")
+_REASONS = {
+    "torn": "expected a whole batch, found an incomplete one",
+    "zeros": "expected a whole batch, found zero bytes",
+}
 
 
 class SegmentWalk(NamedTuple):
@@ -50,37 +58,6 @@ class SegmentWalk(NamedTuple):
     epochs: tuple[EpochEntry, ...]
 
 
-class _Entries:
-    """The index entries of the batches so far, by the rule of Kafka's LogSegment.recover."""
-
-    def __init__(self, base_offset: int, config: LogConfig) -> None:
-        self._base_offset = base_offset
-        self._interval_bytes = config.index_interval_bytes
-        self._most_offsets = config.segment_index_bytes // _OFFSET_ENTRY.size
-        self._most_times = config.segment_index_bytes // _TIME_ENTRY.size
-        self._last_position = 0
-        self._last_timestamp_ms = -1
-        self.max_timestamp_ms = self.offset_of_max_timestamp = -1
-        self.offsets: list[bytes] = []
-        self.times: list[bytes] = []
-
-    def add(self, batch: BatchHeader, *, position: int) -> None:
-        if batch.max_timestamp_ms > self.max_timestamp_ms:
-            self.max_timestamp_ms, self.offset_of_max_timestamp = batch.max_timestamp_ms, batch.last_offset
-        if position - self._last_position > self._interval_bytes and len(self.offsets) < self._most_offsets:
-            self.offsets.append(_OFFSET_ENTRY.pack(batch.last_offset - self._base_offset, position))
-            self._last_position = position
-            # The last slot is kept for the entry that closes the segment.
-            if len(self.times) < self._most_times - 1:
-                self.add_time()
-
-    def add_time(self) -> None:
-        if self.max_timestamp_ms > self._last_timestamp_ms:
-            relative = self.offset_of_max_timestamp - self._base_offset
-            self.times.append(_TIME_ENTRY.pack(self.max_timestamp_ms, relative))
-            self._last_timestamp_ms = self.max_timestamp_ms
-
-
 def walk_segment(
     path: str,
     *,
@@ -95,84 +72,116 @@ def walk_segment(
     next_base_offset: of the segment behind it; no batch may reach that. Positions count from start_position.
     Raises: StorageError.  Cost: reads the file once.
     """
-    entries = _Entries(base_offset, config)
+    size = config.segment_index_bytes
+    offset_entries = OffsetIndexEntries(b"", base_offset=base_offset, max_bytes=size)
+    time_entries = TimeIndexEntries(b"", base_offset=base_offset, max_bytes=size)
     producers: list[ProducerBatch] = []
     epochs: list[EpochEntry] = []
-    status, reason, overflow_base_offset = "end", "", -1
-    position, last_offset, batch_count, epoch = start_position, -1, 0, -1
     with env.open_read(path) as file:
-        size = file.size()
-        while position < size:
-            scan = HeaderScan(
-                position=position,
-                end_position=size,
-                base_offset=base_offset,
-                max_batch_bytes=config.max_batch_bytes,
-                path=path,
-                previous_last_offset=last_offset,
-                stop_offset=0,
-            )
-            scan.feed(file.pread(min(HEADER_CHUNK_BYTES, size - position), position=position), position)
-            batch = scan.found
-            if batch is None:
-                status, reason = scan.status, _reason(scan)
-                break
-            data, reason = _checked(file, batch)
-            if reason:
-                status = "corrupt"
-                break
-            status, reason = _place(batch, base_offset=base_offset, next_base_offset=next_base_offset)
-            if status != "end":
-                overflow_base_offset = batch.base_offset
-                break
-            entries.add(batch, position=position - start_position)
-            if batch.producer_id != NO_PRODUCER_ID:
-                producers.append(producer_batch(RecordBatch(data, position=position, path=path, config=config)))
-            if batch.magic >= 2 and batch.partition_leader_epoch != epoch:
-                epoch = batch.partition_leader_epoch
-                epochs.append(EpochEntry(epoch, batch.base_offset))
-            position, last_offset, batch_count = position + batch.size_in_bytes, batch.last_offset, batch_count + 1
-    entries.add_time()
+        walk = RecoveryWalk(
+            end_position=file.size() - start_position,
+            base_offset=base_offset,
+            next_base_offset=next_base_offset,
+            max_batch_bytes=config.max_batch_bytes,
+            path=path,
+            index_interval_bytes=config.index_interval_bytes,
+            offset_entries=offset_entries,
+            time_entries=time_entries,
+        )
+        notes = _Notes(file, start_position=start_position, config=config)
+        for headers in _headers(file, walk, start_position=start_position):
+            producers += notes.producers_of(headers)
+            epochs += notes.epochs_of(headers)
+        status, reason, stopped_at = notes.end_of(walk, next_base_offset=next_base_offset)
+    if walk.max_timestamp_ms > time_entries.last_entry[0]:
+        time_entries.maybe_append(
+            timestamp_ms=walk.max_timestamp_ms, offset=walk.offset_of_max_timestamp, skip_full_check=True
+        )
     return SegmentWalk(
         status=status,
         reason=reason,
-        end_position=position - start_position,
-        next_offset=base_offset if batch_count == 0 else last_offset + 1,
-        batch_count=batch_count,
-        overflow_base_offset=overflow_base_offset,
-        max_timestamp_ms=entries.max_timestamp_ms,
-        offset_of_max_timestamp=entries.offset_of_max_timestamp,
-        offset_entries=b"".join(entries.offsets),
-        time_entries=b"".join(entries.times),
+        end_position=walk.position,
+        next_offset=base_offset if walk.batch_count == 0 else walk.last_offset + 1,
+        batch_count=walk.batch_count,
+        overflow_base_offset=stopped_at,
+        max_timestamp_ms=walk.max_timestamp_ms,
+        offset_of_max_timestamp=walk.offset_of_max_timestamp,
+        offset_entries=bytes(offset_entries.content),
+        time_entries=bytes(time_entries.content),
         producers=tuple(producers),
         epochs=tuple(epochs),
     )
 
 
-def _checked(file: ReadFile, batch: BatchHeader) -> tuple[bytes, str]:
-    data = file.pread(batch.size_in_bytes, position=batch.position)
-    try:
-        check_crc(data, position=batch.position, path=file.path)
-    except CorruptRecordError as error:
-        return data, error.reason
-    except UnsupportedMagicError as error:
-        return data, f"magic: expected 0 to 2, found {error.magic}"
-    return data, ""
+def _headers(file: ReadFile, walk: RecoveryWalk, *, start_position: int) -> Iterator[list[BatchHeader]]:
+    """Drive a walk whose positions count from start_position of the file."""
+    buffer = memoryview(bytearray(min(WALK_CHUNK_BYTES, walk.end_position)))
+    while walk.status == "more":
+        position = walk.next_position
+        wanted = buffer[: min(len(buffer), walk.end_position - position)]
+        if file.pread_into(wanted, position=start_position + position) < len(wanted):
+            raise StorageError(f"cannot read {file.path}: it was cut while it was read", path=file.path)
+        walk.feed(wanted, position)
+        yield walk.take_headers()
 
 
-def _place(batch: BatchHeader, *, base_offset: int, next_base_offset: int | None) -> tuple[str, str]:
-    if next_base_offset is not None and batch.last_offset >= next_base_offset:
-        reason = f"offsets run into the next segment: expected less than {next_base_offset}, found {batch.last_offset}"
-        return "overlap", reason
-    if batch.last_offset - base_offset > MAX_RELATIVE_OFFSET:
-        return "overflow", f"offset {batch.last_offset} is too far from the segment's base offset {base_offset}"
-    return "end", ""
+class _Notes:
+    """What is to be read of the file again: the markers of control batches, and the batch that a walk stopped at."""
 
+    def __init__(self, file: ReadFile, *, start_position: int, config: LogConfig) -> None:
+        self._file = file
+        self._start_position = start_position
+        self._config = config
+        self._epoch = -1
 
-def _reason(scan: HeaderScan) -> str:
-    error = scan.error
-    if error is not None:
-        return getattr(error, "reason", str(error))
-    if scan.status == "zeros":
-        return "expected a whole batch, found zero bytes"
-    return "expected a whole batch, found an incomplete one"
+    def producers_of(self, headers: list[BatchHeader]) -> Iterator[ProducerBatch]:
+        """Yield the batches with a producer id."""
+        for header in headers:
+            if header.producer_id == NO_PRODUCER_ID:
+                continue
+            yield ProducerBatch(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.base_offset,
+                header.last_offset,
+                header.max_timestamp_ms,
+                header.is_transactional,
+                header.is_control,
+                read_marker(self._batch(header)) if header.is_control else None,
+            )
+
+    def epochs_of(self, headers: list[BatchHeader]) -> Iterator[EpochEntry]:
+        """Yield where another leader epoch begins than that of the batch before."""
+        for header in headers:
+            if header.magic >= 2 and header.partition_leader_epoch != self._epoch:
+                self._epoch = header.partition_leader_epoch
+                yield EpochEntry(self._epoch, header.base_offset)
+
+    def end_of(self, walk: RecoveryWalk, *, next_base_offset: int | None) -> tuple[str, str, int]:
+        """Return how the walk ended, the reason, and the base offset of a whole batch that it stopped at (else -1)."""
+        if walk.status == "end":
+            return "end", "", -1
+        reason = _REASONS.get(walk.status) or str(getattr(walk.error, "reason", walk.error))
+        stopped_at = self._whole_batch_at(walk) if walk.status in ("corrupt", "overflow") else None
+        if stopped_at is None:
+            return "corrupt" if walk.status == "overflow" else walk.status, reason, -1
+        if next_base_offset is not None and next_base_offset <= stopped_at.last_offset:
+            return "overlap", reason, stopped_at.base_offset
+        return walk.status, reason, stopped_at.base_offset
+
+    def _whole_batch_at(self, walk: RecoveryWalk) -> BatchHeader | None:
+        """Return the batch at the end of a walk if its CRC is right and its offsets do not go back."""
+        position = self._start_position + walk.position
+        head = self._file.pread(RECORD_BATCH_OVERHEAD, position=position)
+        try:
+            header: BatchHeader = read_header(head, position=position, max_batch_bytes=self._config.max_batch_bytes)
+            check_crc(self._file.pread(header.size_in_bytes, position=position), position=position)
+        except (CorruptRecordError, UnsupportedMagicError):
+            return None
+        return header if header.base_offset > walk.last_offset else None
+
+    def _batch(self, header: BatchHeader) -> RecordBatch:
+        position = self._start_position + header.position
+        data = self._file.pread(header.size_in_bytes, position=position)
+        return RecordBatch(data, position=position, path=self._file.path, config=self._config)
