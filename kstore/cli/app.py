@@ -211,7 +211,8 @@ def verify_partitions(
     topic: Topics = None,
     partition: Partitions = None,
     deep: Annotated[
-        bool, typer.Option("--deep/--shallow", help="Decode every record too, or stop at headers and CRCs.")
+        bool,
+        typer.Option("--deep/--shallow", help="Decode records and check side files too, or stop at headers and CRCs."),
     ] = True,
     json: Json = False,
 ) -> None:

@@ -83,7 +83,9 @@ def show_text(fields: tuple[str, ...], rows: list[tuple[object, ...]], out: Outp
         for row in (zip(fields, one, strict=True) for one in rows)
     ]
     widths = [max(map(len, column)) for column in zip(fields, *cells, strict=True)]
-    out.styled([Part("  ".join(printable(name).rjust(width) for name, width in zip(fields, widths, strict=True)), "bold")])
+    out.styled(
+        [Part("  ".join(printable(name).rjust(width) for name, width in zip(fields, widths, strict=True)), "bold")]
+    )
     for row in cells:
         out.line("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -90,9 +91,7 @@ class LeaderEpochCache:
 
     def epoch_for_offset(self, offset: int) -> int | None:
         """Return the epoch of a record of that offset, None if it is below all that are known."""
-        entries = self.entries
-        slot = bisect_right(entries, offset, key=_START_OFFSET)
-        return entries[slot - 1].epoch if slot else None
+        return epoch_of_offset(self.entries, offset)
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Drop the epochs that start at or above end_offset.
@@ -142,3 +141,9 @@ class LeaderEpochCache:
         if self._path is not None:
             write_leader_epoch_checkpoint(self._path, entries, self._env)
         self.entries = entries
+
+
+def epoch_of_offset(entries: Sequence[EpochEntry], offset: int) -> int | None:
+    """Return the epoch of a record of that offset by rising entries, None if it is below all of them."""
+    slot = bisect_right(entries, offset, key=_START_OFFSET)
+    return entries[slot - 1].epoch if slot else None

@@ -11,12 +11,13 @@ from itertools import chain
 from kstore.errors import CorruptCheckpointError, StorageError
 from kstore.log.checkpoints import read_leader_epoch_checkpoint, read_offset_checkpoint
 from kstore.log.damage import Damage
-from kstore.log.env import DEFAULT_ENV, ENOENT, Env, join_path
+from kstore.log.env import DEFAULT_ENV, ENOENT, Env, join_path, split_path
 from kstore.log.filenames import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
     OFFSET_INDEX_SUFFIX,
     RECOVERY_POINT_CHECKPOINT,
     TIME_INDEX_SUFFIX,
@@ -24,9 +25,11 @@ from kstore.log.filenames import (
 )
 from kstore.log.index import MAX_INDEX_BYTES
 from kstore.log.log import Log
+from kstore.log.root_files import read_meta_properties
 from kstore.log.segment import LogSegment
 from kstore.log.verify_index import IndexFile, OffsetIndexCheck, TimeIndexCheck
 from kstore.log.verify_segment import SegmentCheck
+from kstore.log.verify_side_files import SideFileCheck
 
 ROOT_CHECKPOINTS = (
     RECOVERY_POINT_CHECKPOINT,
@@ -56,11 +59,18 @@ class Verification:
 
     def __iter__(self) -> Iterator[Damage]:
         self.batch_count = self.record_count = 0
-        for segment in self._log.segments:
-            yield from self._verify_segment(segment)
-        yield from _verify_checkpoint(join_path(self._log.path, LEADER_EPOCH_CHECKPOINT), self._env)
+        segments = self._log.segments
+        side_files = None
+        if self._is_deep:
+            has_grown = bool(segments) and self._has_grown(segments[-1])
+            side_files = SideFileCheck(self._log, has_grown=has_grown, env=self._env)
+            yield from side_files.start()
+        else:
+            yield from _verify_checkpoint(join_path(self._log.path, LEADER_EPOCH_CHECKPOINT), self._env)
+        for segment in segments:
+            yield from self._verify_segment(segment, side_files)
 
-    def _verify_segment(self, segment: LogSegment) -> Iterator[Damage]:
+    def _verify_segment(self, segment: LogSegment, side_files: SideFileCheck | None) -> Iterator[Damage]:
         index_checks: list[IndexCheck] = []
         for suffix, kind in _INDEX_CHECKS:
             path = join_path(self._log.path, base_offset_file_name(segment.base_offset, suffix=suffix))
@@ -93,6 +103,10 @@ class Verification:
                 yield step.damage
             for index_check in index_checks:
                 yield from index_check.step(step)
+            if side_files is not None:
+                yield from side_files.step(segment, step.header, is_damaged=step.damage is not None)
+        if side_files is not None:
+            yield from side_files.finish_segment(segment)
         yield from chain.from_iterable(index_check.finish() for index_check in index_checks)
 
     def _has_grown(self, segment: LogSegment) -> bool:
@@ -103,9 +117,11 @@ class Verification:
 def verify(log: Log, *, deep: bool = True, env: Env = DEFAULT_ENV) -> Verification:
     """Return a Verification: iterate it for each Damage of the log, segment by segment.
 
-    Checked are every batch (framing, CRC, order of offsets, place in its segment and, if deep, each record), every
-    offset and time index entry against the log, and the leader-epoch-checkpoint. An incomplete batch at the very end
-    is reported; zero bytes there are not, they are preallocated space. A missing index is no damage.
+    Checked are every batch (framing, CRC, order of offsets, place in its segment), every offset and time index entry
+    against the log, and the leader-epoch-checkpoint; if deep, also each record, and transaction indexes, producer
+    snapshots, leader epochs and partition.metadata against the log. An incomplete batch at the very end is reported;
+    zero bytes there are not, they are preallocated space. A missing file is no damage, but for the transaction index
+    of a segment in which a transaction was aborted: without it a broker serves what was rolled back.
     Raises: StorageError while iterating.
     Cost: reads everything once.
     """
@@ -113,8 +129,8 @@ def verify(log: Log, *, deep: bool = True, env: Env = DEFAULT_ENV) -> Verificati
 
 
 def verify_checkpoints(root: str, env: Env = DEFAULT_ENV) -> Iterator[Damage]:
-    """Yield a Damage for each offset checkpoint of a log.dirs root that is malformed; a missing one is no damage."""
-    for name in ROOT_CHECKPOINTS:
+    """Yield a Damage for each malformed offset checkpoint or meta.properties of a root; a missing one is none."""
+    for name in (*ROOT_CHECKPOINTS, META_PROPERTIES):
         yield from _verify_checkpoint(join_path(root, name), env)
 
 
@@ -122,6 +138,8 @@ def _verify_checkpoint(path: str, env: Env) -> Iterator[Damage]:
     try:
         if path.endswith(LEADER_EPOCH_CHECKPOINT):
             read_leader_epoch_checkpoint(path, env)
+        elif path.endswith(META_PROPERTIES):
+            read_meta_properties(split_path(path)[0], env)
         else:
             read_offset_checkpoint(path, env)
     except CorruptCheckpointError as error:

@@ -421,8 +421,10 @@ def test_malformed_checkpoints_of_a_root_are_named(tmp_path: Path) -> None:
     assert list(verify_checkpoints(str(root))) == []
     (root / "recovery-point-offset-checkpoint").write_text("0\nx\n")
     (root / "replication-offset-checkpoint").unlink()
+    (root / "meta.properties").write_text("version=x\n")
     assert [(Path(path).name, position, size) for path, position, size, _ in verify_checkpoints(str(root))] == [
-        ("recovery-point-offset-checkpoint", 0, 4)
+        ("recovery-point-offset-checkpoint", 0, 4),
+        ("meta.properties", 0, 10),
     ]
 
 

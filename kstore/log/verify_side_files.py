@@ -1,0 +1,249 @@
+"""SideFileCheck: transaction indexes, producer snapshots, leader epochs and the topic id against the log beside them.
+
+Layer 5. Told every batch of a walk in order. What the log can't tell any more, since it was cleaned, cut at the start
+or is damaged, is no damage of a side file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from kstore._core import BatchHeader
+from kstore.config import MAX_INT32
+from kstore.errors import CorruptionError, InvalidRecordError, StorageError
+from kstore.log.checkpoints import EpochEntry, read_leader_epoch_checkpoint
+from kstore.log.damage import Damage
+from kstore.log.env import ENOENT, Env, join_path
+from kstore.log.filenames import (
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    PRODUCER_SNAPSHOT_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    base_offset_file_name,
+    parse_segment_name,
+)
+from kstore.log.index import MAX_INDEX_BYTES
+from kstore.log.leader_epochs import epoch_of_offset
+from kstore.log.log import Log
+from kstore.log.producer_append import NO_OFFSET, TransactionMarker, read_marker
+from kstore.log.producer_snapshot import (
+    SNAPSHOT_ENTRY_SIZE,
+    SNAPSHOT_OVERHEAD,
+    ProducerSnapshotEntry,
+    read_snapshot,
+)
+from kstore.log.root_files import read_partition_metadata
+from kstore.log.segment import LogSegment
+from kstore.log.transaction_index import TRANSACTION_INDEX_ENTRY_SIZE, AbortedTxn, decode_aborted_txns
+from kstore.record import RecordBatch
+from kstore.types import NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+
+Content = TypeVar("Content")
+
+
+class SideFileCheck:
+    """Holds the side files of a log against its batches.
+
+    start() comes first, then step() for each batch in order, with finish_segment() behind the last one of each segment.
+    Args: has_grown: whether a broker appends to the log, so that side files may be ahead of it.
+    Threads: not safe.  Cost: a read of each control batch; memory for the side files of the log.
+    """
+
+    def __init__(self, log: Log, *, has_grown: bool, env: Env) -> None:
+        self._log = log
+        self._has_grown = has_grown
+        self._env = env
+        self._epochs: list[EpochEntry] = []
+        self._wrong_epochs: Damage | None = None
+        # Last offset of a batch -> what snapshots say of it, with the path and the position of the entry.
+        self._snapshot_entries: dict[int, dict[ProducerSnapshotEntry, tuple[str, int]]] = {}
+        self._open: dict[int, int] = {}
+        self._aborted: list[AbortedTxn] = []
+        # Of the segment at hand, as far as they matter for its transaction index.
+        self._others: dict[int, str] = {}
+        self._last_offset = -1
+        self._is_damaged = False
+
+    def start(self) -> Iterator[Damage]:
+        """Read the files of the partition and check each by itself.
+
+        Raises: StorageError.
+        """
+        directory = self._log.path
+        yield from self._checked(join_path(directory, PARTITION_METADATA), lambda _: self._read_topic_id())
+        yield from self._check_epochs(join_path(directory, LEADER_EPOCH_CHECKPOINT))
+        for name in self._env.listdir(directory):
+            parsed = parse_segment_name(name)
+            if parsed is not None and parsed.suffix == PRODUCER_SNAPSHOT_SUFFIX:
+                yield from self._check_snapshot(join_path(directory, name), parsed.base_offset)
+
+    def step(self, segment: LogSegment, header: BatchHeader | None, *, is_damaged: bool) -> Iterator[Damage]:
+        """Take the next batch of a segment, or a stretch without one."""
+        if header is None or is_damaged:
+            self._is_damaged |= is_damaged
+            return
+        self._last_offset = header.last_offset
+        yield from self._check_epoch_of(segment, header)
+        if header.producer_id == NO_PRODUCER_ID:
+            return
+        entries = self._snapshot_entries.pop(header.last_offset, None)
+        if entries is not None:
+            yield from _compared(entries, header)
+        if header.is_control:
+            self._end_transaction(segment, header)
+        elif header.is_transactional:
+            self._open.setdefault(header.producer_id, header.base_offset)
+
+    def finish_segment(self, segment: LogSegment) -> Iterator[Damage]:
+        """Check the transaction index of a segment whose batches are all told."""
+        yield from self._flush_wrong_epochs()
+        path = join_path(self._log.path, base_offset_file_name(segment.base_offset, suffix=TRANSACTION_INDEX_SUFFIX))
+        found: list[AbortedTxn] = []
+        is_readable = True
+        for damage in self._checked(path, lambda one: found.extend(self._read_aborted(one, segment))):
+            is_readable = False
+            yield damage
+        if is_readable and not self._is_damaged:
+            yield from self._compare_aborted(path, found)
+        self._aborted, self._others = [], {}
+
+    def _check_epochs(self, path: str) -> Iterator[Damage]:
+        yield from self._checked(
+            path, lambda one: self._epochs.extend(read_leader_epoch_checkpoint(one, self._env) or ())
+        )
+        for before, after in zip(self._epochs, self._epochs[1:], strict=False):
+            if not (before.epoch < after.epoch and before.start_offset < after.start_offset):
+                reason = f"epochs or their start offsets do not rise: {tuple(before)}, then {tuple(after)}"
+                yield Damage(path, 0, self._size_of(path), reason)
+                self._epochs = []
+                return
+
+    def _check_epoch_of(self, segment: LogSegment, header: BatchHeader) -> Iterator[Damage]:
+        epoch = epoch_of_offset(self._epochs, header.base_offset)
+        found = header.partition_leader_epoch
+        if epoch is None or found in (epoch, NO_PARTITION_LEADER_EPOCH):
+            yield from self._flush_wrong_epochs()
+        elif self._wrong_epochs is None:
+            reason = f"leader epoch: by {LEADER_EPOCH_CHECKPOINT} {epoch}, found {found}"
+            self._wrong_epochs = Damage(segment.path, header.position, header.size_in_bytes, reason)
+        else:
+            size = header.position + header.size_in_bytes - self._wrong_epochs.position
+            self._wrong_epochs = self._wrong_epochs._replace(size_in_bytes=size)
+
+    def _flush_wrong_epochs(self) -> Iterator[Damage]:
+        damage, self._wrong_epochs = self._wrong_epochs, None
+        if damage is not None:
+            yield damage
+
+    def _check_snapshot(self, path: str, offset: int) -> Iterator[Damage]:
+        if offset > self._log.log_end_offset and not self._has_grown:
+            reason = f"snapshot is above the log end offset {self._log.log_end_offset}"
+            yield Damage(path, 0, self._size_of(path), reason)
+            return
+        entries: list[ProducerSnapshotEntry] = []
+        yield from self._checked(path, lambda one: entries.extend(read_snapshot(one, self._env)))
+        for slot, entry in enumerate(entries):
+            position = SNAPSHOT_OVERHEAD + slot * SNAPSHOT_ENTRY_SIZE
+            contradiction = _contradiction(entry, offset)
+            if contradiction is not None:
+                yield Damage(path, position, SNAPSHOT_ENTRY_SIZE, contradiction)
+            elif entry.last_offset >= 0:
+                key = entry._replace(timestamp_ms=0, coordinator_epoch=0, current_txn_first_offset=NO_OFFSET)
+                self._snapshot_entries.setdefault(entry.last_offset, {}).setdefault(key, (path, position))
+
+    def _end_transaction(self, segment: LogSegment, header: BatchHeader) -> None:
+        marker = self._marker(segment, header)
+        if marker is None:
+            # Emptied by the cleaner, or a control record of another kind.
+            return
+        first_offset = self._open.pop(header.producer_id, None)
+        if not marker.is_abort:
+            self._others[header.last_offset] = "a transaction that was committed"
+        elif first_offset is not None:
+            self._aborted.append(AbortedTxn(header.producer_id, first_offset, header.last_offset, NO_OFFSET))
+
+    def _marker(self, segment: LogSegment, header: BatchHeader) -> TransactionMarker | None:
+        data = segment.records.read_bytes(header.size_in_bytes, position=header.position)
+        try:
+            return read_marker(RecordBatch(data, position=header.position, path=segment.path))
+        except InvalidRecordError:
+            self._is_damaged = True
+            return None
+
+    def _compare_aborted(self, path: str, found: list[AbortedTxn]) -> Iterator[Damage]:
+        known = {one.last_offset: one for one in found}
+        for slot, one in enumerate(found):
+            reason = None
+            if one.last_offset in self._others:
+                reason = f"entry of {self._others[one.last_offset]} at offset {one.last_offset}"
+            elif one.last_offset > self._last_offset and not self._has_grown:
+                reason = f"entry of offset {one.last_offset} behind the last batch"
+            elif not one.first_offset <= one.last_offset >= one.last_stable_offset - 1:
+                reason = (
+                    f"first offset {one.first_offset} or last stable offset {one.last_stable_offset} above the marker"
+                )
+            if reason is not None:
+                yield Damage(path, slot * TRANSACTION_INDEX_ENTRY_SIZE, TRANSACTION_INDEX_ENTRY_SIZE, reason)
+        for one in self._aborted:
+            entry = known.get(one.last_offset)
+            if entry is None:
+                reason = (
+                    f"no entry of the transaction of producer {one.producer_id} aborted at offset {one.last_offset}"
+                )
+                yield Damage(path, 0, self._size_of(path), reason)
+            elif entry.producer_id != one.producer_id or entry.first_offset > one.first_offset:
+                expected = f"producer {one.producer_id} from offset {one.first_offset} or below"
+                reason = f"expected {expected}, found producer {entry.producer_id} from offset {entry.first_offset}"
+                yield Damage(
+                    path, found.index(entry) * TRANSACTION_INDEX_ENTRY_SIZE, TRANSACTION_INDEX_ENTRY_SIZE, reason
+                )
+
+    def _read_aborted(self, path: str, segment: LogSegment) -> tuple[AbortedTxn, ...]:
+        content = self._env.read_file(path, max_bytes=MAX_INDEX_BYTES)
+        return decode_aborted_txns(content, base_offset=segment.base_offset, path=path)
+
+    def _read_topic_id(self) -> None:
+        read_partition_metadata(self._log.path, self._env)
+
+    def _checked(self, path: str, read: Callable[[str], object]) -> Iterator[Damage]:
+        """Read a file and yield what is wrong with it; a missing one is no damage."""
+        try:
+            read(path)
+        except CorruptionError as error:
+            position = error.position or 0
+            size = TRANSACTION_INDEX_ENTRY_SIZE if path.endswith(TRANSACTION_INDEX_SUFFIX) else self._size_of(path)
+            yield Damage(path, position, max(min(size, self._size_of(path) - position), 0), error.reason)
+        except StorageError as error:
+            if error.errno != ENOENT:
+                yield Damage(path, 0, 0, str(error))
+
+    def _size_of(self, path: str) -> int:
+        status = self._env.stat(path)
+        return 0 if status is None else status.size_in_bytes
+
+
+def _contradiction(entry: ProducerSnapshotEntry, offset: int) -> str | None:
+    """Return why an entry can't be in a snapshot at that offset."""
+    if not -1 <= entry.last_offset < offset:
+        return f"last offset of producer {entry.producer_id}: expected less than {offset}, found {entry.last_offset}"
+    if not -1 <= entry.current_txn_first_offset < offset:
+        found = entry.current_txn_first_offset
+        return f"open transaction of producer {entry.producer_id}: expected less than {offset}, found {found}"
+    if entry.producer_id < 0 or not 0 <= entry.offset_delta <= max(entry.last_offset, 0):
+        return f"producer {entry.producer_id} with an offset delta of {entry.offset_delta}"
+    return None
+
+
+def _compared(entries: dict[ProducerSnapshotEntry, tuple[str, int]], header: BatchHeader) -> Iterator[Damage]:
+    """Yield the snapshot entries that say something else of a batch than its header does."""
+    delta = header.last_offset - header.base_offset
+    sequence = NO_SEQUENCE if header.base_sequence == NO_SEQUENCE else (header.base_sequence + delta) & MAX_INT32
+    expected = (header.producer_id, header.producer_epoch, sequence, header.last_offset, delta)
+    for entry, (path, position) in entries.items():
+        if tuple(entry[:5]) != expected or header.is_control:
+            reason = (
+                f"batch up to offset {header.last_offset}: in the log producer {expected[0]}, epoch {expected[1]}, "
+                f"sequence {expected[2]}, found {entry.producer_id}, {entry.producer_epoch}, {entry.last_sequence}"
+            )
+            yield Damage(path, position, SNAPSHOT_ENTRY_SIZE, reason)
