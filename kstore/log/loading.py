@@ -85,7 +85,8 @@ class _Loading:
             is_clean, checks_older = False, True
             salvaged = self._salvage(durable, quarantine, dry_run=dry_run)
         plan = self._plan(point, noted=noted, is_clean=is_clean, checks_older=checks_older)
-        if self._mode == "strict":
+        # What was durable is of no interest any more if all of it lies below the log start.
+        if self._mode == "strict" and not plan.log_end_offset < self._log_start_offset >= point:
             refusal = find_refusal(
                 self._path, plan, point=point, noted_point=noted_point, config=self._config, env=self._env
             )

@@ -1,0 +1,147 @@
+"""FaultyEnv: the operating system with one call that fails, once or from then on; every call is counted."""
+
+from __future__ import annotations
+
+import errno
+from typing import Literal, NamedTuple
+
+from kstore.errors import StorageError
+from kstore.log.env import Env, FileStatus, LockFile, ReadFile, WriteFile
+
+FaultKind = Literal["EIO", "ENOSPC", "short", "EMFILE"]
+FAULT_KINDS: tuple[FaultKind, ...] = ("EIO", "ENOSPC", "short", "EMFILE")
+
+# Which calls can fail in that way.
+_CALLS = {
+    "EIO": {"open", "read", "write", "sync", "truncate", "rename", "unlink", "list", "stat", "make"},
+    "ENOSPC": {"write", "allocate", "sync", "rename", "make", "open_write"},
+    "short": {"write"},
+    "EMFILE": {"open", "open_write", "list", "sync_directory"},
+}
+_NUMBERS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "short": errno.ENOSPC, "EMFILE": errno.EMFILE}
+
+
+class Fault(NamedTuple):
+    """The call_number-th call (from 1) fails, if it can in that way; for good: so do all behind it."""
+
+    call_number: int
+    kind: FaultKind
+    is_for_good: bool
+
+    def __str__(self) -> str:
+        return f"{self.kind}-{'for-good' if self.is_for_good else 'once'}-{self.call_number}"
+
+
+class FaultyEnv(Env):
+    """Fails as the fault says; has_failed tells whether it came to that, calls how many calls there were."""
+
+    def __init__(self, fault: Fault | None = None) -> None:
+        self.calls = 0
+        self.has_failed = False
+        self._fault = fault
+
+    def check(self, call: str, path: str) -> bool:
+        """Count a call and raise if it is to fail; return whether a write is to be cut short."""
+        self.calls += 1
+        fault = self._fault
+        if fault is None or self.calls < fault.call_number or call not in _CALLS[fault.kind]:
+            return False
+        if self.calls > fault.call_number and not fault.is_for_good:
+            return False
+        self.has_failed = True
+        if fault.kind == "short":
+            return True
+        raise StorageError(f"cannot {call} {path}: {fault}", path=path, errno=_NUMBERS[fault.kind])
+
+    def open_read(self, path: str) -> ReadFile:
+        self.check("open", path)
+        return _FaultyReadFile(super().open_read(path), self)
+
+    def open_write(self, path: str) -> WriteFile:
+        self.check("open_write", path)
+        return _FaultyWriteFile(super().open_write(path), self)
+
+    def lock_file(self, path: str) -> LockFile | None:
+        self.check("open", path)
+        return super().lock_file(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self.check("rename", source)
+        super().rename(source, target)
+
+    def unlink(self, path: str) -> bool:
+        self.check("unlink", path)
+        return super().unlink(path)
+
+    def make_directory(self, path: str) -> bool:
+        self.check("make", path)
+        return super().make_directory(path)
+
+    def sync_directory(self, path: str) -> None:
+        self.check("sync_directory" if self._fails_by("EMFILE") else "sync", path)
+        super().sync_directory(path)
+
+    def listdir(self, path: str) -> list[str]:
+        self.check("list", path)
+        return super().listdir(path)
+
+    def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
+        self.check("stat", path)
+        return super().stat(path, follow_symlinks=follow_symlinks)
+
+    def _fails_by(self, kind: FaultKind) -> bool:
+        return self._fault is not None and self._fault.kind == kind
+
+
+class _FaultyReadFile(ReadFile):
+    def __init__(self, file: ReadFile, env: FaultyEnv) -> None:
+        super().__init__(file._fd, path=file.path)
+        self._env = env
+
+    def size(self) -> int:
+        self._env.check("stat", self.path)
+        return super().size()
+
+    def pread(self, size: int, *, position: int) -> bytes:
+        self._env.check("read", self.path)
+        return super().pread(size, position=position)
+
+    def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
+        self._env.check("read", self.path)
+        return super().pread_into(buffer, position=position)
+
+
+class _FaultyWriteFile(WriteFile):
+    def __init__(self, file: WriteFile, env: FaultyEnv) -> None:
+        super().__init__(file._fd, path=file.path, is_new=file.is_new)
+        self._env = env
+
+    def size(self) -> int:
+        self._env.check("stat", self.path)
+        return super().size()
+
+    def pread(self, size: int, *, position: int) -> bytes:
+        self._env.check("read", self.path)
+        return super().pread(size, position=position)
+
+    def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
+        self._env.check("read", self.path)
+        return super().pread_into(buffer, position=position)
+
+    def pwrite(self, data: bytes | bytearray | memoryview, *, position: int) -> None:
+        if self._env.check("write", self.path):
+            super().pwrite(bytes(data)[: len(bytes(data)) // 2], position=position)
+            raise StorageError(f"cannot write {self.path}: a part only", path=self.path, errno=errno.ENOSPC)
+        super().pwrite(data, position=position)
+
+    def truncate(self, size: int) -> None:
+        self._env.check("truncate", self.path)
+        super().truncate(size)
+
+    def allocate(self, size: int, *, position: int = 0) -> None:
+        self._env.check("allocate", self.path)
+        super().allocate(size, position=position)
+
+    def sync(self) -> None:
+        self._env.check("sync", self.path)
+        super().sync()
