@@ -51,8 +51,7 @@ cdef class ColumnDecoder:
     cdef int64_t batch_rows, first_row, viewed_bytes
     cdef bint in_batch, inflated, verify_crc, wants_bodies, has_views, wants_offset, wants_timestamp, started, running
     cdef int32_t chunk_view
-    cdef readonly int64_t position
-    cdef readonly int64_t needed
+    cdef readonly int64_t position, needed
     cdef const uint8_t[::1] chunk
     cdef object chunk_bytes, payload
     cdef object decompress, path
