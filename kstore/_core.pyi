@@ -289,6 +289,102 @@ class RecoveryWalk:
 
 def patch_batch_header(buffer: Buffer, at: int = 0, *, base_offset: int, partition_leader_epoch: int) -> None: ...
 
+@final
+class AppendSurvey:
+    @property
+    def records(self) -> bytes | bytearray | memoryview: ...
+    @property
+    def size_in_bytes(self) -> int: ...
+    @property
+    def batch_count(self) -> int: ...
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def max_timestamp_ms(self) -> int: ...
+    @property
+    def offset_of_max_timestamp(self) -> int: ...
+    @property
+    def disorder_position(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def is_one_epoch(self) -> bool: ...
+    @property
+    def has_messages(self) -> bool: ...
+    @property
+    def has_producers(self) -> bool: ...
+    def info(self, *, log_append_time_ms: int, log_start_offset: int) -> tuple[int, int, int, int, int, int, bool]: ...
+
+def survey_replicated(
+    records: bytes | bytearray | memoryview, *, max_batch_bytes: int = ..., path: str | None = None
+) -> AppendSurvey: ...
+
+@final
+class LeaderAssigner:
+    def __init__(
+        self,
+        *,
+        max_message_bytes: int,
+        timestamp_before_max_ms: int,
+        timestamp_after_max_ms: int,
+        is_compacted: bool,
+        is_log_append_time: bool,
+    ) -> None: ...
+    def assign(
+        self, records: Buffer, *, base_offset: int, partition_leader_epoch: int, now_ms: int
+    ) -> AppendSurvey | None: ...
+
+@final
+class SegmentAppender:
+    first_timestamp_ms: int
+    def __init__(
+        self,
+        offset_entries: OffsetIndexEntries,
+        time_entries: TimeIndexEntries,
+        *,
+        write: Callable[[bytes | bytearray | memoryview], object],
+        write_index_pages: Callable[[], None],
+        index_interval_bytes: int,
+        segment_bytes: int,
+        max_age_ms: int,
+        created_ms: int,
+        size_in_bytes: int = 0,
+        first_timestamp_ms: int = -1,
+        max_timestamp_ms: int = -1,
+        offset_of_max_timestamp: int = -1,
+    ) -> None: ...
+    @property
+    def size_in_bytes(self) -> int: ...
+    @property
+    def bytes_since_last_index_entry(self) -> int: ...
+    @property
+    def max_timestamp_ms(self) -> int: ...
+    @property
+    def offset_of_max_timestamp(self) -> int: ...
+    def should_roll(self, survey: AppendSurvey, *, now_ms: int) -> bool: ...
+    def append(self, survey: AppendSurvey) -> None: ...
+
+@final
+class LogAppender:
+    log_start_offset: int
+    leader_epoch: int
+    def __init__(
+        self,
+        make_info: Callable[..., object],
+        info_type: type[object],
+        *,
+        log_start_offset: int,
+        leader_epoch: int,
+    ) -> None: ...
+    @property
+    def published(self) -> Any: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    def publish(self, sealed: object, active: object, segment: SegmentAppender, *, log_end_offset: int) -> None: ...
+    def append(self, survey: AppendSurvey, log_append_time_ms: int) -> Any: ...
+
 @disjoint_base
 class RecordBatchEncoder:
     estimated_compression_ratio: float

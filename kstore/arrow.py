@@ -16,7 +16,7 @@ from kstore.compression import CompressionType
 from kstore.config import LogConfig
 from kstore.log.directory import find_partitions
 from kstore.log.env import StrPath
-from kstore.log.log import open_log
+from kstore.log.opening import open_log
 from kstore.log.plan import ScanRange
 from kstore.log.read_ahead import read_ahead
 from kstore.log.scan import Mode, Selection, scan_columns

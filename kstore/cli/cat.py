@@ -14,7 +14,7 @@ from kstore.cli.arguments import WrongUseError
 from kstore.cli.render import JSON_TEXT, json_records, plain_value, record_parts
 from kstore.errors import KStoreError
 from kstore.log.decoding import decode, decoder_of
-from kstore.log.log import open_log
+from kstore.log.opening import open_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,7 +9,7 @@ from kstore.cli import EXIT_FINE
 from kstore.cli.output import Column
 from kstore.cli.render import JSON_TEXT, codec_name, time_text
 from kstore.errors import KStoreError
-from kstore.log.log import open_log
+from kstore.log.opening import open_log
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:

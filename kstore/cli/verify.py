@@ -10,7 +10,8 @@ from kstore.cli.output import Column
 from kstore.cli.render import JSON_TEXT
 from kstore.errors import KStoreError
 from kstore.log.env import split_path
-from kstore.log.log import Log, open_log
+from kstore.log.log import Log
+from kstore.log.opening import open_log
 from kstore.log.verify import Verification, verify, verify_checkpoints
 
 if TYPE_CHECKING:

@@ -2,7 +2,8 @@
 
 from kstore.log.directory import PartitionDirectory, find_partitions
 from kstore.log.file_records import FileRecords, FileRecordsSlice
-from kstore.log.log import FetchData, Log, open_log
+from kstore.log.log import FetchData, Log
+from kstore.log.opening import open_log
 from kstore.log.plan import FileRange, ScanRange
 from kstore.log.segment import LogSegment
 

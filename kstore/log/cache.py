@@ -62,6 +62,16 @@ class SharedCache(Generic[T]):
             leaving = [entry for entry in entries if entry.users == 0]
         self._drop_all(leaving)
 
+    def release_one(self, owner: object, path: str) -> None:
+        """Drop one value of an owner, if it is kept, as soon as nobody uses it."""
+        with self._lock:
+            if (owner, path) not in self._entries:
+                return
+            entry = self._remove((owner, path))
+            entry.is_released = True
+            leaving = [entry] if entry.users == 0 else []
+        self._drop_all(leaving)
+
     def _take(self, owner: object, path: str) -> _Entry[T] | None:
         with self._lock:
             entry = self._entries.get((owner, path))

@@ -26,7 +26,7 @@ from kstore.errors import LogClosedError, StorageError
 from kstore.log.cache import SharedCache
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer, Self
+    from typing_extensions import Self
 
 StrPath = str | os.PathLike[str]
 
@@ -162,10 +162,17 @@ class WriteFile(ReadFile):
         super().__init__(fd, path=path)
         self.is_new = is_new
 
-    def pwrite(self, data: Buffer, *, position: int) -> None:
-        """Write all of a buffer at `position`; if it raises, any part of it may have been written."""
-        view = memoryview(data).cast("B")
-        done = 0
+    def pwrite(self, data: bytes | bytearray | memoryview, *, position: int) -> None:
+        """Write all of a buffer of unsigned bytes at `position`; if it raises, any part of it may have been written."""
+        try:
+            done = os.pwrite(self._fd, data, position)
+        except OSError as error:
+            self._open_fd()
+            raise _storage_error("write", self.path, error) from error
+        if done < len(data):
+            self._pwrite_rest(memoryview(data), done=done, position=position)
+
+    def _pwrite_rest(self, view: memoryview, *, done: int, position: int) -> None:
         with storage_errors("write", self.path):
             while done < len(view):
                 count = os.pwrite(self._open_fd(), view[done:], position + done)
@@ -386,6 +393,10 @@ class OpenFiles:
         with self._cache.borrow(self, path, lambda: self._env.open_read(path)) as file:
             yield file
 
+    def forget(self, path: str) -> None:
+        """Close one file, if it is open, as soon as nobody uses it: another one may take its name."""
+        self._cache.release_one(self, path)
+
     def close(self) -> None:
         """Close every file, those in use as soon as they are given back."""
         self._is_closed = True
@@ -434,8 +445,13 @@ def storage_errors(action: str, path: str) -> Iterator[None]:
     except StorageError:
         raise
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise StorageError(f"cannot {action} {path}: {reason}", path=path, errno=error.errno) from error
+        raise _storage_error(action, path, error) from error
+
+
+def _storage_error(action: str, path: str, error: OSError) -> StorageError:
+    if isinstance(error, StorageError):
+        return error
+    return StorageError(f"cannot {action} {path}: {error.strerror or error}", path=path, errno=error.errno)
 
 
 def _check_regular(fd: int, path: str) -> None:

@@ -340,17 +340,23 @@ class FileRecords(FileRecordsSlice):
             records are not in the file, which is as before and can be appended to once there is space again.
             LogFailedError if an earlier failure could not be undone; ValueError if the file is read-only.
         """
-        writer = self._writable()
-        buffer, end = records.buffer, self.size_in_bytes
-        if len(buffer) > MAX_SEGMENT_BYTES - end:
-            raise _too_large(self.path, found=end + len(buffer))
+        return self.append_bytes(records.buffer)
+
+    def append_bytes(self, batches: bytes | bytearray | memoryview) -> int:
+        """Write the bytes of batches as append does, a memoryview of unsigned bytes; raises as append."""
+        writer = self._writer
+        if writer is None or self._is_closed or self._failure is not None:
+            writer = self._writable()
+        size, end = len(batches), self._size_in_bytes
+        if size > MAX_SEGMENT_BYTES - end:
+            raise _too_large(self.path, found=end + size)
         try:
-            writer.pwrite(buffer, position=end)
+            writer.pwrite(batches, position=end)
         except BaseException:
             self._undo_append(writer)
             raise
-        self._size_in_bytes = end + len(buffer)
-        return len(buffer)
+        self._size_in_bytes = end + size
+        return size
 
     def truncate_to(self, target_size: int) -> int:
         """Cut the records to `target_size` bytes and return how many went; only flush makes it durable.

@@ -175,6 +175,11 @@ class IndexCache:
         with _TIME_INDEXES.borrow(self, path, lambda: self._read(path, TimeIndex, base_offset)) as index:
             return index
 
+    def forget(self, path: str) -> None:
+        """Let go of one index, so that it is read anew."""
+        _OFFSET_INDEXES.release_one(self, path)
+        _TIME_INDEXES.release_one(self, path)
+
     def close(self) -> None:
         """Let go of the indexes of this log."""
         _OFFSET_INDEXES.release(self)

@@ -1,4 +1,4 @@
-"""Log: one partition directory, opened for reading; open_log.
+"""Log: one partition directory, opened for reading.
 
 Layer 5. Takes no lock and writes nothing, so it is safe beside a running broker. A Log is a snapshot of the segments
 and sizes at the time of open_log; what a broker appends later is seen by the next one.
@@ -26,8 +26,8 @@ from kstore.errors import (
 )
 from kstore.log.checkpoints import OffsetCheckpoints
 from kstore.log.decoding import Decoder, decoded_records, decoder_of
-from kstore.log.directory import PartitionDirectory, find_partition
-from kstore.log.env import DEFAULT_ENV, Env, FileKind, OpenFiles, StrPath, join_path
+from kstore.log.directory import PartitionDirectory
+from kstore.log.env import DEFAULT_ENV, Env, FileKind, OpenFiles, join_path
 from kstore.log.filenames import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -37,12 +37,13 @@ from kstore.log.filenames import (
 from kstore.log.index import IndexCache
 from kstore.log.plan import ScanRange, extents, plan_ranges
 from kstore.log.segment import LogContext, LogSegment
-from kstore.log.transactions import Transactions, find_transactions
+from kstore.log.transactions import AbortedTransaction, Transactions, find_transactions
 from kstore.record import Record, RecordBatch
 from kstore.types import OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow
+    from typing_extensions import Self
 
 MAX_SEGMENT_BYTES = 2**31 - 1
 DEFAULT_PLAN_BYTES = 128 * 1024 * 1024
@@ -56,7 +57,8 @@ _CHECKPOINTS = OffsetCheckpoints(DEFAULT_ENV)
 class FetchData(NamedTuple):
     """What a broker's fetch answers: record bytes, the last batch perhaps cut, and the log's bounds.
 
-    base_offset is that of the first batch, None if there are no records.
+    base_offset is that of the first batch, None if there are no records. With isolation "read_committed" aborted holds
+    the transactions whose data in these records a reader leaves out.
     """
 
     records: bytes
@@ -64,25 +66,14 @@ class FetchData(NamedTuple):
     log_start_offset: int
     log_end_offset: int
     base_offset: int | None
-
-
-def open_log(path: StrPath, mode: str = "r", config: LogConfig | None = None, *, env: Env = DEFAULT_ENV) -> Log:
-    """Open the log in one partition directory for reading.
-
-    Raises: LogNotFoundError if there is no partition directory at the path; StorageError; CorruptionError for a .log
-        larger than Kafka's limit; ValueError for another mode.
-    Cost: one listing and one stat per segment; no file is opened.
-    """
-    if mode != "r":
-        hint = "append is not supported yet" if mode == "a" else "there is no such mode"
-        raise ValueError(f'mode must be "r", got {mode!r}: {hint}')
-    return Log(find_partition(path, env), config=LogConfig() if config is None else config, env=env)
+    last_stable_offset: int | None = None
+    aborted: tuple[AbortedTransaction, ...] = ()
 
 
 class Log:
     """The segments of one partition, read by offset or by time; also a context manager that closes it.
 
-    Attributes: topic_partition, path, segments (by base offset), config.
+    Attributes: topic_partition, path, config.
     Raises: LogClosedError from every method after close().
     Threads: safe; each iterator belongs to one thread.  Source: Kafka UnifiedLog, LocalLog.
     """
@@ -99,11 +90,10 @@ class Log:
         self._log_end_offset: int | None = None
         self._transactions: Transactions | None = None
         self._indexes = IndexCache(env)
-        context = LogContext(self.topic_partition, self.path, config, self._files, self._indexes)
-        self.segments: tuple[LogSegment, ...] = _open_segments(context, env)
-        self._base_offsets = [segment.base_offset for segment in self.segments]
+        self._context = LogContext(self.topic_partition, self.path, config, self._files, self._indexes)
+        self._segments = self._find_segments(env)
 
-    def __enter__(self) -> Log:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -119,6 +109,15 @@ class Log:
         self._is_closed = True
         self._files.close()
         self._indexes.close()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    @property
+    def segments(self) -> tuple[LogSegment, ...]:
+        """The segments by base offset."""
+        return self._segments
 
     @property
     def size_in_bytes(self) -> int:
@@ -217,27 +216,45 @@ class Log:
             value_decoder=decoder_of(value_decoder),
         )
 
-    def fetch(self, offset: int, max_bytes: int, *, min_one_batch: bool = True) -> FetchData:
+    def fetch(
+        self, offset: int, max_bytes: int, *, min_one_batch: bool = True, isolation: Isolation = "read_uncommitted"
+    ) -> FetchData:
         """Return record bytes from the batch that holds `offset` on, as a broker's fetch does, never past its segment.
 
         The bytes end at max_bytes, perhaps inside a batch; with min_one_batch the first batch is whole. They are what
-        the file holds: the CRC is the reader's to check. Not cut at the high watermark.
+        the file holds: the CRC is the reader's to check. Not cut at the high watermark; with isolation "read_committed"
+        they end before the batch at the last stable offset.
         Raises: OffsetOutOfRangeError; CorruptRecordError, UnsupportedMagicError for damage on the way.
         Source: Kafka UnifiedLog.read, LogSegment.read.
         """
         if max_bytes < 0:
             raise ValueError(f"max_bytes must not be negative, got {max_bytes}")
         self._check_in_range(offset)
-        records, base_offset = b"", None
-        for segment in self.segments[self._floor_segment(offset) :]:
+        settled = self._settled(isolation)
+        last_stable_offset = self.last_stable_offset if settled is None else settled.last_stable_offset
+        records, base_offset, end_offset = b"", None, offset
+        for segment in self._segments_from(offset):
             first = segment.translate_offset(offset)
             if first is not None:
+                end_position = segment.valid_end_position if settled is None else _position_of(segment, settled)
                 size = max(max_bytes, first.size_in_bytes) if min_one_batch else max_bytes
-                size = min(size, segment.valid_end_position - first.position)
+                size = min(size, max(end_position - first.position, 0))
                 records = segment.records.read_bytes(size, position=first.position)
                 base_offset = segment.records.first_offset(first) if records else None
+                if records and settled is not None:
+                    walk = segment.records.walk(position=first.position, end_position=first.position + size)
+                    end_offset = walk.last_offset + 1
                 break
-        return FetchData(records, self.high_watermark, self.log_start_offset, self.log_end_offset, base_offset)
+        aborted = () if settled is None else settled.aborted_between(start_offset=offset, end_offset=end_offset)
+        return FetchData(
+            records,
+            self.high_watermark,
+            self.log_start_offset,
+            self.log_end_offset,
+            base_offset,
+            last_stable_offset,
+            aborted,
+        )
 
     def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """Return the first record whose timestamp is >= timestamp_ms, in offset order; None if there is none.
@@ -251,7 +268,7 @@ class Log:
         start = self.log_start_offset
         if start >= self.log_end_offset:
             return None
-        for segment in self.segments[self._floor_segment(start) :]:
+        for segment in self._segments_from(start):
             answer = segment.search_timestamp(timestamp_ms, start_offset=start)
             if answer is not None:
                 return answer
@@ -394,8 +411,12 @@ class Log:
         if self._is_closed:
             raise LogClosedError(f"the log of {self.topic_partition} in {self.path} was closed", path=self.path)
 
-    def _floor_segment(self, offset: int) -> int:
-        return max(bisect_right(self._base_offsets, offset) - 1, 0)
+    def _segments_from(self, offset: int) -> tuple[LogSegment, ...]:
+        segments = self.segments
+        return segments[max(bisect_right(segments, offset, key=_base_offset) - 1, 0) :]
+
+    def _find_segments(self, env: Env) -> tuple[LogSegment, ...]:
+        return _open_segments(self._context, env)
 
     def _segments_end_offset(self) -> int:
         if not self.segments:
@@ -414,6 +435,16 @@ class Log:
                 offsets = {}
             self._checkpointed[name] = offsets.get(self.topic_partition)
         return self._checkpointed[name]
+
+
+def _position_of(segment: LogSegment, settled: Transactions) -> int:
+    """Return where the batch at the last stable offset starts, the segment's end if that lies behind."""
+    last = segment.translate_offset(settled.last_stable_offset)
+    return segment.valid_end_position if last is None else last.position
+
+
+def _base_offset(segment: LogSegment) -> int:
+    return segment.base_offset
 
 
 def _open_segments(context: LogContext, env: Env) -> tuple[LogSegment, ...]:

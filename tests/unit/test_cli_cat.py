@@ -8,7 +8,7 @@ import base64
 import pytest
 
 from kstore.cli import cat
-from kstore.log.log import open_log
+from kstore.log.opening import open_log
 from tests.builders import (
     FIRST_TIMESTAMP_MS,
     batch,

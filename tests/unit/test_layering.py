@@ -274,7 +274,7 @@ def adjacent_integers(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[
 
 
 # Promised to users in this form: a fetch names where and how much, as Kafka's does.
-POSITIONAL_INTEGERS = {"Log.fetch"}
+POSITIONAL_INTEGERS = {"Log.fetch", "PublishedLog.fetch"}
 
 
 @pytest.mark.parametrize("path", PYTHON_SOURCES, ids=ids)

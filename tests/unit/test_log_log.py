@@ -84,9 +84,9 @@ def test_log_describes_itself(directory: Path) -> None:
         assert str(directory) in repr(log.segments[0])
 
 
-@pytest.mark.parametrize(("mode", "message"), [("a", "append is not supported yet"), ("w", "there is no such mode")])
-def test_only_read_mode_is_there(directory: Path, mode: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("mode", ["w", "", "ra"])
+def test_other_modes_are_refused(directory: Path, mode: str) -> None:
+    with pytest.raises(ValueError, match="mode must be"):
         open_log(directory, mode)
 
 

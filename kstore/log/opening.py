@@ -1,0 +1,78 @@
+"""open_log: a partition directory opened for reading, or for reading and writing.
+
+Layer 5.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, overload
+
+from kstore.config import LogConfig
+from kstore.log.directory import PartitionDirectory, find_partition
+from kstore.log.env import DEFAULT_ENV, Env, FileKind, StrPath, absolute_path, split_path
+from kstore.log.filenames import parse_partition_directory_name
+from kstore.log.lock import PartitionLock
+from kstore.log.log import Log
+from kstore.log.recovery_report import RecoveryMode
+from kstore.log.writable_log import WritableLog
+
+
+@overload
+def open_log(
+    path: StrPath, mode: Literal["r"] = "r", config: LogConfig | None = None, *, env: Env = DEFAULT_ENV
+) -> Log: ...
+
+
+@overload
+def open_log(
+    path: StrPath,
+    mode: Literal["a"],
+    config: LogConfig | None = None,
+    *,
+    recovery: RecoveryMode = "strict",
+    lock: PartitionLock | None = None,
+    env: Env = DEFAULT_ENV,
+) -> WritableLog: ...
+
+
+def open_log(
+    path: StrPath,
+    mode: Literal["r", "a"] = "r",
+    config: LogConfig | None = None,
+    *,
+    recovery: RecoveryMode = "strict",
+    lock: PartitionLock | None = None,
+    env: Env = DEFAULT_ENV,
+) -> Log:
+    """Open the log in one partition directory, for reading ("r") or as its only writer ("a").
+
+    Mode "a" makes the directory if only its parent is there, and recovers a log that was not closed.
+    Args: recovery: what to do about damage, "strict", "point_in_time" or "salvage" (docs/durability.md); lock: that the
+        caller holds for this partition, released by close(); None to take it.
+    Raises: LogNotFoundError if there is no partition directory at the path; StorageError; CorruptionError for a .log
+        larger than Kafka's limit; ValueError for another mode. Mode "a" also: LogLockedError; CorruptLogError if strict
+        recovery refuses the log.
+    Cost: one listing and one stat per segment; no file is opened for mode "r", and only the last segment's for mode "a"
+        if the log was closed.
+    """
+    settings = LogConfig() if config is None else config
+    if mode == "r":
+        return Log(find_partition(path, env), config=settings, env=env)
+    if mode != "a":
+        raise ValueError(f'mode must be "r" or "a", got {mode!r}')
+    return WritableLog.open(_made_partition(path, env), config=settings, recovery=recovery, lock=lock, env=env)
+
+
+def _made_partition(path: StrPath, env: Env) -> PartitionDirectory:
+    """Return the partition directory, made if its name tells topic and partition."""
+    absolute = absolute_path(path)
+    root, name = split_path(absolute)
+    topic_partition = parse_partition_directory_name(name)
+    if topic_partition is None:
+        return find_partition(path, env)
+    status = env.stat(absolute)
+    if status is not None and status.kind is FileKind.DIRECTORY:
+        return find_partition(path, env)
+    if env.make_directory(absolute):
+        env.sync_directory(root)
+    return PartitionDirectory(topic_partition, absolute, root)

@@ -1,0 +1,141 @@
+"""PublishedLog: what readers in the writer's process see of a log that is written. Layer 5.
+
+The writer publishes one tuple, replaced in one step behind each append; readers take it without a lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias, TypeVar
+
+from kstore._core import BatchHeader, LogAppender
+from kstore.errors import CorruptionError, OffsetOutOfRangeError, StorageError
+from kstore.log.env import join_path
+from kstore.log.filenames import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, base_offset_file_name
+from kstore.log.log import FetchData, Isolation, Log
+from kstore.log.producer_state import ProducerStateManager
+from kstore.log.segment import LogSegment
+from kstore.log.transactions import Transactions, find_transactions
+from kstore.log.writable_segment import WritableSegment
+from kstore.types import OffsetAndTimestamp
+
+# The segments that take no more; the one that does, its size, and the log's end.
+_State: TypeAlias = tuple[tuple[LogSegment, ...], WritableSegment, int, int]
+
+_Answer = TypeVar("_Answer")
+
+
+class PublishedLog(Log):
+    """The reading half of WritableLog.
+
+    What was published keeps its meaning while the log grows. Where the writer cuts the log, it says so first: whoever
+    read on then goes on or gets OffsetOutOfRangeError, and never bytes of two histories.
+    Attributes: producer_state (for its answers; the log changes it).
+    """
+
+    producer_state: ProducerStateManager
+    _appender: LogAppender
+    # The high watermark, None while it is the log's end.
+    _managed_watermark: int | None = None
+    # Offsets to which the log was cut since it was opened, and how often its start moved.
+    _truncations: tuple[int, ...] = ()
+    _deletions: int = 0
+    _made_segments: tuple[_State, tuple[LogSegment, ...]] | None = None
+    _settled_state: tuple[_State, Transactions] | None = None
+
+    @property
+    def segments(self) -> tuple[LogSegment, ...]:
+        state: _State = self._appender.published
+        made = self._made_segments
+        if made is None or made[0] is not state:
+            sealed, active, size, end = state
+            view = active.view(self._context, size_in_bytes=size, last_offset=end - 1 if size else -1)
+            made = self._made_segments = state, (*sealed, view)
+        return made[1]
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._appender.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record of a leader gets."""
+        return self._appender.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """The log's end, unless update_high_watermark manages it."""
+        mark = self._managed_watermark
+        return max(self._appender.log_end_offset if mark is None else mark, self._appender.log_start_offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where the first undecided transaction starts, the high watermark if that is lower."""
+        return self.producer_state.last_stable_offset(
+            high_watermark=self.high_watermark, log_start_offset=self.log_start_offset
+        )
+
+    def transactions(self) -> Transactions:
+        """Return the aborted transactions and the last stable offset of now; see Log.transactions."""
+        self._check_open()
+        state: _State = self._appender.published
+        settled = self._settled_state
+        if settled is None or settled[0] is not state:
+            self._settled_state = settled = state, self._find_transactions()
+        found = settled[1]
+        return found._replace(last_stable_offset=min(found.last_stable_offset, self.high_watermark))
+
+    def fetch(
+        self, offset: int, max_bytes: int, *, min_one_batch: bool = True, isolation: Isolation = "read_uncommitted"
+    ) -> FetchData:
+        return self._retried(
+            lambda: super(PublishedLog, self).fetch(offset, max_bytes, min_one_batch=min_one_batch, isolation=isolation)
+        )
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        return self._retried(lambda: super(PublishedLog, self).offset_for_timestamp(timestamp_ms))
+
+    def _find_transactions(self) -> Transactions:
+        return self._retried(
+            lambda: find_transactions(self.segments, log_end_offset=self.log_end_offset, config=self.config)
+        )
+
+    def _raw_batches(self, start_offset: int, *, end_offset: int) -> Iterator[tuple[LogSegment, BatchHeader, bytes]]:
+        known, deletions = len(self._truncations), self._deletions
+        reached = start_offset
+        try:
+            for segment, header, data in super()._raw_batches(start_offset, end_offset=end_offset):
+                reached = header.last_offset
+                if len(self._truncations) > known and reached >= min(self._truncations[known:]):
+                    raise self._cut_under(reached)
+                yield segment, header, data
+        except (CorruptionError, StorageError) as error:
+            if self._is_closed or (len(self._truncations) == known and self._deletions == deletions):
+                raise
+            raise self._cut_under(reached) from error
+
+    def _cut_under(self, offset: int) -> OffsetOutOfRangeError:
+        return OffsetOutOfRangeError(
+            f"the log of {self.topic_partition} in {self.path} was cut while offset {offset} was read: "
+            f"expected {self.log_start_offset} to {self.log_end_offset}",
+            path=self.path,
+            offset=offset,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+        )
+
+    def _retried(self, read: Callable[[], _Answer]) -> _Answer:
+        """Return what a reader finds, anew if the log was cut meanwhile."""
+        while True:
+            cuts = len(self._truncations), self._deletions
+            try:
+                return read()
+            except (CorruptionError, StorageError):
+                if self._is_closed or cuts == (len(self._truncations), self._deletions):
+                    raise
+
+    def _forget(self, segment: LogSegment) -> None:
+        """Let go of what readers keep of a segment's files, which are about to be removed or changed."""
+        self._files.forget(segment.path)
+        for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            self._indexes.forget(join_path(self.path, base_offset_file_name(segment.base_offset, suffix=suffix)))

@@ -1,0 +1,585 @@
+"""WritableLog: one partition directory with its only writer; readers in its threads need no lock.
+
+Layer 5. What readers may see is one tuple, replaced in one step behind each append. Two locks order the changes: the
+append lock for what the log is, and below it nothing; the flush lock, taken first, for what must not happen while files
+are synced.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from errno import EDQUOT, ENOSPC
+from typing import Literal, TypeAlias
+from weakref import WeakSet
+
+from kstore._core import AppendSurvey, LogAppender, survey_replicated
+from kstore.config import MAX_INT32, MAX_INT64, LogConfig
+from kstore.errors import (
+    KStoreError,
+    LogFailedError,
+    OffsetOutOfRangeError,
+    StorageError,
+)
+from kstore.log.appending import LeaderRules, LogAppendInfo, check_fetched, check_fits_segment
+from kstore.log.directory import PartitionDirectory
+from kstore.log.durable_point import DurablePoint, DurablePointFile
+from kstore.log.env import DEFAULT_ENV, Env, after_fork_in_child
+from kstore.log.group_commit import GroupCommit
+from kstore.log.leader_epochs import LeaderEpochCache
+from kstore.log.lock import PartitionLock
+from kstore.log.log_segments import LogSegments
+from kstore.log.producer_append import BatchMetadata, producer_batches
+from kstore.log.producer_state import PreparedAppend, VerificationGuard
+from kstore.log.published_log import PublishedLog
+from kstore.log.recovery_report import LoadedLog, RecoveryMode, RecoveryReport
+from kstore.log.segment import LogSegment
+from kstore.log.transaction_index import AbortedTxn
+from kstore.log.truncation import last_timestamp_below, replay_producers
+from kstore.log.writer_files import PartitionMarks, WriterFiles
+from kstore.record import MemoryRecords, Record, RecordBatch
+from kstore.record.validation import AppendOrigin
+from kstore.types import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP
+
+Ack: TypeAlias = Literal["buffered", "written", "flushed"]
+_ACKS = ("buffered", "written", "flushed")
+# Errors of a write after which a log goes on: there was no space, and nothing of the append is left.
+_NO_SPACE = (ENOSPC, EDQUOT)
+
+_logger = logging.getLogger("kstore.log")
+
+
+class WritableLog(PublishedLog):
+    """The log in one partition directory with the right to write it; a context manager that closes it.
+
+    What append returned from survives the end of the process, with ack "flushed" also a power cut. After a write or a
+    sync that failed it takes no more until it is opened anew (LogFailedError), but for a write that found no space,
+    which leaves nothing behind; readers go on. An iterator gives what the log held when it was asked for; if the log is
+    cut under it, it goes on or raises OffsetOutOfRangeError.
+    Attributes: leader_epochs, producer_state (for its answers; the log changes it), recovery_report (of the opening).
+    Raises: from every method that writes: LogClosedError, LogFailedError, StorageError; LogLockedError after a fork.
+    Threads: any number read and append; append with ack "flushed" and flush share their syncs.
+    Source: Kafka UnifiedLog, LocalLog.
+    """
+
+    def __init__(
+        self, directory: PartitionDirectory, *, config: LogConfig, loaded: LoadedLog, files: WriterFiles, env: Env
+    ) -> None:
+        self._loaded = loaded
+        self._env = env
+        super().__init__(directory, config=config, env=env)
+        self.leader_epochs = loaded.leader_epochs
+        self.producer_state = loaded.producer_state
+        self.recovery_report: RecoveryReport = loaded.report
+        self._writer_files = files
+        self._durable_point: DurablePointFile = files.durable_point
+        self._rules = LeaderRules(config)
+        self._append_lock = threading.Lock()
+        self._flush_lock = threading.Lock()
+        self._flushes_by_itself = (config.flush_messages, config.flush_ms) != (MAX_INT64, MAX_INT64)
+        self._needs_no_flush = not self._flushes_by_itself
+        self._group = GroupCommit(self._sync)
+        self._failure: KStoreError | None = None
+        self._flushed_offset = loaded.recovery_point
+        self._flushed_ms = env.monotonic_ms()
+        self._rolled_offset: int | None = None
+        self._appender = LogAppender(
+            tuple.__new__,
+            LogAppendInfo,
+            log_start_offset=loaded.log_start_offset,
+            leader_epoch=_latest_epoch(self.leader_epochs),
+        )
+        self._publish(loaded.log_end_offset)
+        self._is_clean = False
+        self._is_writable = True
+        _writable_logs.add(self)
+
+    @classmethod
+    def open(
+        cls,
+        directory: PartitionDirectory,
+        *,
+        config: LogConfig,
+        recovery: RecoveryMode = "strict",
+        lock: PartitionLock | None = None,
+        is_clean: bool | None = None,
+        env: Env = DEFAULT_ENV,
+    ) -> WritableLog:
+        """Lock, load and if need be recover the log; see kstore.open_log.
+
+        Args: lock: of this partition, released by close(), for who keeps the root's checkpoints and marker; is_clean:
+            then, whether the log was closed. None to take the lock, and to keep them.
+        """
+        files = WriterFiles.acquire(directory, lock=lock, env=env)
+        try:
+            loaded = files.load(config=config, mode=recovery, is_clean=is_clean)
+            return cls(directory, config=config, loaded=loaded, files=files, env=env)
+        except BaseException:
+            files.release()
+            raise
+
+    # Appends
+
+    def append(
+        self,
+        records: MemoryRecords | RecordBatch | Iterable[Record],
+        *,
+        ack: Ack = "written",
+        partition_leader_epoch: int | None = None,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        guard: VerificationGuard | None = None,
+    ) -> LogAppendInfo:
+        """Append as the partition's leader: check the records and give them the next offsets.
+
+        Args: records: MemoryRecords as a producer sends them (offsets from 0; one batch if it is V2 or compressed); a
+            batch, of whatever offsets; or Record objects, which become one batch in the topic's codec. What is given
+            stays as it is.
+            ack: what has happened when this returns: "written" (or "buffered", a word for producers) survives the end
+            of the process, "flushed" a power cut.
+            partition_leader_epoch: None for the epoch of the last append, 0 in a new log.
+            guard: of a transaction that was verified; see ProducerStateManager.start_verification.
+        Raises: before anything is written: CorruptRecordError, InvalidRecordError, UnsupportedError;
+            RecordValidationError and its kin, RecordTooLargeError, RecordBatchTooLargeError, ProducerStateError.
+        Cost: one write; for one plain V2 batch one compiled call, else an object per batch.
+        Source: Kafka UnifiedLog.appendAsLeader.
+        """
+        if ack != "written":
+            _check_ack(ack)
+        sent = records if isinstance(records, MemoryRecords) else self._rules.pack(records)
+        with self._append_lock:
+            if not self._is_writable:
+                self._check_writable()
+            epoch = max(self._appender.leader_epoch, 0) if partition_leader_epoch is None else partition_leader_epoch
+            now_ms = self._env.wall_clock_ms()
+            survey = self._rules.survey(
+                sent, base_offset=self._end, partition_leader_epoch=epoch, now_ms=now_ms, origin=origin
+            )
+            append_time_ms = now_ms if self._rules.is_append_time else NO_TIMESTAMP
+            info = self._append_plain(survey, append_time_ms)
+            if info is None:
+                info = self._append(survey, origin=origin, now_ms=now_ms, append_time_ms=append_time_ms, guard=guard)
+        return info if self._needs_no_flush and ack == "written" else self._flushed_behind(info, ack)
+
+    def append_as_follower(self, records: MemoryRecords, *, ack: Ack = "written") -> LogAppendInfo:
+        """Append batches with the offsets that their leader gave; gaps are allowed, an incomplete last batch falls off.
+
+        Raises: CorruptRecordError, InvalidRecordError, UnsupportedMagicError; OffsetsOutOfOrderError;
+            UnexpectedAppendOffsetError below the log's end; RecordBatchTooLargeError; nothing is written then.
+        Cost: one write and one compiled call.  Source: Kafka UnifiedLog.appendAsFollower.
+        """
+        if ack != "written":
+            _check_ack(ack)
+        with self._append_lock:
+            if not self._is_writable:
+                self._check_writable()
+            survey = survey_replicated(records.buffer, max_batch_bytes=self.config.max_batch_bytes)
+            info = self._append_plain(survey, NO_TIMESTAMP)
+            if info is None:
+                check_fetched(survey, log_end_offset=self._end)
+                if survey.batch_count == 0:
+                    return LogAppendInfo(-1, -1, NO_TIMESTAMP, NO_TIMESTAMP, self._start, 0)
+                info = self._append(
+                    survey,
+                    origin=AppendOrigin.REPLICATION,
+                    now_ms=self._env.wall_clock_ms(),
+                    append_time_ms=NO_TIMESTAMP,
+                    guard=None,
+                )
+        return info if self._needs_no_flush and ack == "written" else self._flushed_behind(info, ack)
+
+    def _append_plain(self, survey: AppendSurvey, append_time_ms: int) -> LogAppendInfo | None:
+        """Append batches of which nothing more has to be known, under the append lock; None if more has to be."""
+        try:
+            info: LogAppendInfo | None = self._appender.append(survey, append_time_ms)
+        except StorageError as error:
+            self._fail_unless_full(error)
+            raise
+        return info
+
+    def _append(
+        self,
+        survey: AppendSurvey,
+        *,
+        origin: AppendOrigin,
+        now_ms: int,
+        append_time_ms: int,
+        guard: VerificationGuard | None,
+    ) -> LogAppendInfo:
+        """Append what was surveyed, with all that has to be known of it, under the append lock."""
+        check_fits_segment(survey, self.config)
+        prepared = None
+        if survey.has_producers:
+            batches = producer_batches(MemoryRecords(survey.records, config=self.config).batches())
+            prepared = self.producer_state.analyze(batches, origin=origin, verification_guard=guard)
+            if prepared.duplicate is not None:
+                return self._info_of_duplicate(prepared.duplicate)
+        if survey.leader_epoch != self._appender.leader_epoch or survey.has_messages or not survey.is_one_epoch:
+            self._assign_epochs(survey)
+        if self._parts.active.should_roll(survey, now_ms=now_ms):
+            self._roll(self._next_base_offset(survey))
+        try:
+            self._parts.active.append(survey)
+        except StorageError as error:
+            self._fail_unless_full(error)
+            raise
+        self._publish(survey.last_offset + 1)
+        if prepared is not None:
+            self._commit(prepared)
+        return LogAppendInfo(*survey.info(log_append_time_ms=append_time_ms, log_start_offset=self._start))
+
+    def _info_of_duplicate(self, found: BatchMetadata) -> LogAppendInfo:
+        append_time_ms = found.timestamp_ms if self._rules.is_append_time else NO_TIMESTAMP
+        return LogAppendInfo(
+            found.first_offset,
+            found.last_offset,
+            found.timestamp_ms,
+            append_time_ms,
+            self._start,
+            0,
+            is_duplicate=True,
+        )
+
+    def _commit(self, prepared: PreparedAppend) -> None:
+        """Take over the producer state of what was written, and note the transactions that it aborted."""
+        completed = self.producer_state.commit(prepared)
+        try:
+            for one in completed:
+                if one.is_aborted:
+                    aborted = AbortedTxn(one.producer_id, one.first_offset, one.last_offset, one.last_stable_offset)
+                    self._parts.active.transaction_index.append(aborted)
+        except StorageError as error:
+            self._fail(error)
+            raise
+        if self._managed_watermark is None:
+            self.producer_state.on_high_watermark(self._end)
+
+    def _assign_epochs(self, survey: AppendSurvey) -> None:
+        if survey.has_messages:
+            self.leader_epochs.clear()
+        elif survey.is_one_epoch:
+            if survey.leader_epoch >= 0:
+                self.leader_epochs.assign(survey.leader_epoch, start_offset=survey.first_offset)
+        else:
+            for batch in MemoryRecords(survey.records, config=self.config).batches():
+                if batch.partition_leader_epoch >= 0:
+                    self.leader_epochs.assign(batch.partition_leader_epoch, start_offset=batch.base_offset)
+        self._appender.leader_epoch = _latest_epoch(self.leader_epochs)
+
+    # Flush and roll
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a failure made the log take no more, or kept it from being closed cleanly."""
+        return self._failure is not None
+
+    def marks(self) -> PartitionMarks:
+        """Return what the checkpoints of the root should say of this log."""
+        return PartitionMarks(self._flushed_offset, self._start, self.high_watermark)
+
+    @property
+    def flushed_offset(self) -> int:
+        """The offset up to which the log survives a power cut, as far as is known (the recovery point)."""
+        return self._flushed_offset
+
+    def flush(self) -> int:
+        """Wait until all that was appended survives a power cut, and return the offset up to which it does."""
+        self._check_writable()
+        return self._group.wait_until(self._end)
+
+    def roll(self) -> int:
+        """Begin a new segment, if the last one has records, and return its base offset; the old one is flushed."""
+        with self._append_lock:
+            self._check_writable()
+            if self._parts.active.size_in_bytes:
+                self._roll(self._end)
+            base_offset = self._parts.active.base_offset
+        rolled_offset = self._take_rolled_offset()
+        if rolled_offset is not None:
+            self._group.wait_until(rolled_offset)
+        return base_offset
+
+    def flush_if_due(self) -> bool:
+        """Flush if flush_ms has passed since the last flush and there is something to flush; return whether it did."""
+        if self._end <= self._flushed_offset:
+            return False
+        if self._env.monotonic_ms() - self._flushed_ms < self.config.flush_ms:
+            return False
+        self.flush()
+        return True
+
+    def _flushed_behind(self, info: LogAppendInfo, ack: Ack) -> LogAppendInfo:
+        """Flush what an append has to wait for, without the append lock; return its info."""
+        rolled_offset = self._take_rolled_offset()
+        if ack == "flushed" or info.last_offset + 1 - self._flushed_offset >= self.config.flush_messages:
+            self._group.wait_until(info.last_offset + 1)
+        elif rolled_offset is not None:
+            self._group.wait_until(rolled_offset)
+        self.flush_if_due()
+        return info
+
+    def _take_rolled_offset(self) -> int | None:
+        """Return where the log was rolled, if nobody has seen to its flush since."""
+        with self._append_lock:
+            rolled_offset, self._rolled_offset = self._rolled_offset, None
+            self._needs_no_flush = not self._flushes_by_itself
+        return rolled_offset
+
+    def _sync(self) -> int:
+        with self._flush_lock:
+            with self._append_lock:
+                self._check_writable()
+                end, active, older = self._end, self._parts.active, self._parts.unflushed
+                size = active.size_in_bytes
+            try:
+                for segment in older:
+                    segment.close()
+                active.flush()
+            except StorageError as error:
+                self._fail(error)
+                raise
+            with self._append_lock:
+                self._parts.drop_flushed(older)
+            self._flushed_offset, self._flushed_ms = end, self._env.monotonic_ms()
+            self._note_durable(DurablePoint(end, active.base_offset, size))
+        return end
+
+    def _note_durable(self, point: DurablePoint) -> None:
+        try:
+            self._durable_point.advance(point)
+        except StorageError as error:
+            _logger.warning("the durable point falls behind: %s", error)
+
+    def _next_base_offset(self, survey: AppendSurvey) -> int:
+        """The base offset of a segment that starts with these batches; wrappers do not tell their first offset."""
+        if survey.has_messages:
+            return max(self._end, survey.last_offset - MAX_INT32)
+        return max(self._end, survey.first_offset)
+
+    def _roll(self, base_offset: int) -> None:
+        """Put a new segment behind the active one, which is flushed later."""
+        self.producer_state.update_map_end_offset(self._end)
+        self.producer_state.take_snapshot()
+        self._parts.roll(base_offset)
+        self._rolled_offset = self._end
+        self._needs_no_flush = False
+        self._publish(self._end)
+
+    # Truncation and marks
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Take over the high watermark from now on and return what it is, within the log's bounds.
+
+        Source: Kafka UnifiedLog.updateHighWatermark.
+        """
+        with self._append_lock:
+            self._check_writable()
+            mark = self._managed_watermark = max(min(offset, self._end), self._start)
+            self.producer_state.on_high_watermark(mark)
+            return mark
+
+    def truncate_to(self, offset: int) -> bool:
+        """Remove every batch that holds an offset from `offset` on, durably, and return whether there was any.
+
+        The next append gets `offset`, also where the batch that held it began below.
+        Raises: ValueError for a negative offset.  Source: Kafka UnifiedLog.truncateTo.
+        """
+        if offset < 0:
+            raise ValueError(f"offset must not be negative, got {offset}")
+        with self._flush_lock, self._append_lock:
+            self._check_writable()
+            if offset >= self._end:
+                self.leader_epochs.truncate_from_end(offset)
+                return False
+            with self._cutting(offset):
+                if offset < self._parts.first_base_offset:
+                    self._restart_at(offset)
+                else:
+                    self._cut_to(offset)
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Remove all records, durably; the log starts and ends at `offset`.
+
+        Raises: ValueError for a negative offset.  Source: Kafka UnifiedLog.truncateFullyAndStartAt.
+        """
+        if offset < 0:
+            raise ValueError(f"offset must not be negative, got {offset}")
+        with self._flush_lock, self._append_lock:
+            self._check_writable()
+            with self._cutting(0):
+                self._restart_at(offset)
+
+    def delete_records(self, before_offset: int) -> int:
+        """Make `before_offset` the start of the log, durably, and return it; segments wholly below it are removed.
+
+        A start that the log has passed already stays.
+        Raises: OffsetOutOfRangeError above the high watermark.  Source: Kafka UnifiedLog.maybeIncrementLogStartOffset.
+        """
+        with self._flush_lock, self._append_lock:
+            self._check_writable()
+            if before_offset > self.high_watermark:
+                raise OffsetOutOfRangeError(
+                    f"start of {self.topic_partition}: expected at most its high watermark {self.high_watermark}, "
+                    f"found {before_offset}",
+                    path=self.path,
+                    offset=before_offset,
+                    log_start_offset=self._start,
+                    log_end_offset=self._end,
+                )
+            if before_offset > self._start:
+                self._writer_files.save_log_start_offset(before_offset)
+                self._appender.log_start_offset = before_offset
+                self._deletions += 1
+                self.leader_epochs.truncate_from_start(before_offset)
+                self.producer_state.on_log_start_offset_incremented(before_offset)
+                removed = self._parts.seal_below(before_offset)
+                self._publish(self._end)
+                if removed:
+                    self._parts.remove(removed)
+                    self.producer_state.delete_snapshots_before(self._parts.first_base_offset)
+            return self._start
+
+    def close(self) -> None:
+        """Flush, write snapshot, indexes and checkpoints as a clean shutdown leaves them, close, release the lock.
+
+        A second call does nothing; after a failure the files are only closed.
+        Raises: StorageError, with all closed and the next opening a recovery.
+        """
+        with self._flush_lock, self._append_lock:
+            if self._is_closed:
+                return
+            self._is_writable = False
+            try:
+                if self._failure is None and self._writer_files.is_owner:
+                    self._close_segments()
+                    self._is_clean = True
+            except KStoreError as error:
+                self._fail(error)
+                raise
+            finally:
+                super().close()
+                self._parts.close_handlers()
+                self._writer_files.close(self.marks() if self._is_clean else None)
+
+    def _close_segments(self) -> None:
+        self.producer_state.update_map_end_offset(self._end)
+        self.producer_state.take_snapshot()
+        for segment in (*self._parts.unflushed, self._parts.active):
+            segment.close()
+        self._flushed_offset = self._end
+
+    def _cut_to(self, offset: int) -> None:
+        """Remove what lies at or behind an offset of the first segment or a later one."""
+        last = [segment for segment in self.segments if segment.base_offset <= offset][-1]
+        first_removed = last.translate_offset(offset)
+        position = last.valid_end_position if first_removed is None else first_removed.position
+        timestamp = last_timestamp_below(last, position=position)
+        self._durable_point.lower(DurablePoint(offset, last.base_offset, position))
+        self._parts.cut(last, offset=offset, position=position, timestamp=timestamp)
+        if offset < self._start:
+            self._writer_files.save_log_start_offset(offset)
+            self._appender.log_start_offset = offset
+        self.leader_epochs.truncate_from_end(offset)
+        self._follow_cut(offset)
+        replay_producers(
+            self.producer_state, self.segments, log_start_offset=self._start, log_end_offset=offset, env=self._env
+        )
+
+    def _restart_at(self, offset: int) -> None:
+        """Remove all segments and begin one at an offset."""
+        self._durable_point.lower(DurablePoint(0, 0, 0))
+        self._parts.restart(offset)
+        self._appender.log_start_offset = offset
+        self.leader_epochs.clear()
+        self.producer_state.truncate_fully_and_start_at(offset)
+        self._writer_files.save_log_start_offset(offset)
+        self._follow_cut(offset)
+
+    def _follow_cut(self, offset: int) -> None:
+        """Publish where the log ends now, and let the marks follow."""
+        self._publish(offset)
+        if self._managed_watermark is not None:
+            self._managed_watermark = min(self._managed_watermark, offset)
+        self._flushed_offset = min(self._flushed_offset, self._end)
+        self._group.lower(self._end)
+        self._settled_state = None
+        self._appender.leader_epoch = _latest_epoch(self.leader_epochs)
+
+    @contextmanager
+    def _cutting(self, offset: int) -> Iterator[None]:
+        """Tell readers that the log is being cut, and take no more if that fails on the way."""
+        self._truncations = (*self._truncations, offset)
+        try:
+            yield
+        except KStoreError as error:
+            self._fail(error)
+            raise
+
+    # Inside
+
+    @property
+    def _end(self) -> int:
+        return self._appender.log_end_offset
+
+    @property
+    def _start(self) -> int:
+        return self._appender.log_start_offset
+
+    def _publish(self, log_end_offset: int) -> None:
+        """Let readers see the segments as they are now."""
+        parts = self._parts
+        self._appender.publish(parts.sealed, parts.active, parts.active.appender, log_end_offset=log_end_offset)
+
+    def forbid_appends(self) -> None:
+        """Have the next append look whether this process may write."""
+        self._is_writable = False
+
+    def _find_segments(self, env: Env) -> tuple[LogSegment, ...]:
+        """Open the last segment that was loaded for appends; the others only when they are read."""
+        self._parts = LogSegments(self._context, self._loaded.segments, env=env)
+        return ()
+
+    def _fail(self, error: KStoreError) -> None:
+        self._is_writable = False
+        if self._failure is None:
+            self._failure = error
+            _logger.error("%s takes no more until it is opened anew: %s", self.path, error)
+
+    def _fail_unless_full(self, error: StorageError) -> None:
+        if error.errno not in _NO_SPACE:
+            self._fail(error)
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        self._writer_files.check_owner()
+        if self._failure is not None:
+            raise LogFailedError(
+                f"the log of {self.topic_partition} in {self.path} takes no more since an earlier call failed: "
+                f"{self._failure}",
+                path=self.path,
+                errno=getattr(self._failure, "errno", None),
+            ) from self._failure
+
+
+def _latest_epoch(leader_epochs: LeaderEpochCache) -> int:
+    latest = leader_epochs.latest_epoch
+    return NO_PARTITION_LEADER_EPOCH if latest is None else latest
+
+
+def _check_ack(ack: str) -> None:
+    if ack not in _ACKS:
+        raise ValueError(f"ack must be one of {', '.join(_ACKS)}, got {ack!r}")
+
+
+# Logs that this process writes: a child made by fork() has copies of them, and the right to none.
+_writable_logs: WeakSet[WritableLog] = WeakSet()
+
+
+def _forbid_in_child() -> None:
+    for log in list(_writable_logs):
+        log.forbid_appends()
+
+
+after_fork_in_child(_forbid_in_child)

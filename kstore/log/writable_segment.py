@@ -1,0 +1,294 @@
+"""WritableSegment: the files of the segment that takes appends, and the view of them that readers get.
+
+Layer 5. The records decide; an index that can't be written costs time and no append.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import struct
+from typing import TYPE_CHECKING
+
+from kstore._core import AppendSurvey, SegmentAppender
+from kstore.config import LogConfig
+from kstore.errors import CorruptIndexError, StorageError
+from kstore.log.env import Env, join_path
+from kstore.log.file_records import FileRecords
+from kstore.log.filenames import (
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    base_offset_file_name,
+)
+from kstore.log.index import OffsetIndex, TimeIndex
+from kstore.log.index_files import OffsetIndexFile, TimeIndexFile
+from kstore.log.segment import LogContext, LogSegment, SegmentTail
+from kstore.log.transaction_index import TransactionIndexFile
+from kstore.types import NO_TIMESTAMP, TimestampOffset
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+NO_TIMESTAMP_OFFSET = TimestampOffset(NO_TIMESTAMP, -1)
+_MAX_TIMESTAMP = struct.Struct(">q")
+_MAX_TIMESTAMP_AT, _MESSAGE_TIMESTAMP_AT, _MAGIC_AT = 35, 18, 16
+_logger = logging.getLogger("kstore.log")
+
+
+class WritableSegment:
+    """One segment that is appended to: its .log, .index, .timeindex and .txnindex.
+
+    Attributes: base_offset, path (of the .log), records, transaction_index, appender (new after a truncation).
+    Threads: one that changes it, beside any number that use its views.  Source: Kafka LogSegment.
+    """
+
+    def __init__(
+        self,
+        records: FileRecords,
+        *,
+        base_offset: int,
+        indexes: tuple[OffsetIndexFile, TimeIndexFile],
+        transaction_index: TransactionIndexFile,
+        timestamp: TimestampOffset,
+        config: LogConfig,
+        env: Env,
+    ) -> None:
+        self.records = records
+        self.base_offset = base_offset
+        self.transaction_index = transaction_index
+        self._offset_index, self._time_index = indexes
+        self._config = config
+        self._env = env
+        jitter = min(config.segment_jitter_ms, config.segment_ms)
+        self._max_age_ms = config.segment_ms - (random.randrange(jitter) if jitter else 0)
+        self.appender = self._made_appender(timestamp)
+        self._is_age_known = records.size_in_bytes == 0
+
+    @classmethod
+    def open(
+        cls,
+        directory: str,
+        *,
+        base_offset: int,
+        is_new: bool,
+        timestamp: TimestampOffset = NO_TIMESTAMP_OFFSET,
+        config: LogConfig,
+        env: Env,
+    ) -> Self:
+        """Open the files of a segment, those made that are not there; an index that is wrong is emptied.
+
+        Args: is_new: files of its name are removed first; timestamp: the largest, with the last offset of its batch.
+        Raises: StorageError, with no new file left.
+        """
+        paths = {
+            suffix: join_path(directory, base_offset_file_name(base_offset, suffix=suffix))
+            for suffix in (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+        }
+        if is_new:
+            for path in paths.values():
+                env.unlink(path)
+        preallocated = config.segment_bytes if config.preallocate else 0
+        opened: list[FileRecords | OffsetIndexFile | TimeIndexFile] = []
+        try:
+            records = FileRecords.open(paths[LOG_SUFFIX], preallocate_bytes=preallocated, env=env, config=config)
+            opened.append(records)
+            offset_index = _open_offset_index(paths[OFFSET_INDEX_SUFFIX], base_offset, config, env)
+            opened.append(offset_index)
+            time_index = _open_time_index(paths[TIME_INDEX_SUFFIX], base_offset, config, env)
+            opened.append(time_index)
+            transaction_index = TransactionIndexFile.open(
+                paths[TRANSACTION_INDEX_SUFFIX], base_offset=base_offset, env=env
+            )
+        except BaseException:
+            for file in opened:
+                if is_new:
+                    file.delete()
+                else:
+                    file.close_handlers()
+            raise
+        return cls(
+            records,
+            base_offset=base_offset,
+            indexes=(offset_index, time_index),
+            transaction_index=transaction_index,
+            timestamp=timestamp,
+            config=config,
+            env=env,
+        )
+
+    @property
+    def path(self) -> str:
+        return self.records.path
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self.records.size_in_bytes
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """The largest timestamp, -1 if no record has one."""
+        return self.appender.max_timestamp_ms
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """The entries of the offset index there are now."""
+        return self._offset_index.view()
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The entries of the time index there are now."""
+        return self._time_index.view()
+
+    def should_roll(self, survey: AppendSurvey, *, now_ms: int) -> bool:
+        """Tell whether an append has to go into another segment: for its size, the time, a full index, its offsets.
+
+        Source: Kafka LogSegment.shouldRoll.
+        """
+        if not self._is_age_known:
+            self.appender.first_timestamp_ms = self._read_first_timestamp()
+            self._is_age_known = True
+        return self.appender.should_roll(survey, now_ms=now_ms)
+
+    def append(self, survey: AppendSurvey) -> None:
+        """Write the batches of an append behind the last ones.
+
+        Raises: StorageError, LogFailedError, SegmentTooLargeError, with nothing appended.
+        Source: Kafka LogSegment.append.
+        """
+        self.appender.append(survey)
+        self._is_age_known = True
+
+    def view(self, context: LogContext, *, size_in_bytes: int, last_offset: int) -> LogSegment:
+        """Return the segment as a reader sees it, up to a size and the last offset there (-1 if it is empty)."""
+        return _AppendedSegment(context, self, size_in_bytes=size_in_bytes, last_offset=last_offset)
+
+    def truncate_to(self, offset: int, *, position: int, timestamp: TimestampOffset) -> None:
+        """Remove the batches from `position` on, which hold the offsets from `offset` on, and wait until they are gone.
+
+        Args: timestamp: the largest of what stays, with the last offset of its batch.
+        Raises: StorageError, LogFailedError.  Source: Kafka LogSegment.truncateTo.
+        """
+        self.records.truncate_to(position)
+        self._offset_index.truncate_to(offset, log_size_in_bytes=position)
+        self._time_index.truncate_to(offset)
+        self.transaction_index.truncate_to(offset)
+        self.appender = self._made_appender(timestamp)
+        self._is_age_known = position == 0
+        self.flush()
+
+    def flush(self) -> None:
+        """Wait until the records and the transaction index survive a power cut.
+
+        The other indexes do not have to: they are made anew from the records.
+        Raises: StorageError, LogFailedError.
+        """
+        self.records.flush()
+        self.transaction_index.flush()
+
+    def seal(self) -> None:
+        """Finish a segment that takes no more: the closing time entry, and no space behind entries and records.
+
+        Raises: StorageError, LogFailedError, if the records can't be trimmed; what befalls an index is only logged.
+        """
+        self.records.trim()
+        try:
+            if self.appender.max_timestamp_ms > NO_TIMESTAMP:
+                self._time_index.maybe_append(
+                    timestamp_ms=self.appender.max_timestamp_ms,
+                    offset=self.appender.offset_of_max_timestamp,
+                    skip_full_check=True,
+                )
+            self._offset_index.trim()
+            self._time_index.trim()
+        except StorageError as error:
+            _logger.warning("going on without a part of an index: %s", error)
+
+    def close(self) -> None:
+        """Finish the indexes, flush and trim all, and close the files; a second call does nothing.
+
+        Raises: StorageError, LogFailedError, with the files closed all the same.
+        """
+        self.seal()
+        try:
+            self.records.close()
+            self._offset_index.close()
+            self._time_index.close()
+            self.transaction_index.close()
+        finally:
+            self.close_handlers()
+
+    def close_handlers(self) -> None:
+        """Close the files, and nothing else."""
+        self.records.close_handlers()
+        self._offset_index.close_handlers()
+        self._time_index.close_handlers()
+        self.transaction_index.close_handlers()
+
+    def _made_appender(self, timestamp: TimestampOffset) -> SegmentAppender:
+        return SegmentAppender(
+            self._offset_index.entries,
+            self._time_index.entries,
+            write=self.records.append_bytes,
+            write_index_pages=self._write_index_pages,
+            index_interval_bytes=self._config.index_interval_bytes,
+            segment_bytes=self._config.segment_bytes,
+            max_age_ms=self._max_age_ms,
+            created_ms=self._env.wall_clock_ms(),
+            size_in_bytes=self.records.size_in_bytes,
+            max_timestamp_ms=timestamp.timestamp_ms,
+            offset_of_max_timestamp=timestamp.offset,
+        )
+
+    def _read_first_timestamp(self) -> int:
+        head = bytes(self.records.read(size=_MAX_TIMESTAMP_AT + _MAX_TIMESTAMP.size).buffer)
+        magic = head[_MAGIC_AT]
+        if magic == 0:
+            return NO_TIMESTAMP
+        at = _MESSAGE_TIMESTAMP_AT if magic == 1 else _MAX_TIMESTAMP_AT
+        timestamp_ms: int = _MAX_TIMESTAMP.unpack_from(head, at)[0] if len(head) >= at + 8 else NO_TIMESTAMP
+        return timestamp_ms
+
+    def _write_index_pages(self) -> None:
+        try:
+            self._offset_index.write_full_pages()
+            self._time_index.write_full_pages()
+        except StorageError as error:
+            _logger.warning("an index falls behind its records: %s", error)
+
+
+class _AppendedSegment(LogSegment):
+    """What readers see of a WritableSegment: its records up to a size, its index entries in memory."""
+
+    def __init__(self, context: LogContext, segment: WritableSegment, *, size_in_bytes: int, last_offset: int) -> None:
+        super().__init__(context, base_offset=segment.base_offset, next_base_offset=None, size_in_bytes=size_in_bytes)
+        self._tail = SegmentTail("end", size_in_bytes, last_offset, None)
+        self._segment = segment
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        return self._segment.offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        return self._segment.time_index
+
+
+def _open_offset_index(path: str, base_offset: int, config: LogConfig, env: Env) -> OffsetIndexFile:
+    try:
+        return OffsetIndexFile.open(path, base_offset=base_offset, max_bytes=config.segment_index_bytes, env=env)
+    except CorruptIndexError as error:
+        _logger.warning("beginning an index anew: %s", error)
+        env.unlink(path)
+        return OffsetIndexFile.open(path, base_offset=base_offset, max_bytes=config.segment_index_bytes, env=env)
+
+
+def _open_time_index(path: str, base_offset: int, config: LogConfig, env: Env) -> TimeIndexFile:
+    try:
+        return TimeIndexFile.open(path, base_offset=base_offset, max_bytes=config.segment_index_bytes, env=env)
+    except CorruptIndexError as error:
+        _logger.warning("beginning an index anew: %s", error)
+        env.unlink(path)
+        return TimeIndexFile.open(path, base_offset=base_offset, max_bytes=config.segment_index_bytes, env=env)

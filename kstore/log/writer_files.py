@@ -1,0 +1,221 @@
+"""WriterFiles: what a writer holds beside the segments of its partition: lock, durable point, the root's checkpoints.
+
+Layer 5. A log that is opened alone keeps the root's marker and checkpoints, as a broker would; in a Store, the Store.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kstore.config import LogConfig
+from kstore.errors import CorruptCheckpointError, LogClosedError, LogLockedError
+from kstore.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from kstore.log.directory import PartitionDirectory
+from kstore.log.durable_point import DurablePointFile
+from kstore.log.env import Env, join_path, split_path
+from kstore.log.filenames import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    parse_partition_directory_name,
+)
+from kstore.log.loading import load_log
+from kstore.log.lock import PartitionLock
+from kstore.log.recovery_report import LoadedLog, RecoveryMode
+from kstore.log.root_files import (
+    NO_BROKER_EPOCH,
+    CleanShutdown,
+    read_clean_shutdown,
+    remove_clean_shutdown,
+    write_clean_shutdown,
+)
+
+_logger = logging.getLogger("kstore.log")
+
+
+class PartitionMarks(NamedTuple):
+    """What a closed log leaves in the checkpoints of its root."""
+
+    recovery_point: int
+    log_start_offset: int
+    high_watermark: int
+
+
+class _Root:
+    """A root while this process writes some of its partitions one by one, and what it knows of its shutdown."""
+
+    def __init__(self, marker: CleanShutdown | None) -> None:
+        self.marker = marker
+        self.open_names: set[str] = set()
+        self.closed_names: set[str] = set()
+        self.is_harmed = False
+
+    def is_clean(self, names: Iterable[str]) -> bool:
+        """Whether each of the partitions was closed: before, as the marker said, or since."""
+        return not self.is_harmed and (self.marker is not None or self.closed_names.issuperset(names))
+
+
+# By path; what changes a root's marker or checkpoints holds the lock.
+_roots: dict[str, _Root] = {}
+_roots_lock = threading.RLock()
+
+
+class WriterFiles:
+    """The lock of one partition and what its writer keeps in the directory and the root.
+
+    Args: keeps_checkpoints: whether closing writes the root's checkpoints; False in a Store.
+    """
+
+    def __init__(
+        self, directory: PartitionDirectory, *, lock: PartitionLock, keeps_checkpoints: bool, env: Env
+    ) -> None:
+        self._directory = directory
+        self._lock = lock
+        self._env = env
+        self._keeps_checkpoints = keeps_checkpoints
+        self._name = split_path(directory.path)[1]
+        self._durable_point: DurablePointFile | None = None
+
+    @classmethod
+    def acquire(cls, directory: PartitionDirectory, *, lock: PartitionLock | None, env: Env) -> WriterFiles:
+        """Lock the partition unless a lock is given.
+
+        Raises: LogLockedError, StorageError.
+        """
+        held = lock
+        if held is None:
+            held = PartitionLock.acquire(directory.root, split_path(directory.path)[1], env)
+        try:
+            return cls(directory, lock=held, keeps_checkpoints=lock is None, env=env)
+        except BaseException:
+            held.release()
+            raise
+
+    def load(self, *, config: LogConfig, mode: RecoveryMode, is_clean: bool | None) -> LoadedLog:
+        """Load the log, recovered unless it is known to have been closed.
+
+        Args: is_clean: None to tell by the marks that closing left.
+        Raises: CorruptLogError and the like, StorageError.
+        """
+        was_closed = self._take_marker() if is_clean is None else is_clean
+        loaded = load_log(
+            self._directory,
+            config=config,
+            env=self._env,
+            mode=mode,
+            recovery_point=self._checkpointed(RECOVERY_POINT_CHECKPOINT),
+            log_start_offset=self._checkpointed(LOG_START_OFFSET_CHECKPOINT),
+            is_clean=was_closed,
+        )
+        self._durable_point = DurablePointFile(self._directory.path, self._env)
+        return loaded
+
+    @property
+    def durable_point(self) -> DurablePointFile:
+        """The durable point, once the log is loaded."""
+        if self._durable_point is None:
+            raise LogClosedError(f"{self._directory.path} was not loaded", path=self._directory.path)
+        return self._durable_point
+
+    def check_owner(self) -> None:
+        """Raise LogLockedError in a child made by fork(), LogClosedError after close()."""
+        self._lock.check_owner()
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this process may write, and is no child made by fork()."""
+        try:
+            self._lock.check_owner()
+        except LogLockedError:
+            return False
+        return True
+
+    def save_log_start_offset(self, offset: int) -> None:
+        """Write the start of the log into the root's checkpoint, durably.
+
+        Raises: StorageError.
+        """
+        self._save(LOG_START_OFFSET_CHECKPOINT, offset)
+
+    def close(self, marks: PartitionMarks | None) -> None:
+        """Leave what a clean shutdown leaves, None for another end of the log, and release the lock.
+
+        Raises: StorageError, with the lock released.
+        """
+        try:
+            if marks is not None:
+                self.durable_point.delete()
+            if marks is not None and self._keeps_checkpoints:
+                self._save(RECOVERY_POINT_CHECKPOINT, marks.recovery_point)
+                self._save(LOG_START_OFFSET_CHECKPOINT, marks.log_start_offset)
+                self._save(HIGH_WATERMARK_CHECKPOINT, marks.high_watermark)
+                self._give_marker()
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Close the files and release the lock, and nothing else."""
+        try:
+            if self._durable_point is not None:
+                self._durable_point.close()
+            with _roots_lock:
+                root = _roots.get(self._directory.root)
+                if root is not None and self._name in root.open_names:
+                    root.is_harmed = True
+                    self._leave(root)
+        finally:
+            self._lock.release()
+
+    def _take_marker(self) -> bool:
+        """Remove the marker of a clean shutdown, if the root has it, and return whether this log was closed."""
+        with _roots_lock:
+            root = _roots.get(self._directory.root)
+            if root is None:
+                marker = read_clean_shutdown(self._directory.root, self._env)
+                if marker is not None:
+                    remove_clean_shutdown(self._directory.root, self._env)
+                root = _roots[self._directory.root] = _Root(marker)
+            root.open_names.add(self._name)
+            return root.is_clean([self._name])
+
+    def _give_marker(self) -> None:
+        """Write the marker if this was the last open log of the root and all of them are closed."""
+        with _roots_lock:
+            root = _roots.get(self._directory.root)
+            if root is None or self._name not in root.open_names:
+                return
+            root.closed_names.add(self._name)
+            self._leave(root)
+            if not root.open_names and root.is_clean(self._partition_names()):
+                write_clean_shutdown(self._directory.root, root.marker or CleanShutdown(NO_BROKER_EPOCH), self._env)
+
+    def _leave(self, root: _Root) -> None:
+        root.open_names.discard(self._name)
+        if not root.open_names:
+            del _roots[self._directory.root]
+
+    def _partition_names(self) -> list[str]:
+        names = self._env.listdir(self._directory.root)
+        return [name for name in names if parse_partition_directory_name(name) is not None]
+
+    def _checkpointed(self, name: str) -> int | None:
+        try:
+            offsets = read_offset_checkpoint(join_path(self._directory.root, name), self._env)
+        except CorruptCheckpointError as error:
+            _logger.warning("going on without a checkpoint: %s", error)
+            return None
+        return (offsets or {}).get(self._directory.topic_partition)
+
+    def _save(self, name: str, offset: int) -> None:
+        path = join_path(self._directory.root, name)
+        with _roots_lock:
+            try:
+                offsets = read_offset_checkpoint(path, self._env) or {}
+            except CorruptCheckpointError as error:
+                _logger.warning("writing a checkpoint anew: %s", error)
+                offsets = {}
+            if offsets.get(self._directory.topic_partition) != offset:
+                write_offset_checkpoint(path, {**offsets, self._directory.topic_partition: offset}, self._env)

@@ -1,0 +1,184 @@
+"""Goal: what is cut off a log is gone for good, and everything that counts by offsets follows the cut.
+Method: small segments, cut at every kind of place; what readers, indexes, epochs, producers and a reopened log say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from kstore.config import LogConfig
+from kstore.errors import OffsetOutOfRangeError, OutOfOrderSequenceError
+from kstore.log import open_log
+from kstore.log.writable_log import WritableLog
+from kstore.record import MemoryRecords, Record
+from tests.builders import batch, batches
+
+RECORDS_PER_BATCH = 3
+# Ten batches of three records, four batches a segment: segments at 0, 12 and 24.
+DATA = batches(0, 10, records_per_batch=RECORDS_PER_BATCH, value_bytes=40)
+SMALL = LogConfig(segment_bytes=4 * max(map(len, DATA)) + 10, index_interval_bytes=0)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "t-0"
+
+
+@pytest.fixture
+def log(directory: Path) -> WritableLog:
+    opened = open_log(directory, "a", SMALL)
+    for data in DATA:
+        opened.append_as_follower(MemoryRecords(data))
+    assert [segment.base_offset for segment in opened.segments] == [0, 12, 24]
+    return opened
+
+
+def offsets(log: WritableLog) -> list[int]:
+    return [record.offset for record in log.read()]
+
+
+def require_offsets_below(offset: int, records: Iterator[Record]) -> None:
+    """The batch that a reader holds in its hands it may give to the end."""
+    assert all(record.offset < offset for record in records)
+
+
+def whole_batches_below(offset: int) -> list[int]:
+    return [one for one in range(30) if one // RECORDS_PER_BATCH * RECORDS_PER_BATCH + RECORDS_PER_BATCH <= offset]
+
+
+@pytest.mark.parametrize("offset", [0, 1, 3, 11, 12, 13, 23, 24, 27, 29])
+def test_cut_removes_every_batch_from_the_offset_on(log: WritableLog, directory: Path, offset: int) -> None:
+    assert log.truncate_to(offset)
+    assert (log.log_end_offset, offsets(log)) == (offset, whole_batches_below(offset))
+    assert log.high_watermark == offset
+    log.append(MemoryRecords(batch(0, 2)))
+    assert offsets(log) == [*whole_batches_below(offset), offset, offset + 1]
+    log.close()
+    with open_log(directory, "a", SMALL) as reopened:
+        assert offsets(reopened) == [*whole_batches_below(offset), offset, offset + 1]
+        assert reopened.log_end_offset == offset + 2
+
+
+@pytest.mark.parametrize("offset", [30, 31, 10**12])
+def test_cut_at_or_behind_the_end_removes_nothing(log: WritableLog, offset: int) -> None:
+    assert not log.truncate_to(offset)
+    assert (log.log_end_offset, offsets(log)) == (30, list(range(30)))
+
+
+def test_cut_below_the_first_segment_empties_the_log(log: WritableLog) -> None:
+    log.delete_records(13)
+    assert log.truncate_to(5)
+    assert (log.log_start_offset, log.log_end_offset, offsets(log)) == (5, 5, [])
+
+
+def test_negative_offset_is_refused(log: WritableLog) -> None:
+    for call in (log.truncate_to, log.truncate_fully_and_start_at):
+        with pytest.raises(ValueError, match="must not be negative"):
+            call(-1)
+
+
+@pytest.mark.parametrize("offset", [0, 7, 30, 1000])
+def test_log_starts_anew_at_any_offset(log: WritableLog, directory: Path, offset: int) -> None:
+    log.truncate_fully_and_start_at(offset)
+    assert (log.log_start_offset, log.log_end_offset, offsets(log)) == (offset, offset, [])
+    log.append(MemoryRecords(batch(0, 2)))
+    assert offsets(log) == [offset, offset + 1]
+    log.close()
+    assert sorted(path.name for path in directory.glob("*.log")) == [f"{offset:020d}.log"]
+    with open_log(directory, "a", SMALL) as reopened:
+        assert (reopened.log_start_offset, offsets(reopened)) == (offset, [offset, offset + 1])
+
+
+def test_cut_reaches_the_indexes(log: WritableLog, directory: Path) -> None:
+    log.truncate_to(20)
+    active = log.segments[-1]
+    assert active.offset_index is not None
+    assert active.time_index is not None
+    assert all(entry.offset < 20 and entry.position < active.size_in_bytes for entry in active.offset_index.entries())
+    assert all(entry.offset < 20 for entry in active.time_index.entries())
+    for offset in range(18):
+        assert next(log.read(offset)).offset == offset
+    log.close()
+    assert (directory / "00000000000000000012.index").stat().st_size % 8 == 0
+
+
+def test_cut_reaches_the_leader_epochs(directory: Path) -> None:
+    with open_log(directory, "a") as log:
+        for epoch in range(4):
+            log.append(MemoryRecords(batch(0, 5)), partition_leader_epoch=epoch)
+        log.truncate_to(10)
+        assert [tuple(entry) for entry in log.leader_epochs.entries] == [(0, 0), (1, 5)]
+        log.append(MemoryRecords(batch(0, 1)))
+        assert [one.partition_leader_epoch for one in log.batches(10)] == [1]
+
+
+def test_cut_takes_back_what_a_producer_sent(directory: Path) -> None:
+    def of_producer(sequence: int) -> MemoryRecords:
+        return MemoryRecords(batch(0, 2, producer_id=9, producer_epoch=0, base_sequence=sequence))
+
+    with open_log(directory, "a") as log:
+        for sequence in (0, 2, 4):
+            log.append(of_producer(sequence))
+        log.truncate_to(4)
+        with pytest.raises(OutOfOrderSequenceError):
+            log.append(of_producer(6))
+        assert log.append(of_producer(4)).base_offset == 4
+        assert log.append(of_producer(4)).is_duplicate
+
+
+@pytest.mark.parametrize("before", [1, 12, 13, 24, 29, 30])
+def test_deleted_records_are_out_of_range(log: WritableLog, directory: Path, before: int) -> None:
+    assert log.delete_records(before) == before
+    assert log.log_start_offset == before
+    assert offsets(log) == list(range(before, 30))
+    with pytest.raises(OffsetOutOfRangeError):
+        log.read(before - 1)
+    assert [segment.base_offset for segment in log.segments] == [base for base in (0, 12, 24) if base + 12 > before]
+    assert not log.truncate_to(30)
+    log.close()
+    with open_log(directory, "a", SMALL) as reopened:
+        assert (reopened.log_start_offset, offsets(reopened)) == (before, list(range(before, 30)))
+
+
+def test_start_of_the_log_never_goes_back(log: WritableLog) -> None:
+    log.delete_records(20)
+    assert log.delete_records(10) == 20
+
+
+def test_records_above_the_high_watermark_are_not_deleted(log: WritableLog) -> None:
+    log.update_high_watermark(10)
+    with pytest.raises(OffsetOutOfRangeError):
+        log.delete_records(11)
+    assert log.log_start_offset == 0
+
+
+def test_removed_segments_leave_no_file(log: WritableLog, directory: Path) -> None:
+    log.delete_records(25)
+    log.truncate_to(26)
+    names = {path.name.split(".")[0] for path in directory.iterdir() if path.suffix in (".log", ".index", ".timeindex")}
+    assert names == {f"{24:020d}"}
+
+
+def test_reader_of_what_is_cut_goes_on_or_is_told(log: WritableLog) -> None:
+    readers = [log.read(start) for start in (0, 12, 24)]
+    first = [next(reader).offset for reader in readers]
+    log.truncate_to(15)
+    for _ in range(6):
+        log.append(MemoryRecords(batch(0, 3, value_bytes=40)))
+    assert first == [0, 12, 24]
+    for start, reader in zip(first, readers, strict=True):
+        with pytest.raises(OffsetOutOfRangeError):
+            require_offsets_below(max(15, start + RECORDS_PER_BATCH), reader)
+
+
+def test_reader_of_deleted_segments_goes_on_or_is_told(log: WritableLog) -> None:
+    reader = log.read()
+    assert next(reader).offset == 0
+    log.delete_records(30)
+    seen = [0]
+    with suppress(OffsetOutOfRangeError):
+        seen.extend(record.offset for record in reader)
+    assert seen == list(range(len(seen)))
