@@ -1,0 +1,119 @@
+"""Goal: the power fails anywhere in a recovery, and again in the next one; a last one ends with the very same files.
+Method: a simulated disk stops at a call and keeps an allowed selection of what was not synced."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+import pytest
+
+from kstore.log.directory import PartitionDirectory
+from kstore.log.loading import load_log
+from kstore.log.recovery_report import RecoveryMode
+from kstore.types import TopicPartition
+from tests.crash.test_recovery_faults import SCENARIOS, the_case
+from tests.golden.recovery_cases import CONFIG, BrokerTimeEnv, Case
+from tests.simulated_disk import PowerCut, SimulatedDisk, disk_of
+
+ROOT = "/root"
+DEPTH = 3
+
+
+def run(case: Case, disk: SimulatedDisk, mode: RecoveryMode) -> int | None:
+    """Load the log on a disk; return its end, None if the power failed."""
+    path = f"{ROOT}/rec-{case.name}-0"
+    directory = PartitionDirectory(TopicPartition(f"rec-{case.name}", 0), path, ROOT)
+    try:
+        loaded = load_log(
+            directory,
+            config=CONFIG,
+            env=disk,
+            mode=mode,
+            recovery_point=case.recovery_point,
+            log_start_offset=case.log_start_offset,
+            is_clean=case.is_clean,
+        )
+    except PowerCut:
+        return None
+    return loaded.log_end_offset
+
+
+@cache
+def fresh(scenario: str) -> tuple[Case, RecoveryMode, int]:
+    set_name, name, mode = SCENARIOS[scenario]
+    return the_case(set_name, name), mode, BrokerTimeEnv(set_name).wall_clock_ms()
+
+
+def start(scenario: str) -> SimulatedDisk:
+    case, _, now_ms = fresh(scenario)
+    return disk_of(case.directory("before"), f"{ROOT}/rec-{case.name}-0", now_ms=now_ms)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_recovery_cut_by_the_power_ends_with_the_same_files(scenario: str) -> None:
+    check_cuts(scenario, rounds_per_call=1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_recovery_cut_by_the_power_in_many_ways_ends_with_the_same_files(scenario: str) -> None:
+    check_cuts(scenario, rounds_per_call=20)
+
+
+def check_cuts(scenario: str, *, rounds_per_call: int) -> None:
+    case, mode, _ = fresh(scenario)
+    path = f"{ROOT}/rec-{case.name}-0"
+    whole = start(scenario)
+    end = run(case, whole, mode)
+    expected = whole.state(path)
+    assert whole.calls or scenario == "nothing"
+    for call_number in range(1, whole.calls + 1):
+        for round_number in range(rounds_per_call):
+            rng = random.Random(f"{scenario}-{call_number}-{round_number}")
+            disk = start(scenario)
+            disk.cut_at = call_number
+            for _ in range(DEPTH):
+                if run(case, disk, mode) is not None:
+                    break
+                disk = disk.after_cut(rng, cut_at=rng.randint(1, whole.calls))
+            disk.cut_at = None
+            assert run(case, disk, mode) == end, (call_number, round_number)
+            state = disk.state(path)
+            assert state.keys() == expected.keys(), (call_number, round_number)
+            assert [name for name in state if state[name] != expected[name]] == [], (call_number, round_number)
+
+
+def survives_a_cut(scenario: str, disk: SimulatedDisk, *, rounds: int) -> bool:
+    """Recover, cut the power at once, and tell whether every file is as recovery left it."""
+    case, mode, _ = fresh(scenario)
+    path = f"{ROOT}/rec-{case.name}-0"
+    run(case, disk, mode)
+    left = (disk.after_cut(random.Random(f"{scenario}-{number}")) for number in range(rounds))
+    return all(one.state(path) == disk.state(path) for one in left)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_what_recovery_has_done_survives_a_power_cut(scenario: str) -> None:
+    assert survives_a_cut(scenario, start(scenario), rounds=30)
+
+
+class DiskThatForgetsFiles(SimulatedDisk):
+    """A planted fault: as if recovery never synced a file."""
+
+    syncs_files = False
+
+
+class DiskThatForgetsNames(SimulatedDisk):
+    """A planted fault: as if recovery never synced a directory."""
+
+    def sync_directory(self, path: str) -> None:
+        assert path
+
+
+@pytest.mark.parametrize("disk_class", [DiskThatForgetsFiles, DiskThatForgetsNames])
+@pytest.mark.parametrize("scenario", [one for one in SCENARIOS if one != "nothing"])
+def test_a_sync_that_is_left_out_is_noticed(scenario: str, disk_class: type[SimulatedDisk]) -> None:
+    disk = start(scenario)
+    planted = disk_class(disk.names, now_ms=disk.wall_clock_ms())
+    assert not survives_a_cut(scenario, planted, rounds=30)

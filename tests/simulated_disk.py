@@ -1,0 +1,211 @@
+"""SimulatedDisk: an Env in memory that knows what is durable, and what a power cut may leave of the rest.
+
+The file system is a weak one (docs/durability.md): pages that were not synced persist one by one or not at all, the
+size of a file independently of them, and names of a directory in any selection; a rename happens as a whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from pathlib import Path
+
+from kstore.errors import StorageError
+from kstore.log.env import Env, FileKind, FileStatus, LockFile, ReadFile, WriteFile
+
+PAGE_BYTES = 512
+
+
+class PowerCut(BaseException):
+    """The machine stops here; no handler of errors may go on."""
+
+
+class Inode:
+    """The content of a file now, and as it was at its last sync."""
+
+    def __init__(self, content: bytes = b"") -> None:
+        self.content = bytearray(content)
+        self.durable = bytes(content)
+
+    def after_cut(self, rng: random.Random, keeps: float) -> Inode:
+        """Return what may be left: of each page the new or the old one, of the size the new, the old or one between."""
+        old, new = self.durable, bytes(self.content)
+        if old == new:
+            return Inode(new)
+        size = rng.choice([len(old), len(new), rng.randint(min(len(old), len(new)), max(len(old), len(new)))])
+        left = bytearray(size)
+        for start in range(0, size, PAGE_BYTES):
+            page = (new if rng.random() < keeps else old)[start : min(start + PAGE_BYTES, size)]
+            left[start : start + len(page)] = page
+        return Inode(bytes(left))
+
+
+NameChange = tuple[str, str, str, "Inode | None"]
+
+
+class SimulatedDisk(Env):
+    """Files by path, and the changes of names that no sync of their directory has made durable yet.
+
+    Attributes: calls (those that change something), cut_at (the call that the power fails at, None for never).
+    """
+
+    # Of a disk with a planted fault it is False.
+    syncs_files = True
+
+    def __init__(self, files: dict[str, Inode] | None = None, *, now_ms: int = 0, cut_at: int | None = None) -> None:
+        self.names: dict[str, Inode] = dict(files or {})
+        self.directories: set[str] = {str(parent) for path in self.names for parent in Path(path).parents}
+        self.calls = 0
+        self.cut_at = cut_at
+        self._durable_names = dict(self.names)
+        self._pending: list[NameChange] = []
+        self._now_ms = now_ms
+
+    def step(self) -> None:
+        """Count a call that changes something, and stop before it if the power fails here."""
+        self.calls += 1
+        if self.cut_at is not None and self.calls >= self.cut_at:
+            raise PowerCut
+
+    def after_cut(self, rng: random.Random, *, cut_at: int | None = None) -> SimulatedDisk:
+        """Return a disk with what may be left after the power failed now."""
+        keeps = rng.choice([0.0, 0.1, 0.5, 0.9, 1.0])
+        names = dict(self._durable_names)
+        for kind, source, target, inode in self._pending:
+            if rng.random() < keeps:
+                _change(names, kind, source, target, inode)
+        left: dict[int, Inode] = {}
+        for inode in names.values():
+            if id(inode) not in left:
+                left[id(inode)] = inode.after_cut(rng, keeps)
+        disk = SimulatedDisk(
+            {path: left[id(inode)] for path, inode in names.items()}, now_ms=self._now_ms, cut_at=cut_at
+        )
+        disk.directories |= self.directories
+        return disk
+
+    def state(self, directory: str) -> dict[str, bytes]:
+        """Return the files of a directory by name."""
+        found = {path: inode for path, inode in self.names.items() if path.rpartition("/")[0] == directory}
+        return {path.rpartition("/")[2]: bytes(inode.content) for path, inode in sorted(found.items())}
+
+    def open_read(self, path: str) -> ReadFile:
+        return _DiskFile(self, self._inode(path), path=path, is_new=False)
+
+    def open_write(self, path: str) -> WriteFile:
+        is_new = path not in self.names
+        if is_new:
+            self.step()
+            self._rename_now("create", path, path, Inode())
+        return _DiskFile(self, self._inode(path), path=path, is_new=is_new)
+
+    def lock_file(self, path: str) -> LockFile | None:
+        raise NotImplementedError("a simulated disk has no locks")
+
+    def rename(self, source: str, target: str) -> None:
+        inode = self._inode(source)
+        self.step()
+        self._rename_now("rename", source, target, inode)
+
+    def unlink(self, path: str) -> bool:
+        if path not in self.names:
+            return False
+        self.step()
+        self._rename_now("unlink", path, path, None)
+        return True
+
+    def make_directory(self, path: str) -> bool:
+        is_new = path not in self.directories
+        self.directories.add(path)
+        return is_new
+
+    def remove_directory(self, path: str) -> bool:
+        raise NotImplementedError("a simulated disk keeps its directories")
+
+    def sync_directory(self, path: str) -> None:
+        self.step()
+        synced = [one for one in self._pending if path in (one[1].rpartition("/")[0], one[2].rpartition("/")[0])]
+        for change in synced:
+            _change(self._durable_names, *change)
+        self._pending = [one for one in self._pending if one not in synced]
+
+    def listdir(self, path: str) -> list[str]:
+        names = {one[len(path) + 1 :].partition("/")[0] for one in self.names if one.startswith(path + "/")}
+        return sorted(names)
+
+    def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
+        del follow_symlinks
+        inode = self.names.get(path)
+        if inode is not None:
+            return FileStatus(FileKind.FILE, len(inode.content), (0, id(inode), 0))
+        return FileStatus(FileKind.DIRECTORY, 0, (0, 0, 0)) if path in self.directories else None
+
+    def wall_clock_ms(self) -> int:
+        return self._now_ms
+
+    def _inode(self, path: str) -> Inode:
+        if path not in self.names:
+            raise StorageError(f"cannot open {path}: no such file", path=path, errno=errno.ENOENT)
+        return self.names[path]
+
+    def _rename_now(self, kind: str, source: str, target: str, inode: Inode | None) -> None:
+        _change(self.names, kind, source, target, inode)
+        self._pending.append((kind, source, target, inode))
+
+
+def _change(names: dict[str, Inode], kind: str, source: str, target: str, inode: Inode | None) -> None:
+    names.pop(source, None)
+    if kind != "unlink" and inode is not None:
+        names[target] = inode
+
+
+class _DiskFile(WriteFile):
+    """A file of a SimulatedDisk; no descriptor is behind it."""
+
+    def __init__(self, disk: SimulatedDisk, inode: Inode, *, path: str, is_new: bool) -> None:
+        super().__init__(-1, path=path, is_new=is_new)
+        self._disk = disk
+        self._inode = inode
+
+    def size(self) -> int:
+        return len(self._inode.content)
+
+    def pread(self, size: int, *, position: int) -> bytes:
+        return bytes(self._inode.content[position : position + size])
+
+    def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
+        data = self.pread(len(buffer), position=position)
+        buffer[: len(data)] = data
+        return len(data)
+
+    def pwrite(self, data: bytes | bytearray | memoryview, *, position: int) -> None:
+        self._disk.step()
+        content, data = self._inode.content, bytes(data)
+        if len(content) < position:
+            content.extend(bytes(position - len(content)))
+        content[position : position + len(data)] = data
+
+    def truncate(self, size: int) -> None:
+        self._disk.step()
+        content = self._inode.content
+        del content[size:]
+        content.extend(bytes(size - len(content)))
+
+    def allocate(self, size: int, *, position: int = 0) -> None:
+        del position
+        if len(self._inode.content) < size:
+            self.truncate(size)
+
+    def sync(self) -> None:
+        self._disk.step()
+        if self._disk.syncs_files:
+            self._inode.durable = bytes(self._inode.content)
+
+    def close(self) -> None:
+        """Nothing is to be given back."""
+
+
+def disk_of(directory: Path, root: str, *, now_ms: int) -> SimulatedDisk:
+    """Return a disk with a copy of a directory's files below `root`, all durable."""
+    files = {f"{root}/{path.name}": Inode(path.read_bytes()) for path in sorted(directory.iterdir()) if path.is_file()}
+    return SimulatedDisk(files, now_ms=now_ms)
