@@ -69,6 +69,8 @@ class Verification:
             yield from _verify_checkpoint(join_path(self._log.path, LEADER_EPOCH_CHECKPOINT), self._env)
         for segment in segments:
             yield from self._verify_segment(segment, side_files)
+        if side_files is not None:
+            yield from side_files.finish()
 
     def _verify_segment(self, segment: LogSegment, side_files: SideFileCheck | None) -> Iterator[Damage]:
         index_checks: list[IndexCheck] = []

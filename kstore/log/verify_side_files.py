@@ -45,7 +45,8 @@ Content = TypeVar("Content")
 class SideFileCheck:
     """Holds the side files of a log against its batches.
 
-    start() comes first, then step() for each batch in order, with finish_segment() behind the last one of each segment.
+    start() comes first, then step() for each batch in order, with finish_segment() behind the last one of each segment,
+    finish() at the end.
     Args: has_grown: whether a broker appends to the log, so that side files may be ahead of it.
     Threads: not safe.  Cost: a read of each control batch; memory for the side files of the log.
     """
@@ -58,11 +59,14 @@ class SideFileCheck:
         self._wrong_epochs: Damage | None = None
         # Last offset of a batch -> what snapshots say of it, with the path and the position of the entry.
         self._snapshot_entries: dict[int, dict[ProducerSnapshotEntry, tuple[str, int]]] = {}
+        self._snapshots: dict[str, int] = {}
         self._open: dict[int, int] = {}
         self._aborted: list[AbortedTxn] = []
         # Of the segment at hand, as far as they matter for its transaction index.
         self._others: dict[int, str] = {}
         self._last_offset = -1
+        # From here on no offset is left out.
+        self._whole_from = 0
         self._is_damaged = False
 
     def start(self) -> Iterator[Damage]:
@@ -83,6 +87,8 @@ class SideFileCheck:
         if header is None or is_damaged:
             self._is_damaged |= is_damaged
             return
+        if header.base_offset != self._last_offset + 1:
+            self._whole_from = header.base_offset
         self._last_offset = header.last_offset
         yield from self._check_epoch_of(segment, header)
         if header.producer_id == NO_PRODUCER_ID:
@@ -107,6 +113,20 @@ class SideFileCheck:
         if is_readable and not self._is_damaged:
             yield from self._compare_aborted(path, found)
         self._aborted, self._others = [], {}
+
+    def finish(self) -> Iterator[Damage]:
+        """Check that nothing is said of offsets above the log end, which a damaged log can't be asked."""
+        if self._is_damaged or self._has_grown:
+            return
+        log_end_offset = self._log.log_end_offset
+        for path, offset in self._snapshots.items():
+            if offset > log_end_offset:
+                yield Damage(path, 0, self._size_of(path), f"snapshot is above the log end offset {log_end_offset}")
+        above = next((entry for entry in self._epochs if entry.start_offset > log_end_offset), None)
+        if above is not None:
+            path = join_path(self._log.path, LEADER_EPOCH_CHECKPOINT)
+            reason = f"epoch {above.epoch} starts at {above.start_offset}, above the log end offset {log_end_offset}"
+            yield Damage(path, 0, self._size_of(path), reason)
 
     def _check_epochs(self, path: str) -> Iterator[Damage]:
         yield from self._checked(
@@ -137,10 +157,7 @@ class SideFileCheck:
             yield damage
 
     def _check_snapshot(self, path: str, offset: int) -> Iterator[Damage]:
-        if offset > self._log.log_end_offset and not self._has_grown:
-            reason = f"snapshot is above the log end offset {self._log.log_end_offset}"
-            yield Damage(path, 0, self._size_of(path), reason)
-            return
+        self._snapshots[path] = offset
         entries: list[ProducerSnapshotEntry] = []
         yield from self._checked(path, lambda one: entries.extend(read_snapshot(one, self._env)))
         for slot, entry in enumerate(entries):
@@ -154,13 +171,13 @@ class SideFileCheck:
 
     def _end_transaction(self, segment: LogSegment, header: BatchHeader) -> None:
         marker = self._marker(segment, header)
-        if marker is None:
-            # Emptied by the cleaner, or a control record of another kind.
-            return
         first_offset = self._open.pop(header.producer_id, None)
+        if marker is None:
+            # Emptied by the cleaner, since nothing else of the transaction is left.
+            return
         if not marker.is_abort:
             self._others[header.last_offset] = "a transaction that was committed"
-        elif first_offset is not None:
+        elif first_offset is not None and first_offset >= self._whole_from:
             self._aborted.append(AbortedTxn(header.producer_id, first_offset, header.last_offset, NO_OFFSET))
 
     def _marker(self, segment: LogSegment, header: BatchHeader) -> TransactionMarker | None:

@@ -13,7 +13,13 @@ from kstore.log import open_log
 from kstore.log.producer_snapshot import ProducerSnapshotEntry, encode_snapshot
 from kstore.log.verify import verify
 from tests.builders import batch, flip_bit, patch_header, write_partition
-from tests.reference import write_checkpoint, write_empty_batch, write_end_transaction_marker
+from tests.reference import (
+    CONTROL_BIT,
+    TRANSACTIONAL_BIT,
+    write_checkpoint,
+    write_empty_batch,
+    write_end_transaction_marker,
+)
 
 LATER_SEGMENT = 10
 TXN_INDEX = f"{0:020d}.txnindex"
@@ -225,3 +231,39 @@ def test_shallow_leaves_them_alone(directory: Path, name: str, change: Callable[
     change(directory / name)
     assert damages(directory, deep=False) == []
     assert damages(directory) != []
+
+
+def test_epoch_above_the_log_end_is_named(directory: Path) -> None:
+    (directory / EPOCHS).write_bytes(epochs((0, 0), (3, 10), (4, 20)))
+    assert damages(directory) == []
+    (directory / EPOCHS).write_bytes(epochs((0, 0), (3, 10), (4, 21)))
+    assert damages(directory) == [(EPOCHS, 0, 18)]
+
+
+def test_torn_log_has_no_end_to_judge_by(directory: Path) -> None:
+    path = directory / LOG
+    path.write_bytes(path.read_bytes()[:-1])
+    path.with_suffix(".timeindex").unlink()
+    assert damages(directory) == [(LOG, len(SEGMENTS[1][0]) + len(SEGMENTS[1][1]), len(SEGMENTS[1][2]) - 1)]
+
+
+def test_transaction_across_a_hole_is_not_judged(tmp_path: Path) -> None:
+    # Between 2 and 10 producer 1 may have ended a transaction and begun the one that is aborted at 12.
+    abort = marker(12, producer_id=1, commit=False)
+    path = write_partition(
+        tmp_path, [[data(0, producer_id=1, sequence=0)], [data(10, producer_id=1, sequence=6), abort]]
+    )
+    (path / LATER_TXN_INDEX).write_bytes(txn_index((1, 8, 12, 13)))
+    assert damages(path) == []
+    (path / LATER_TXN_INDEX).unlink()
+    assert damages(path) == []
+
+
+def test_emptied_control_batch_ends_a_transaction(tmp_path: Path) -> None:
+    empty = write_empty_batch(2, last_offset=2, max_timestamp_ms=7, attributes=TRANSACTIONAL_BIT | CONTROL_BIT)
+    emptied = patch_header(empty, producer_id=1, producer_epoch=0)
+    abort = marker(5, producer_id=1, commit=False)
+    later = data(3, producer_id=1, sequence=2)
+    path = write_partition(tmp_path, [[data(0, producer_id=1, sequence=0), emptied, later, abort]])
+    (path / TXN_INDEX).write_bytes(txn_index((1, 3, 5, 6)))
+    assert damages(path) == []
