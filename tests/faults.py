@@ -40,6 +40,10 @@ class FaultyEnv(Env):
         self.has_failed = False
         self._fault = fault
 
+    def heal(self) -> None:
+        """Let nothing fail from now on."""
+        self._fault = None
+
     def check(self, call: str, path: str) -> bool:
         """Count a call and raise if it is to fail; return whether a write is to be cut short."""
         self.calls += 1

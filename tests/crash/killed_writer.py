@@ -1,0 +1,83 @@
+"""A writer to be killed: appends to a log and reports each step through its standard output, step by step.
+
+Started once; for each line "PATH GENERATION SEED" it forks a child that opens the log and writes until it is killed.
+What it reports are records of three int64: kind, offset, generation. Run by tests/crash/test_kill.py.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+import sys
+
+from kstore.config import LogConfig
+from kstore.log import open_log
+from kstore.record import Record
+from kstore.types import TimestampType
+
+REPORT = struct.Struct(">qqq")
+# Kinds of a report; the offset is the child's process id, the log end, where a truncation goes, or nothing.
+STARTED, APPENDED, TRUNCATING, TRUNCATED, ENDED = range(5)
+CONFIG = LogConfig(segment_bytes=16 * 1024, segment_index_bytes=4096, index_interval_bytes=512)
+TIMESTAMP_MS = 1_700_000_000_000
+
+
+def payload(offset: int, generation: int) -> bytes:
+    """Return the value of the record at an offset, written after so many truncations."""
+    size = random.Random(offset * 1000 + generation).choice([10, 100, 1000, 5000])
+    return f"{offset}/{generation}/".encode().ljust(size, b"%d" % (offset % 10))
+
+
+def report(kind: int, offset: int = 0, generation: int = 0) -> None:
+    os.write(1, REPORT.pack(kind, offset, generation))
+
+
+def write_until_killed(path: str, generation: int, seed: int) -> None:
+    rng = random.Random(seed)
+    with open_log(path, "a", CONFIG) as log:
+        # Where batches end: a truncation elsewhere leaves a gap of offsets.
+        ends = [log.log_end_offset]
+        while True:
+            end = log.log_end_offset
+            step = rng.random()
+            if step < 0.02:
+                target = rng.choice(ends[-10:])
+                ends = [one for one in ends if one <= target]
+                generation += 1
+                report(TRUNCATING, target, generation)
+                log.truncate_to(target)
+                report(TRUNCATED, target, generation)
+                continue
+            if step < 0.05:
+                log.roll()
+            records = [
+                Record(
+                    offset=0,
+                    timestamp_ms=TIMESTAMP_MS + offset,
+                    value=payload(offset, generation),
+                    timestamp_type=TimestampType.CREATE_TIME,
+                )
+                for offset in range(end, end + rng.randint(1, 4))
+            ]
+            log.append(records, ack=rng.choice(["written", "written", "flushed"]))
+            ends.append(log.log_end_offset)
+            report(APPENDED, log.log_end_offset, generation)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        path, generation, seed = line.split()
+        child = os.fork()
+        if child == 0:
+            report(STARTED, os.getpid())
+            try:
+                write_until_killed(path, int(generation), int(seed))
+            finally:
+                os._exit(3)
+        os.waitpid(child, 0)
+        report(ENDED)
+
+
+if __name__ == "__main__":
+    main()
