@@ -10,7 +10,8 @@ import logging
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kstore.config import MAX_INT32
+from kstore._core import BatchHeader, read_header
+from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
@@ -25,6 +26,8 @@ BATCHES_KEPT = 5
 NO_OFFSET = -1
 NO_COORDINATOR_EPOCH = -1
 
+# Looking a member up at its class costs as much as the check that needs it.
+_CLIENT = AppendOrigin.CLIENT
 _logger = logging.getLogger("kstore.log")
 
 
@@ -250,7 +253,7 @@ class ProducerAppendInfo:
         _, epoch, base_sequence, base_offset, last_offset, timestamp_ms, is_transactional, _, _ = batch
         if epoch < entry.producer_epoch:
             self._refuse_epoch(batch)
-        if self._origin is AppendOrigin.CLIENT:
+        if self._origin is _CLIENT:
             self._check_sequence(batch)
         if is_transactional:
             self.is_transactional = True
@@ -263,7 +266,7 @@ class ProducerAppendInfo:
             self._take_epoch(epoch)
         offset_delta = last_offset - base_offset
         last_sequence = NO_SEQUENCE if base_sequence == NO_SEQUENCE else (base_sequence + offset_delta) & MAX_INT32
-        added = BatchMetadata(last_sequence, last_offset, offset_delta, timestamp_ms)
+        added = tuple.__new__(BatchMetadata, (last_sequence, last_offset, offset_delta, timestamp_ms))
         entry.batches = (*entry.batches[-(BATCHES_KEPT - 1) :], added)
         entry.last_timestamp_ms = timestamp_ms
 
@@ -346,9 +349,31 @@ def producer_batches(batches: Iterable[RecordBatch]) -> list[ProducerBatch]:
     return [producer_batch(batch) for batch in batches if batch.header.producer_id != NO_PRODUCER_ID]
 
 
+def producer_batches_in(records: bytes | memoryview, *, config: LogConfig) -> list[ProducerBatch]:
+    """Return producer_batches of whole batches in memory, without an object for each record batch.
+
+    Raises: as producer_batches, and CorruptRecordError, UnsupportedMagicError for a header that can't be right.
+    """
+    found = []
+    at, size = 0, len(records)
+    while at < size:
+        header = read_header(records, at, position=at, max_batch_bytes=config.max_batch_bytes)
+        end = at + header.size_in_bytes
+        if header.producer_id != NO_PRODUCER_ID:
+            marker = None
+            if header.is_control:
+                marker = read_marker(RecordBatch(memoryview(records)[at:end], position=at, config=config))
+            found.append(_of_header(header, marker))
+        at = end
+    return found
+
+
 def producer_batch(batch: RecordBatch) -> ProducerBatch:
     """Return one batch as producer state takes it; raises as producer_batches."""
-    header = batch.header
+    return _of_header(batch.header, read_marker(batch) if batch.header.is_control else None)
+
+
+def _of_header(header: BatchHeader, marker: TransactionMarker | None) -> ProducerBatch:
     return ProducerBatch(
         header.producer_id,
         header.producer_epoch,
@@ -358,7 +383,7 @@ def producer_batch(batch: RecordBatch) -> ProducerBatch:
         header.max_timestamp_ms,
         header.is_transactional,
         header.is_control,
-        read_marker(batch) if header.is_control else None,
+        marker,
     )
 
 

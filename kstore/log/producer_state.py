@@ -148,12 +148,13 @@ class ProducerStateManager:
         Source: Kafka UnifiedLog.analyzeAndValidateProducerState.
         """
         prepared = PreparedAppend()
+        is_client = origin is AppendOrigin.CLIENT
         for batch in batches:
             producer_id = batch.producer_id
             if producer_id == NO_PRODUCER_ID:
                 continue
             known = self._producers.get(producer_id)
-            if origin is AppendOrigin.CLIENT and known is not None:
+            if is_client and known is not None:
                 duplicate = known.find_duplicate(batch)
                 if duplicate is not None:
                     prepared.duplicate = duplicate
@@ -162,14 +163,15 @@ class ProducerStateManager:
                 self._check_verified(batch, origin=origin, guard=verification_guard)
             info = prepared.infos.get(producer_id)
             if info is None:
-                verification = self._verifications.get(producer_id) if origin is AppendOrigin.CLIENT else None
-                info = prepared.infos[producer_id] = ProducerAppendInfo(
+                verification = self._verifications.get(producer_id) if is_client else None
+                info = ProducerAppendInfo(
                     self.topic_partition,
                     producer_id,
                     current=known,
                     origin=origin,
                     lowest_sequence=None if verification is None else verification.lowest_sequence,
                 )
+                prepared.infos[producer_id] = info
             completed = info.append(batch)
             if completed is not None:
                 prepared.completed = (*prepared.completed, completed)

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from kstore.config import LogConfig
 from kstore.errors import (
+    CorruptRecordError,
     InvalidProducerEpochError,
     InvalidRecordError,
     InvalidTxnStateError,
@@ -26,6 +28,7 @@ from kstore.log.producer_append import (
     TransactionMarker,
     producer_batch,
     producer_batches,
+    producer_batches_in,
     read_marker,
 )
 from kstore.record import (
@@ -290,3 +293,29 @@ def test_batches_without_a_producer_are_left_out() -> None:
     assert producer_batches([RecordBatch(plain), RecordBatch(ours)]) == [
         ProducerBatch(PRODUCER, 1, 8, 3, 4, RecordBatch(ours).max_timestamp_ms)
     ]
+
+
+def test_batches_in_memory_are_those_one_by_one() -> None:
+    marker_batch = bytes(
+        with_end_transaction_marker(
+            EndTransactionMarker(control_type=ControlRecordType.ABORT, coordinator_epoch=12),
+            producer_id=PRODUCER,
+            producer_epoch=3,
+            offset=8,
+            timestamp_ms=88,
+        )
+    )
+    one_by_one = [
+        builders.batch(0, 3),
+        builders.batch(3, 2, producer_id=PRODUCER, producer_epoch=3, base_sequence=8, is_transactional=True),
+        builders.batch(5, 3),
+        marker_batch,
+    ]
+    data_of_all = b"".join(one_by_one)
+    expected = producer_batches(map(RecordBatch, one_by_one))
+    assert len(expected) == 2
+    assert expected[1].marker == TransactionMarker(is_abort=True, coordinator_epoch=12, timestamp_ms=88)
+    for records in (data_of_all, memoryview(data_of_all)):
+        assert producer_batches_in(records, config=LogConfig()) == expected
+    with pytest.raises(CorruptRecordError):
+        producer_batches_in(data_of_all + b"\0" * 61, config=LogConfig())
