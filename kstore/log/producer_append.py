@@ -349,7 +349,7 @@ def producer_batches(batches: Iterable[RecordBatch]) -> list[ProducerBatch]:
     return [producer_batch(batch) for batch in batches if batch.header.producer_id != NO_PRODUCER_ID]
 
 
-def producer_batches_in(records: bytes | memoryview, *, config: LogConfig) -> list[ProducerBatch]:
+def producer_batches_in(records: bytes | bytearray | memoryview, *, config: LogConfig) -> list[ProducerBatch]:
     """Return producer_batches of whole batches in memory, without an object for each record batch.
 
     Raises: as producer_batches, and CorruptRecordError, UnsupportedMagicError for a header that can't be right.

@@ -96,9 +96,12 @@ class PublishedLog(Log):
         return self._retried(lambda: super(PublishedLog, self).offset_for_timestamp(timestamp_ms))
 
     def _find_transactions(self) -> Transactions:
-        return self._retried(
-            lambda: find_transactions(self.segments, log_end_offset=self.log_end_offset, config=self.config)
-        )
+        def find() -> Transactions:
+            # The end before the segments: a transaction that begins in between must not lie below it.
+            log_end_offset = self.log_end_offset
+            return find_transactions(self.segments, log_end_offset=log_end_offset, config=self.config)
+
+        return self._retried(find)
 
     def _raw_batches(self, start_offset: int, *, end_offset: int) -> Iterator[tuple[LogSegment, BatchHeader, bytes]]:
         known, deletions = len(self._truncations), self._deletions

@@ -31,8 +31,8 @@ from kstore.log.group_commit import GroupCommit
 from kstore.log.leader_epochs import LeaderEpochCache
 from kstore.log.lock import PartitionLock
 from kstore.log.log_segments import LogSegments
-from kstore.log.producer_append import BatchMetadata, producer_batches
-from kstore.log.producer_state import PreparedAppend, VerificationGuard
+from kstore.log.producer_append import BatchMetadata, CompletedTransaction, producer_batches_in
+from kstore.log.producer_state import VerificationGuard
 from kstore.log.published_log import PublishedLog
 from kstore.log.recovery_report import LoadedLog, RecoveryMode, RecoveryReport
 from kstore.log.segment import LogSegment
@@ -211,7 +211,7 @@ class WritableLog(PublishedLog):
         check_fits_segment(survey, self.config)
         prepared = None
         if survey.has_producers:
-            batches = producer_batches(MemoryRecords(survey.records, config=self.config).batches())
+            batches = producer_batches_in(survey.records, config=self.config)
             prepared = self.producer_state.analyze(batches, origin=origin, verification_guard=guard)
             if prepared.duplicate is not None:
                 return self._info_of_duplicate(prepared.duplicate)
@@ -224,9 +224,11 @@ class WritableLog(PublishedLog):
         except StorageError as error:
             self._fail_unless_full(error)
             raise
+        # First of all, so that no reader takes data of a transaction that begins here for decided.
+        completed = [] if prepared is None else self.producer_state.commit(prepared)
         self._publish(survey.last_offset + 1)
         if prepared is not None:
-            self._commit(prepared)
+            self._follow_transactions(completed)
         return LogAppendInfo(*survey.info(log_append_time_ms=append_time_ms, log_start_offset=self._start))
 
     def _info_of_duplicate(self, found: BatchMetadata) -> LogAppendInfo:
@@ -241,9 +243,8 @@ class WritableLog(PublishedLog):
             is_duplicate=True,
         )
 
-    def _commit(self, prepared: PreparedAppend) -> None:
-        """Take over the producer state of what was written, and note the transactions that it aborted."""
-        completed = self.producer_state.commit(prepared)
+    def _follow_transactions(self, completed: list[CompletedTransaction]) -> None:
+        """Note the transactions that an append aborted, and those that all have."""
         try:
             for one in completed:
                 if one.is_aborted:

@@ -1,0 +1,177 @@
+"""Goal: a log that is written knows its producers: duplicates, sequences, transactions, also after it was opened again.
+Method: batches of idempotent and transactional producers appended; readers asked in the middle of an append."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kstore.config import LogConfig
+from kstore.errors import InvalidTxnStateError, OutOfOrderSequenceError
+from kstore.log import LogSegment, open_log
+from kstore.log.env import Env
+from kstore.log.writable_log import WritableLog
+from kstore.record import (
+    AppendOrigin,
+    ControlRecordType,
+    EndTransactionMarker,
+    MemoryRecords,
+    with_end_transaction_marker,
+)
+from tests.builders import FIRST_TIMESTAMP_MS, batch, record
+from tests.reference import write_batch
+
+PRODUCER, OTHER = 7, 8
+
+
+class EarlyEnv(Env):
+    """An Env whose clock stands at the time of the records, so that no producer expires."""
+
+    def wall_clock_ms(self) -> int:
+        return FIRST_TIMESTAMP_MS
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "t-0"
+
+
+def opened(directory: Path, **options: Any) -> WritableLog:
+    return open_log(directory, "a", LogConfig(**options), env=EarlyEnv())
+
+
+def sent(sequence: int, count: int = 2, *, producer_id: int = PRODUCER, transactional: bool = False) -> MemoryRecords:
+    data = write_batch(
+        [record(offset, b"v%d" % offset) for offset in range(count)],
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=sequence,
+        is_transactional=transactional,
+    )
+    return MemoryRecords(data)
+
+
+def end(log: WritableLog, *, producer_id: int = PRODUCER, commit: bool) -> None:
+    control_type = ControlRecordType.COMMIT if commit else ControlRecordType.ABORT
+    marker = EndTransactionMarker(control_type=control_type, coordinator_epoch=0)
+    records = with_end_transaction_marker(
+        marker, timestamp_ms=FIRST_TIMESTAMP_MS, producer_id=producer_id, producer_epoch=0
+    )
+    log.append(records, origin=AppendOrigin.COORDINATOR)
+
+
+def committed(log: WritableLog) -> list[int]:
+    return [one.offset for one in log.read(isolation="read_committed")]
+
+
+def test_batch_sent_again_has_its_first_offsets_and_is_not_written(directory: Path) -> None:
+    with opened(directory) as log:
+        for number in range(3):
+            log.append(sent(2 * number))
+        size = log.size_in_bytes
+        info = log.append(sent(2))
+        assert (info.is_duplicate, info.base_offset, info.last_offset) == (True, 2, 3)
+        assert (log.size_in_bytes, log.log_end_offset) == (size, 6)
+
+
+def test_sequence_out_of_order_is_refused_and_leaves_nothing(directory: Path) -> None:
+    with opened(directory) as log:
+        log.append(sent(0))
+        with pytest.raises(OutOfOrderSequenceError, match="expected sequence 2, found 4"):
+            log.append(sent(4))
+        log.append(sent(2))
+        assert log.log_end_offset == 4
+
+
+def test_sequences_go_on_after_the_log_was_opened_again(directory: Path) -> None:
+    with opened(directory) as log:
+        log.append(sent(0))
+    with opened(directory) as log:
+        assert log.append(sent(0)).is_duplicate
+        with pytest.raises(OutOfOrderSequenceError):
+            log.append(sent(6))
+        assert log.append(sent(2)).base_offset == 2
+
+
+def test_transaction_is_decided_by_its_marker(directory: Path) -> None:
+    with opened(directory) as log:
+        log.append(sent(0, transactional=True))
+        log.append(sent(0, producer_id=OTHER, transactional=True))
+        assert (log.last_stable_offset, committed(log)) == (0, [])
+        with pytest.raises(InvalidTxnStateError):
+            log.append(sent(2))
+        end(log, commit=True)
+        assert (log.last_stable_offset, committed(log)) == (2, [0, 1])
+        end(log, producer_id=OTHER, commit=False)
+        assert (log.last_stable_offset, committed(log)) == (6, [0, 1])
+        assert [one.first_offset for one in log.transactions().aborted] == [2]
+
+
+def test_open_transaction_stays_open_and_aborted_ones_aborted(directory: Path) -> None:
+    with opened(directory) as log:
+        log.append(sent(0, transactional=True))
+        end(log, commit=False)
+        log.roll()
+        log.append(sent(0, producer_id=OTHER, transactional=True))
+    assert (directory / "00000000000000000000.txnindex").stat().st_size == 34
+    with opened(directory) as log:
+        assert log.last_stable_offset == 3
+        assert committed(log) == []
+        end(log, producer_id=OTHER, commit=True)
+        assert committed(log) == [3, 4]
+
+
+def test_truncation_takes_a_transaction_back(directory: Path) -> None:
+    with opened(directory) as log:
+        log.append(sent(0, transactional=True))
+        end(log, commit=False)
+        log.append(sent(2, transactional=True))
+        log.truncate_to(2)
+        assert (log.last_stable_offset, committed(log)) == (0, [])
+        end(log, commit=True)
+        assert committed(log) == [0, 1]
+
+
+def test_transaction_that_begins_is_never_below_the_last_stable_offset(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(directory) as log:
+        log.append(sent(0, producer_id=OTHER))
+        seen = []
+        publish = log._publish
+
+        def published(log_end_offset: int) -> None:
+            publish(log_end_offset)
+            seen.append((log.log_end_offset, log.last_stable_offset))
+
+        monkeypatch.setattr(log, "_publish", published)
+        log.append(sent(0, transactional=True))
+        assert seen == [(4, 2)]
+
+
+def test_transaction_that_begins_during_the_walk_is_not_taken_for_decided(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(directory) as log:
+        log.append(sent(0, producer_id=OTHER))
+        left = [sent(0, transactional=True)]
+        segments = type(log).segments
+
+        def then_append(self: WritableLog) -> tuple[LogSegment, ...]:
+            found: tuple[LogSegment, ...] = segments.__get__(self)
+            while left:
+                self.append(left.pop())
+            return found
+
+        monkeypatch.setattr(WritableLog, "segments", property(then_append))
+        assert log.transactions().last_stable_offset <= 2
+        assert not left
+
+
+def test_batches_without_a_producer_leave_no_trace(directory: Path) -> None:
+    with opened(directory) as log:
+        log.append(MemoryRecords(batch(0, 3)))
+        assert len(log.producer_state) == 0
+    assert (directory / "00000000000000000003.snapshot").stat().st_size == 10
