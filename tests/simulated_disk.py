@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import random
+from itertools import count
 from pathlib import Path
 
 from kstore.errors import StorageError
@@ -40,6 +41,7 @@ class Inode:
         return Inode(bytes(left))
 
 
+_DISKS = count()
 NameChange = tuple[str, str, str, "Inode | None"]
 
 
@@ -59,6 +61,7 @@ class SimulatedDisk(Env):
         self.cut_at = cut_at
         self._durable_names = dict(self.names)
         self._pending: list[NameChange] = []
+        self._number = next(_DISKS)
         self._now_ms = now_ms
 
     def step(self) -> None:
@@ -100,7 +103,7 @@ class SimulatedDisk(Env):
         return _DiskFile(self, self._inode(path), path=path, is_new=is_new)
 
     def lock_file(self, path: str) -> LockFile | None:
-        raise NotImplementedError("a simulated disk has no locks")
+        return _DiskLock(path=path, number=self._number)
 
     def rename(self, source: str, target: str) -> None:
         inode = self._inode(source)
@@ -157,6 +160,20 @@ def _change(names: dict[str, Inode], kind: str, source: str, target: str, inode:
     names.pop(source, None)
     if kind != "unlink" and inode is not None:
         names[target] = inode
+
+
+class _DiskLock(LockFile):
+    """A lock that nobody else asks for."""
+
+    def __init__(self, *, path: str, number: int) -> None:
+        super().__init__(-1, path=path)
+        self._number = number
+
+    def identity(self) -> tuple[int, int]:
+        return 0, self._number
+
+    def close(self) -> None:
+        """Nothing is to be given back."""
 
 
 class _DiskFile(WriteFile):

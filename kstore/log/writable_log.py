@@ -359,7 +359,9 @@ class WritableLog(PublishedLog):
         return max(self._end, survey.first_offset)
 
     def _roll(self, base_offset: int) -> None:
-        """Put a new segment behind the active one, which is flushed later."""
+        """Put a new segment behind the active one, whose indexes are flushed later."""
+        # Its records are flushed now: no power cut may leave the new segment's without the end of these.
+        self._parts.active.records.flush()
         self.producer_state.update_map_end_offset(self._end)
         self.producer_state.take_snapshot()
         self._parts.roll(base_offset)
