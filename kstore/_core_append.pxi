@@ -66,6 +66,8 @@ cdef Status next_batch(const uint8_t* p, int64_t left, int64_t max_batch_bytes, 
     if check_frame(p, max_batch_bytes, problem) != OK:
         return problem.status
     load_header(p, h)
+    if h.size > left:
+        return fail(problem, BATCH_INCOMPLETE, h.size, left)    # the size has changed since it was looked at
     whole[0] = True
     return OK
 
@@ -342,6 +344,8 @@ cdef class SegmentAppender:
         gets no more; the next append rolls the segment then.
         Raises: what write raises, with nothing counted.
         """
+        if survey is None:
+            raise TypeError("expected an AppendSurvey, got None")
         self.write(survey.records)
         self.note(survey)
         if self.offset_entries.entry_count - self.written_entry_count >= ENTRIES_PER_WRITE:
@@ -422,8 +426,10 @@ cdef class LogAppender:
 
         More has to be known of batches of a producer, of another leader epoch, of magic 0 or 1, out of order or below
         the log's end, larger than a segment, or that ask for another one.
-        Raises: what the segment's write raises, with nothing changed.
+        Raises: what the segment's write raises, with nothing changed; ValueError before anything was published.
         """
+        if self.segment is None:
+            raise ValueError("no segment was published")
         if not self.segment.takes(&survey.f, self.log_end_offset, self.leader_epoch):
             return None
         self.segment.append(survey)

@@ -20,6 +20,7 @@ from kstore.compression import decompress
 from kstore.errors import CorruptRecordError, DecompressionError, InvalidRecordError
 from kstore.record import MemoryRecords, MemoryRecordsBuilder, pack_columns
 from kstore.record.packing import BinaryColumn, HeadersColumn, RecordColumns
+from tests import builders
 from tests import reference_codecs as codecs
 from tests.messages import packed_entry
 
@@ -159,3 +160,26 @@ def packed_or_refused(columns: RecordColumns) -> str:
         run.verify()
         assert len(list(run)) == columns.row_count
     return "packed"
+
+
+def test_log_without_a_segment_takes_no_append() -> None:
+    survey = _core.survey_replicated(builders.batch(0))
+    log = _core.LogAppender(tuple.__new__, tuple, log_start_offset=0, leader_epoch=-1)
+    with pytest.raises(ValueError, match="no segment"):
+        log.append(survey, -1)
+
+
+def test_none_is_no_append() -> None:
+    entries = {"base_offset": 0, "max_bytes": 1200}
+    segment = _core.SegmentAppender(
+        _core.OffsetIndexEntries(b"", **entries),
+        _core.TimeIndexEntries(b"", **entries),
+        write=print,
+        write_index_pages=print,
+        index_interval_bytes=4096,
+        segment_bytes=MAX_INT32,
+        max_age_ms=MAX_INT32,
+        created_ms=0,
+    )
+    with pytest.raises(TypeError):
+        segment.append(None)
