@@ -1,4 +1,4 @@
-"""Steps of cutting a log: the largest timestamp of what stays, producers replayed.
+"""Steps of cutting a log: what stays of a segment, producers replayed.
 
 Layer 5.
 """
@@ -6,6 +6,7 @@ Layer 5.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from kstore.log.env import Env
 from kstore.log.producer_append import producer_batch
@@ -15,15 +16,23 @@ from kstore.record import RecordBatch
 from kstore.types import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampOffset
 
 
-def last_timestamp_below(segment: LogSegment, *, position: int) -> TimestampOffset:
-    """Return the largest timestamp of the batches before `position` and the last offset of the first that has it.
+class Remainder(NamedTuple):
+    """What stays of a segment: its largest timestamp with the last offset of its batch, and the offset behind it."""
 
-    (-1, -1) if none has one.  Cost: a header walk.
+    timestamp: TimestampOffset
+    next_offset: int
+
+
+def remainder_below(segment: LogSegment, *, position: int) -> Remainder:
+    """Return what stays of a segment that is cut at `position`; the timestamp is (-1, -1) if no batch has one.
+
+    Cost: a header walk.
     """
     walk = segment.records.walk(position=0, end_position=position)
-    if walk.max_timestamp_ms <= NO_TIMESTAMP:
-        return TimestampOffset(NO_TIMESTAMP, -1)
-    return TimestampOffset(walk.max_timestamp_ms, walk.offset_of_max_timestamp)
+    timestamp = TimestampOffset(NO_TIMESTAMP, -1)
+    if walk.max_timestamp_ms > NO_TIMESTAMP:
+        timestamp = TimestampOffset(walk.max_timestamp_ms, walk.offset_of_max_timestamp)
+    return Remainder(timestamp, walk.last_offset + 1 if walk.last_offset >= 0 else segment.base_offset)
 
 
 def replay_producers(

@@ -37,7 +37,7 @@ from kstore.log.published_log import PublishedLog
 from kstore.log.recovery_report import LoadedLog, RecoveryMode, RecoveryReport
 from kstore.log.segment import LogSegment
 from kstore.log.transaction_index import AbortedTxn
-from kstore.log.truncation import last_timestamp_below, replay_producers
+from kstore.log.truncation import remainder_below, replay_producers
 from kstore.log.writer_files import PartitionMarks, WriterFiles
 from kstore.record import MemoryRecords, Record, RecordBatch
 from kstore.record.validation import AppendOrigin
@@ -85,6 +85,8 @@ class WritableLog(PublishedLog):
         self._flushed_offset = loaded.recovery_point
         self._flushed_ms = env.monotonic_ms()
         self._rolled_offset: int | None = None
+        # To which offset the log was cut last, and where its last batch ended then.
+        self._cut = (-1, -1)
         self._appender = LogAppender(
             tuple.__new__,
             LogAppendInfo,
@@ -277,7 +279,7 @@ class WritableLog(PublishedLog):
 
     def marks(self) -> PartitionMarks:
         """Return what the checkpoints of the root should say of this log."""
-        return PartitionMarks(self._flushed_offset, self._start, self.high_watermark)
+        return PartitionMarks(min(self._flushed_offset, self._written_end), self._start, self.high_watermark)
 
     @property
     def flushed_offset(self) -> int:
@@ -332,7 +334,7 @@ class WritableLog(PublishedLog):
             with self._append_lock:
                 self._check_writable()
                 end, active, older = self._end, self._parts.active, self._parts.unflushed
-                size = active.size_in_bytes
+                size, durable_end = active.size_in_bytes, self._written_end
             try:
                 for segment in older:
                     segment.close()
@@ -343,7 +345,7 @@ class WritableLog(PublishedLog):
             with self._append_lock:
                 self._parts.drop_flushed(older)
             self._flushed_offset, self._flushed_ms = end, self._env.monotonic_ms()
-            self._note_durable(DurablePoint(end, active.base_offset, size))
+            self._note_durable(DurablePoint(durable_end, active.base_offset, size))
         return end
 
     def _note_durable(self, point: DurablePoint) -> None:
@@ -478,9 +480,11 @@ class WritableLog(PublishedLog):
         last = [segment for segment in self.segments if segment.base_offset <= offset][-1]
         first_removed = last.translate_offset(offset)
         position = last.valid_end_position if first_removed is None else first_removed.position
-        timestamp = last_timestamp_below(last, position=position)
-        self._durable_point.lower(DurablePoint(offset, last.base_offset, position))
-        self._parts.cut(last, offset=offset, position=position, timestamp=timestamp)
+        rest = remainder_below(last, position=position)
+        self._writer_files.lower_recovery_point(rest.next_offset)
+        self._durable_point.lower(DurablePoint(rest.next_offset, last.base_offset, position))
+        self._parts.cut(last, offset=offset, position=position, timestamp=rest.timestamp)
+        self._cut = offset, rest.next_offset
         if offset < self._start:
             self._writer_files.save_log_start_offset(offset)
             self._appender.log_start_offset = offset
@@ -492,6 +496,7 @@ class WritableLog(PublishedLog):
 
     def _restart_at(self, offset: int) -> None:
         """Remove all segments and begin one at an offset."""
+        self._writer_files.lower_recovery_point(0)
         self._durable_point.lower(DurablePoint(0, 0, 0))
         self._parts.restart(offset)
         self._appender.log_start_offset = offset
@@ -525,6 +530,12 @@ class WritableLog(PublishedLog):
     @property
     def _end(self) -> int:
         return self._appender.log_end_offset
+
+    @property
+    def _written_end(self) -> int:
+        """The offset behind the last batch: the log's end, but for a cut inside a batch with no append since."""
+        end, written_end = self._cut
+        return written_end if end == self._end else self._end
 
     @property
     def _start(self) -> int:

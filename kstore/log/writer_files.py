@@ -140,6 +140,15 @@ class WriterFiles:
         """
         self._save(LOG_START_OFFSET_CHECKPOINT, offset)
 
+    def lower_recovery_point(self, offset: int) -> None:
+        """Take back, before the log is cut to an offset, that the root's checkpoint says more is durable.
+
+        Raises: StorageError.
+        """
+        recovery_point = self._checkpointed(RECOVERY_POINT_CHECKPOINT)
+        if recovery_point is not None and recovery_point > offset:
+            self._save(RECOVERY_POINT_CHECKPOINT, offset)
+
     def close(self, marks: PartitionMarks | None) -> None:
         """Leave what a clean shutdown leaves, None for another end of the log, and release the lock.
 

@@ -182,3 +182,25 @@ def test_reader_of_deleted_segments_goes_on_or_is_told(log: WritableLog) -> None
     with suppress(OffsetOutOfRangeError):
         seen.extend(record.offset for record in reader)
     assert seen == list(range(len(seen)))
+
+
+@pytest.mark.parametrize("offset", [0, 7, 12, 13, 29])
+@pytest.mark.parametrize("is_flushed", [False, True], ids=["cut alone", "flushed after the cut"])
+def test_cut_log_that_nobody_closes_is_opened_without_complaint(
+    log: WritableLog, directory: Path, offset: int, is_flushed: bool
+) -> None:
+    log.close()
+    cut = open_log(directory, "a", SMALL)
+    cut.truncate_to(offset)
+    if is_flushed:
+        cut.flush()
+    abandon(cut)
+    with open_log(directory, "a", SMALL) as reopened:
+        assert offsets(reopened) == whole_batches_below(offset)
+
+
+def abandon(log: WritableLog) -> None:
+    """Leave a log as a process leaves it that is killed."""
+    log._parts.close_handlers()
+    log._writer_files.release()
+    super(WritableLog, log).close()
