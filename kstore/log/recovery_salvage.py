@@ -211,7 +211,7 @@ class _Salvage:
         piece: Piece | None = None
         for slot, batch in enumerate(batches):
             first, last, is_moved = batch.last_offset - batch.span, batch.last_offset, False
-            limit = self._limit_behind(batches, slot)
+            limit = self._limit_behind(batches, slot, least=end + batch.span + 1)
             if first < end or (limit is not None and last >= limit):
                 self._damage.append(
                     Damage(self._log_path, batch.position, batch.size_in_bytes, f"offset {first}, expected {end}")
@@ -238,11 +238,14 @@ class _Salvage:
         if piece is not None:
             yield piece
 
-    def _limit_behind(self, batches: list[_Batch], slot: int) -> int | None:
-        """Return an offset that a batch must stay below: that of the next two that agree, or of the next segment."""
+    def _limit_behind(self, batches: list[_Batch], slot: int, *, least: int) -> int | None:
+        """Return an offset that a batch must stay below: that of the next two if they agree, or of the next segment.
+
+        The next two count only from `least` on, where they leave room for the batch.
+        """
         if slot + 2 < len(batches):
             one, two = batches[slot + 1], batches[slot + 2]
-            if one.last_offset < two.last_offset - two.span:
+            if least <= one.last_offset - one.span and one.last_offset < two.last_offset - two.span:
                 return one.last_offset - one.span
         return self._next_base_offset
 

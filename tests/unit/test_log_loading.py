@@ -1,0 +1,255 @@
+"""Goal: load_log on small logs: what is read, rebuilt, cut, kept and refused, and where the durable point decides.
+Method: partitions written by the reference are damaged in one way and loaded; an Env counts what is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kstore.config import LogConfig
+from kstore.errors import CorruptLogError
+from kstore.log.directory import PartitionDirectory
+from kstore.log.durable_point import DurablePoint, DurablePointFile
+from kstore.log.env import Env, ReadFile
+from kstore.log.filenames import LEADER_EPOCH_CHECKPOINT, QUARANTINE_DIRECTORY
+from kstore.log.loading import load_log
+from kstore.log.recovery_report import LoadedLog
+from kstore.types import TopicPartition
+from tests.builders import batch, batches, flip_bit, patch_header, write_partition
+
+CONFIG = LogConfig(index_interval_bytes=100)
+MAX_RELATIVE_OFFSET = 2**31 - 1
+
+
+def load(path: Path, **options: Any) -> LoadedLog:
+    directory = PartitionDirectory(TopicPartition("t", 0), str(path), str(path.parent))
+    return load_log(directory, config=CONFIG, **options)
+
+
+def two_segments(root: Path) -> Path:
+    """Offsets 0 to 9 and 10 to 19, a record of 100 bytes in each batch."""
+    return write_partition(root, [batches(0, 10, value_bytes=100), batches(10, 10, value_bytes=100)])
+
+
+def log_file(path: Path, base_offset: int) -> Path:
+    return path / f"{base_offset:020d}.log"
+
+
+def damage_batch(path: Path, *, base_offset: int, number: int) -> int:
+    """Flip a bit in the value of a batch of a segment; return where the batch starts."""
+    log = log_file(path, base_offset)
+    start = starts_of(log.read_bytes())[number]
+    flip_bit(log, start + 90, bit=0)
+    return start
+
+
+def starts_of(content: bytes) -> list[int]:
+    """Return where each batch starts, and the end."""
+    starts = [0]
+    while starts[-1] < len(content):
+        size_at = starts[-1] + 8
+        starts.append(starts[-1] + 12 + int.from_bytes(content[size_at : size_at + 4], "big"))
+    return starts
+
+
+def test_log_without_files_gets_its_first_segment(tmp_path: Path) -> None:
+    path = tmp_path / "t-0"
+    path.mkdir()
+    loaded = load(path, log_start_offset=7)
+    assert [one.base_offset for one in loaded.segments] == [7]
+    assert (loaded.log_start_offset, loaded.log_end_offset) == (7, 7)
+    assert sorted(one.name for one in path.iterdir()) == [
+        f"{7:020d}{suffix}" for suffix in (".index", ".log", ".timeindex")
+    ]
+
+
+def test_sound_log_is_loaded_with_nothing_rebuilt_or_cut(tmp_path: Path) -> None:
+    loaded = load(two_segments(tmp_path))
+    assert [(one.base_offset, one.next_offset) for one in loaded.segments] == [(0, 10), (10, 20)]
+    assert loaded.report.is_unharmed
+    assert loaded.producer_state.map_end_offset == 20
+
+
+class ReadingEnv(Env):
+    """Notes the names of the files that are opened to be read."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def open_read(self, path: str) -> ReadFile:
+        self.names.add(path.rpartition("/")[2])
+        return super().open_read(path)
+
+
+def test_clean_load_reads_the_last_log_file_only(tmp_path: Path) -> None:
+    path, env = two_segments(tmp_path), ReadingEnv()
+    load(path, is_clean=True)
+    env.names.clear()
+    loaded = load(path, is_clean=True, env=env)
+    assert loaded.log_end_offset == loaded.recovery_point == 20
+    assert {name for name in env.names if name.endswith(".log")} == {f"{10:020d}.log"}
+
+
+def test_clean_load_reads_no_log_file_where_the_durable_point_is_its_end(tmp_path: Path) -> None:
+    path, env = two_segments(tmp_path), ReadingEnv()
+    load(path, is_clean=True)
+    DurablePointFile(str(path)).advance(DurablePoint(20, 10, log_file(path, 10).stat().st_size))
+    env.names.clear()
+    assert load(path, is_clean=True, env=env).log_end_offset == 20
+    assert {name for name in env.names if name.endswith(".log")} == set()
+
+
+@pytest.mark.parametrize("offset", [13, 19, 20])
+def test_damage_below_the_durable_point_is_refused_and_nothing_changed(tmp_path: Path, offset: int) -> None:
+    path = two_segments(tmp_path)
+    position = damage_batch(path, base_offset=10, number=2)
+    DurablePointFile(str(path)).advance(DurablePoint(offset, 10, 0))
+    before = {one.name: one.read_bytes() for one in path.iterdir()}
+    with pytest.raises(CorruptLogError) as caught:
+        load(path)
+    assert (caught.value.path, caught.value.position) == (str(log_file(path, 10)), position)
+    assert caught.value.base_offset == 12
+    assert {one.name: one.read_bytes() for one in path.iterdir()} == before
+
+
+@pytest.mark.parametrize("offset", [0, 11, 12])
+def test_damage_at_or_behind_the_durable_point_is_cut_and_a_copy_kept(tmp_path: Path, offset: int) -> None:
+    path = two_segments(tmp_path)
+    position = damage_batch(path, base_offset=10, number=2)
+    cut = log_file(path, 10).read_bytes()[position:]
+    if offset:
+        DurablePointFile(str(path)).advance(DurablePoint(offset, 10, 0))
+    loaded = load(path)
+    assert loaded.log_end_offset == 12
+    assert loaded.report.truncated_bytes == len(cut)
+    (kept,) = loaded.report.quarantined
+    assert Path(kept).parent.name == QUARANTINE_DIRECTORY
+    assert Path(kept).read_bytes() == cut
+
+
+def test_no_copy_is_kept_of_zeros_or_when_declined(tmp_path: Path) -> None:
+    path = two_segments(tmp_path)
+    with log_file(path, 10).open("ab") as log:
+        log.write(bytes(5000))
+    loaded = load(path)
+    assert (loaded.log_end_offset, loaded.report.truncated_bytes) == (20, 5000)
+    damage_batch(path, base_offset=10, number=2)
+    assert load(path, mode="point_in_time", keeps_copies=False).report.truncated_bytes
+    assert not (path / QUARANTINE_DIRECTORY).exists()
+
+
+def test_log_that_ends_before_the_durable_point_is_refused(tmp_path: Path) -> None:
+    path = two_segments(tmp_path)
+    DurablePointFile(str(path)).advance(DurablePoint(21, 10, 0))
+    with pytest.raises(CorruptLogError, match="flushed up to offset 21"):
+        load(path)
+
+
+def test_durable_point_is_lowered_before_a_cut_below_it(tmp_path: Path) -> None:
+    path = two_segments(tmp_path)
+    position = damage_batch(path, base_offset=10, number=2)
+    DurablePointFile(str(path)).advance(DurablePoint(20, 10, log_file(path, 10).stat().st_size))
+    load(path, mode="point_in_time")
+    assert DurablePointFile(str(path)).read() == DurablePoint(12, 10, position)
+    assert load(path).log_end_offset == 12
+
+
+def test_damage_in_an_older_segment_is_left_by_point_in_time_and_skipped_by_salvage(tmp_path: Path) -> None:
+    path = two_segments(tmp_path)
+    position = damage_batch(path, base_offset=0, number=4)
+    content = log_file(path, 0).read_bytes()
+    size, lost = len(content), starts_of(content)[5] - position
+    loaded = load(path, mode="point_in_time", recovery_point=20)
+    assert loaded.log_end_offset == 20
+    assert [one.position for one in loaded.report.damage] == [position]
+    assert log_file(path, 0).stat().st_size == size
+    salvaged = load(path, mode="salvage", recovery_point=20)
+    assert salvaged.log_end_offset == 20
+    assert salvaged.report.truncated_bytes == lost
+    assert log_file(path, 0).stat().st_size == size - lost
+    assert load(path, recovery_point=20).report.is_unharmed
+
+
+def test_older_segments_are_not_read_when_that_is_declined(tmp_path: Path) -> None:
+    path, env = two_segments(tmp_path), ReadingEnv()
+    load(path)
+    damage_batch(path, base_offset=0, number=4)
+    loaded = load(path, recovery_point=20, checks_older=False, env=env)
+    assert loaded.report.is_unharmed
+    assert f"{0:020d}.log" not in env.names
+
+
+def test_segments_behind_a_cut_go_to_the_quarantine(tmp_path: Path) -> None:
+    path = two_segments(tmp_path)
+    damage_batch(path, base_offset=0, number=4)
+    loaded = load(path, mode="point_in_time")
+    assert loaded.log_end_offset == 4
+    assert loaded.report.deleted_segments == (10,)
+    assert not log_file(path, 10).exists()
+    assert (path / QUARANTINE_DIRECTORY / log_file(path, 10).name).exists()
+
+
+def test_batch_that_reaches_into_the_next_segment_is_cut_and_the_next_segment_stays(tmp_path: Path) -> None:
+    path = two_segments(tmp_path)
+    with log_file(path, 0).open("ab") as log:
+        log.write(batch(10, 1))
+    loaded = load(path, mode="point_in_time")
+    assert [(one.base_offset, one.next_offset) for one in loaded.segments] == [(0, 10), (10, 20)]
+    assert loaded.report.deleted_segments == ()
+
+
+def test_salvage_puts_a_batch_with_an_impossible_offset_behind_the_one_before(tmp_path: Path) -> None:
+    whole = batches(0, 5, value_bytes=100)
+    path = write_partition(tmp_path, [whole])
+    moved = patch_header(whole[2], repair_crc=False, base_offset=0)
+    log_file(path, 0).write_bytes(b"".join([*whole[:2], moved, *whole[3:]]))
+    loaded = load(path, mode="salvage")
+    assert log_file(path, 0).read_bytes() == b"".join(whole)
+    assert (loaded.log_end_offset, loaded.report.truncated_bytes) == (5, 0)
+    assert len(loaded.report.damage) == 1
+
+
+def test_offset_beyond_the_reach_of_an_index_begins_a_segment_of_its_own(tmp_path: Path) -> None:
+    far = MAX_RELATIVE_OFFSET + 1
+    path = write_partition(tmp_path, [batches(0, 3)])
+    with log_file(path, 0).open("ab") as log:
+        log.write(batch(far, 1))
+    loaded = load(path)
+    assert [(one.base_offset, one.next_offset) for one in loaded.segments] == [(0, 3), (far, far + 1)]
+    assert log_file(path, far).read_bytes() == batch(far, 1)
+
+
+def test_leader_epochs_are_made_anew_from_the_whole_log_when_their_file_is_damaged(tmp_path: Path) -> None:
+    path = write_partition(tmp_path, [batches(0, 2, partition_leader_epoch=3), batches(2, 2, partition_leader_epoch=5)])
+    (path / LEADER_EPOCH_CHECKPOINT).write_text("no checkpoint")
+    loaded = load(path, recovery_point=4)
+    assert [tuple(one) for one in loaded.leader_epochs.entries] == [(3, 0), (5, 2)]
+    assert LEADER_EPOCH_CHECKPOINT in loaded.report.rebuilt
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("is_clean", [False, True], ids=["unclean", "clean"])
+def test_missing_index_is_rebuilt(tmp_path: Path, suffix: str, is_clean: bool) -> None:
+    path = two_segments(tmp_path)
+    load(path)
+    index = log_file(path, 0).with_suffix(suffix)
+    content = index.read_bytes()
+    index.unlink()
+    loaded = load(path, is_clean=is_clean, recovery_point=20)
+    assert loaded.report.rebuilt == (index.name,)
+    assert index.read_bytes() == content
+
+
+def test_bits_flipped_anywhere_in_the_last_segment_never_lose_what_is_before_them(tmp_path: Path) -> None:
+    whole = batches(0, 4, value_bytes=30)
+    content = b"".join(whole)
+    starts = starts_of(content)
+    for bit in range(0, len(content) * 8, 97):
+        root = tmp_path / str(bit)
+        root.mkdir()
+        path = write_partition(root, [whole])
+        flip_bit(log_file(path, 0), bit // 8, bit=bit % 8)
+        loaded = load(path, mode="point_in_time", keeps_copies=False)
+        assert loaded.log_end_offset >= sum(start <= bit // 8 for start in starts) - 1
