@@ -107,6 +107,8 @@ class ProducerStateManager:
         self._verifications: dict[int, _Verification] = {}
         self._snapshots = self._listed_snapshots()
         self._last_snapshot_offset = 0
+        # Up to where a reload still has to be replayed; until then nothing is published as decided.
+        self._reload_end_offset: int | None = None
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -216,6 +218,9 @@ class ProducerStateManager:
     def update_map_end_offset(self, offset: int) -> None:
         """Note the log end offset after an append, of whatever batches, so that snapshots are named by it."""
         self.map_end_offset = offset
+        if self._reload_end_offset is not None and offset >= self._reload_end_offset:
+            self._reload_end_offset = None
+            self._publish_first_unstable_offset()
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Note that transactions whose marker is below the high watermark are decided for readers too."""
@@ -261,6 +266,7 @@ class ProducerStateManager:
     def truncate_and_reload(self, *, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
         """Go back to the newest snapshot that lies in the log; batches from map_end_offset on are then to be replayed.
 
+        Until update_map_end_offset is told log_end_offset, nothing counts as decided.
         Snapshots above the log end and up to the log start are removed, durably, and damaged ones. Nothing is reloaded
         if the state is at log_end_offset already. Producers that have expired are left out.
         Raises: StorageError.
@@ -270,6 +276,8 @@ class ProducerStateManager:
         if log_end_offset == self.map_end_offset:
             self.on_log_start_offset_incremented(log_start_offset)
             return
+        self._reload_end_offset = log_end_offset
+        self.first_unstable_offset = log_start_offset
         self._clear()
         self.map_end_offset = log_start_offset
         while self._snapshots:
@@ -285,7 +293,7 @@ class ProducerStateManager:
             self.map_end_offset = offset
             break
         self._last_snapshot_offset = self.map_end_offset
-        self._publish_first_unstable_offset()
+        self.update_map_end_offset(self.map_end_offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Forget everything and remove all snapshots, durably.
@@ -295,6 +303,7 @@ class ProducerStateManager:
         self._clear()
         self._remove_snapshots(list(self._snapshots))
         self._last_snapshot_offset = 0
+        self._reload_end_offset = None
         self.map_end_offset = offset
         self._publish_first_unstable_offset()
 
@@ -403,6 +412,8 @@ class ProducerStateManager:
         return completed._replace(last_stable_offset=last_stable_offset)
 
     def _publish_first_unstable_offset(self) -> None:
+        if self._reload_end_offset is not None:
+            return
         ongoing = next(iter(self._ongoing), None)
         firsts = self._unreplicated if ongoing is None else [*self._unreplicated, ongoing]
         self.first_unstable_offset = min(firsts, default=None)

@@ -94,6 +94,7 @@ class WritableLog(PublishedLog):
             leader_epoch=_latest_epoch(self.leader_epochs),
         )
         self._publish(loaded.log_end_offset)
+        self.producer_state.on_high_watermark(self.high_watermark)
         self._is_clean = False
         self._is_writable = True
         _writable_logs.add(self)
@@ -493,6 +494,7 @@ class WritableLog(PublishedLog):
         replay_producers(
             self.producer_state, self.segments, log_start_offset=self._start, log_end_offset=offset, env=self._env
         )
+        self.producer_state.on_high_watermark(self.high_watermark)
 
     def _restart_at(self, offset: int) -> None:
         """Remove all segments and begin one at an offset."""

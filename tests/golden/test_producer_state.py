@@ -75,6 +75,7 @@ def replay(partition: GoldenPartition, scratch: Path) -> Replay:
             if completed is not None and completed.is_aborted:
                 aborted.append(ExpectedAborted(*completed[:3], completed.last_stable_offset))
         note(end)
+    manager.update_map_end_offset(end)
     manager.on_high_watermark(end)
     return Replay(snapshots, tuple(aborted), manager.first_unstable_offset)
 

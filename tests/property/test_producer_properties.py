@@ -154,8 +154,9 @@ def test_reload_and_replay_give_the_state_before(history: list[Event], cut: int)
         for batch in batches:
             if batch.base_offset >= reloaded.map_end_offset:
                 reloaded.replay(batch)
-        manager.on_high_watermark(reloaded.map_end_offset)
-        reloaded.on_high_watermark(reloaded.map_end_offset)
+        reloaded.update_map_end_offset(manager.map_end_offset)
+        for one in (manager, reloaded):
+            one.on_high_watermark(manager.map_end_offset)
         assert sorted(reloaded.snapshot_entries()) == sorted(manager.snapshot_entries())
         assert reloaded.first_unstable_offset == manager.first_unstable_offset
 

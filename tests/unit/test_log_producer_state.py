@@ -233,7 +233,7 @@ def test_reload_goes_on_from_the_newest_snapshot(manager: ProducerStateManager, 
     reloaded = manager_of(tmp_path)
     reloaded.truncate_and_reload(log_start_offset=0, log_end_offset=4, now_ms=NOW_MS)
     assert reloaded.map_end_offset == 2
-    assert reloaded.first_unstable_offset == 1
+    assert reloaded.first_unstable_offset == 0
     assert list(reloaded.active_producers) == [1, 2]
     for replayed in (data(3, 2), end(2, 3)):
         reloaded.replay(replayed)
@@ -272,7 +272,9 @@ def test_state_at_the_log_end_is_kept(manager: ProducerStateManager) -> None:
 def test_truncation_without_a_snapshot_starts_empty(manager: ProducerStateManager) -> None:
     append(manager, data(1, 7))
     manager.truncate_and_reload(log_start_offset=3, log_end_offset=5, now_ms=NOW_MS)
-    assert (len(manager), manager.map_end_offset, manager.first_unstable_offset) == (0, 3, None)
+    assert (len(manager), manager.map_end_offset, manager.first_unstable_offset) == (0, 3, 3)
+    manager.update_map_end_offset(5)
+    assert manager.first_unstable_offset is None
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 56, b"\0\1"], ids=["empty", "zeros", "short"])

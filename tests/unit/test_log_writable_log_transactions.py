@@ -175,3 +175,20 @@ def test_batches_without_a_producer_leave_no_trace(directory: Path) -> None:
         log.append(MemoryRecords(batch(0, 3)))
         assert len(log.producer_state) == 0
     assert (directory / "00000000000000000003.snapshot").stat().st_size == 10
+
+
+def test_decided_transactions_are_decided_after_a_truncation_and_after_recovery(directory: Path) -> None:
+    log = opened(directory)
+    log.append(sent(0, transactional=True))
+    end(log, commit=False)
+    log.append(sent(0, 6, producer_id=OTHER))
+    log.truncate_to(7)
+    assert (log.log_end_offset, log.last_stable_offset) == (7, 7)
+    log.append(sent(0, producer_id=OTHER))
+    assert log.last_stable_offset == 9
+    log.close()
+    (directory.parent / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    for path in directory.glob("*.snapshot"):
+        path.unlink()
+    with opened(directory) as log:
+        assert (log.log_end_offset, log.last_stable_offset) == (9, 9)
