@@ -1,7 +1,7 @@
 """A writer to be killed: appends to a log and reports each step through its standard output, step by step.
 
-Started once; for each line "PATH GENERATION SEED" it forks a child that opens the log and writes until it is killed.
-What it reports are records of three int64: kind, offset, generation. Run by tests/crash/test_kill.py.
+Started once; for each line "PATH GENERATION SEED HONESTY" it forks a child that opens the log and writes until it is
+killed. What it reports are records of three int64: kind, offset, generation. Run by tests/crash/test_kill.py.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def report(kind: int, offset: int = 0, generation: int = 0) -> None:
     os.write(1, REPORT.pack(kind, offset, generation))
 
 
-def write_until_killed(path: str, generation: int, seed: int) -> None:
+def write_until_killed(path: str, generation: int, seed: int, *, is_honest: bool) -> None:
+    """Not honest, a planted fault: an append is reported before it is made."""
     rng = random.Random(seed)
     with open_log(path, "a", CONFIG) as log:
         # Where batches end: a truncation elsewhere leaves a gap of offsets.
@@ -60,6 +61,8 @@ def write_until_killed(path: str, generation: int, seed: int) -> None:
                 )
                 for offset in range(end, end + rng.randint(1, 4))
             ]
+            if not is_honest:
+                report(APPENDED, end + len(records), generation)
             log.append(records, ack=rng.choice(["written", "written", "flushed"]))
             ends.append(log.log_end_offset)
             report(APPENDED, log.log_end_offset, generation)
@@ -67,12 +70,12 @@ def write_until_killed(path: str, generation: int, seed: int) -> None:
 
 def main() -> None:
     for line in sys.stdin:
-        path, generation, seed = line.split()
+        path, generation, seed, honesty = line.split()
         child = os.fork()
         if child == 0:
             report(STARTED, os.getpid())
             try:
-                write_until_killed(path, int(generation), int(seed))
+                write_until_killed(path, int(generation), int(seed), is_honest=honesty == "honest")
             finally:
                 os._exit(3)
         os.waitpid(child, 0)

@@ -35,7 +35,8 @@ MOST_RECORDS = 1500
 class Nursery:
     """The process that forks writers."""
 
-    def __init__(self) -> None:
+    def __init__(self, honesty: str = "honest") -> None:
+        self._honesty = honesty
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.crash.killed_writer"],
             cwd=ROOT,
@@ -47,7 +48,7 @@ class Nursery:
     def run_and_kill(self, path: Path, *, generation: int, rng: random.Random) -> list[tuple[int, int, int]]:
         """Let a writer live for a random time; return its reports."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{path} {generation} {rng.randrange(1 << 30)}\n".encode())
+        self._process.stdin.write(f"{path} {generation} {rng.randrange(1 << 30)} {self._honesty}\n".encode())
         self._process.stdin.flush()
         kind, process_id, _ = self._read()
         assert kind == STARTED
@@ -145,3 +146,12 @@ def test_killed_writer_loses_nothing_that_was_written(nursery: Nursery, tmp_path
 @pytest.mark.long
 def test_writer_killed_500_times_loses_nothing_that_was_written(nursery: Nursery, tmp_path: Path) -> None:
     kill_again_and_again(nursery, tmp_path, kills=500, seed=2)
+
+
+def test_writer_that_reports_too_early_is_noticed(tmp_path: Path) -> None:
+    liar = Nursery("liar")
+    try:
+        with pytest.raises(AssertionError):
+            kill_again_and_again(liar, tmp_path, kills=100, seed=3)
+    finally:
+        liar.close()
