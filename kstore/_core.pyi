@@ -244,6 +244,26 @@ class TimeIndexEntries(IndexEntries):
 def first_disordered_slot(entries: Buffer, entry_size: int) -> int: ...
 
 @final
+class OffsetIndexSearch:
+    def __init__(self, entries: Buffer, *, base_offset: int) -> None: ...
+    @property
+    def entry_count(self) -> int: ...
+    def slot_of_offset(self, offset: int) -> int: ...
+    def slots_of_offsets(self, offsets: Buffer) -> ColumnBuffer: ...
+    def plan_read(self, offset: int, *, end_position: int) -> tuple[int, int, int] | None: ...
+    def find_batch(
+        self,
+        chunk: Buffer,
+        offset: int,
+        *,
+        slot: int,
+        position: int,
+        end_position: int,
+        next_base_offset: int = ...,
+        max_batch_bytes: int = ...,
+    ) -> BatchHeader | None: ...
+
+@final
 class RecoveryWalk:
     def __init__(
         self,

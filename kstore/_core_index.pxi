@@ -2,6 +2,7 @@
 
 cdef enum:
     WARM_BYTES = 8192
+    LANES = 16
 
 
 cdef inline int64_t offset_key(const uint8_t* entries, int64_t slot) noexcept nogil:
@@ -16,27 +17,47 @@ cdef inline int64_t key_at(const uint8_t* entries, int entry_size, int64_t slot)
     return offset_key(entries, slot) if entry_size == OFFSET_ENTRY_SIZE else time_key(entries, slot)
 
 
+# Returns: some slot in [low, low + count) with key <= target, in rising entries the greatest; low if there is none. Without
+# a branch that can't be foreseen, since a random target would have the processor guess wrong at every second one.
+cdef inline int64_t floor_in(const uint8_t* entries, int entry_size, int64_t low, int64_t count,
+                             int64_t target) noexcept nogil:
+    cdef int64_t half
+    while count > 1:
+        half = count >> 1
+        low += half * (key_at(entries, entry_size, low + half) <= target)
+        count -= half
+    return low
+
+
 # Returns: the slot of the greatest key <= target in [0, count), -1 if there is none. The last WARM_BYTES are tried
 # first, so that lookups near the end touch pages that stay in memory (KAFKA-6432).
 cdef int64_t floor_slot(const uint8_t* entries, int entry_size, int64_t count, int64_t target) noexcept nogil:
-    cdef int64_t low = 0
-    cdef int64_t high = count - 1
-    cdef int64_t middle
     cdef int64_t first_warm = count - 1 - WARM_BYTES // entry_size
     if count == 0 or key_at(entries, entry_size, 0) > target:
         return -1
-    if first_warm > 0:
-        if key_at(entries, entry_size, first_warm) <= target:
-            low = first_warm
-        else:
-            high = first_warm
-    while low < high:
-        middle = low + (high - low + 1) // 2
-        if key_at(entries, entry_size, middle) <= target:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    if first_warm <= 0:
+        return floor_in(entries, entry_size, 0, count, target)
+    if key_at(entries, entry_size, first_warm) <= target:
+        return floor_in(entries, entry_size, first_warm, count - first_warm, target)
+    return floor_in(entries, entry_size, 0, first_warm, target)
+
+
+# The same for LANES targets at a time, whose loads do not wait for each other.
+cdef void floor_slots(const uint8_t* entries, int entry_size, int64_t count, const int64_t* targets,
+                      int64_t* slots) noexcept nogil:
+    cdef int64_t left = count
+    cdef int64_t half
+    cdef int lane
+    for lane in range(LANES):
+        slots[lane] = 0
+    while left > 1:
+        half = left >> 1
+        for lane in range(LANES):
+            slots[lane] += half * (key_at(entries, entry_size, slots[lane] + half) <= targets[lane])
+        left -= half
+    for lane in range(LANES):
+        if count == 0 or key_at(entries, entry_size, slots[lane]) > targets[lane]:
+            slots[lane] = -1
 
 
 cdef int64_t count_entries(const uint8_t* entries, int entry_size, int64_t size) noexcept nogil:
