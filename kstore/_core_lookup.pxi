@@ -123,7 +123,7 @@ cdef class OffsetIndexSearch:
             return None
         return slot, position, min(next_position + BATCH_HEADER_SIZE, end_position) - position
 
-    def find_batch(self, const uint8_t[::1] chunk, int64_t offset, *, int64_t slot, int64_t position,
+    def batch_of_offset(self, const uint8_t[::1] chunk, int64_t offset, *, int64_t slot, int64_t position,
                    int64_t end_position, int64_t next_base_offset=INT64_MAX, int64_t max_batch_bytes=INT32_MAX):
         """Return the BatchHeader of the first batch with last offset >= offset in a chunk that plan_read asked for.
 

@@ -13,6 +13,10 @@ cdef struct Survey:
 cdef enum:
     NO_TIMESTAMP = -1
 
+cdef struct OffsetAndTimestamp:
+    int64_t offset
+    int64_t timestamp
+
 
 cdef inline void note_record(Survey* s, int64_t timestamp, int32_t key_size) noexcept nogil:
     s.record_count += 1
@@ -111,3 +115,46 @@ def magics_of_records(RecordIterator records not None):
         magics.append(p[MAGIC_AT])
         p += entry_size_at(p)
     return bytes(magics)
+
+
+# Requires: as survey_batch. Returns: OK with the first record of timestamp >= least_timestamp and offset >= least_offset, its
+# number in problem.record, or STOPPED if there is none.
+cdef Status find_timestamp(const uint8_t* at, const uint8_t* end, const Header* h, int64_t least_timestamp,
+                           int64_t least_offset, OffsetAndTimestamp* found, Problem* problem) noexcept nogil:
+    cdef RawRecord raw
+    cdef int64_t least_delta = 0
+    cdef int32_t i
+    for i in range(h.record_count):
+        problem.record = i
+        if parse_record(at, end, &raw, problem) != OK \
+                or check_offset_delta(h, raw.offset_delta, &least_delta, problem) != OK:
+            return problem.status
+        found.offset = h.base_offset + raw.offset_delta
+        found.timestamp = timestamp_of(h, raw.timestamp_delta)
+        if found.timestamp >= least_timestamp and found.offset >= least_offset:
+            return OK
+        at = raw.end
+    return STOPPED if at == end else fail(problem, TRAILING_BYTES, 0, end - at)
+
+
+def search_timestamp(RecordIterator records, *, int64_t timestamp_ms, int64_t start_offset):
+    """Return (offset, timestamp_ms) of the first record of a batch of magic 2 that is not before either, None if none is.
+
+    Args: records: a fresh iterator over the batch.
+    Raises: InvalidRecordError for what is wrong up to that record; ValueError for another magic.
+    Threads: the GIL is released.  Cost: O(records), no object for each.
+    """
+    cdef Status status
+    cdef OffsetAndTimestamp found
+    cdef const uint8_t* start = start_of(records.payload)
+    cdef const uint8_t* end = start + records.payload.shape[0]
+    cdef Problem problem = records.problem
+    if records.h.magic < MAGIC_V2:
+        raise ValueError(f"magic must be 2, got {records.h.magic}")
+    with nogil:
+        status = find_timestamp(start, end, &records.h, timestamp_ms, start_offset, &found, &problem)
+    if status == OK:
+        return found.offset, found.timestamp
+    if status != STOPPED:
+        raise error_of(&problem, records.path)
+    return None

@@ -11,7 +11,9 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class _Entry(Generic[T]):
+class Loan(Generic[T]):
+    """A value that is kept; users: how many hold it now."""
+
     __slots__ = ("is_released", "users", "value", "weight")
 
     def __init__(self, value: T, weight: int) -> None:
@@ -33,24 +35,33 @@ class SharedCache(Generic[T]):
         self._weigh = weigh
         self._drop = drop
         self._lock = threading.Lock()
-        self._entries: OrderedDict[tuple[object, str], _Entry[T]] = OrderedDict()
+        self._entries: OrderedDict[tuple[object, str], Loan[T]] = OrderedDict()
         self._weight = 0
 
     @contextmanager
     def borrow(self, owner: object, path: str, make: Callable[[], T]) -> Iterator[T]:
         """Give the owner's value for the time of a with block, made by make() if it is not at hand."""
-        entry = self._take(owner, path)
-        if entry is None:
-            entry = self._add(owner, path, make())
+        loan = self.lend(owner, path, make)
         try:
-            yield entry.value
+            yield loan.value
         finally:
-            with self._lock:
-                entry.users -= 1
-                leaving = self._leaving()
-                if entry.is_released and entry.users == 0:
-                    leaving.append(entry)
-            self._drop_all(leaving)
+            self.give_back(loan)
+
+    def lend(self, owner: object, path: str, make: Callable[[], T]) -> Loan[T]:
+        """Give the same as borrow until give_back; for calls so short that a with block would cost more."""
+        loan = self._take(owner, path)
+        return self._add(owner, path, make()) if loan is None else loan
+
+    def give_back(self, loan: Loan[T]) -> None:
+        """Let go of what lend gave, once."""
+        with self._lock:
+            loan.users -= 1
+            if self._weight <= self._limit and not loan.is_released:
+                return
+            leaving = self._leaving()
+            if loan.is_released and loan.users == 0:
+                leaving.append(loan)
+        self._drop_all(leaving)
 
     def release(self, owner: object) -> None:
         """Drop all values of an owner, those in use as soon as they are given back."""
@@ -72,7 +83,7 @@ class SharedCache(Generic[T]):
             leaving = [entry] if entry.users == 0 else []
         self._drop_all(leaving)
 
-    def _take(self, owner: object, path: str) -> _Entry[T] | None:
+    def _take(self, owner: object, path: str) -> Loan[T] | None:
         with self._lock:
             entry = self._entries.get((owner, path))
             if entry is not None:
@@ -80,8 +91,8 @@ class SharedCache(Generic[T]):
                 entry.users += 1
             return entry
 
-    def _add(self, owner: object, path: str, value: T) -> _Entry[T]:
-        entry = _Entry(value, self._weigh(value))
+    def _add(self, owner: object, path: str, value: T) -> Loan[T]:
+        entry = Loan(value, self._weigh(value))
         with self._lock:
             earlier = self._entries.get((owner, path))
             kept = entry if earlier is None else earlier
@@ -93,10 +104,10 @@ class SharedCache(Generic[T]):
             self._drop(value)
         return kept
 
-    def _leaving(self) -> list[_Entry[T]]:
+    def _leaving(self) -> list[Loan[T]]:
         """Remove idle entries, oldest first, until the limit is kept."""
         surplus = self._weight - self._limit
-        leaving: list[_Entry[T]] = []
+        leaving: list[Loan[T]] = []
         if surplus > 0:
             for key, entry in list(self._entries.items()):
                 if surplus > 0 and entry.users == 0:
@@ -104,11 +115,11 @@ class SharedCache(Generic[T]):
                     surplus -= entry.weight
         return leaving
 
-    def _remove(self, key: tuple[object, str]) -> _Entry[T]:
+    def _remove(self, key: tuple[object, str]) -> Loan[T]:
         entry = self._entries.pop(key)
         self._weight -= entry.weight
         return entry
 
-    def _drop_all(self, entries: list[_Entry[T]]) -> None:
+    def _drop_all(self, entries: list[Loan[T]]) -> None:
         for entry in entries:
             self._drop(entry.value)

@@ -86,7 +86,7 @@ class ReadFile:
 
     def pread(self, size: int, *, position: int) -> bytes:
         """Return up to `size` bytes from `position`; fewer only at the end of the file."""
-        with storage_errors("read", self.path):
+        try:
             data = os.pread(self._open_fd(), size, position)
             if len(data) == size or not data:
                 return data
@@ -95,6 +95,10 @@ class ReadFile:
             while done < size and (data := os.pread(self._open_fd(), size - done, position + done)):
                 parts.append(data)
                 done += len(data)
+        except OSError as error:
+            if isinstance(error, StorageError):
+                raise
+            raise _storage_error("read", self.path, error) from error
         return b"".join(parts)
 
     def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
@@ -389,7 +393,7 @@ class OpenFiles:
         Raises: LogClosedError after close().
         """
         if self._is_closed:
-            raise LogClosedError(f"the log was closed before the call that reads {path}", path=path)
+            raise _closed_before(path)
         with self._cache.borrow(self, path, lambda: self._env.open_read(path)) as file:
             yield file
 
@@ -397,10 +401,27 @@ class OpenFiles:
         """Close one file, if it is open, as soon as nobody uses it: another one may take its name."""
         self._cache.release_one(self, path)
 
+    def pread(self, path: str, size: int, *, position: int) -> bytes:
+        """Read as ReadFile.pread does.
+
+        Raises: LogClosedError after close().
+        """
+        if self._is_closed:
+            raise _closed_before(path)
+        loan = self._cache.lend(self, path, lambda: self._env.open_read(path))
+        try:
+            return loan.value.pread(size, position=position)
+        finally:
+            self._cache.give_back(loan)
+
     def close(self) -> None:
         """Close every file, those in use as soon as they are given back."""
         self._is_closed = True
         self._cache.release(self)
+
+
+def _closed_before(path: str) -> LogClosedError:
+    return LogClosedError(f"the log was closed before the call that reads {path}", path=path)
 
 
 _OPEN_FILES: SharedCache[ReadFile] = SharedCache(limit=OPEN_FILES_LIMIT, weigh=lambda _: 1, drop=ReadFile.close)

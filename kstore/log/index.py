@@ -10,15 +10,15 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kstore._core import (
     OFFSET_INDEX_ENTRY_SIZE,
     TIME_INDEX_ENTRY_SIZE,
+    OffsetIndexSearch,
     first_disordered_slot,
     index_entry_count,
     offset_index_entry,
-    search_offset_index,
     search_time_index,
     time_index_entry,
 )
@@ -26,6 +26,9 @@ from kstore.errors import StorageError
 from kstore.log.cache import SharedCache
 from kstore.log.env import ENOENT, Env
 from kstore.types import OffsetPosition, TimestampOffset
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 MAX_INDEX_BYTES = 256 * 1024 * 1024
 # Of offset indexes, and as much again of time indexes.
@@ -42,7 +45,8 @@ class OffsetIndex:
     Up to Kafka 1.1 an entry holds the first offset of an append, later the last; the position is always where
     the append starts. In order on disk, but nothing here relies on it.
     Args: is_whole: all of content is entries, none of it preallocated space.
-    Threads: immutable, safe.  Source: Kafka OffsetIndex.
+    Attribute: search, the compiled search, which remembers what the log has proven of the entries.
+    Threads: safe.  Source: Kafka OffsetIndex.
     """
 
     def __init__(self, content: bytes | memoryview, *, base_offset: int, path: str, is_whole: bool = False) -> None:
@@ -50,6 +54,7 @@ class OffsetIndex:
         self.path = path
         self._entries = content if is_whole else _without_padding(content, OFFSET_INDEX_ENTRY_SIZE)
         self.entry_count = len(self._entries) // OFFSET_INDEX_ENTRY_SIZE
+        self.search = OffsetIndexSearch(self._entries, base_offset=base_offset)
 
     @property
     def size_in_bytes(self) -> int:
@@ -70,10 +75,15 @@ class OffsetIndex:
 
         Cost: O(log entries).
         """
-        slot: int = search_offset_index(
-            self._entries, self.entry_count, target_relative_offset=target_offset - self.base_offset
-        )
-        return slot
+        return self.search.slot_of_offset(target_offset)
+
+    def slots_of_offsets(self, target_offsets: Buffer) -> memoryview:
+        """Return the slot of each of many offsets, as slot_of_offset.
+
+        Args: target_offsets: a contiguous buffer of int64, such as a NumPy array.
+        Returns: a view of int64 ("q").  Cost: O(log entries) each; several are looked for at a time, without the GIL.
+        """
+        return memoryview(self.search.slots_of_offsets(target_offsets)).cast("q")
 
     def slot_of_position(self, target_position: int) -> int:
         """Return the slot of the greatest entry with position <= target_position, -1 if none.
@@ -167,13 +177,15 @@ class IndexCache:
 
     def offset_index(self, path: str, *, base_offset: int) -> OffsetIndex | None:
         """Return the offset index at a path, reading it if it is not kept."""
-        with _OFFSET_INDEXES.borrow(self, path, lambda: self._read(path, OffsetIndex, base_offset)) as index:
-            return index
+        loan = _OFFSET_INDEXES.lend(self, path, lambda: self._read(path, OffsetIndex, base_offset))
+        _OFFSET_INDEXES.give_back(loan)
+        return loan.value
 
     def time_index(self, path: str, *, base_offset: int) -> TimeIndex | None:
         """Return the time index at a path, reading it if it is not kept."""
-        with _TIME_INDEXES.borrow(self, path, lambda: self._read(path, TimeIndex, base_offset)) as index:
-            return index
+        loan = _TIME_INDEXES.lend(self, path, lambda: self._read(path, TimeIndex, base_offset))
+        _TIME_INDEXES.give_back(loan)
+        return loan.value
 
     def forget(self, path: str) -> None:
         """Let go of one index, so that it is read anew."""

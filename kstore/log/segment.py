@@ -10,6 +10,7 @@ import threading
 from typing import NamedTuple
 
 from kstore._core import BatchHeader, HeaderScan, check_crc, iterate_records
+from kstore._core import search_timestamp as search_timestamp_in
 from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError, KStoreError, UnsupportedError
@@ -22,6 +23,8 @@ from kstore.types import MAX_OFFSET, OffsetAndTimestamp, TopicPartition
 # Entries tried, from the best one downwards, before an index is given up for one lookup.
 ENTRIES_TRIED = 3
 MIN_TIMESTAMP_MS = -(2**63)
+# An index interval up to this size is read at once; in a larger one headers are hopped along.
+MAX_INTERVAL_BYTES = 256 * 1024
 
 
 class SegmentTail(NamedTuple):
@@ -126,7 +129,11 @@ class LogSegment:
         Cost: O(log entries) and a header walk over one index interval; without index, over the whole segment.
         Source: Kafka LogSegment.translateOffset.
         """
-        start = self._floor_batch(offset, end_position=self.scan_end_position)
+        end_position = self.scan_end_position
+        found = self._batch_by_index(offset, end_position=end_position)
+        if found is not None:
+            return found
+        start = self._floor_batch(offset, end_position=end_position)
         return self.records.stopped_at(self._walk_from(start, stop_offset=offset))
 
     def search_timestamp(self, timestamp_ms: int, *, start_offset: int) -> OffsetAndTimestamp | None:
@@ -198,6 +205,26 @@ class LogSegment:
             return False
         return self.records.walk(position=batch.position, end_position=end).status == "end"
 
+    def _batch_by_index(self, offset: int, *, end_position: int) -> BatchHeader | None:
+        """Return the answer of translate_offset by one read, None where the index does not give it in that."""
+        index = self.offset_index
+        if index is None:
+            return None
+        search = index.search
+        plan = search.plan_read(offset, end_position=end_position)
+        if plan is None or plan[2] > MAX_INTERVAL_BYTES:
+            return None
+        slot, position, size = plan
+        return search.batch_of_offset(
+            self._context.files.pread(self.path, size, position=position),
+            offset,
+            slot=slot,
+            position=position,
+            end_position=end_position,
+            next_base_offset=MAX_OFFSET if self.next_base_offset is None else self.next_base_offset,
+            max_batch_bytes=self._context.config.max_batch_bytes,
+        )
+
     def _find_tail(self) -> SegmentTail:
         start = self._floor_batch(MAX_OFFSET, end_position=self.size_in_bytes)
         scan = self._walk_from(start, end_position=self.size_in_bytes)
@@ -252,14 +279,18 @@ class LogSegment:
     def _search_batch(self, batch: BatchHeader, *, timestamp_ms: int, start_offset: int) -> OffsetAndTimestamp | None:
         data = self.records.read_bytes(batch.size_in_bytes, position=batch.position)
         check_crc(data, position=batch.position, path=self.path)
-        for record in iterate_records(
+        records = iterate_records(
             data,
             position=batch.position,
             path=self.path,
             topic_partition=self._context.topic_partition,
             decompress=decompress,
             max_decompressed_bytes=self._context.config.max_decompressed_bytes,
-        ):
+        )
+        if batch.magic == 2:
+            found = search_timestamp_in(records, timestamp_ms=timestamp_ms, start_offset=start_offset)
+            return None if found is None else OffsetAndTimestamp(*found)
+        for record in records:
             if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
                 return OffsetAndTimestamp(record.offset, record.timestamp_ms)
         return None

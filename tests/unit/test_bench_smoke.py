@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from bench import bench_index
 from bench.common import Bound, Case, OutputsDifferError, Samples, Settings, require_equal
 from bench.core_decode import columns_of, record_batch_of
 from bench.data import PartitionSpec, partition, repeated
@@ -28,6 +29,7 @@ WORKLOADS = [
     pytest.param("decode", "kstore core, copied / aiokafka, four fields read", id="decode"),
     pytest.param("legacy", "kstore core, copied / aiokafka, four fields read", id="legacy"),
     pytest.param("read", "preads of 1 MiB into a kept buffer / read() of the whole file", id="read"),
+    pytest.param("index", f"{bench_index.MANY} / {bench_index.SEARCHSORTED}", id="index"),
     pytest.param("spark", "kstore / ready-made Arrow batches", id="spark", marks=pytest.mark.spark),
 ]
 
