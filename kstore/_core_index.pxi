@@ -18,12 +18,15 @@ cdef inline int64_t key_at(const uint8_t* entries, int entry_size, int64_t slot)
 
 
 # Returns: some slot in [low, low + count) with key <= target, in rising entries the greatest; low if there is none. Without
-# a branch that can't be foreseen, since a random target would have the processor guess wrong at every second one.
+# a branch that can't be foreseen, since a random target would have the processor guess wrong at every second one; both
+# entries that the next step may ask for are on their way meanwhile.
 cdef inline int64_t floor_in(const uint8_t* entries, int entry_size, int64_t low, int64_t count,
                              int64_t target) noexcept nogil:
     cdef int64_t half
     while count > 1:
         half = count >> 1
+        ks_prefetch(entries + (low + (half >> 1)) * entry_size)
+        ks_prefetch(entries + (low + half + (half >> 1)) * entry_size)
         low += half * (key_at(entries, entry_size, low + half) <= target)
         count -= half
     return low

@@ -124,7 +124,7 @@ cdef class OffsetIndexSearch:
         return slot, position, min(next_position + BATCH_HEADER_SIZE, end_position) - position
 
     def batch_of_offset(self, const uint8_t[::1] chunk, int64_t offset, *, int64_t slot, int64_t position,
-                   int64_t end_position, int64_t next_base_offset=INT64_MAX, int64_t max_batch_bytes=INT32_MAX):
+                        int64_t end_position, int64_t next_base_offset=INT64_MAX, int64_t max_batch_bytes=INT32_MAX):
         """Return the BatchHeader of the first batch with last offset >= offset in a chunk that plan_read asked for.
 
         None if the bytes do not prove the entry, or show no such batch: then the entry is not to be used.
@@ -133,9 +133,12 @@ cdef class OffsetIndexSearch:
         cdef Header h
         cdef Problem problem
         cdef ProofState proof
-        cdef uint8_t* state = self.proof_of(slot)
-        cdef int64_t next_position = self.position_of(slot + 1, end_position)
-        cdef int64_t at
+        cdef uint8_t* state
+        cdef int64_t at, next_position
+        if not -1 <= slot < self.entry_count:
+            raise IndexError(f"slot must be from -1 to {self.entry_count - 1}, got {slot}")
+        state = self.proof_of(slot)
+        next_position = self.position_of(slot + 1, end_position)
         if state[0] == UNPROVEN and (slot == 0 or chunk.shape[0] > BATCH_HEADER_SIZE or (state - 1)[0] != LONE):
             if next_position - position > chunk.shape[0]:
                 return None

@@ -158,3 +158,44 @@ def search_timestamp(RecordIterator records, *, int64_t timestamp_ms, int64_t st
     if status != STOPPED:
         raise error_of(&problem, records.path)
     return None
+
+
+def search_timestamp_in_batch(const uint8_t[::1] buffer, *, int64_t position, int64_t timestamp_ms, int64_t start_offset,
+                              path=None):
+    """Return the same as search_timestamp of one batch of magic 2 without codec that fills the buffer, its CRC checked.
+
+    Raises: CorruptRecordError, InvalidRecordError; ValueError for another magic or a codec.
+    """
+    cdef Problem problem
+    cdef Header h
+    cdef Status status = OK
+    cdef OffsetAndTimestamp found
+    cdef const uint8_t* start = start_of(buffer)
+    cdef int64_t size = buffer.shape[0]
+    start_problem(&problem, position)
+    if size < BATCH_HEADER_SIZE:
+        status = fail(&problem, BATCH_INCOMPLETE, BATCH_HEADER_SIZE, size)
+    else:
+        status = check_frame(start, INT32_MAX, &problem)
+    if status == OK:
+        load_header(start, &h)
+        if h.magic < MAGIC_V2 or h.attributes & CODEC_MASK:
+            raise ValueError(f"magic must be 2 without codec, got {h.magic}, {h.attributes & CODEC_MASK}")
+        with nogil:
+            status = check_offsets(&h, &problem)
+            if status == OK and h.size != size:
+                status = fail(&problem, BATCH_INCOMPLETE, h.size, size)
+            if status == OK:
+                status = check_batch_crc(start, &h, &problem)
+            if status == OK:
+                status = check_counts(&h, size - BATCH_HEADER_SIZE, &problem)
+            if status == OK:
+                status = find_timestamp(start + BATCH_HEADER_SIZE, start + size, &h, timestamp_ms, start_offset, &found,
+                                        &problem)
+                if status == OK:
+                    problem.status = OK
+    if status == STOPPED:
+        return None
+    if status != OK:
+        raise error_of(&problem, path)
+    return found.offset, found.timestamp

@@ -49,8 +49,14 @@ class SharedCache(Generic[T]):
 
     def lend(self, owner: object, path: str, make: Callable[[], T]) -> Loan[T]:
         """Give the same as borrow until give_back; for calls so short that a with block would cost more."""
-        loan = self._take(owner, path)
-        return self._add(owner, path, make()) if loan is None else loan
+        key = owner, path
+        with self._lock:
+            loan = self._entries.get(key)
+            if loan is not None:
+                self._entries.move_to_end(key)
+                loan.users += 1
+                return loan
+        return self._add(owner, path, make())
 
     def give_back(self, loan: Loan[T]) -> None:
         """Let go of what lend gave, once."""
@@ -78,18 +84,10 @@ class SharedCache(Generic[T]):
         with self._lock:
             if (owner, path) not in self._entries:
                 return
-            entry = self._remove((owner, path))
-            entry.is_released = True
-            leaving = [entry] if entry.users == 0 else []
+            loan = self._remove((owner, path))
+            loan.is_released = True
+            leaving = [loan] if loan.users == 0 else []
         self._drop_all(leaving)
-
-    def _take(self, owner: object, path: str) -> Loan[T] | None:
-        with self._lock:
-            entry = self._entries.get((owner, path))
-            if entry is not None:
-                self._entries.move_to_end((owner, path))
-                entry.users += 1
-            return entry
 
     def _add(self, owner: object, path: str, value: T) -> Loan[T]:
         entry = Loan(value, self._weigh(value))

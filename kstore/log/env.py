@@ -96,8 +96,6 @@ class ReadFile:
                 parts.append(data)
                 done += len(data)
         except OSError as error:
-            if isinstance(error, StorageError):
-                raise
             raise _storage_error("read", self.path, error) from error
         return b"".join(parts)
 

@@ -106,7 +106,7 @@ class TimeIndex:
     """The entries of one .timeindex file, offsets absolute: the largest timestamp up to an offset.
 
     Args: is_whole: all of content is entries, none of it preallocated space.
-    Threads: immutable, safe.  Source: Kafka TimeIndex.
+    Threads: safe.  Source: Kafka TimeIndex.
     """
 
     def __init__(self, content: bytes | memoryview, *, base_offset: int, path: str, is_whole: bool = False) -> None:
@@ -114,6 +114,7 @@ class TimeIndex:
         self.path = path
         self._entries = content if is_whole else _without_padding(content, TIME_INDEX_ENTRY_SIZE)
         self.entry_count = len(self._entries) // TIME_INDEX_ENTRY_SIZE
+        self._confirmed = bytearray()
         self._is_increasing: bool | None = None
 
     @property
@@ -146,6 +147,21 @@ class TimeIndex:
         """
         slots = range(self.entry_count)
         return bisect_right(slots, target_offset, key=lambda slot: self.entry(slot).offset) - 1
+
+    def offset_of(self, slot: int) -> int:
+        """Return the offset of a slot's entry."""
+        relative_offset: int = time_index_entry(self._entries, slot)[1]
+        return self.base_offset + relative_offset
+
+    def confirm(self, slot: int) -> None:
+        """Note that the log bears a slot's entry out; who looks it up next need not ask again."""
+        if not self._confirmed:
+            self._confirmed = bytearray(self.entry_count)
+        self._confirmed[slot] = 1
+
+    def is_confirmed(self, slot: int) -> bool:
+        """Tell whether confirm was called for a slot."""
+        return bool(self._confirmed) and self._confirmed[slot] == 1
 
     def slot_of_timestamp(self, target_timestamp_ms: int) -> int:
         """Return the slot of the greatest entry with timestamp <= target_timestamp_ms, -1 if none.

@@ -9,20 +9,31 @@ from __future__ import annotations
 import threading
 from typing import NamedTuple
 
-from kstore._core import BatchHeader, HeaderScan, check_crc, iterate_records
+from kstore._core import (
+    BatchHeader,
+    HeaderScan,
+    OffsetIndexEntries,
+    RecoveryWalk,
+    TimeIndexEntries,
+    check_crc,
+    iterate_records,
+    search_timestamp_in_batch,
+)
 from kstore._core import search_timestamp as search_timestamp_in
 from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError, KStoreError, UnsupportedError
 from kstore.log.env import OpenFiles, join_path
 from kstore.log.filenames import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, base_offset_file_name
-from kstore.log.index import IndexCache, OffsetIndex, TimeIndex
-from kstore.log.segment_records import SegmentRecords
+from kstore.log.index import MAX_INDEX_BYTES, IndexCache, OffsetIndex, TimeIndex
+from kstore.log.segment_records import HEADER_CHUNK_BYTES, SegmentRecords
 from kstore.types import MAX_OFFSET, OffsetAndTimestamp, TopicPartition
 
 # Entries tried, from the best one downwards, before an index is given up for one lookup.
 ENTRIES_TRIED = 3
 MIN_TIMESTAMP_MS = -(2**63)
+# Searches by time in the first part of a segment that walk it, before one proves all of its entries at once.
+SEARCHES_BEFORE_PROOF = 2
 # An index interval up to this size is read at once; in a larger one headers are hopped along.
 MAX_INTERVAL_BYTES = 256 * 1024
 
@@ -78,7 +89,10 @@ class LogSegment:
         self.index_fallbacks = 0
         self._lock = threading.Lock()
         self._tail: SegmentTail | None = None
+        self._scan_end_position: int | None = None
         self._largest_timestamp_ms: int | None = None
+        self._index_paths = self._path_with(OFFSET_INDEX_SUFFIX), self._path_with(TIME_INDEX_SUFFIX)
+        self._prefix_searches = 0
 
     def __repr__(self) -> str:
         return f"LogSegment(path={self.path!r}, base_offset={self.base_offset}, size_in_bytes={self.size_in_bytes})"
@@ -91,14 +105,12 @@ class LogSegment:
     @property
     def offset_index(self) -> OffsetIndex | None:
         """The offset index, None if there is none that can be read."""
-        path = self._path_with(OFFSET_INDEX_SUFFIX)
-        return self._context.indexes.offset_index(path, base_offset=self.base_offset)
+        return self._context.indexes.offset_index(self._index_paths[0], base_offset=self.base_offset)
 
     @property
     def time_index(self) -> TimeIndex | None:
         """The time index, None if there is none that can be read."""
-        path = self._path_with(TIME_INDEX_SUFFIX)
-        return self._context.indexes.time_index(path, base_offset=self.base_offset)
+        return self._context.indexes.time_index(self._index_paths[1], base_offset=self.base_offset)
 
     @property
     def tail(self) -> SegmentTail:
@@ -120,7 +132,10 @@ class LogSegment:
     @property
     def scan_end_position(self) -> int:
         """Where a reader stops: a torn or zero tail is left out; damage is not, so that reading meets it."""
-        return self.size_in_bytes if self.tail.status == "corrupt" else self.tail.valid_end_position
+        if self._scan_end_position is None:
+            tail = self.tail
+            self._scan_end_position = self.size_in_bytes if tail.status == "corrupt" else tail.valid_end_position
+        return self._scan_end_position
 
     def translate_offset(self, offset: int) -> BatchHeader | None:
         """Return the first batch whose last offset is >= offset, None if the segment ends before.
@@ -146,6 +161,9 @@ class LogSegment:
         """
         if self._largest_timestamp_ms is not None and self._largest_timestamp_ms < timestamp_ms:
             return None
+        found = self._record_by_index(timestamp_ms, start_offset=start_offset)
+        if found is not None:
+            return found
         start = self._batch_before_timestamp(timestamp_ms)
         sees_all = True
         if start_offset > self.base_offset:
@@ -225,6 +243,22 @@ class LogSegment:
             max_batch_bytes=self._context.config.max_batch_bytes,
         )
 
+    def _record_by_index(self, timestamp_ms: int, *, start_offset: int) -> OffsetAndTimestamp | None:
+        """Return the answer of search_timestamp by an entry confirmed before, None where that does not give it."""
+        index = self.time_index
+        if index is None or timestamp_ms <= MIN_TIMESTAMP_MS:
+            return None
+        slot = index.slot_of_timestamp(timestamp_ms - 1)
+        if slot < 0 or not index.is_confirmed(slot):
+            return None
+        next_offset = index.offset_of(slot) + 1
+        if next_offset < start_offset:
+            return None
+        batch = self._batch_by_index(next_offset, end_position=self.scan_end_position)
+        if batch is None or batch.max_timestamp_ms < timestamp_ms:
+            return None
+        return self._search_batch(batch, timestamp_ms=timestamp_ms, start_offset=start_offset)
+
     def _find_tail(self) -> SegmentTail:
         start = self._floor_batch(MAX_OFFSET, end_position=self.size_in_bytes)
         scan = self._walk_from(start, end_position=self.size_in_bytes)
@@ -269,7 +303,38 @@ class LogSegment:
         if batch is None or not self._confirms(batch, offset=entry.offset, timestamp_ms=entry.timestamp_ms):
             self._count_fallback()
             return None
-        return batch if batch.position > proof_bytes else None
+        if batch.position > proof_bytes:
+            index.confirm(slot)
+            return batch
+        self._prefix_searches += 1
+        if self._prefix_searches == SEARCHES_BEFORE_PROOF:
+            self._confirm_prefix(index, end_position=proof_bytes)
+        return None
+
+    def _confirm_prefix(self, index: TimeIndex, *, end_position: int) -> None:
+        """Hold the entries of a segment's first part against its batches, once, and confirm those that are right."""
+        entries = TimeIndexEntries(b"", base_offset=self.base_offset, max_bytes=MAX_INDEX_BYTES)
+        walk = RecoveryWalk(
+            end_position=self.scan_end_position,
+            base_offset=self.base_offset,
+            max_batch_bytes=self._context.config.max_batch_bytes,
+            path=self.path,
+            index_interval_bytes=0,
+            offset_entries=OffsetIndexEntries(b"", base_offset=self.base_offset, max_bytes=MAX_INDEX_BYTES),
+            time_entries=entries,
+        )
+        while walk.status == "more" and walk.position < end_position:
+            position = walk.next_position
+            size = min(HEADER_CHUNK_BYTES, self.scan_end_position - position)
+            walk.feed(self.records.read_bytes(size, position=position), position)
+            walk.take_headers()
+        steps = TimeIndex(entries.content, base_offset=self.base_offset, path=self.path, is_whole=True)
+        running = set(steps.entries())
+        for slot, entry in enumerate(index.entries()):
+            if entry.offset > walk.last_offset:
+                break
+            if entry in running:
+                index.confirm(slot)
 
     def _confirms(self, batch: BatchHeader, *, offset: int, timestamp_ms: int) -> bool:
         if (batch.has_base_offset and batch.base_offset > offset) or batch.max_timestamp_ms != timestamp_ms:
@@ -277,7 +342,12 @@ class LogSegment:
         return self.records.find_batch_at(batch.position, end_position=self.scan_end_position) is not None
 
     def _search_batch(self, batch: BatchHeader, *, timestamp_ms: int, start_offset: int) -> OffsetAndTimestamp | None:
-        data = self.records.read_bytes(batch.size_in_bytes, position=batch.position)
+        data = self._context.files.pread(self.path, batch.size_in_bytes, position=batch.position)
+        if batch.magic == 2 and batch.codec == 0:
+            plain = search_timestamp_in_batch(
+                data, position=batch.position, path=self.path, timestamp_ms=timestamp_ms, start_offset=start_offset
+            )
+            return None if plain is None else OffsetAndTimestamp(*plain)
         check_crc(data, position=batch.position, path=self.path)
         records = iterate_records(
             data,

@@ -7,6 +7,7 @@ against bisect; entries out of order for bounds alone.
 from __future__ import annotations
 
 import bisect
+from array import array
 from collections.abc import Callable
 
 import pytest
@@ -124,3 +125,28 @@ def test_slot_outside_the_buffer_is_an_index_error(
 def test_entry_size_of_no_known_index_is_misuse(entry_size: int) -> None:
     with pytest.raises(ValueError, match="entry_size"):
         _core.index_entry_count(bytes(100), entry_size)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 15, 16, 17, 1025, 3000])
+@pytest.mark.parametrize("asked", [0, 1, 15, 16, 17, 100])
+def test_many_offsets_are_found_as_each_alone_is(count: int, asked: int) -> None:
+    keys = [3 + 2 * n for n in range(count)]
+    search = _core.OffsetIndexSearch(reference.write_offset_index([(key, key) for key in keys]), base_offset=1000)
+    targets = array("q", [(-5, 2**62, 1000 + 7919 * n % (2 * count + 7))[min(n, 2)] for n in range(asked)])
+    slots = list(memoryview(search.slots_of_offsets(targets)).cast("q"))
+    assert slots == [search.slot_of_offset(target) for target in targets]
+    assert slots == [bisect.bisect_right(keys, target - 1000) - 1 for target in targets]
+
+
+@pytest.mark.parametrize("entry_size", [8, 12])
+def test_first_entry_that_does_not_rise_is_found(entry_size: int) -> None:
+    write = reference.write_offset_index if entry_size == 8 else reference.write_time_index
+    rising = [(10 * n, n) for n in range(1, 6)]
+    assert _core.first_disordered_slot(write(rising), entry_size) == -1
+    for slot in range(1, 5):
+        key, other = rising[slot - 1]
+        for entry in ((key, other + 1), (key + 1, other), (key - 1, other + 1), (key + 1, -1)):
+            assert _core.first_disordered_slot(write([*rising[:slot], entry]), entry_size) == slot, entry
+    assert _core.first_disordered_slot(b"", entry_size) == -1
+    with pytest.raises(ValueError, match="entry_size"):
+        _core.first_disordered_slot(b"", 9)
