@@ -95,6 +95,8 @@ class ReadFile:
             while done < size and (data := os.pread(self._open_fd(), size - done, position + done)):
                 parts.append(data)
                 done += len(data)
+        except StorageError:
+            raise
         except OSError as error:
             raise _storage_error("read", self.path, error) from error
         return b"".join(parts)

@@ -7,6 +7,8 @@ found whole, with a right CRC, at an offset that fits the entry. Otherwise heade
 from __future__ import annotations
 
 import threading
+import weakref
+from collections.abc import Callable
 from typing import NamedTuple
 
 from kstore._core import (
@@ -34,8 +36,14 @@ ENTRIES_TRIED = 3
 MIN_TIMESTAMP_MS = -(2**63)
 # Searches by time in the first part of a segment that walk it, before one proves all of its entries at once.
 SEARCHES_BEFORE_PROOF = 2
+# Uses of an index between two that the cache is told of.
+USES_UNTOLD = 64
 # An index interval up to this size is read at once; in a larger one headers are hopped along.
 MAX_INTERVAL_BYTES = 256 * 1024
+
+
+def _nothing() -> None:
+    """Stand for a weak reference to nothing."""
 
 
 class SegmentTail(NamedTuple):
@@ -93,6 +101,8 @@ class LogSegment:
         self._largest_timestamp_ms: int | None = None
         self._index_paths = self._path_with(OFFSET_INDEX_SUFFIX), self._path_with(TIME_INDEX_SUFFIX)
         self._prefix_searches = 0
+        self._index_at_hand: Callable[[], OffsetIndex | None] = _nothing
+        self._index_uses = 0
 
     def __repr__(self) -> str:
         return f"LogSegment(path={self.path!r}, base_offset={self.base_offset}, size_in_bytes={self.size_in_bytes})"
@@ -225,7 +235,7 @@ class LogSegment:
 
     def _batch_by_index(self, offset: int, *, end_position: int) -> BatchHeader | None:
         """Return the answer of translate_offset by one read, None where the index does not give it in that."""
-        index = self.offset_index
+        index = self._offset_index_at_hand()
         if index is None:
             return None
         search = index.search
@@ -242,6 +252,15 @@ class LogSegment:
             next_base_offset=MAX_OFFSET if self.next_base_offset is None else self.next_base_offset,
             max_batch_bytes=self._context.config.max_batch_bytes,
         )
+
+    def _offset_index_at_hand(self) -> OffsetIndex | None:
+        """Return offset_index without asking the cache each time, which is told of the use now and then."""
+        index = self._index_at_hand()
+        self._index_uses += 1
+        if index is None or self._index_uses % USES_UNTOLD == 0:
+            index = self.offset_index
+            self._index_at_hand = _nothing if index is None else weakref.ref(index)
+        return index
 
     def _record_by_index(self, timestamp_ms: int, *, start_offset: int) -> OffsetAndTimestamp | None:
         """Return the answer of search_timestamp by an entry confirmed before, None where that does not give it."""
