@@ -7,7 +7,7 @@ kstore.record.validation, which also name what is wrong.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from kstore._core import AppendSurvey, LeaderAssigner, survey_replicated
 from kstore.compression import CompressionType
@@ -25,6 +25,9 @@ from kstore.record.rewriting import set_last_offset
 from kstore.record.validation import AppendOrigin, RecordRules, validate_and_assign_offsets
 from kstore.types import NO_PARTITION_LEADER_EPOCH, TimestampType
 
+Ack: TypeAlias = Literal["buffered", "written", "flushed"]
+
+_ACKS = ("buffered", "written", "flushed")
 _MAGIC_V2 = 2
 _UNCOMPRESSED = ("uncompressed", "none")
 _IN_PLACE = ("producer", *_UNCOMPRESSED)
@@ -143,6 +146,12 @@ class LeaderRules:
                     f"size of the batch at position {batch.position}: expected at most {most} bytes "
                     f"(max_message_bytes), found {batch.size_in_bytes}"
                 )
+
+
+def check_ack(ack: str) -> None:
+    """Raise ValueError for an acknowledgement that there is not."""
+    if ack not in _ACKS:
+        raise ValueError(f"ack must be one of {', '.join(_ACKS)}, got {ack!r}")
 
 
 def check_fetched(survey: AppendSurvey, *, log_end_offset: int) -> None:

@@ -37,9 +37,9 @@ class PublishedLog(Log):
     _appender: LogAppender
     # The high watermark, None while it is the log's end.
     _managed_watermark: int | None = None
-    # Offsets to which the log was cut since it was opened, and how often its start moved.
+    # From which offsets on the log was cut since it was opened, each twice: before its files change, and behind.
     _truncations: tuple[int, ...] = ()
-    _deletions: int = 0
+    _is_cutting: bool = False
     _made_segments: tuple[_State, tuple[LogSegment, ...]] | None = None
     _settled_state: tuple[_State, Transactions] | None = None
 
@@ -104,7 +104,7 @@ class PublishedLog(Log):
         return self._retried(find)
 
     def _raw_batches(self, start_offset: int, *, end_offset: int) -> Iterator[tuple[LogSegment, BatchHeader, bytes]]:
-        known, deletions = len(self._truncations), self._deletions
+        known = len(self._truncations)
         reached = start_offset
         try:
             for segment, header, data in super()._raw_batches(start_offset, end_offset=end_offset):
@@ -113,9 +113,13 @@ class PublishedLog(Log):
                     raise self._cut_under(reached)
                 yield segment, header, data
         except (CorruptionError, StorageError) as error:
-            if self._is_closed or (len(self._truncations) == known and self._deletions == deletions):
+            if self._is_closed or not self._was_cut(known):
                 raise
             raise self._cut_under(reached) from error
+
+    def _was_cut(self, known: int) -> bool:
+        """Whether files have changed under who read when `known` truncations were known."""
+        return self._is_cutting or len(self._truncations) != known
 
     def _cut_under(self, offset: int) -> OffsetOutOfRangeError:
         return OffsetOutOfRangeError(
@@ -130,11 +134,11 @@ class PublishedLog(Log):
     def _retried(self, read: Callable[[], _Answer]) -> _Answer:
         """Return what a reader finds, anew if the log was cut meanwhile."""
         while True:
-            cuts = len(self._truncations), self._deletions
+            known = len(self._truncations)
             try:
                 return read()
             except (CorruptionError, StorageError):
-                if self._is_closed or cuts == (len(self._truncations), self._deletions):
+                if self._is_closed or not self._was_cut(known):
                     raise
 
     def _forget(self, segment: LogSegment) -> None:

@@ -12,18 +12,13 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from errno import EDQUOT, ENOSPC
-from typing import Literal, TypeAlias
+from typing import cast
 from weakref import WeakSet
 
 from kstore._core import AppendSurvey, LogAppender, survey_replicated
 from kstore.config import MAX_INT32, MAX_INT64, LogConfig
-from kstore.errors import (
-    KStoreError,
-    LogFailedError,
-    OffsetOutOfRangeError,
-    StorageError,
-)
-from kstore.log.appending import LeaderRules, LogAppendInfo, check_fetched, check_fits_segment
+from kstore.errors import KStoreError, LogFailedError, OffsetOutOfRangeError, StorageError
+from kstore.log.appending import Ack, LeaderRules, LogAppendInfo, check_ack, check_fetched, check_fits_segment
 from kstore.log.directory import PartitionDirectory
 from kstore.log.durable_point import DurablePoint, DurablePointFile
 from kstore.log.env import DEFAULT_ENV, Env, after_fork_in_child
@@ -43,8 +38,6 @@ from kstore.record import MemoryRecords, Record, RecordBatch
 from kstore.record.validation import AppendOrigin
 from kstore.types import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP
 
-Ack: TypeAlias = Literal["buffered", "written", "flushed"]
-_ACKS = ("buffered", "written", "flushed")
 # Errors of a write after which a log goes on: there was no space, and nothing of the append is left.
 _NO_SPACE = (ENOSPC, EDQUOT)
 
@@ -149,7 +142,7 @@ class WritableLog(PublishedLog):
         Source: Kafka UnifiedLog.appendAsLeader.
         """
         if ack != "written":
-            _check_ack(ack)
+            check_ack(ack)
         sent = records if isinstance(records, MemoryRecords) else self._rules.pack(records)
         with self._append_lock:
             if not self._is_writable:
@@ -173,7 +166,7 @@ class WritableLog(PublishedLog):
         Cost: one write and one compiled call.  Source: Kafka UnifiedLog.appendAsFollower.
         """
         if ack != "written":
-            _check_ack(ack)
+            check_ack(ack)
         with self._append_lock:
             if not self._is_writable:
                 self._check_writable()
@@ -195,11 +188,10 @@ class WritableLog(PublishedLog):
     def _append_plain(self, survey: AppendSurvey, append_time_ms: int) -> LogAppendInfo | None:
         """Append batches of which nothing more has to be known, under the append lock; None if more has to be."""
         try:
-            info: LogAppendInfo | None = self._appender.append(survey, append_time_ms)
+            return cast("LogAppendInfo | None", self._appender.append(survey, append_time_ms))
         except StorageError as error:
             self._fail_unless_full(error)
             raise
-        return info
 
     def _append(
         self,
@@ -222,11 +214,8 @@ class WritableLog(PublishedLog):
             self._assign_epochs(survey)
         if self._parts.active.should_roll(survey, now_ms=now_ms):
             self._roll(self._next_base_offset(survey))
-        try:
+        with self._failing_unless_full():
             self._parts.active.append(survey)
-        except StorageError as error:
-            self._fail_unless_full(error)
-            raise
         # First of all, so that no reader takes data of a transaction that begins here for decided.
         completed = [] if prepared is None else self.producer_state.commit(prepared)
         self._publish(survey.last_offset + 1)
@@ -364,10 +353,11 @@ class WritableLog(PublishedLog):
     def _roll(self, base_offset: int) -> None:
         """Put a new segment behind the active one, whose indexes are flushed later."""
         # Its records are flushed now: no power cut may leave the new segment's without the end of these.
-        self._parts.active.records.flush()
         self.producer_state.update_map_end_offset(self._end)
-        self.producer_state.take_snapshot()
-        self._parts.roll(base_offset)
+        with self._failing_unless_full():
+            self._parts.active.records.flush()
+            self.producer_state.take_snapshot()
+            self._parts.roll(base_offset)
         self._rolled_offset = self._end
         self._needs_no_flush = False
         self._publish(self._end)
@@ -437,14 +427,14 @@ class WritableLog(PublishedLog):
             if before_offset > self._start:
                 self._writer_files.save_log_start_offset(before_offset)
                 self._appender.log_start_offset = before_offset
-                self._deletions += 1
                 self.leader_epochs.truncate_from_start(before_offset)
                 self.producer_state.on_log_start_offset_incremented(before_offset)
-                removed = self._parts.seal_below(before_offset)
-                self._publish(self._end)
-                if removed:
-                    self._parts.remove(removed)
-                    self.producer_state.delete_snapshots_before(self._parts.first_base_offset)
+                with self._cutting(MAX_INT64):
+                    removed = self._parts.seal_below(before_offset)
+                    self._publish(self._end)
+                    if removed:
+                        self._parts.remove(removed)
+                        self.producer_state.delete_snapshots_before(self._parts.first_base_offset)
             return self._start
 
     def close(self) -> None:
@@ -519,13 +509,18 @@ class WritableLog(PublishedLog):
 
     @contextmanager
     def _cutting(self, offset: int) -> Iterator[None]:
-        """Tell readers that the log is being cut, and take no more if that fails on the way."""
+        """Tell readers that what lies at an offset and behind it goes, and take no more if that fails on the way."""
+        self._is_cutting = True
         self._truncations = (*self._truncations, offset)
         try:
             yield
         except KStoreError as error:
             self._fail(error)
             raise
+        finally:
+            # Once more, for who began to read meanwhile.
+            self._truncations = (*self._truncations, offset)
+            self._is_cutting = False
 
     # Inside
 
@@ -563,8 +558,16 @@ class WritableLog(PublishedLog):
             self._failure = error
             _logger.error("%s takes no more until it is opened anew: %s", self.path, error)
 
+    @contextmanager
+    def _failing_unless_full(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageError as error:
+            self._fail_unless_full(error)
+            raise
+
     def _fail_unless_full(self, error: StorageError) -> None:
-        if error.errno not in _NO_SPACE:
+        if error.errno not in _NO_SPACE or isinstance(error, LogFailedError):
             self._fail(error)
 
     def _check_writable(self) -> None:
@@ -582,11 +585,6 @@ class WritableLog(PublishedLog):
 def _latest_epoch(leader_epochs: LeaderEpochCache) -> int:
     latest = leader_epochs.latest_epoch
     return NO_PARTITION_LEADER_EPOCH if latest is None else latest
-
-
-def _check_ack(ack: str) -> None:
-    if ack not in _ACKS:
-        raise ValueError(f"ack must be one of {', '.join(_ACKS)}, got {ack!r}")
 
 
 # Logs that this process writes: a child made by fork() has copies of them, and the right to none.
