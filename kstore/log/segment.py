@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from kstore._core import (
+    RECORD_BATCH_OVERHEAD,
     BatchHeader,
     HeaderScan,
     OffsetIndexEntries,
+    OffsetIndexSearch,
     RecoveryWalk,
     TimeIndexEntries,
     check_crc,
@@ -40,6 +42,26 @@ SEARCHES_BEFORE_PROOF = 2
 USES_UNTOLD = 64
 # An index interval up to this size is read at once; in a larger one headers are hopped along.
 MAX_INTERVAL_BYTES = 256 * 1024
+
+
+T = TypeVar("T")
+
+
+class _AtHand(Generic[T]):
+    """A value of a cache that is asked for often; the cache is told of a use now and then, and alone keeps it alive."""
+
+    def __init__(self) -> None:
+        self._reference: Callable[[], T | None] = _nothing
+        self._uses = 0
+
+    def get(self, fetch: Callable[[], T | None]) -> T | None:
+        """Return what fetch gives, or gave a few uses ago if it lives."""
+        value = self._reference()
+        self._uses += 1
+        if value is None or self._uses % USES_UNTOLD == 0:
+            value = fetch()
+            self._reference = _nothing if value is None else weakref.ref(value)
+        return value
 
 
 def _nothing() -> None:
@@ -101,8 +123,8 @@ class LogSegment:
         self._largest_timestamp_ms: int | None = None
         self._index_paths = self._path_with(OFFSET_INDEX_SUFFIX), self._path_with(TIME_INDEX_SUFFIX)
         self._prefix_searches = 0
-        self._index_at_hand: Callable[[], OffsetIndex | None] = _nothing
-        self._index_uses = 0
+        self._offset_index_at_hand: _AtHand[OffsetIndex] = _AtHand()
+        self._time_index_at_hand: _AtHand[TimeIndex] = _AtHand()
 
     def __repr__(self) -> str:
         return f"LogSegment(path={self.path!r}, base_offset={self.base_offset}, size_in_bytes={self.size_in_bytes})"
@@ -235,7 +257,7 @@ class LogSegment:
 
     def _batch_by_index(self, offset: int, *, end_position: int) -> BatchHeader | None:
         """Return the answer of translate_offset by one read, None where the index does not give it in that."""
-        index = self._offset_index_at_hand()
+        index = self._offset_index_at_hand.get(lambda: self.offset_index)
         if index is None:
             return None
         search = index.search
@@ -243,29 +265,27 @@ class LogSegment:
         if plan is None or plan[2] > MAX_INTERVAL_BYTES:
             return None
         slot, position, size = plan
+        chunk = self._context.files.pread(self.path, size, position=position)
+        return self._batch_in(chunk, offset, search=search, slot=slot, position=position)
+
+    def _batch_in(
+        self, chunk: bytes, offset: int, *, search: OffsetIndexSearch, slot: int, position: int
+    ) -> BatchHeader | None:
         return search.batch_of_offset(
-            self._context.files.pread(self.path, size, position=position),
+            chunk,
             offset,
             slot=slot,
             position=position,
-            end_position=end_position,
+            end_position=self.scan_end_position,
             next_base_offset=MAX_OFFSET if self.next_base_offset is None else self.next_base_offset,
             max_batch_bytes=self._context.config.max_batch_bytes,
         )
 
-    def _offset_index_at_hand(self) -> OffsetIndex | None:
-        """Return offset_index without asking the cache each time, which is told of the use now and then."""
-        index = self._index_at_hand()
-        self._index_uses += 1
-        if index is None or self._index_uses % USES_UNTOLD == 0:
-            index = self.offset_index
-            self._index_at_hand = _nothing if index is None else weakref.ref(index)
-        return index
-
     def _record_by_index(self, timestamp_ms: int, *, start_offset: int) -> OffsetAndTimestamp | None:
         """Return the answer of search_timestamp by an entry confirmed before, None where that does not give it."""
-        index = self.time_index
-        if index is None or timestamp_ms <= MIN_TIMESTAMP_MS:
+        index = self._time_index_at_hand.get(lambda: self.time_index)
+        offsets = self._offset_index_at_hand.get(lambda: self.offset_index)
+        if index is None or offsets is None or timestamp_ms <= MIN_TIMESTAMP_MS:
             return None
         slot = index.slot_of_timestamp(timestamp_ms - 1)
         if slot < 0 or not index.is_confirmed(slot):
@@ -273,10 +293,22 @@ class LogSegment:
         next_offset = index.offset_of(slot) + 1
         if next_offset < start_offset:
             return None
-        batch = self._batch_by_index(next_offset, end_position=self.scan_end_position)
+        end_position = self.scan_end_position
+        plan = offsets.search.plan_read(next_offset, end_position=end_position)
+        if plan is None:
+            return None
+        slot, position, size = plan
+        if size <= RECORD_BATCH_OVERHEAD and slot + 1 < offsets.entry_count:
+            size = offsets.entry(slot + 1).position - position
+        if not 0 < size <= MAX_INTERVAL_BYTES:
+            return None
+        chunk = self._context.files.pread(self.path, size, position=position)
+        batch = self._batch_in(chunk, next_offset, search=offsets.search, slot=slot, position=position)
         if batch is None or batch.max_timestamp_ms < timestamp_ms:
             return None
-        return self._search_batch(batch, timestamp_ms=timestamp_ms, start_offset=start_offset)
+        at = batch.position - position
+        data = memoryview(chunk)[at : at + batch.size_in_bytes]
+        return self._search_batch(batch, data, timestamp_ms=timestamp_ms, start_offset=start_offset)
 
     def _find_tail(self) -> SegmentTail:
         start = self._floor_batch(MAX_OFFSET, end_position=self.size_in_bytes)
@@ -360,8 +392,12 @@ class LogSegment:
             return False
         return self.records.find_batch_at(batch.position, end_position=self.scan_end_position) is not None
 
-    def _search_batch(self, batch: BatchHeader, *, timestamp_ms: int, start_offset: int) -> OffsetAndTimestamp | None:
-        data = self._context.files.pread(self.path, batch.size_in_bytes, position=batch.position)
+    def _search_batch(
+        self, batch: BatchHeader, data: bytes | memoryview = b"", *, timestamp_ms: int, start_offset: int
+    ) -> OffsetAndTimestamp | None:
+        """Search the records of a batch, by its bytes as far as they were read."""
+        if len(data) < batch.size_in_bytes:
+            data = self._context.files.pread(self.path, batch.size_in_bytes, position=batch.position)
         if batch.magic == 2 and batch.codec == 0:
             plain = search_timestamp_in_batch(
                 data, position=batch.position, path=self.path, timestamp_ms=timestamp_ms, start_offset=start_offset
