@@ -52,8 +52,10 @@ if TYPE_CHECKING:
     from kstore.log import FileRecords as FileRecords
     from kstore.log import FileRecordsSlice as FileRecordsSlice
     from kstore.log import Log as Log
+    from kstore.log import LogAppendInfo as LogAppendInfo
     from kstore.log import LogSegment as LogSegment
     from kstore.log import ScanRange as ScanRange
+    from kstore.log import WritableLog as WritableLog
     from kstore.log import open_log as open_log
     from kstore.record import MemoryRecords as MemoryRecords
     from kstore.record import MemoryRecordsBuilder as MemoryRecordsBuilder
@@ -106,7 +108,17 @@ _ROOMS = {
         "UnsupportedForMessageFormatError",
         "UnsupportedMagicError",
     ),
-    "kstore.log": ("FetchData", "FileRecords", "FileRecordsSlice", "Log", "LogSegment", "ScanRange", "open_log"),
+    "kstore.log": (
+        "FetchData",
+        "FileRecords",
+        "FileRecordsSlice",
+        "Log",
+        "LogAppendInfo",
+        "LogSegment",
+        "ScanRange",
+        "WritableLog",
+        "open_log",
+    ),
     "kstore.record": ("MemoryRecords", "MemoryRecordsBuilder", "Record", "RecordBatch"),
     "kstore.types": ("OffsetAndTimestamp", "TimestampType", "TopicPartition"),
 }

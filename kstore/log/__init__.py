@@ -1,11 +1,13 @@
-"""Files: directories, segments, indexes and the Log over them, which only read; FileRecords. Layer 5: takes no lock."""
+"""Files: directories, segments, indexes, the Log that reads them and the WritableLog that writes them. Layer 5."""
 
+from kstore.log.appending import LogAppendInfo
 from kstore.log.directory import PartitionDirectory, find_partitions
 from kstore.log.file_records import FileRecords, FileRecordsSlice
 from kstore.log.log import FetchData, Log
 from kstore.log.opening import open_log
 from kstore.log.plan import FileRange, ScanRange
 from kstore.log.segment import LogSegment
+from kstore.log.writable_log import WritableLog
 
 __all__ = [
     "FetchData",
@@ -13,9 +15,11 @@ __all__ = [
     "FileRecords",
     "FileRecordsSlice",
     "Log",
+    "LogAppendInfo",
     "LogSegment",
     "PartitionDirectory",
     "ScanRange",
+    "WritableLog",
     "find_partitions",
     "open_log",
 ]
