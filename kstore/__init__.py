@@ -55,8 +55,11 @@ if TYPE_CHECKING:
     from kstore.log import LogAppendInfo as LogAppendInfo
     from kstore.log import LogSegment as LogSegment
     from kstore.log import ScanRange as ScanRange
+    from kstore.log import Store as Store
     from kstore.log import WritableLog as WritableLog
+    from kstore.log import WritableStore as WritableStore
     from kstore.log import open_log as open_log
+    from kstore.log import open_store as open_store
     from kstore.record import MemoryRecords as MemoryRecords
     from kstore.record import MemoryRecordsBuilder as MemoryRecordsBuilder
     from kstore.record import Record as Record
@@ -116,8 +119,11 @@ _ROOMS = {
         "LogAppendInfo",
         "LogSegment",
         "ScanRange",
+        "Store",
         "WritableLog",
+        "WritableStore",
         "open_log",
+        "open_store",
     ),
     "kstore.record": ("MemoryRecords", "MemoryRecordsBuilder", "Record", "RecordBatch"),
     "kstore.types": ("OffsetAndTimestamp", "TimestampType", "TopicPartition"),

@@ -17,6 +17,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+class Recovery(str, Enum):
+    """What to do about damage."""
+
+    STRICT = "strict"
+    POINT_IN_TIME = "point_in_time"
+    SALVAGE = "salvage"
+
+
+class Compression(str, Enum):
+    """Kafka's names of the codecs."""
+
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
 class Isolation(str, Enum):
     """Which records of transactions are shown (Kafka: isolation.level)."""
 
@@ -249,5 +267,74 @@ def list_offsets(
 
         wanted = offsets.Wanted(offsets.parse_time(time), only_committed=isolation is Isolation.READ_COMMITTED)
         return offsets.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
+
+    execute(command)
+
+
+@app.command("recover")
+def recover_partitions(
+    directory: Directory,
+    topic: Topics = None,
+    partition: Partitions = None,
+    mode: Annotated[
+        Recovery,
+        typer.Option(
+            help="strict refuses damage of what was durable, point_in_time cuts there, salvage keeps what is whole."
+        ),
+    ] = Recovery.STRICT,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, say what would be done.")] = False,
+    copies: Annotated[bool, typer.Option("--copies/--no-copies", help="Keep a copy of what is cut.")] = True,
+    json: Json = False,
+) -> None:
+    """Recover logs after a crash, as opening them for appends does, and say what that took."""
+
+    def command(out: Output) -> int:
+        from kstore.cli import recover
+
+        wanted = recover.Wanted(mode=mode.value, dry_run=dry_run, keeps_copies=copies)
+        return recover.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
+
+    execute(command)
+
+
+@app.command("import")
+def import_records(
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="IN", help="JSON lines as `kstore cat --json` writes them (- for standard input), Parquet or Arrow."
+        ),
+    ],
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", help="A log.dirs root, made if it is new, or a partition.")
+    ],
+    topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="In place of the topics of the records.")] = None,
+    partition: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="In place of the partitions of the records.")
+    ] = None,
+    compression: Annotated[Compression, typer.Option(help="Codec of the batches.")] = Compression.NONE,
+    batch_bytes: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1 << 30, help="Size of a batch, uncompressed.")
+    ] = 1 << 16,
+    keep_offsets: Annotated[
+        bool, typer.Option("--keep-offsets", help="Append with the records' own offsets, which must rise.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Append the records of a file, topics and partitions made as needed."""
+
+    def command(out: Output) -> int:
+        from kstore.cli import importing
+
+        wanted = importing.Wanted(
+            path=path,
+            directory=directory,
+            topic=topic,
+            partition=partition,
+            compression=compression.value,
+            batch_bytes=batch_bytes,
+            keeps_offsets=keep_offsets,
+        )
+        return importing.run(wanted, out, is_json=json)
 
     execute(command)

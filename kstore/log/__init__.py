@@ -7,6 +7,7 @@ from kstore.log.log import FetchData, Log
 from kstore.log.opening import open_log
 from kstore.log.plan import FileRange, ScanRange
 from kstore.log.segment import LogSegment
+from kstore.log.store import Store, WritableStore, open_store
 from kstore.log.writable_log import WritableLog
 
 __all__ = [
@@ -19,7 +20,10 @@ __all__ = [
     "LogSegment",
     "PartitionDirectory",
     "ScanRange",
+    "Store",
     "WritableLog",
+    "WritableStore",
     "find_partitions",
     "open_log",
+    "open_store",
 ]

@@ -17,7 +17,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
@@ -425,6 +425,15 @@ def _closed_before(path: str) -> LogClosedError:
 
 
 _OPEN_FILES: SharedCache[ReadFile] = SharedCache(limit=OPEN_FILES_LIMIT, weigh=lambda _: 1, drop=ReadFile.close)
+
+
+@contextmanager
+def open_lines(path: str) -> Iterator[Iterable[bytes]]:
+    """Give the lines of a file that is no log's: of any kind, links followed."""
+    with ExitStack() as stack:
+        with storage_errors("open", path):
+            file = stack.enter_context(open(path, "rb"))
+        yield file
 
 
 def path_list(paths: StrPath | Iterable[StrPath]) -> list[StrPath]:

@@ -1,8 +1,7 @@
 """WritableLog: one partition directory with its only writer; readers in its threads need no lock.
 
 Layer 5. What readers may see is one tuple, replaced in one step behind each append. Two locks order the changes: the
-append lock for what the log is, and below it nothing; the flush lock, taken first, for what must not happen while files
-are synced.
+append lock for what the log is, and before it the flush lock for what must not happen while files are synced.
 """
 
 from __future__ import annotations
@@ -30,10 +29,11 @@ from kstore.log.producer_append import BatchMetadata, CompletedTransaction, prod
 from kstore.log.producer_state import VerificationGuard
 from kstore.log.published_log import PublishedLog
 from kstore.log.recovery_report import LoadedLog, RecoveryMode, RecoveryReport
+from kstore.log.root_checkpoints import PartitionMarks
 from kstore.log.segment import LogSegment
 from kstore.log.transaction_index import AbortedTxn
 from kstore.log.truncation import remainder_below, replay_producers
-from kstore.log.writer_files import PartitionMarks, WriterFiles
+from kstore.log.writer_files import WriterFiles
 from kstore.record import MemoryRecords, Record, RecordBatch
 from kstore.record.validation import AppendOrigin
 from kstore.types import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP
@@ -269,7 +269,7 @@ class WritableLog(PublishedLog):
 
     def marks(self) -> PartitionMarks:
         """Return what the checkpoints of the root should say of this log."""
-        return PartitionMarks(min(self._flushed_offset, self._written_end), self._start, self.high_watermark)
+        return PartitionMarks(min(self._flushed_offset, self._written_end), self._start, self.high_watermark, self._end)
 
     @property
     def flushed_offset(self) -> int:

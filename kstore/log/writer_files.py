@@ -8,14 +8,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from kstore.config import LogConfig
-from kstore.errors import CorruptCheckpointError, LogClosedError, LogLockedError
-from kstore.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from kstore.errors import LogClosedError, LogLockedError
 from kstore.log.directory import PartitionDirectory
 from kstore.log.durable_point import DurablePointFile
-from kstore.log.env import Env, join_path, split_path
+from kstore.log.env import Env, split_path
 from kstore.log.filenames import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -25,6 +23,7 @@ from kstore.log.filenames import (
 from kstore.log.loading import load_log
 from kstore.log.lock import PartitionLock
 from kstore.log.recovery_report import LoadedLog, RecoveryMode
+from kstore.log.root_checkpoints import PartitionMarks, read_checkpoint, save_offset
 from kstore.log.root_files import (
     NO_BROKER_EPOCH,
     CleanShutdown,
@@ -34,14 +33,6 @@ from kstore.log.root_files import (
 )
 
 _logger = logging.getLogger("kstore.log")
-
-
-class PartitionMarks(NamedTuple):
-    """What a closed log leaves in the checkpoints of its root."""
-
-    recovery_point: int
-    log_start_offset: int
-    high_watermark: int
 
 
 class _Root:
@@ -211,20 +202,7 @@ class WriterFiles:
         return [name for name in names if parse_partition_directory_name(name) is not None]
 
     def _checkpointed(self, name: str) -> int | None:
-        try:
-            offsets = read_offset_checkpoint(join_path(self._directory.root, name), self._env)
-        except CorruptCheckpointError as error:
-            _logger.warning("going on without a checkpoint: %s", error)
-            return None
-        return (offsets or {}).get(self._directory.topic_partition)
+        return read_checkpoint(self._directory.root, name, self._env).get(self._directory.topic_partition)
 
     def _save(self, name: str, offset: int) -> None:
-        path = join_path(self._directory.root, name)
-        with _roots_lock:
-            try:
-                offsets = read_offset_checkpoint(path, self._env) or {}
-            except CorruptCheckpointError as error:
-                _logger.warning("writing a checkpoint anew: %s", error)
-                offsets = {}
-            if offsets.get(self._directory.topic_partition) != offset:
-                write_offset_checkpoint(path, {**offsets, self._directory.topic_partition: offset}, self._env)
+        save_offset(self._directory.root, name, self._directory.topic_partition, offset, self._env)

@@ -1,4 +1,5 @@
-"""`python -m tests.interop`: kstore and Kafka's own classes write the matrix of tests/matrix.py for each other to read.
+"""`python -m tests.interop`: kstore and Kafka's own classes write the matrix of tests/matrix.py for each other to read,
+and kstore and a real broker write one root by turns.
 
 Needs Maven and a JDK; the jars are kept in build/interop. Ends with 1 if a case differs or the tools can't be had.
 """
@@ -15,6 +16,7 @@ from pathlib import Path
 from kstore.record import MemoryRecords
 from tests import matrix
 from tests.fuzz.message_mutator import MessageMutator
+from tests.interop import store
 from tests.interop.comparison import Line, bytes_problem, reading_problem, records_difference, records_problem
 from tests.interop.programs import CLIENTS, Client, Unavailable, build, reports, require_tools
 from tests.interop.recipes import recipe
@@ -153,24 +155,35 @@ def formats(magics: list[int] | tuple[int, ...]) -> str:
     return ", ".join(f"V{magic}" for magic in magics)
 
 
+def compare_clients(options: argparse.Namespace) -> int:
+    damaged = partial(kafka_reads_damaged, seed=options.seed, count=options.damaged)
+    problems = 0
+    for client in CLIENTS:
+        if options.client not in (None, client.version):
+            continue
+        build(client)
+        steps = [partial(kafka_reads, writer=writer) for writer in WRITTEN_MAGICS]
+        for step in (*steps, kafka_writes, *([damaged] if client.reads == ALL_MAGICS else [])):
+            with tempfile.TemporaryDirectory() as directory:
+                problems += step(client, Path(directory))
+    return problems
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.interop", description=__doc__)
+    parser.add_argument("--part", choices=("clients", "broker"), help="classes alone, or a broker; default: both")
     parser.add_argument("--client", choices=[client.version for client in CLIENTS], help="default: all")
     parser.add_argument("--damaged", type=int, default=20_000, help="damaged logs to be compared (default 20000)")
     parser.add_argument("--seed", type=int, default=1, help="of the damage (default 1)")
     options = parser.parse_args()
-    damaged = partial(kafka_reads_damaged, seed=options.seed, count=options.damaged)
     problems = 0
     try:
         require_tools()
-        for client in CLIENTS:
-            if options.client not in (None, client.version):
-                continue
-            build(client)
-            steps = [partial(kafka_reads, writer=writer) for writer in WRITTEN_MAGICS]
-            for step in (*steps, kafka_writes, *([damaged] if client.reads == ALL_MAGICS else [])):
-                with tempfile.TemporaryDirectory() as directory:
-                    problems += step(client, Path(directory))
+        if options.part != "broker":
+            problems += compare_clients(options)
+        if options.part != "clients":
+            with tempfile.TemporaryDirectory() as directory:
+                problems += store.run(Path(directory), say)
     except Unavailable as error:
         sys.stderr.write(f"kstore: {error}\n")
         return 1

@@ -68,15 +68,20 @@ def run(*command: str, cwd: Path) -> None:
         raise Unavailable(f"{command[0]} failed: {lines[0] if lines else error}") from error
 
 
+def fetch_jars(pom: Path, version: str, directory: Path) -> None:
+    """Put the jars of one version of Kafka under directory/lib, once."""
+    directory.mkdir(parents=True, exist_ok=True)
+    jars = directory / "lib"
+    if not jars.exists():
+        part = directory / "part"
+        wanted = ("-f", str(pom), f"-Dkafka.version={version}")
+        run("mvn", "-q", "-B", *wanted, "dependency:copy-dependencies", f"-DoutputDirectory={part}", cwd=directory)
+        part.rename(jars)
+
+
 def build(client: Client) -> None:
     """Fetch the jars, once, and compile."""
-    client.directory.mkdir(parents=True, exist_ok=True)
-    jars = client.directory / "lib"
-    if not jars.exists():
-        part = client.directory / "part"
-        pom = ("-f", str(SOURCES / "pom.xml"), f"-Dkafka.version={client.version}")
-        run("mvn", "-q", "-B", *pom, "dependency:copy-dependencies", f"-DoutputDirectory={part}", cwd=client.directory)
-        part.rename(jars)
+    fetch_jars(SOURCES / "pom.xml", client.version, client.directory)
     sources = sorted(map(str, [*SOURCES.glob("*.java"), *(SOURCES / client.source).glob("*.java")]))
     run("javac", "-nowarn", "-cp", "lib/*", "-d", "classes", *sources, cwd=client.directory)
 

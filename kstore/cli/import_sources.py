@@ -1,0 +1,146 @@
+"""Where `kstore import` gets records from: JSON lines as `kstore cat --json` writes them, Parquet and Arrow files."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import sys
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kstore.cli.arguments import WrongUseError
+from kstore.log.env import open_lines
+from kstore.types import MAX_OFFSET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow
+
+ARROW_SUFFIXES = (".parquet", ".arrow", ".arrows", ".feather")
+STANDARD_INPUT = "-"
+_PACKED_COLUMNS = ("key", "value", "timestamp", "headers")
+
+
+class Row(NamedTuple):
+    """One record of a JSON line; place says which."""
+
+    place: str
+    topic: str | None
+    partition: int | None
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def json_rows(path: str) -> Iterator[Row]:
+    """Give the records of a file of JSON lines, or of standard input; control records are left out.
+
+    Raises: WrongUseError that names the line; StorageError.
+    """
+    opened = nullcontext(sys.stdin.buffer) if path == STANDARD_INPUT else open_lines(path)
+    with opened as lines:
+        for number, line in enumerate(lines, start=1):
+            place = f"line {number} of {path}"
+            try:
+                fields = json.loads(line)
+                if not isinstance(fields, dict):
+                    raise ValueError("expected an object")
+                if "controlType" not in fields:
+                    yield _row(fields, place)
+            except (ValueError, KeyError, TypeError, RecursionError, binascii.Error) as error:
+                reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
+                raise WrongUseError(f"{place} is no record: {reason}") from error
+
+
+def _row(fields: dict[str, Any], place: str) -> Row:
+    topic, partition = fields.get("topic"), fields.get("partition")
+    if topic is not None and not isinstance(topic, str):
+        raise ValueError(f"topic must be a string, found {topic!r}")
+    if partition is not None:
+        _number(partition, name="partition", limit=2**31 - 1)
+    return Row(
+        place=place,
+        topic=topic,
+        partition=partition,
+        offset=_number(fields.get("offset", 0), name="offset", limit=MAX_OFFSET),
+        timestamp_ms=_number(fields["timestamp"], name="timestamp", limit=MAX_OFFSET, least=-1),
+        key=_bytes(fields.get("key")),
+        value=_bytes(fields.get("value")),
+        headers=tuple((str(name), _bytes(value)) for name, value in fields.get("headers") or ()),
+    )
+
+
+def _number(value: object, *, name: str, limit: int, least: int = 0) -> int:
+    if type(value) is not int or not least <= value <= limit:
+        raise ValueError(f"{name} must be a number from {least} to {limit}, found {value!r}")
+    return value
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text, validate=True)
+
+
+def arrow_batches(path: str) -> Iterator[pyarrow.RecordBatch]:
+    """Give the record batches of a Parquet file, or of an Arrow IPC file or stream.
+
+    Raises: WrongUseError if it is neither, or pyarrow is missing.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise WrongUseError(
+            f"{path} is read with pyarrow, which is not installed: pip install 'kstore[arrow]'"
+        ) from error
+    try:
+        if path.endswith(".parquet"):
+            with pq.ParquetFile(path) as file:
+                yield from file.iter_batches()
+            return
+        with pa.OSFile(path) as source:
+            is_file = source.read(6) == b"ARROW1"
+            source.seek(0)
+            if is_file:
+                reader = pa.ipc.open_file(source)
+                for number in range(reader.num_record_batches):
+                    yield reader.get_batch(number)
+            else:
+                yield from pa.ipc.open_stream(source)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise WrongUseError(f"cannot read {path}: {error}") from error
+
+
+def split_by_partition(
+    batch: pyarrow.RecordBatch, *, topic: str | None, partition: int | None
+) -> Iterator[tuple[str | None, int | None, pyarrow.RecordBatch]]:
+    """Give the rows of each topic and partition, in their order; those given stand in place of the columns."""
+    import pyarrow.compute as pc
+
+    if "isControl" in batch.schema.names:
+        batch = batch.filter(pc.invert(pc.fill_null(batch.column("isControl"), False)))
+    for name, rows in _groups(batch, "topic", given=topic):
+        for number, part in _groups(rows, "partition", given=partition):
+            yield name, number, part
+
+
+def _groups(batch: pyarrow.RecordBatch, column: str, *, given: Any) -> Iterator[tuple[Any, pyarrow.RecordBatch]]:
+    import pyarrow.compute as pc
+
+    if given is not None or column not in batch.schema.names:
+        yield given, batch
+        return
+    values = batch.column(column)
+    for value in pc.unique(values).to_pylist():
+        if value is None:
+            raise WrongUseError(f"a row has no {column}")
+        yield value, batch.filter(pc.equal(values, value))
+
+
+def packed_columns(batch: pyarrow.RecordBatch, *, with_offset: bool) -> pyarrow.RecordBatch:
+    """Return the columns that make a record."""
+    wanted = (*_PACKED_COLUMNS, "offset") if with_offset else _PACKED_COLUMNS
+    return batch.select([name for name in wanted if name in batch.schema.names])

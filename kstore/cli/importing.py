@@ -1,0 +1,190 @@
+"""`kstore import`: appends the records of a file to the logs of a root, or to one log."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from kstore.cli import EXIT_FINE
+from kstore.cli.arguments import WrongUseError
+from kstore.cli.import_sources import ARROW_SUFFIXES, Row, arrow_batches, json_rows
+from kstore.cli.output import Column
+from kstore.cli.render import JSON_TEXT
+from kstore.config import MAX_INT32
+from kstore.errors import LogNotFoundError
+from kstore.log import open_log, open_store
+from kstore.log.directory import find_partition
+from kstore.record import MemoryRecordsBuilder
+from kstore.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow
+
+    from kstore.cli.output import Output
+    from kstore.log import WritableLog, WritableStore
+    from kstore.record import MemoryRecords
+
+Target: TypeAlias = "Callable[[str | None, int | None], WritableLog]"
+
+COLUMNS = (
+    Column("topic"),
+    Column("partition", is_number=True),
+    Column("records", is_number=True),
+    Column("log end", is_number=True),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What to append and how; topic and partition, if given, stand in place of what the records say."""
+
+    path: str
+    directory: str
+    topic: str | None
+    partition: int | None
+    compression: str
+    batch_bytes: int
+    keeps_offsets: bool
+
+
+def run(wanted: Wanted, out: Output, *, is_json: bool) -> int:
+    """Append everything, say how much went where, and return the exit status."""
+    with ExitStack() as stack:
+        target = _open_target(wanted, stack)
+        importer = _Importer(wanted, target)
+        if wanted.path.endswith(ARROW_SUFFIXES):
+            for batch in arrow_batches(wanted.path):
+                importer.add_batch(batch)
+        else:
+            for row in json_rows(wanted.path):
+                importer.add_row(row)
+        importer.finish()
+    counts = sorted(importer.counts.items())
+    for topic_partition, (records, log_end_offset) in counts if is_json else ():
+        topic, partition = topic_partition
+        fields = {"topic": topic, "partition": partition, "records": records, "log_end_offset": log_end_offset}
+        out.line(JSON_TEXT(fields))
+    if counts and not is_json:
+        out.table(COLUMNS, [[topic, *map(str, (number, *count))] for (topic, number), count in counts])
+    return EXIT_FINE
+
+
+def _open_target(wanted: Wanted, stack: ExitStack) -> Target:
+    """Open the root, or the one partition, which takes the records of all."""
+    try:
+        find_partition(wanted.directory)
+    except LogNotFoundError:
+        store = stack.enter_context(open_store(wanted.directory, "a"))
+        return lambda topic, partition: _made_log(store, topic, partition)
+    log = stack.enter_context(open_log(wanted.directory, "a"))
+    return lambda _topic, _partition: log
+
+
+def _made_log(store: WritableStore, topic: str | None, partition: int | None) -> WritableLog:
+    """Return a log of a root; topics and partitions are made as records ask for them."""
+    if topic is None:
+        raise WrongUseError("the records name no topic: name one with --topic")
+    wanted = TopicPartition(topic, partition or 0)
+    if wanted not in store.partitions:
+        try:
+            if topic in store.topics:
+                store.create_partitions(topic, wanted.partition + 1)
+            else:
+                store.create_topic(topic, wanted.partition + 1)
+        except ValueError as error:
+            raise WrongUseError(str(error)) from error
+    return store.log(*wanted)
+
+
+class _Importer:
+    """Packs records into batches, one pending for each log, and appends them with the offsets that they get.
+
+    Attributes: counts, of each partition the records appended and the log's end.
+    """
+
+    def __init__(self, wanted: Wanted, target: Target) -> None:
+        self.counts: dict[TopicPartition, tuple[int, int]] = {}
+        self._wanted = wanted
+        self._target = target
+        self._pending: dict[WritableLog, tuple[MemoryRecordsBuilder, int]] = {}
+
+    def add_row(self, row: Row) -> None:
+        """Take one record of a JSON line."""
+        log = self._log_of(row.topic, row.partition)
+        pending = self._pending.get(log)
+        if pending is not None and self._wanted.keeps_offsets and row.offset - pending[0].base_offset > MAX_INT32:
+            self._flush(log)
+        builder, size_in_bytes = self._pending.get(log) or (self._builder(log, row.offset), 0)
+        size_in_bytes += len(row.key or b"") + len(row.value or b"")
+        try:
+            builder.append(
+                offset=row.offset if self._wanted.keeps_offsets else builder.next_offset,
+                timestamp_ms=row.timestamp_ms,
+                key=row.key,
+                value=row.value,
+                headers=row.headers,
+            )
+        except ValueError as error:
+            raise WrongUseError(f"{row.place}: {error}") from error
+        self._pending[log] = builder, size_in_bytes
+        if size_in_bytes >= self._wanted.batch_bytes:
+            self._flush(log)
+
+    def add_batch(self, batch: pyarrow.RecordBatch) -> None:
+        """Take an Arrow record batch."""
+        from kstore.arrow import pack_record_batch
+        from kstore.cli.import_sources import packed_columns, split_by_partition
+
+        for topic, partition, part in split_by_partition(
+            batch, topic=self._wanted.topic, partition=self._wanted.partition
+        ):
+            log = self._log_of(topic, partition)
+            rows = packed_columns(part, with_offset=self._wanted.keeps_offsets)
+            try:
+                for run in pack_record_batch(
+                    rows,
+                    base_offset=log.log_end_offset,
+                    batch_bytes=self._wanted.batch_bytes,
+                    compression=self._wanted.compression,
+                    partition_leader_epoch=_epoch(log),
+                ):
+                    self._append(log, run, count=0)
+            except ValueError as error:
+                raise WrongUseError(f"{self._wanted.path}: {error}") from error
+            self._count(log, part.num_rows)
+
+    def finish(self) -> None:
+        """Append what is pending."""
+        for log in list(self._pending):
+            self._flush(log)
+
+    def _log_of(self, topic: str | None, partition: int | None) -> WritableLog:
+        name = self._wanted.topic if self._wanted.topic is not None else topic
+        number = self._wanted.partition if self._wanted.partition is not None else partition
+        return self._target(name, number)
+
+    def _builder(self, log: WritableLog, offset: int) -> MemoryRecordsBuilder:
+        return MemoryRecordsBuilder(
+            base_offset=offset if self._wanted.keeps_offsets else log.log_end_offset,
+            compression=self._wanted.compression,
+            partition_leader_epoch=_epoch(log),
+        )
+
+    def _flush(self, log: WritableLog) -> None:
+        builder, _ = self._pending.pop(log)
+        self._append(log, builder.build(), count=builder.record_count)
+
+    def _append(self, log: WritableLog, records: MemoryRecords, *, count: int) -> None:
+        log.append_as_follower(records)
+        self._count(log, count)
+
+    def _count(self, log: WritableLog, count: int) -> None:
+        records, _ = self.counts.get(log.topic_partition, (0, 0))
+        self.counts[log.topic_partition] = records + count, log.log_end_offset
+
+
+def _epoch(log: WritableLog) -> int:
+    return max(log.leader_epochs.latest_epoch or 0, 0)

@@ -1,0 +1,114 @@
+"""Recovery asked for by name: partitions of a root recovered one by one, and the root left as a clean shutdown does.
+
+Layer 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from kstore.config import LogConfig
+from kstore.errors import CorruptLogError
+from kstore.log.directory import PartitionDirectory, partitions_of_root
+from kstore.log.env import DEFAULT_ENV, Env
+from kstore.log.filenames import CLUSTER_METADATA_TOPIC, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from kstore.log.loading import load_log
+from kstore.log.lock import PartitionLock
+from kstore.log.recovery_report import RecoveryMode, RecoveryReport
+from kstore.log.root_checkpoints import PartitionMarks, read_checkpoint, save_marks
+from kstore.log.root_files import NO_BROKER_EPOCH, CleanShutdown, remove_clean_shutdown, write_clean_shutdown
+from kstore.log.writable_log import WritableLog
+from kstore.types import TopicPartition
+
+
+class RecoveredPartition(NamedTuple):
+    """What became of one partition: its report, or why strict recovery left it as it is."""
+
+    directory: PartitionDirectory
+    report: RecoveryReport | None
+    refusal: CorruptLogError | None = None
+
+
+def recover_partitions(
+    directories: Sequence[PartitionDirectory],
+    mode: RecoveryMode,
+    *,
+    config: LogConfig | None = None,
+    dry_run: bool = False,
+    keeps_copies: bool = True,
+    env: Env = DEFAULT_ENV,
+) -> Iterator[RecoveredPartition]:
+    """Recover partitions of one root, whatever it says of its last shutdown, and give what became of each.
+
+    At the end, the root is marked as closed cleanly if these are all of its partitions and none was refused.
+    Args: keeps_copies, dry_run: as in load_log; a dry run takes no lock.
+    Raises: LogLockedError, StorageError; ValueError for partitions of two roots.
+    """
+    roots = {directory.root for directory in directories}
+    if len(roots) > 1:
+        raise ValueError(f"expected partitions of one root, got those of {', '.join(sorted(roots))}")
+    settings = LogConfig() if config is None else config
+    for root in roots:
+        recovery = _Recovery(root, mode, settings, keeps_copies=keeps_copies, env=env)
+        yield from recovery.look(directories) if dry_run else recovery.run(directories)
+
+
+class _Recovery:
+    def __init__(self, root: str, mode: RecoveryMode, config: LogConfig, *, keeps_copies: bool, env: Env) -> None:
+        self._root = root
+        self._mode = mode
+        self._config = config
+        self._keeps_copies = keeps_copies
+        self._env = env
+        self._points = read_checkpoint(root, RECOVERY_POINT_CHECKPOINT, env)
+        self._starts = read_checkpoint(root, LOG_START_OFFSET_CHECKPOINT, env)
+        self._marks: dict[TopicPartition, PartitionMarks] = {}
+
+    def look(self, directories: Sequence[PartitionDirectory]) -> Iterator[RecoveredPartition]:
+        for directory in directories:
+            yield self._load(directory, dry_run=True)
+
+    def run(self, directories: Sequence[PartitionDirectory]) -> Iterator[RecoveredPartition]:
+        lock = PartitionLock.acquire(self._root, None, self._env)
+        try:
+            remove_clean_shutdown(self._root, self._env)
+            for directory in directories:
+                recovered = self._load(directory, dry_run=False)
+                if recovered.report is not None:
+                    self._settle(directory, lock)
+                yield recovered
+            self._finish()
+        finally:
+            lock.release()
+
+    def _load(self, directory: PartitionDirectory, *, dry_run: bool) -> RecoveredPartition:
+        topic_partition = directory.topic_partition
+        try:
+            loaded = load_log(
+                directory,
+                config=self._config,
+                env=self._env,
+                mode=self._mode,
+                recovery_point=self._points.get(topic_partition),
+                log_start_offset=self._starts.get(topic_partition),
+                keeps_copies=self._keeps_copies,
+                dry_run=dry_run,
+            )
+        except CorruptLogError as error:
+            return RecoveredPartition(directory, None, error)
+        return RecoveredPartition(directory, loaded.report)
+
+    def _settle(self, directory: PartitionDirectory, lock: PartitionLock) -> None:
+        """Flush a recovered log and leave its files as closing does."""
+        name = str(directory.topic_partition)
+        log = WritableLog.open(directory, config=self._config, lock=lock.share(name), is_clean=True, env=self._env)
+        log.close()
+        self._marks[directory.topic_partition] = log.marks()
+
+    def _finish(self) -> None:
+        there = {one.topic_partition for one in partitions_of_root(self._root, self._env)}
+        save_marks(self._root, self._marks, self._env, kept=there)
+        # KRaft's own log is a broker's to load, and no part of what the marker is about.
+        if self._marks.keys() >= {one for one in there if one.topic != CLUSTER_METADATA_TOPIC}:
+            write_clean_shutdown(self._root, CleanShutdown(NO_BROKER_EPOCH), self._env)

@@ -1,0 +1,427 @@
+"""Store: the topics of a log.dirs root, and what they keep together: lock, checkpoints, clean-shutdown marker.
+
+Layer 5. Kafka keeps no settings of topics in the root, so whoever opens it gives them. __cluster_metadata, the log of a
+KRaft quorum, can be read and is otherwise left to the broker.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+
+from kstore.config import LogConfig
+from kstore.errors import CorruptLogError, KStoreError, LogClosedError, LogNotFoundError
+from kstore.log.directory import PartitionDirectory, partitions_of_root
+from kstore.log.env import DEFAULT_ENV, ENOENT, Env, StrPath, absolute_path, join_path, split_path
+from kstore.log.filenames import CLUSTER_METADATA_TOPIC, MAX_PARTITION, is_topic_name
+from kstore.log.lock import PartitionLock
+from kstore.log.log import Log
+from kstore.log.recovery_report import RecoveryMode, RecoveryReport
+from kstore.log.root_checkpoints import save_marks
+from kstore.log.root_files import (
+    NO_BROKER_EPOCH,
+    CleanShutdown,
+    MetaProperties,
+    id_text,
+    parse_id,
+    random_id,
+    read_clean_shutdown,
+    read_meta_properties,
+    read_partition_metadata,
+    remove_clean_shutdown,
+    write_clean_shutdown,
+    write_meta_properties,
+    write_partition_metadata,
+)
+from kstore.log.writable_log import WritableLog
+from kstore.types import TopicPartition
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_DEFAULT_NODE_ID = 1
+
+_logger = logging.getLogger("kstore.log")
+_SomeLog = TypeVar("_SomeLog", bound=Log)
+
+
+@overload
+def open_store(
+    root: StrPath,
+    mode: Literal["r"] = "r",
+    config: LogConfig | None = None,
+    *,
+    topic_configs: Mapping[str, LogConfig] | None = None,
+    env: Env = DEFAULT_ENV,
+) -> Store: ...
+
+
+@overload
+def open_store(
+    root: StrPath,
+    mode: Literal["a"],
+    config: LogConfig | None = None,
+    *,
+    topic_configs: Mapping[str, LogConfig] | None = None,
+    recovery: RecoveryMode = "strict",
+    cluster_id: str | None = None,
+    node_id: int | None = None,
+    env: Env = DEFAULT_ENV,
+) -> WritableStore: ...
+
+
+def open_store(
+    root: StrPath,
+    mode: Literal["r", "a"] = "r",
+    config: LogConfig | None = None,
+    *,
+    topic_configs: Mapping[str, LogConfig] | None = None,
+    recovery: RecoveryMode = "strict",
+    cluster_id: str | None = None,
+    node_id: int | None = None,
+    env: Env = DEFAULT_ENV,
+) -> Store | WritableStore:
+    """Open a log.dirs root, for reading ("r") or as its only writer ("a").
+
+    Mode "a" makes the root if only its parent is there, and recovers every log if the root was not closed cleanly; a
+    log that strict recovery refuses does not keep the others from being written.
+    Args: config: of every topic that topic_configs does not name; recovery: as in open_log; cluster_id, node_id: for a
+        root without meta.properties, drawn at random and 1 unless given; of one that has it they must be those.
+    Raises: LogNotFoundError if there is no such directory; LogLockedError; StorageError; CorruptCheckpointError for a
+        malformed meta.properties; ValueError for another mode, or another cluster's or node's root.
+    """
+    if mode not in ("r", "a"):
+        raise ValueError(f'mode must be "r" or "a", got {mode!r}')
+    path = absolute_path(root)
+    settings = _TopicConfigs(LogConfig() if config is None else config, topic_configs or {})
+    if mode == "r":
+        return Store(path, settings, env=env)
+    if env.make_directory(path):
+        env.sync_directory(split_path(path)[0])
+    lock = PartitionLock.acquire(path, None, env)
+    try:
+        owner = _claim(path, cluster_id=cluster_id, node_id=node_id, env=env)
+        return WritableStore(path, settings, lock=lock, owner=owner, recovery=recovery, env=env)
+    except BaseException:
+        lock.release()
+        raise
+
+
+class _TopicConfigs:
+    """The settings of each topic."""
+
+    def __init__(self, default: LogConfig, by_topic: Mapping[str, LogConfig]) -> None:
+        self._default = default
+        self._by_topic = dict(by_topic)
+
+    def of(self, topic: str) -> LogConfig:
+        return self._by_topic.get(topic, self._default)
+
+    def set(self, topic: str, config: LogConfig) -> None:
+        self._by_topic[topic] = config
+
+
+class _Logs(Generic[_SomeLog]):
+    """The partitions of a root and the logs of it that are open; a context manager that closes them.
+
+    Attributes: root, meta_properties (None if the root has none).
+    Threads: safe.
+    """
+
+    def __init__(self, root: str, configs: _TopicConfigs, *, env: Env) -> None:
+        self.root = root
+        self.meta_properties: MetaProperties | None = read_meta_properties(root, env)
+        self._configs = configs
+        self._env = env
+        self._mutex = threading.RLock()
+        self._is_closed = False
+        self._directories = {directory.topic_partition: directory for directory in partitions_of_root(root, env)}
+        self._logs: dict[TopicPartition, _SomeLog] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(root={self.root!r}, partitions={len(self._directories)})"
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The names of the topics, sorted."""
+        return tuple(sorted({topic for topic, _ in self.partitions}))
+
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """The partitions, by topic and number."""
+        with self._mutex:
+            return tuple(sorted(self._directories))
+
+    def topic_id(self, topic: str) -> uuid.UUID | None:
+        """Return the topic's id from partition.metadata, None if no partition of it has one (before Kafka 2.8).
+
+        Raises: LogNotFoundError if there is no such topic; CorruptCheckpointError, StorageError.
+        """
+        numbers = [partition for name, partition in self.partitions if name == topic]
+        if not numbers:
+            raise _no_such_log(join_path(self.root, topic), f"no topic {topic!r} in {self.root}")
+        for number in numbers:
+            found = read_partition_metadata(self._directory(TopicPartition(topic, number)).path, self._env)
+            if found is not None:
+                return found
+        return None
+
+    def log(self, topic: str, partition: int = 0) -> _SomeLog:
+        """Return the open log of a partition, the same one for every caller until it is closed.
+
+        Raises: LogNotFoundError if there is no such partition; as open_log.
+        """
+        with self._mutex:
+            self._check_open()
+            topic_partition = TopicPartition(topic, partition)
+            directory = self._directory(topic_partition)
+            log = self._logs.get(topic_partition)
+            if log is None or log.is_closed:
+                log = self._logs[topic_partition] = self._open(directory)
+            return log
+
+    def close(self) -> None:
+        """Close every log; a second call does nothing."""
+        with self._mutex:
+            if not self._is_closed:
+                self._is_closed = True
+                for log in self._logs.values():
+                    log.close()
+
+    def _open(self, directory: PartitionDirectory) -> _SomeLog:
+        raise NotImplementedError
+
+    def _directory(self, topic_partition: TopicPartition) -> PartitionDirectory:
+        with self._mutex:
+            directory = self._directories.get(topic_partition)
+        if directory is None:
+            path = join_path(self.root, str(topic_partition))
+            raise _no_such_log(path, f"no partition {topic_partition} in {self.root}")
+        return directory
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise LogClosedError(f"the store of {self.root} was closed", path=self.root)
+
+
+class Store(_Logs[Log]):
+    """A log.dirs root that is read. Takes no lock, writes nothing; each Log is a snapshot of when it was asked for.
+
+    Attributes: root, meta_properties.
+    Threads: safe.
+    """
+
+    def _open(self, directory: PartitionDirectory) -> Log:
+        return Log(directory, config=self._configs.of(directory.topic_partition.topic), env=self._env)
+
+
+class WritableStore(_Logs[WritableLog]):
+    """A log.dirs root with its only writer. Logs are opened when they are asked for.
+
+    Attributes: root, meta_properties, recovery_reports (of the logs that opening had to recover), refused (why strict
+    recovery left a log as it is; log() raises that).
+    Threads: safe.  Source: Kafka LogManager.
+    """
+
+    meta_properties: MetaProperties
+
+    def __init__(
+        self,
+        root: str,
+        configs: _TopicConfigs,
+        *,
+        lock: PartitionLock,
+        owner: MetaProperties,
+        recovery: RecoveryMode,
+        env: Env,
+    ) -> None:
+        super().__init__(root, configs, env=env)
+        self.meta_properties = owner
+        self.recovery_reports: dict[TopicPartition, RecoveryReport] = {}
+        self.refused: dict[TopicPartition, CorruptLogError] = {}
+        self._directories = {
+            topic_partition: directory
+            for topic_partition, directory in self._directories.items()
+            if topic_partition.topic != CLUSTER_METADATA_TOPIC
+        }
+        self._lock = lock
+        self._recovery = recovery
+        found = read_clean_shutdown(root, env)
+        self._clean_shutdown = CleanShutdown(NO_BROKER_EPOCH) if found is None else found
+        self._unclean = set() if found is not None else set(self._directories)
+        remove_clean_shutdown(root, env)
+        self._recover()
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        config: LogConfig | None = None,
+        topic_id: uuid.UUID | str | None = None,
+    ) -> uuid.UUID:
+        """Make the directories of a topic, each with an empty segment, and return the topic's id.
+
+        Args: topic_id: the one that a cluster knows the topic by, drawn at random unless given; config: kept for as
+            long as the store is open.
+        Raises: ValueError for a name that Kafka refuses, a topic that is there, an id that is none; StorageError, with
+            the partitions that were made until then.
+        """
+        if not is_topic_name(name) or name == CLUSTER_METADATA_TOPIC:
+            raise ValueError(f"a topic name has up to 249 of a-z A-Z 0-9 . _ -, and is not KRaft's own; got {name!r}")
+        if not 1 <= partitions <= MAX_PARTITION:
+            raise ValueError(f"partitions must be from 1 to {MAX_PARTITION}, got {partitions}")
+        made_id = _as_id(topic_id)
+        with self._mutex:
+            self._check_writable()
+            if name in self.topics:
+                raise ValueError(f"topic {name!r} is there already in {self.root}")
+            if config is not None:
+                self._configs.set(name, config)
+            for number in range(partitions):
+                self._create_partition(TopicPartition(name, number), made_id)
+        return made_id
+
+    def create_partitions(self, topic: str, partitions: int) -> None:
+        """Give a topic as many partitions as named, with its id.
+
+        Raises: ValueError unless that is at least as many as it has; LogNotFoundError if there is no such topic;
+            StorageError.
+        """
+        with self._mutex:
+            self._check_writable()
+            topic_id = self.topic_id(topic)
+            count = 1 + max(number for name, number in self.partitions if name == topic)
+            if not count <= partitions <= MAX_PARTITION:
+                raise ValueError(f"partitions of {topic!r} must be from {count} to {MAX_PARTITION}, got {partitions}")
+            for number in range(partitions):
+                if TopicPartition(topic, number) not in self._directories:
+                    self._create_partition(TopicPartition(topic, number), topic_id)
+
+    def checkpoint(self) -> None:
+        """Write how far each log is flushed, where it starts, and its high watermark, as a broker does each minute.
+
+        Recovery after a crash reads no segment below the first of these.
+        Raises: StorageError, LogLockedError after a fork.
+        """
+        with self._mutex:
+            self._check_writable()
+            self._write_checkpoints()
+
+    def close(self) -> None:
+        """Close every log and leave the root as a clean shutdown does; a second call does nothing.
+
+        The marker that spares the next one a recovery is written only if every log of the root is whole and was closed.
+        Raises: StorageError, with everything closed and unlocked, and without that marker.
+        """
+        with self._mutex:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            try:
+                self._lock.check_owner()
+                self._close_logs()
+            finally:
+                self._lock.release()
+
+    def _close_logs(self) -> None:
+        error: KStoreError | None = None
+        for topic_partition, log in self._logs.items():
+            try:
+                log.close()
+            except KStoreError as failure:
+                error = failure
+            if log.has_failed:
+                self._unclean.add(topic_partition)
+        self._write_checkpoints()
+        if error is not None:
+            raise error
+        if not self._unclean:
+            write_clean_shutdown(self.root, self._clean_shutdown, self._env)
+
+    def _recover(self) -> None:
+        """Recover and close each log of a root that was not closed cleanly."""
+        for topic_partition in sorted(self._unclean):
+            try:
+                log = self._open(self._directories[topic_partition])
+            except CorruptLogError as error:
+                _logger.error("%s is left as it is: %s", topic_partition, error)
+                self.refused[topic_partition] = error
+                continue
+            self.recovery_reports[topic_partition] = log.recovery_report
+            log.close()
+            self._logs[topic_partition] = log
+
+    def _open(self, directory: PartitionDirectory) -> WritableLog:
+        topic_partition = directory.topic_partition
+        self._check_writable()
+        log = WritableLog.open(
+            directory,
+            config=self._configs.of(topic_partition.topic),
+            recovery=self._recovery,
+            lock=self._lock.share(str(topic_partition)),
+            is_clean=topic_partition not in self._unclean,
+            env=self._env,
+        )
+        self._unclean.discard(topic_partition)
+        return log
+
+    def _create_partition(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None) -> None:
+        path = join_path(self.root, str(topic_partition))
+        self._env.make_directory(path)
+        if topic_id is not None:
+            write_partition_metadata(path, topic_id, self._env)
+        self._env.sync_directory(self.root)
+        self._directories[topic_partition] = PartitionDirectory(topic_partition, path, self.root)
+        self.log(*topic_partition).close()
+
+    def _write_checkpoints(self) -> None:
+        marks = {topic_partition: log.marks() for topic_partition, log in self._logs.items()}
+        save_marks(self.root, marks, self._env, kept=self._directories)
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        self._lock.check_owner()
+
+
+def _claim(root: str, *, cluster_id: str | None, node_id: int | None, env: Env) -> MetaProperties:
+    """Return the root's meta.properties, written if there is none.
+
+    Raises: ValueError if the root is another cluster's or node's.
+    """
+    found = read_meta_properties(root, env)
+    if found is None:
+        made = MetaProperties(
+            version=1,
+            cluster_id=id_text(random_id()) if cluster_id is None else cluster_id,
+            node_id=_DEFAULT_NODE_ID if node_id is None else node_id,
+            directory_id=random_id(),
+        )
+        write_meta_properties(root, made, env)
+        return made
+    for name, wanted, there in (("cluster_id", cluster_id, found.cluster_id), ("node_id", node_id, found.node_id)):
+        if wanted is not None and wanted != there:
+            raise ValueError(f"{root} is not the wanted one: expected {name} {wanted!r}, found {there!r}")
+    return found
+
+
+def _as_id(topic_id: uuid.UUID | str | None) -> uuid.UUID:
+    if topic_id is None:
+        return random_id()
+    return parse_id(topic_id) if isinstance(topic_id, str) else topic_id
+
+
+def _no_such_log(path: str, message: str) -> LogNotFoundError:
+    return LogNotFoundError(message, path=path, errno=ENOENT)

@@ -1,0 +1,177 @@
+"""A real broker, KRaft, on the loopback, over one log.dirs root; and a client of it that answers in JSON lines."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.interop.programs import BUILD, SOURCES, Unavailable, fetch_jars, run
+
+VERSION = "4.1.1"
+DIRECTORY = BUILD / f"broker-{VERSION}"
+NODE_ID = 1
+START_SECONDS = 120
+STOP_SECONDS = 60
+STARTED = "Kafka Server started"
+LOGGING = (
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
+    "-Dorg.slf4j.simpleLogger.showThreadName=false",
+    "-Dorg.slf4j.simpleLogger.logFile=System.err",
+)
+SETTINGS = """
+process.roles=broker,controller
+node.id={node_id}
+controller.quorum.voters={node_id}@127.0.0.1:{controller_port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+log.dirs={root}
+metadata.log.dir={metadata}
+num.network.threads=1
+num.io.threads=2
+auto.create.topics.enable=false
+log.cleaner.dedupe.buffer.size=2097152
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+group.initial.rebalance.delay.ms=0
+log.initial.task.delay.ms=3600000
+log.retention.ms=-1
+"""
+
+
+def build() -> None:
+    """Fetch the jars, once, and compile the client."""
+    fetch_jars(SOURCES / "broker" / "pom.xml", VERSION, DIRECTORY)
+    sources = (SOURCES / "Report.java", *(SOURCES / "broker").glob("*.java"))
+    run("javac", "-nowarn", "-cp", "lib/*", "-d", "classes", *map(str, sources), cwd=DIRECTORY)
+
+
+def java(main_class: str, *arguments: str, heap: str = "256m") -> tuple[str, ...]:
+    """The command that runs a class of Kafka's, or of ours, on its jars."""
+    options = (f"-Xmx{heap}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *LOGGING)
+    return ("java", *options, "-cp", f"{DIRECTORY}/classes:{DIRECTORY}/lib/*", main_class, *arguments)
+
+
+def tool(main_class: str, *arguments: str) -> str:
+    """Run one of Kafka's tools and return what it printed."""
+    done = subprocess.run(java(main_class, *arguments), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Unavailable(f"{main_class} ended with {done.returncode}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+class Broker:
+    """Settings of one broker, and the lines of its log since it was started last."""
+
+    def __init__(self, root: Path, work: Path) -> None:
+        self.root = root
+        self.work = work
+        self.port, self.controller_port = free_ports(2)
+        self.lines: list[str] = []
+        (work / "metadata").mkdir(exist_ok=True)
+        self.settings = work / "server.properties"
+        self.settings.write_text(
+            SETTINGS.format(
+                node_id=NODE_ID,
+                port=self.port,
+                controller_port=self.controller_port,
+                root=root,
+                metadata=work / "metadata",
+            )
+        )
+
+    def format(self, cluster_id: str) -> None:
+        """Make what the broker needs beside the root, which may have its meta.properties."""
+        tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self.settings), "--ignore-formatted")
+
+    @contextmanager
+    def running(self) -> Iterator[Client]:
+        """Start the broker, give a client of it, and stop it as an operator does."""
+        log = self.work / "broker.log"
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                java("kafka.Kafka", str(self.settings), heap="512m"), stdout=output, stderr=subprocess.STDOUT
+            )
+        try:
+            self._wait_until_started(process, log)
+            with Client.connected(f"127.0.0.1:{self.port}") as client:
+                yield client
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            self.lines = log.read_text(errors="replace").splitlines()
+
+    def _wait_until_started(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        for _ in range(START_SECONDS * 10):
+            text = log.read_text(errors="replace")
+            if STARTED in text:
+                return
+            try:
+                process.wait(0.1)
+            except subprocess.TimeoutExpired:
+                continue
+            raise Unavailable(f"the broker did not start: {text[-2000:]}")
+        raise Unavailable(f"the broker did not start within {START_SECONDS} s")
+
+
+class Client:
+    """Asks the running broker through BrokerClient.java."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    @classmethod
+    @contextmanager
+    def connected(cls, address: str) -> Iterator[Client]:
+        command = java("BrokerClient", address)
+        quiet = tuple(part.replace("LogLevel=info", "LogLevel=error") for part in command)
+        with subprocess.Popen(quiet, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                yield cls(process)
+            finally:
+                if process.stdin is not None:
+                    process.stdin.close()
+
+    def ask(self, *fields: object) -> list[dict[str, Any]]:
+        """Send one command; return the lines of the answer."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        if stdin is None or stdout is None:
+            raise Unavailable("java has no pipes")
+        stdin.write("\t".join(map(str, fields)) + "\n")
+        stdin.flush()
+        lines = []
+        for text in stdout:
+            line = json.loads(text)
+            if line["case"] == "done":
+                return lines
+            if line["case"] == "error":
+                raise Refusal(f"{' '.join(map(str, fields))}: {line['error']}")
+            lines.append(line)
+        raise Unavailable("the client ended before its answer")
+
+
+class Refusal(Exception):
+    """The broker, or its client, answered with an error."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that nobody listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports

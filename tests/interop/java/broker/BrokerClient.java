@@ -1,0 +1,199 @@
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.security.NoSuchAlgorithmException;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.ListOffsetsOptions;
+import org.apache.kafka.clients.admin.ListOffsetsResult.ListOffsetsResultInfo;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.IsolationLevel;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/**
+ * Asks a broker what the lines of standard input say, fields parted by tabs, and answers each with JSON lines of which
+ * the last has the case "done". Its argument is the broker's address.
+ *
+ * <p>create TOPIC PARTITIONS NAME=VALUE... | consume TOPIC PARTITION ISOLATION | offsets TOPIC PARTITION ISOLATION TIME... |
+ * produce TOPIC PARTITION CODEC COUNT plain|commit|abort
+ */
+public final class BrokerClient {
+    private static final Duration POLL = Duration.ofMillis(200);
+    private static final long PATIENCE_NANOS = Duration.ofSeconds(60).toNanos();
+
+    private final Properties properties = new Properties();
+    private final Admin admin;
+    private final Report report;
+
+    private BrokerClient(String address, PrintStream output) throws NoSuchAlgorithmException {
+        properties.put("bootstrap.servers", address);
+        admin = Admin.create(properties);
+        report = new Report(output);
+    }
+
+    public static void main(String[] arguments) throws IOException, NoSuchAlgorithmException {
+        PrintStream output = new PrintStream(System.out, false);
+        BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        BrokerClient client = new BrokerClient(arguments[0], output);
+        for (String line = commands.readLine(); line != null; line = commands.readLine()) {
+            try {
+                client.run(line.split("\t"));
+            } catch (RuntimeException | ExecutionException | InterruptedException failure) {
+                client.report.begin("error").putText("error", failure.toString()).end();
+            }
+            client.report.begin("done").end();
+            output.flush();
+        }
+        client.admin.close();
+    }
+
+    private void run(String[] fields) throws ExecutionException, InterruptedException {
+        if (fields[0].equals("create")) {
+            create(fields);
+            return;
+        }
+        TopicPartition partition = new TopicPartition(fields[1], Integer.parseInt(fields[2]));
+        switch (fields[0]) {
+            case "consume" -> consume(partition, fields[3]);
+            case "offsets" -> offsets(partition, fields);
+            default -> produce(partition, fields[3], Integer.parseInt(fields[4]), fields[5]);
+        }
+    }
+
+    private void create(String[] fields) throws ExecutionException, InterruptedException {
+        Map<String, String> configs = new HashMap<>();
+        for (int i = 3; i < fields.length; i++) {
+            String[] pair = fields[i].split("=", 2);
+            configs.put(pair[0], pair[1]);
+        }
+        NewTopic topic = new NewTopic(fields[1], Integer.parseInt(fields[2]), (short) 1).configs(configs);
+        String id = admin.createTopics(List.of(topic)).topicId(fields[1]).get().toString();
+        report.begin("topic").putText("topic_id", id).end();
+    }
+
+    private void consume(TopicPartition partition, String isolation) {
+        Properties consumer = new Properties();
+        consumer.putAll(properties);
+        consumer.put("isolation.level", isolation);
+        consumer.put("check.crcs", "true");
+        ByteArrayDeserializer bytes = new ByteArrayDeserializer();
+        try (KafkaConsumer<byte[], byte[]> records = new KafkaConsumer<>(consumer, bytes, bytes)) {
+            records.assign(List.of(partition));
+            records.seekToBeginning(List.of(partition));
+            long end = records.endOffsets(List.of(partition)).get(partition);
+            long started = System.nanoTime();
+            while (records.position(partition) < end) {
+                for (ConsumerRecord<byte[], byte[]> record : records.poll(POLL)) {
+                    record(record);
+                }
+                if (System.nanoTime() - started > PATIENCE_NANOS) {
+                    throw new IllegalStateException("stands at " + records.position(partition) + " of " + end);
+                }
+            }
+            report.begin("end").put("end", end).end();
+        }
+    }
+
+    private void record(ConsumerRecord<byte[], byte[]> record) {
+        StringBuilder headers = new StringBuilder();
+        for (Header header : record.headers()) {
+            headers.append(headers.length() == 0 ? "" : ",")
+                    .append('[')
+                    .append(hash(header.key().getBytes(StandardCharsets.UTF_8)))
+                    .append(',')
+                    .append(hash(header.value()))
+                    .append(']');
+        }
+        report.begin("record")
+                .put("offset", record.offset())
+                .put("timestamp_ms", record.timestamp())
+                .put("timestamp_type", record.timestampType())
+                .raw("key", hash(record.key()))
+                .raw("value", hash(record.value()))
+                .raw("headers", "[" + headers + "]")
+                .end();
+    }
+
+    private String hash(byte[] data) {
+        return report.hash(data == null ? null : ByteBuffer.wrap(data));
+    }
+
+    private void offsets(TopicPartition partition, String[] fields) throws ExecutionException, InterruptedException {
+        IsolationLevel isolation = IsolationLevel.valueOf(fields[3].toUpperCase());
+        for (int i = 4; i < fields.length; i++) {
+            OffsetSpec spec = switch (fields[i]) {
+                case "-1" -> OffsetSpec.latest();
+                case "-2" -> OffsetSpec.earliest();
+                case "-3" -> OffsetSpec.maxTimestamp();
+                default -> OffsetSpec.forTimestamp(Long.parseLong(fields[i]));
+            };
+            ListOffsetsResultInfo answer = admin.listOffsets(Map.of(partition, spec), new ListOffsetsOptions(isolation))
+                    .partitionResult(partition)
+                    .get();
+            report.begin("offset")
+                    .raw("query", fields[i])
+                    .put("offset", answer.offset())
+                    .put("timestamp_ms", answer.timestamp())
+                    .put("leader_epoch", answer.leaderEpoch().orElse(-1))
+                    .end();
+        }
+    }
+
+    private void produce(TopicPartition partition, String codec, int count, String mode)
+            throws ExecutionException, InterruptedException {
+        Properties producer = new Properties();
+        producer.putAll(properties);
+        producer.put("compression.type", codec);
+        if (!mode.equals("plain")) {
+            producer.put("transactional.id", "broker-" + partition);
+        }
+        ByteArraySerializer bytes = new ByteArraySerializer();
+        try (KafkaProducer<byte[], byte[]> records = new KafkaProducer<>(producer, bytes, bytes)) {
+            if (!mode.equals("plain")) {
+                records.initTransactions();
+                records.beginTransaction();
+            }
+            Future<RecordMetadata> last = null;
+            for (int n = 0; n < count; n++) {
+                byte[] value = ("from the broker " + n).getBytes(StandardCharsets.UTF_8);
+                last = records.send(new ProducerRecord<>(partition.topic(), partition.partition(), null, value));
+            }
+            records.flush();
+            report.begin("produced").put("last_offset", last.get().offset()).end();
+            if (mode.equals("commit")) {
+                records.commitTransaction();
+            } else if (mode.equals("abort")) {
+                records.abortTransaction();
+            }
+            waitForEnd(partition, last.get().offset() + (mode.equals("plain") ? 1 : 2));
+        }
+    }
+
+    /** Wait for the marker of a transaction, which the broker writes behind its answer. */
+    private void waitForEnd(TopicPartition partition, long end) throws ExecutionException, InterruptedException {
+        long started = System.nanoTime();
+        while (admin.listOffsets(Map.of(partition, OffsetSpec.latest())).partitionResult(partition).get().offset() < end) {
+            if (System.nanoTime() - started > PATIENCE_NANOS) {
+                throw new IllegalStateException("the log does not end at " + end);
+            }
+        }
+    }
+}
