@@ -30,6 +30,7 @@ WORKLOADS = [
     pytest.param("legacy", "kstore core, copied / aiokafka, four fields read", id="legacy"),
     pytest.param("read", "preads of 1 MiB into a kept buffer / read() of the whole file", id="read"),
     pytest.param("index", f"{bench_index.MANY} / {bench_index.SEARCHSORTED}", id="index"),
+    pytest.param("append", "kstore, append as leader, written / os.write", id="append"),
     pytest.param("spark", "kstore / ready-made Arrow batches", id="spark", marks=pytest.mark.spark),
 ]
 

@@ -1,0 +1,174 @@
+"""Appends to a log: 16 KiB batches as follower and leader beside a bare os.write loop, and flushed by many threads."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from bench.bench_builder import append_with_kstore, batches_of
+from bench.common import MIB, Case, Samples, Settings
+from kstore.log import WritableLog, open_log
+from kstore.record import MemoryRecords
+from kstore.record.rewriting import set_last_offset, set_partition_leader_epoch
+
+WRITE = "os.write"
+FOLLOWER = "kstore, append_as_follower, written"
+LEADER = "kstore, append as leader, written"
+FLUSHED_WRITE = "os.write, fdatasync each MiB"
+FLUSHED = "kstore, append as leader, flush each MiB"
+ONE_THREAD = "kstore, flushed, one thread"
+MANY_THREADS = "kstore, flushed, 16 threads"
+TARGET_OF_WRITTEN = 0.75
+TARGET_OF_FLUSHED = 0.9
+TARGET_OF_GROUP_COMMIT = 8.0
+THREADS = 16
+
+
+def sent_batches(value_bytes: int, settings: Settings) -> list[bytes]:
+    """Give batches as a producer sends them, offsets from 0."""
+    sent = []
+    for built in append_with_kstore(batches_of(value_bytes, settings)):
+        data = bytearray(bytes(built))
+        set_last_offset(data, last_offset=len(next(built.batches())) - 1)
+        sent.append(bytes(data))
+    return sent
+
+
+def fetched_batches(sent: list[bytes]) -> list[MemoryRecords]:
+    """Give the same batches as a leader answers with them."""
+    fetched, at = [], 0
+    for data in sent:
+        changed = bytearray(data)
+        at += len(next(MemoryRecords(data).batches()))
+        set_last_offset(changed, last_offset=at - 1)
+        set_partition_leader_epoch(changed, partition_leader_epoch=0)
+        fetched.append(MemoryRecords(bytes(changed)))
+    return fetched
+
+
+def fresh_log(scratch: Path) -> WritableLog:
+    """Give an empty log in a directory of its own, its leader epoch noted."""
+    shutil.rmtree(scratch / "append", ignore_errors=True)
+    (scratch / "append").mkdir()
+    log = open_log(scratch / "append" / "t-0", "a")
+    log.leader_epochs.assign(0, start_offset=0)
+    return log
+
+
+def written(scratch: Path, *, flush_bytes: int | None, sent: list[bytes]) -> Callable[[], float]:
+    """Make a run of the bare loop, which returns its seconds."""
+
+    def run_once() -> float:
+        fd = os.open(scratch / "bare", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+        left = flush_bytes
+        start = time.perf_counter()
+        for data in sent:
+            os.write(fd, data)
+            if left is not None and flush_bytes is not None:
+                left -= len(data)
+                if left <= 0:
+                    os.fdatasync(fd)
+                    left = flush_bytes
+        seconds = time.perf_counter() - start
+        os.close(fd)
+        return seconds
+
+    return run_once
+
+
+def appended(scratch: Path, append: Callable[[WritableLog], object]) -> Callable[[], float]:
+    """Make a run that appends to a fresh log, and returns the seconds of that without opening and closing."""
+
+    def run_once() -> float:
+        with fresh_log(scratch) as log:
+            start = time.perf_counter()
+            append(log)
+            return time.perf_counter() - start
+
+    return run_once
+
+
+def append_flushing(log: WritableLog, records: list[MemoryRecords], *, flush_bytes: int) -> None:
+    """Append as leader, with a flush after each so many bytes."""
+    left = flush_bytes
+    for one in records:
+        left -= log.append(one).size_in_bytes
+        if left <= 0:
+            log.flush()
+            left = flush_bytes
+
+
+def append_flushed(log: WritableLog, records: MemoryRecords, *, count: int, threads: int) -> None:
+    """Append one batch `count` times in all, from several threads that each wait until it is flushed."""
+
+    def run_one() -> None:
+        for _ in range(count // threads):
+            log.append(records, ack="flushed")
+
+    running = [threading.Thread(target=run_one) for _ in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+
+
+def rated(runs: dict[str, Callable[[], float]], settings: Settings, *, units: int) -> list[Samples]:
+    """Sample each run once per round, in turn, after a first round that does not count."""
+    samples = {name: Samples(contestant=name) for name in runs}
+    for number in range(settings.rounds + 1):
+        for name, one in runs.items():
+            cpu_start = time.process_time()
+            seconds = one()
+            if number:
+                samples[name].wall.append(units / seconds)
+                samples[name].cpu.append(units / max(time.process_time() - cpu_start, 1e-6))
+    return list(samples.values())
+
+
+def run(settings: Settings) -> Iterator[Case]:
+    """Measure appends of batches with records of 100 and of 1,000 bytes, then flushed ones."""
+    with tempfile.TemporaryDirectory() as scratch:
+        for value_bytes in (100, 1000):
+            yield written_case(value_bytes, settings, scratch=Path(scratch))
+        yield flushed_case(settings, scratch=Path(scratch))
+
+
+def written_case(value_bytes: int, settings: Settings, *, scratch: Path) -> Case:
+    """Measure appends that are written, and flushed each MiB."""
+    sent = sent_batches(value_bytes, settings)
+    records, fetched = [MemoryRecords(data) for data in sent], fetched_batches(sent)
+    size = sum(map(len, sent))
+    runs = {
+        WRITE: written(scratch, flush_bytes=None, sent=sent),
+        FOLLOWER: appended(scratch, lambda log: [log.append_as_follower(one) for one in fetched]),
+        LEADER: appended(scratch, lambda log: [log.append(one) for one in records]),
+        FLUSHED_WRITE: written(scratch, flush_bytes=MIB, sent=sent),
+        FLUSHED: appended(scratch, lambda log: append_flushing(log, records, flush_bytes=MIB)),
+    }
+    case = Case(title=f"append, batches of 16 KiB, values of {value_bytes} bytes", unit="B", bytes_per_unit=1.0)
+    case.samples = rated(runs, settings, units=size)
+    case.add_ratio(FOLLOWER, WRITE, target=TARGET_OF_WRITTEN)
+    case.add_ratio(LEADER, WRITE)
+    case.add_ratio(FLUSHED, FLUSHED_WRITE, target=TARGET_OF_FLUSHED)
+    return case
+
+
+def flushed_case(settings: Settings, *, scratch: Path) -> Case:
+    """Measure group commit beside one thread, and the disk's own rate of syncs."""
+    count = THREADS * max(settings.segment_bytes // (4 * MIB), 1)
+    records = MemoryRecords(sent_batches(100, settings)[0])
+    data = bytes(records)
+    runs = {
+        "os.write, fdatasync each batch": written(scratch, flush_bytes=1, sent=[data] * count),
+        ONE_THREAD: appended(scratch, lambda log: append_flushed(log, records, count=count, threads=1)),
+        MANY_THREADS: appended(scratch, lambda log: append_flushed(log, records, count=count, threads=THREADS)),
+    }
+    case = Case(title="append, flushed before it returns", unit="batch", bytes_per_unit=float(len(data)))
+    case.samples = rated(runs, settings, units=count)
+    case.add_ratio(MANY_THREADS, ONE_THREAD, target=TARGET_OF_GROUP_COMMIT)
+    return case
