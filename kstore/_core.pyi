@@ -376,12 +376,7 @@ class LogAppender:
     log_start_offset: int
     leader_epoch: int
     def __init__(
-        self,
-        make_info: Callable[..., object],
-        info_type: type[object],
-        *,
-        log_start_offset: int,
-        leader_epoch: int,
+        self, make_info: Callable[..., object], info_type: type[object], *, log_start_offset: int, leader_epoch: int
     ) -> None: ...
     @property
     def published(self) -> Any: ...
@@ -539,6 +534,12 @@ class RecordBatchPacker:
 @final
 class HeldBuffer:
     def __init__(self, data: Buffer) -> None: ...
+
+@final
+class ExportedBatch:
+    def __init__(self, columns: Sequence[tuple[int, int, Sequence[Any], Sequence[Any]]], *, row_count: int) -> None: ...
+    @property
+    def address(self) -> int: ...
 
 @final
 class Columns:

@@ -5,13 +5,14 @@ Column names and types are those of Spark's Kafka source, and what a batch knows
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from kstore._core import BATCH_ROW_FIELDS, Columns
+from kstore._core import BATCH_ROW_FIELDS, Columns, ExportedBatch
 from kstore.compression import CompressionType
 from kstore.config import LogConfig
 from kstore.log.directory import find_partitions
@@ -112,7 +113,8 @@ def record_batches(
 
     Args: columns, binary, strings: see schema(); threads: how many decode, the caller's among them.
     Raises: CorruptRecordError, InvalidRecordError, DecompressionError, Unsupported...Error, StorageError.
-    Lifetime: batches own their buffers ("view" ones keep the chunks that they point into).
+    Lifetime: batches own their buffers ("view" ones keep the chunks that they point into); a column that is kept
+        keeps those of its whole batch, so ask for the columns that are wanted.
     Cost: one pass; a column not asked for costs nothing; memory of two batches, or of 16 MiB and two batches
         for each thread.
     """
@@ -233,49 +235,56 @@ def _mode(arrow_schema: pa.Schema, name: str) -> Mode | None:
     return "string" if pa.types.is_string(kind) else "view" if pa.types.is_binary_view(kind) else "copy"
 
 
+# An array as ExportedBatch takes it: (length, null_count, buffers, children).
+_Exported: TypeAlias = tuple[int, int, Sequence[Any], Sequence[Any]]
+
+
 class Assembler:
-    """Makes record batches of one partition's Columns; constant columns are built once and sliced."""
+    """Makes record batches of one partition's Columns, one import each; constant columns are built once and shared."""
 
     def __init__(self, projection: Projection, *, topic: str | None = None, partition: int | None = None) -> None:
         self._schema = projection.schema
+        self._names: list[str] = projection.schema.names
+        self._views = [name for name in ("key", "value") if getattr(projection.selection, name) == "view"]
         self._constants = {"topic": topic, "partition": partition}
-        self._repeated: dict[str, tuple[object, pa.Array]] = {}
+        self._repeated: dict[str, tuple[object, _Exported]] = {}
 
     def record_batch(self, columns: Columns) -> pa.RecordBatch:
-        table = np.frombuffer(memoryview(columns.batches), np.int64).reshape(-1, len(BATCH_ROW_FIELDS))
-        arrays = [self._array(field, columns, table) for field in self._schema]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        arrays = [self._array(name, columns) for name in self._names]
+        exported = ExportedBatch(arrays, row_count=columns.row_count)
+        return pa.RecordBatch._import_from_c(exported.address, self._schema)
 
-    def _array(self, field: pa.Field, columns: Any, table: Any) -> pa.Array:
-        name, rows = field.name, columns.row_count
-        if name == "offset":
-            return _fixed(field.type, rows, columns.offset)
-        if name == "timestamp":
-            return _fixed(field.type, rows, columns.timestamp)
-        if name == "key":
-            return _variable(field.type, rows, columns.key)
-        if name == "value":
-            return _variable(field.type, rows, columns.value)
+    def _array(self, name: str, columns: Any) -> _Exported:
+        rows = columns.row_count
+        if name == "offset" or name == "timestamp":
+            return rows, 0, (None, getattr(columns, name)), ()
+        if name == "key" or name == "value":
+            return _variable(rows, getattr(columns, name), is_view=name in self._views)
         if name == "headers":
             return _headers(rows, columns.headers)
         if name in self._constants:
-            return self._constant(field, self._constants[name], rows)
+            return self._constant(name, self._constants[name], rows)
+        return self._per_batch(name, columns)
+
+    def _per_batch(self, name: str, columns: Any) -> _Exported:
+        table = np.frombuffer(memoryview(columns.batches), np.int64).reshape(-1, len(BATCH_ROW_FIELDS))
         if name == "sequence":
-            return pa.array(_sequences(columns, table), field.type)
+            return _exported(pa.array(_sequences(columns, table), _TYPES[name]))
         if name == "codec":
-            return _CODEC_LABELS.take(pa.array(_spread(table, table[:, _FIELD["attributes"]] & 0x07)))
+            return _exported(_CODEC_LABELS.take(pa.array(_spread(table, table[:, _FIELD["attributes"]] & 0x07))))
         source, of = _PER_BATCH[name]
         per_batch = of(table[:, _FIELD[source]])
         if len(per_batch) and (per_batch == per_batch[0]).all():
-            return self._constant(field, per_batch[0].item(), rows)
-        return pa.array(_spread(table, per_batch), field.type)
+            return self._constant(name, per_batch[0].item(), columns.row_count)
+        return _exported(pa.array(_spread(table, per_batch), _TYPES[name]))
 
-    def _constant(self, field: pa.Field, value: object, rows: int) -> pa.Array:
-        kept_value, kept = self._repeated.get(field.name, (None, None))
-        if kept is None or kept_value != value or len(kept) < rows:
-            kept = pa.repeat(pa.scalar(value, field.type), rows)
-            self._repeated[field.name] = value, kept
-        return kept.slice(0, rows)
+    def _constant(self, name: str, value: object, rows: int) -> _Exported:
+        kept_value, kept = self._repeated.get(name, (None, None))
+        if kept is None or kept_value != value or kept[0] < rows:
+            kept = _exported(pa.repeat(pa.scalar(value, _TYPES[name]), rows))
+            self._repeated[name] = value, kept
+        _, null_count, buffers, children = kept
+        return rows, rows if null_count else 0, buffers, children
 
 
 def _spread(table: Any, per_batch: Any) -> Any:
@@ -289,29 +298,22 @@ def _sequences(columns: Any, table: Any) -> Any:
     return np.where(base < 0, -1, (base + delta) & 0x7FFFFFFF)
 
 
-def _buffer(source: Any) -> pa.Buffer | None:
-    return None if source is None else pa.py_buffer(source)
+def _exported(array: pa.Array) -> _Exported:
+    """Return a new array without children, its buffers shared."""
+    return len(array), array.null_count, array.buffers(), ()
 
 
-def _fixed(kind: pa.DataType, rows: int, data: Any) -> pa.Array:
-    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(data)], 0)
-
-
-def _variable(kind: pa.DataType, rows: int, parts: tuple[int, Any, Any, list[Any]]) -> pa.Array:
+def _variable(rows: int, parts: tuple[int, Any, Any, list[Any]], *, is_view: bool = False) -> _Exported:
     null_count, validity, index, data = parts
-    return pa.Array.from_buffers(kind, rows, [_buffer(validity), *map(pa.py_buffer, [index, *data])], null_count)
+    sizes = [array("q", map(len, data))] if is_view else []
+    return rows, null_count, (validity, index, *data, *sizes), ()
 
 
-def _headers(rows: int, parts: tuple[Any, ...]) -> pa.Array:
+def _headers(rows: int, parts: tuple[Any, ...]) -> _Exported:
     null_count, validity, list_offsets, header_count, keys, values = parts
-    children = [
-        _variable(_HEADER.field("key").type, header_count, keys),
-        _variable(_HEADER.field("value").type, header_count, values),
-    ]
-    structs = pa.Array.from_buffers(_HEADER, header_count, [None], 0, children=children)
-    return pa.Array.from_buffers(
-        _HEADERS, rows, [_buffer(validity), pa.py_buffer(list_offsets)], null_count, children=[structs]
-    )
+    children = (_variable(header_count, keys), _variable(header_count, values))
+    structs = (header_count, 0, (None,), children)
+    return rows, null_count, (validity, list_offsets), (structs,)
 
 
 class _Decoded(NamedTuple):
@@ -324,7 +326,7 @@ class _Decoded(NamedTuple):
 def _in_threads(
     ranges: Iterable[ScanRange], projection: Projection, *, batch_bytes: int, threads: int, config: LogConfig
 ) -> _Batches:
-    """Decode in threads. The reader's makes the record batches: pyarrow lets go of the GIL at each step of that."""
+    """Decode in threads. The reader's makes the record batches, since pyarrow lets go of the GIL for it."""
 
     def decode(scan_range: ScanRange) -> Generator[_Decoded, None, None]:
         assembler = Assembler(projection, topic=scan_range.topic, partition=scan_range.partition)
