@@ -1,10 +1,11 @@
 """Types of the compiled core; see the docstrings of its functions and classes."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Literal, final
+from typing import Any, ClassVar, Final, Literal, final
 
 from typing_extensions import Buffer, Self, disjoint_base
 
+from kstore.config import LogConfig
 from kstore.errors import DecompressionError, KStoreError
 from kstore.types import TimestampType, TopicPartition
 
@@ -175,6 +176,36 @@ class RecordIterator:
     def __iter__(self) -> Self: ...
     def __next__(self) -> Record: ...
 
+@final
+class RunIterator:
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Record: ...
+
+@disjoint_base
+class RecordsBuffer:
+    def __init__(
+        self,
+        buffer: Buffer,
+        *,
+        position: int = 0,
+        path: str | None = None,
+        topic_partition: TopicPartition | None = None,
+        config: LogConfig = ...,
+    ) -> None: ...
+    @property
+    def _position(self) -> int: ...
+    @property
+    def _path(self) -> str | None: ...
+    @property
+    def _topic_partition(self) -> TopicPartition | None: ...
+    @property
+    def _config(self) -> LogConfig: ...
+    @property
+    def size_in_bytes(self) -> int: ...
+    @property
+    def buffer(self) -> memoryview: ...
+    def __len__(self) -> int: ...
+
 def iterate_records(
     buffer: Buffer,
     *,
@@ -187,6 +218,16 @@ def iterate_records(
     checks_offsets: bool = True,
     least_offset: int = 0,
 ) -> RecordIterator: ...
+def iterate_run(
+    buffer: Buffer,
+    *,
+    position: int,
+    decompress: _Decompress,
+    max_batch_bytes: int,
+    max_decompressed_bytes: int,
+    path: str | None = None,
+    topic_partition: TopicPartition | None = None,
+) -> RunIterator: ...
 def decode_records(
     buffer: Buffer,
     *,
@@ -495,7 +536,10 @@ class RecordBatchEncoder:
     def reopen_and_rewrite_producer_state(
         self, *, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
     ) -> None: ...
+    records_type: ClassVar[type]
+    def compress_records(self, codec_id: int, records: memoryview, level: int | None) -> Buffer: ...
     def end_appends(self, compress: _Compress) -> None: ...
+    def build(self) -> Any: ...
     def finish(self, compress: _Compress) -> ColumnBuffer: ...
     def abort(self) -> None: ...
 

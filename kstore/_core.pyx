@@ -18,6 +18,7 @@ from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
+from kstore.config import LogConfig
 from kstore.errors import (
     CorruptRecordError,
     DecompressionError,
@@ -38,6 +39,7 @@ include "_core_record.pxi"
 include "_core_survey.pxi"
 include "_core_index.pxi"
 include "_core_buffer.pxi"
+include "_core_run.pxi"
 include "_core_entries.pxi"
 include "_core_lookup.pxi"
 include "_core_recover.pxi"

@@ -111,8 +111,9 @@ cdef inline Status check_counts(const Header* h, int64_t payload_size, Problem* 
     return OK
 
 
+# Messages mostly are as large as their neighbours: the next but one comes into the cache meanwhile.
 cdef Status check_legacy_crc(const uint8_t* p, int64_t size, Problem* problem) noexcept nogil:
-    cdef uint32_t computed = ks_crc32_by(BEST_PATH, 0, p + MAGIC_AT, <size_t>(size - MAGIC_AT))
+    cdef uint32_t computed = ks_crc32_before(p + MAGIC_AT, <size_t>(size - MAGIC_AT), p + 2 * size)
     if computed == ks_get32(p + MESSAGE_CRC_AT):
         return OK
     if size >= BATCH_HEADER_SIZE and ks_get32(p + CRC_AT) \
@@ -132,6 +133,31 @@ cdef inline Status check_stored_crc(const uint8_t* p, const Header* h, Problem* 
     if h.magic < MAGIC_V2:
         return check_legacy_crc(p, h.size, problem)
     return check_batch_crc(p, h, problem)
+
+
+# Checks the header of the batch at p, of which `available` bytes are there.
+cdef Status check_header(const uint8_t* p, int64_t available, int64_t max_batch_bytes, Problem* problem) noexcept nogil:
+    cdef int64_t header_size = BATCH_HEADER_SIZE
+    if available >= HEADER_SIZE_UP_TO_MAGIC:
+        if check_frame(p, max_batch_bytes, problem) != OK:
+            return problem.status
+        if p[MAGIC_AT] != MAGIC_V2:
+            header_size = MIN_MESSAGE_V0_SIZE
+    if available < header_size:
+        return fail(problem, BATCH_INCOMPLETE, header_size, available)
+    return OK
+
+
+# Checks header, size and CRC of the batch that must fill `size` bytes at p.
+cdef Status check_whole_batch(const uint8_t* p, int64_t size, Problem* problem) noexcept nogil:
+    cdef Header h
+    if check_header(p, size, INT32_MAX, problem) != OK:
+        return problem.status
+    load_header(p, &h)
+    problem.base_offset = h.base_offset
+    if h.size != size:
+        return fail(problem, BATCH_INCOMPLETE, h.size, size)
+    return check_stored_crc(p, &h, problem)
 
 
 @cython.final
@@ -216,17 +242,10 @@ def read_header(const uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t position,
     """
     cdef Problem problem
     cdef const uint8_t* start = start_of(buffer)
-    cdef Status status = OK
-    cdef int64_t header_size = BATCH_HEADER_SIZE
     start_problem(&problem, position)
     if at < 0 or at > buffer.shape[0]:
         raise ValueError(f"at must be from 0 to {buffer.shape[0]}, got {at}")
-    if buffer.shape[0] - at >= HEADER_SIZE_UP_TO_MAGIC:
-        status = check_frame(start + at, max_batch_bytes, &problem)
-        header_size = BATCH_HEADER_SIZE if start[at + MAGIC_AT] == MAGIC_V2 else MIN_MESSAGE_V0_SIZE
-    if status == OK and buffer.shape[0] - at < header_size:
-        status = fail(&problem, BATCH_INCOMPLETE, header_size, buffer.shape[0] - at)
-    if status != OK:
+    if check_header(start + at, buffer.shape[0] - at, max_batch_bytes, &problem) != OK:
         raise error_of(&problem, path)
     return new_header(start + at, position)
 
@@ -239,17 +258,10 @@ def check_crc(const uint8_t[::1] buffer, *, int64_t position, path=None):
     Threads: safe; the GIL is released.
     """
     cdef Problem problem
-    cdef Header h
     cdef Status status
     cdef const uint8_t* start = start_of(buffer)
-    read_header(buffer, 0, position=position, path=path)
     start_problem(&problem, position)
-    load_header(start, &h)
-    problem.base_offset = h.base_offset
     with nogil:
-        if h.size != buffer.shape[0]:
-            status = fail(&problem, BATCH_INCOMPLETE, h.size, buffer.shape[0])
-        else:
-            status = check_stored_crc(start, &h, &problem)
+        status = check_whole_batch(start, buffer.shape[0], &problem)
     if status != OK:
         raise error_of(&problem, path)

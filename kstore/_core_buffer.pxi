@@ -3,7 +3,7 @@
 cdef enum:
     PADDING = 64
     MOST_KEPT = 256
-    LEAST_KEPT_SIZE = 32768
+    LEAST_KEPT_SIZE = 16384
     MOST_KEPT_BYTES = 67108864
 
 cdef struct Block:
@@ -54,6 +54,7 @@ cdef void give_back(Block block) noexcept:
 
 
 @cython.final
+@cython.freelist(16)
 cdef class ColumnBuffer:
     """A writable block of `capacity` bytes with the buffer protocol; Arrow or NumPy may keep views of it.
 
@@ -65,11 +66,17 @@ cdef class ColumnBuffer:
     cdef int64_t size
     cdef bint is_read_only
 
-    def __cinit__(self, int64_t capacity):
+    def __init__(self, int64_t capacity):
         if capacity < 0:
             raise ValueError(f"capacity must not be negative, got {capacity}")
+        if self.block.data != NULL:
+            raise ValueError("the buffer has its memory already")
+        self.take(capacity)
+
+    cdef int take(self, int64_t capacity) except -1:
         self.block = take_block(capacity)
         self.size = capacity
+        return 0
 
     # Requires: no view is out yet.
     cdef int grow(self, int64_t least) except -1:
@@ -90,3 +97,10 @@ cdef class ColumnBuffer:
 
     def __len__(self):
         return self.size
+
+
+# The same as a call of the class, without objects for the argument.
+cdef ColumnBuffer new_buffer(int64_t capacity):
+    cdef ColumnBuffer buffer = ColumnBuffer.__new__(ColumnBuffer)
+    buffer.take(capacity)
+    return buffer

@@ -4,6 +4,8 @@ cdef enum:
     FIRST_CAPACITY = 16448           # a batch of Kafka's default batch.size and the slack of reserve()
     MOST_FIRST_CAPACITY = 1048576
     CAPACITY_SLACK = 64
+    LEAST_BROUGHT_SIZE = 256
+    MOST_BROUGHT_SIZE = 8192
 
 cdef double COMPRESSION_RATE_ESTIMATION_FACTOR = 1.05   # Kafka's margin for a batch that compresses worse than the last
 
@@ -22,6 +24,7 @@ cdef class RecordBatchEncoder:
     cdef int64_t header_size
     cdef int64_t offset_of_max
     cdef int64_t records_size     # before compression
+    cdef const uint8_t* last_value
     cdef bint has_horizon
     cdef bint is_handed_out
     cdef readonly bint is_open
@@ -70,12 +73,19 @@ cdef class RecordBatchEncoder:
 
     @cython.final
     cdef int start(self, int64_t capacity) except -1:
-        self.buffer = ColumnBuffer(min(capacity, MOST_FIRST_CAPACITY))
+        self.buffer = new_buffer(min(capacity, MOST_FIRST_CAPACITY))
         self.used = self.header_size
         self.offset_of_max = -1
         self.records_size = 0
         self.is_open = True
         return 0
+
+    # What build() makes of the finished buffer.
+    records_type = bytes
+
+    def compress_records(self, codec_id, records, level):
+        """Return the payload that build() writes for records in a codec; a subclass that knows codecs overrides it."""
+        raise ValueError(f"no codec is known here, got {codec_id}")
 
     def codec_id_of(self, compression, level):
         """Return Kafka's id of a codec for the constructor; a subclass that knows names and levels overrides it.
@@ -191,7 +201,7 @@ cdef class RecordBatchEncoder:
     # A buffer from the pool, in place of a longer one, has no page to be faulted in.
     @cython.final
     cdef int grow(self, int64_t least) except -1:
-        cdef ColumnBuffer longer = ColumnBuffer(max(least, 2 * self.buffer.block.capacity))
+        cdef ColumnBuffer longer = new_buffer(max(least, 2 * self.buffer.block.capacity))
         memcpy(longer.block.data, self.buffer.block.data, <size_t>self.used)
         self.buffer = longer
         return 0
@@ -254,7 +264,16 @@ cdef class RecordBatchEncoder:
         if flat is not None:
             end = put_flat_headers(end, flat)
         self.note(end - at, offset, timestamp)
+        self.bring_next_value(r)
         return 0
+
+    # Values made one after the other mostly lie so: brings in the next but one, if this one follows the last in memory.
+    @cython.final
+    cdef void bring_next_value(self, const RecordFields* r) noexcept:
+        cdef int64_t step = r.value - self.last_value
+        self.last_value = r.value
+        if LEAST_BROUGHT_SIZE <= r.value_size <= step <= MOST_BROUGHT_SIZE:
+            bring(r.value + 2 * step - CACHE_LINE, r.value_size + CACHE_LINE)
 
     # Requires: check passed. Inside a V1 wrapper offsets count from the base offset.
     @cython.final
@@ -334,7 +353,7 @@ cdef class RecordBatchEncoder:
             raise ValueError("the batch was aborted: it can't be reopened")
         set_producer(&self.h, producer_id, producer_epoch, base_sequence, is_transactional)
         if self.is_handed_out:
-            copy = ColumnBuffer(self.used)
+            copy = new_buffer(self.used)
             memcpy(copy.block.data, self.buffer.block.data, <size_t>self.used)
             self.buffer = copy
             self.is_handed_out = False
@@ -352,11 +371,22 @@ cdef class RecordBatchEncoder:
             payload = compress(self.h.attributes & CODEC_MASK, records, self.level)
             if payload.shape[0] > INT32_MAX - self.header_size:
                 raise ValueError(f"a batch has at most {INT32_MAX} bytes, its payload alone {payload.shape[0]}")
-            batch = ColumnBuffer(self.header_size + payload.shape[0])
+            batch = new_buffer(self.header_size + payload.shape[0])
             memcpy(batch.block.data + self.header_size, start_of(payload), <size_t>payload.shape[0])
             self.buffer = batch
             self.used = batch.size
         self.is_open = False
+
+    def build(self):
+        """Close the batch and return it, as MemoryRecords where MemoryRecordsBuilder does; the same until it is reopened.
+
+        Raises: ValueError if it was aborted or its producer state contradicts itself.
+        Lifetime: the result owns its bytes, nothing that happens to the builder changes them.
+        """
+        if self._built is None:
+            compress = self.compress_records if self.h.attributes & CODEC_MASK else None
+            self._built = self.records_type(self.sealed(compress))
+        return self._built
 
     def finish(self, compress):
         """Write the header, with the CRC, and return the batch: a read-only buffer, empty without a record.
@@ -364,12 +394,17 @@ cdef class RecordBatchEncoder:
         Raises: ValueError if it was aborted or its producer state contradicts itself.
         Threads: the GIL is released.  Cost: O(bytes) for the CRC.
         """
+        return self.sealed(compress)
+
+    @cython.final
+    cdef ColumnBuffer sealed(self, object compress):
         cdef Header h
         cdef ColumnBuffer batch
         if self.was_dropped or self.buffer is None:
             raise ValueError("the batch was aborted: it can't be closed")
         check_producer(&self.h)
-        self.end_appends(compress)
+        if self.is_open:
+            self.end_appends(compress)
         batch = self.buffer
         if self.is_handed_out:
             return batch

@@ -24,6 +24,7 @@ cdef extern from "_core_cpu.h" nogil:
     int ks_crc32_path_count
 
 cdef enum:
+    CACHE_LINE = 64
     MAX_VARINT_SIZE = 5
     MAX_VARLONG_SIZE = 10
 
@@ -104,6 +105,14 @@ cdef inline Status read_varlong(const uint8_t** at, const uint8_t* end, int64_t*
     if status == OK:
         value[0] = unzigzag64(wide)
     return status
+
+
+# Brings bytes into the cache that will be wanted, without waiting for them. They need not be readable.
+cdef inline void bring(const uint8_t* p, int64_t size) noexcept nogil:
+    cdef int64_t at = 0
+    while at < size:
+        ks_prefetch(p + at)
+        at += CACHE_LINE
 
 
 cdef const uint8_t* start_of(const uint8_t[::1] buffer) noexcept:

@@ -112,7 +112,7 @@ cdef void seal_batch(uint8_t* p, Header* h, const uint8_t* ahead=NULL) noexcept 
     ks_put32(p + CRC_AT, h.crc)
 
 
-cdef int64_t ranged(str name, object number, int64_t least, int64_t most) except? -1:
+cdef int64_t ranged(str name, object number, int64_t least, int64_t most) except? -2:
     cdef int overflow = 0
     cdef int64_t value = PyLong_AsLongLongAndOverflow(number, &overflow)
     if overflow or value < least or value > most:

@@ -4,7 +4,6 @@
 cdef enum:
     PLAIN_PREFIX_SIZE = 16       # bytes that may be loaded from a record's start: five varints of one or two bytes
     LONG_VARINT = 0x80000000
-    CACHE_LINE = 64
     AHEAD_STEP = 512
 
 cdef int64_t MOST_PLAIN_MS = INT64_MAX // 2000

@@ -214,8 +214,11 @@ cdef class RecordIterator:
     cdef Py_ssize_t at
     cdef int32_t done
     cdef int64_t least_delta        # of magic 0 and 1: the least offset
+    cdef int64_t ahead              # from a record to the bytes that are brought in with it; 0 for none
+    cdef int64_t max_decompressed_bytes
     cdef bint verify_crc
     cdef bint checks_offsets
+    cdef object decompress
     cdef object path
     cdef object topic_partition
     cdef object timestamp_type
@@ -236,6 +239,13 @@ cdef class RecordIterator:
         return self.messages.offset_base + <int64_t>ks_get64(start_of(self.payload))
 
     def __next__(self):
+        cdef Record record = self.next_record()
+        if record is None:
+            raise StopIteration
+        return record
+
+    # Returns: None behind the last one.
+    cdef Record next_record(self):
         cdef RawRecord raw
         cdef const uint8_t* start = start_of(self.payload)
         cdef const uint8_t* end = start + self.payload.shape[0]
@@ -243,7 +253,7 @@ cdef class RecordIterator:
         if self.h.magic < MAGIC_V2:
             return self.next_message(start)
         if self.done == self.h.record_count:
-            raise StopIteration
+            return None
         self.problem.record = self.done
         status = parse_record(start + self.at, end, &raw, &self.problem)
         if status == OK:
@@ -252,6 +262,8 @@ cdef class RecordIterator:
             status = fail(&self.problem, TRAILING_BYTES, 0, end - raw.end)
         if status != OK:
             raise error_of(&self.problem, self.path)
+        if self.ahead:
+            bring(start + self.at + self.ahead, raw.end - start - self.at)
         self.done += 1
         self.at = raw.end - start
         return self.make(&raw)
@@ -274,10 +286,10 @@ cdef class RecordIterator:
         cdef Status status
         cdef int64_t offset
         if self.at == self.messages.size:
-            raise StopIteration
+            return None
         self.problem.record = self.done if is_wrapper(&self.h) else -1
         status = check_message_frame(start + self.at, self.messages.size - self.at, &self.problem)
-        if status == OK and self.verify_crc:
+        if status == OK and self.verify_crc and is_wrapper(&self.h):
             status = check_legacy_crc(start + self.at, entry_size_at(start + self.at), &self.problem)
         if status == OK:
             status = parse_message(start + self.at, &m, &self.problem)
@@ -300,7 +312,7 @@ cdef class RecordIterator:
         return record
 
     # Requires: the whole message at p, frame and offset checked.
-    cdef Status open_message(self, const uint8_t* p, buffer, decompress, int64_t limit) except *:
+    cdef Status open_message(self, const uint8_t* p, const uint8_t[::1] buffer) except *:
         cdef Message m
         cdef Status status = check_counts(&self.h, -1, &self.problem)
         if status == OK:
@@ -308,17 +320,58 @@ cdef class RecordIterator:
         if not is_wrapper(&self.h):
             place_plain_message(&self.h, &self.messages)
             self.payload = buffer
-            self.verify_crc = False
             return status
         if status == OK and m.value_size < 0:
             status = fail(&self.problem, NULL_WRAPPER, 0, -1)
         if status == OK:
             body = memoryview(buffer)[m.value - p:m.value - p + m.value_size]
-            self.payload = decompressed(decompress, &self.h, body, limit, self.problem.position, self.path)
-            status = survey_messages(start_of(self.payload), self.payload.shape[0], limit, &self.messages, &self.problem)
+            self.payload = decompressed(self.decompress, &self.h, body, self.max_decompressed_bytes, self.problem.position,
+                                        self.path)
+            status = survey_messages(start_of(self.payload), self.payload.shape[0], self.max_decompressed_bytes,
+                                     &self.messages, &self.problem)
         if status == OK:
             status = place_messages(&self.h, &self.messages, &self.problem)
         return status
+
+    # Begins the batch that must fill the buffer, its CRC checked or not asked for.
+    cdef int open(self, const uint8_t[::1] buffer, int64_t position) except -1:
+        cdef Header* h = &self.h
+        cdef const uint8_t* start = start_of(buffer)
+        start_problem(&self.problem, position)
+        if check_header(start, buffer.shape[0], INT32_MAX, &self.problem) != OK:
+            raise error_of(&self.problem, self.path)
+        load_header(start, h)
+        self.problem.base_offset = h.base_offset
+        self.timestamp_type = _TIMESTAMP_TYPES[1 + timestamp_type_of(h)]
+        self.at = self.done = self.ahead = 0
+        if h.size != buffer.shape[0]:
+            fail(&self.problem, BATCH_INCOMPLETE, h.size, buffer.shape[0])
+        elif check_offsets(h, &self.problem) == OK:
+            if h.magic == MAGIC_V2:
+                self.open_records(buffer)
+            else:
+                self.problem.status = self.open_message(start, buffer)
+        if self.problem.status != OK:
+            raise error_of(&self.problem, self.path)
+        return 0
+
+    cdef void close(self) noexcept:
+        self.h.record_count = self.done = 0
+        self.messages.size = self.at = 0
+
+    # Requires: a whole batch of magic 2. Sets: the payload, or the problem.
+    cdef int open_records(self, const uint8_t[::1] buffer) except -1:
+        cdef const uint8_t[::1] payload = buffer[BATCH_HEADER_SIZE:]
+        cdef bint is_compressed = self.h.attributes & CODEC_MASK != 0
+        self.least_delta = 0
+        if check_counts(&self.h, -1 if is_compressed else payload.shape[0], &self.problem) != OK:
+            return 0
+        if is_compressed and (self.h.record_count or payload.shape[0]):
+            payload = decompressed(self.decompress, &self.h, memoryview(buffer)[BATCH_HEADER_SIZE:],
+                                   self.max_decompressed_bytes, self.problem.position, self.path)
+            check_counts(&self.h, payload.shape[0], &self.problem)
+        self.payload = payload
+        return 0
 
 
 def iterate_records(const uint8_t[::1] buffer, *, int64_t position, decompress, int64_t max_decompressed_bytes,
@@ -336,36 +389,10 @@ def iterate_records(const uint8_t[::1] buffer, *, int64_t position, decompress, 
     Lifetime: holds the buffer; the Records hold copies.  Threads: not safe.
     """
     cdef RecordIterator it = RecordIterator.__new__(RecordIterator)
-    cdef Status status
-    cdef const uint8_t[::1] payload
-    read_header(buffer, 0, position=position, path=path)
-    load_header(start_of(buffer), &it.h)
-    start_problem(&it.problem, position)
-    it.problem.base_offset = it.h.base_offset
-    it.path = path
-    it.topic_partition = topic_partition
-    it.timestamp_type = _TIMESTAMP_TYPES[1 + timestamp_type_of(&it.h)]
-    if it.h.size != buffer.shape[0]:
-        status = fail(&it.problem, BATCH_INCOMPLETE, it.h.size, buffer.shape[0])
-    else:
-        status = check_offsets(&it.h, &it.problem)
-    if it.h.magic < MAGIC_V2:
-        it.verify_crc, it.checks_offsets, it.least_delta = verify_crc, checks_offsets, least_offset
-        if status == OK:
-            status = it.open_message(start_of(buffer), buffer, decompress, max_decompressed_bytes)
-        if status != OK:
-            raise error_of(&it.problem, path)
-        return it
-    payload = buffer[BATCH_HEADER_SIZE:]
-    if status == OK:
-        status = check_counts(&it.h, -1 if it.h.attributes & CODEC_MASK else payload.shape[0], &it.problem)
-    if status == OK and it.h.attributes & CODEC_MASK and (it.h.record_count or payload.shape[0]):
-        payload = decompressed(decompress, &it.h, memoryview(buffer)[BATCH_HEADER_SIZE:], max_decompressed_bytes,
-                               position, path)
-        status = check_counts(&it.h, payload.shape[0], &it.problem)
-    if status != OK:
-        raise error_of(&it.problem, path)
-    it.payload = payload
+    it.decompress, it.max_decompressed_bytes = decompress, max_decompressed_bytes
+    it.path, it.topic_partition = path, topic_partition
+    it.verify_crc, it.checks_offsets, it.least_delta = verify_crc, checks_offsets, least_offset
+    it.open(buffer, position)
     return it
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kstore._core import TIMESTAMP_TYPE_BIT, Record, RecordBatchEncoder
 from kstore.compression import CompressionType, Payload, compress, level_of
@@ -40,6 +40,11 @@ class MemoryRecordsBuilder(RecordBatchEncoder):
     """
 
     __slots__ = ()
+    records_type = MemoryRecords
+
+    if TYPE_CHECKING:
+
+        def build(self) -> MemoryRecords: ...
 
     def codec_id_of(self, compression: str | int, level: int | None) -> int:
         """Return the id of a codec after a look at its level, for the constructor.
@@ -105,7 +110,7 @@ class MemoryRecordsBuilder(RecordBatchEncoder):
 
     def close_for_record_appends(self) -> None:
         """Take no more records, and compress them now; the producer state can still be set."""
-        self.end_appends(self._compress)
+        self.end_appends(self.compress_records)
 
     def close(self) -> None:
         """Write the batch; without a record there are no bytes. Closing again does nothing.
@@ -114,18 +119,8 @@ class MemoryRecordsBuilder(RecordBatchEncoder):
         """
         self.build()
 
-    def build(self) -> MemoryRecords:
-        """Close the batch and return it; the same object until it is reopened.
-
-        Raises: ValueError as close.
-        Lifetime: the MemoryRecords own their bytes, nothing that happens to the builder changes them.
-        """
-        built: MemoryRecords | None = self._built
-        if built is None:
-            built = self._built = MemoryRecords(self.finish(self._compress))
-        return built
-
-    def _compress(self, codec_id: int, records: memoryview, level: int | None) -> Payload:
+    def compress_records(self, codec_id: int, records: memoryview, level: int | None) -> Payload:
+        """Return the records in a codec, in the framing that the magic asks for."""
         payload = compress(codec_id, records, level)
         if self.magic == 0 and codec_id == CompressionType.LZ4:
             payload = bytearray(payload)

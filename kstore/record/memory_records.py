@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from kstore._core import LOG_OVERHEAD, Record
-from kstore.config import LogConfig
+from kstore._core import LOG_OVERHEAD, Record, RecordsBuffer, iterate_run
+from kstore.compression import decompress
 from kstore.record.batch import RecordBatch
-from kstore.types import TopicPartition
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
-_DEFAULTS = LogConfig()
 _HEADER_SIZE_UP_TO_MAGIC = LOG_OVERHEAD + 5
 _MAGIC_V2 = 2
 # Of a V0 message; a size below it is damage, even where the magic is cut off.
 _LEAST_BATCH_SIZE = LOG_OVERHEAD + 14
 
 
-class MemoryRecords:
+class MemoryRecords(RecordsBuffer):
     """A run of batches of any magic, mixed or not, over any buffer: shallow by batches(), deep by iteration.
 
     Args: position: where the buffer starts in its file (for errors and RecordBatch.position).
@@ -28,31 +22,7 @@ class MemoryRecords:
     Source: Kafka MemoryRecords, ByteBufferLogInputStream.
     """
 
-    def __init__(
-        self,
-        buffer: Buffer,
-        *,
-        position: int = 0,
-        path: str | None = None,
-        topic_partition: TopicPartition | None = None,
-        config: LogConfig = _DEFAULTS,
-    ) -> None:
-        view = memoryview(buffer)
-        self._view = view if view.readonly and view.format == "B" and view.ndim == 1 else view.cast("B").toreadonly()
-        self._position = position
-        self._path = path
-        self._topic_partition = topic_partition
-        self._config = config
-
-    @property
-    def size_in_bytes(self) -> int:
-        """All bytes, an incomplete last batch included."""
-        return len(self._view)
-
-    @property
-    def buffer(self) -> memoryview:
-        """All bytes, read-only, without a copy."""
-        return self._view
+    __slots__ = ()
 
     @property
     def valid_bytes(self) -> int:
@@ -64,7 +34,7 @@ class MemoryRecords:
 
         Raises: CorruptRecordError, UnsupportedMagicError with the position. The CRC is not checked here.
         """
-        view, at = self._view, 0
+        view, at = self.buffer, 0
         while len(view) - at >= LOG_OVERHEAD:
             size = int.from_bytes(view[at + 8 : at + LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD
             has_magic = len(view) - at >= _HEADER_SIZE_UP_TO_MAGIC
@@ -92,11 +62,19 @@ class MemoryRecords:
             batch.verify()
 
     def __iter__(self) -> Iterator[Record]:
-        for batch in self.batches():
-            yield from batch
+        """Iterate the Records of all batches, each batch verified before its first one.
+
+        Raises: as batches() and RecordBatch.records().  Lifetime: the Records hold copies.
+        """
+        return iterate_run(
+            self.buffer,
+            position=self._position,
+            path=self._path,
+            topic_partition=self._topic_partition,
+            decompress=decompress,
+            max_batch_bytes=self._config.max_batch_bytes,
+            max_decompressed_bytes=self._config.max_decompressed_bytes,
+        )
 
     def __bytes__(self) -> bytes:
-        return bytes(self._view)
-
-    def __len__(self) -> int:
-        return len(self._view)
+        return bytes(self.buffer)
