@@ -343,7 +343,7 @@ cdef class RecordIterator:
         load_header(start, h)
         self.problem.base_offset = h.base_offset
         self.timestamp_type = _TIMESTAMP_TYPES[1 + timestamp_type_of(h)]
-        self.at = self.done = self.ahead = 0
+        self.at = self.done = self.ahead = self.messages.size = 0
         if h.size != buffer.shape[0]:
             fail(&self.problem, BATCH_INCOMPLETE, h.size, buffer.shape[0])
         elif check_offsets(h, &self.problem) == OK:
