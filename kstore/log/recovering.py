@@ -108,7 +108,7 @@ class _Recovery:
 
     def _finish(self) -> None:
         there = {one.topic_partition for one in partitions_of_root(self._root, self._env)}
-        save_marks(self._root, self._marks, self._env, kept=there)
+        save_marks(self._root, lambda: self._marks, self._env, kept=there)
         # KRaft's own log is a broker's to load, and no part of what the marker is about.
         if self._marks.keys() >= {one for one in there if one.topic != CLUSTER_METADATA_TOPIC}:
             write_clean_shutdown(self._root, CleanShutdown(NO_BROKER_EPOCH), self._env)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple
 
 from kstore.errors import CorruptCheckpointError
@@ -51,16 +51,22 @@ def save_offset(root: str, name: str, topic_partition: TopicPartition, offset: i
 
 
 def save_marks(
-    root: str, marks: Mapping[TopicPartition, PartitionMarks], env: Env, *, kept: Container[TopicPartition]
+    root: str,
+    take_marks: Callable[[], Mapping[TopicPartition, PartitionMarks]],
+    env: Env,
+    *,
+    kept: Container[TopicPartition],
 ) -> None:
     """Put the marks of several partitions into the three checkpoints, durably; of the others those in `kept` stay.
 
-    A start of a log that was saved since its marks were taken stays too.
+    Args: take_marks: called where no log saves an offset of its own meanwhile: one that lowers its marks, then saves,
+        finds here neither the old ones nor its own written over.
     Raises: StorageError.
     """
-    recovery_points = {topic_partition: one.recovery_point for topic_partition, one in marks.items()}
-    high_watermarks = {topic_partition: one.high_watermark for topic_partition, one in marks.items()}
     with _mutex:
+        marks = take_marks()
+        recovery_points = {topic_partition: one.recovery_point for topic_partition, one in marks.items()}
+        high_watermarks = {topic_partition: one.high_watermark for topic_partition, one in marks.items()}
         _merge(root, RECOVERY_POINT_CHECKPOINT, recovery_points, env, kept=kept)
         _merge(root, HIGH_WATERMARK_CHECKPOINT, high_watermarks, env, kept=kept)
         saved = read_checkpoint(root, LOG_START_OFFSET_CHECKPOINT, env)

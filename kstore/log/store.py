@@ -21,7 +21,7 @@ from kstore.log.filenames import CLUSTER_METADATA_TOPIC, MAX_PARTITION, is_topic
 from kstore.log.lock import PartitionLock
 from kstore.log.log import Log
 from kstore.log.recovery_report import RecoveryMode, RecoveryReport
-from kstore.log.root_checkpoints import save_marks
+from kstore.log.root_checkpoints import PartitionMarks, save_marks
 from kstore.log.root_files import (
     NO_BROKER_EPOCH,
     CleanShutdown,
@@ -388,8 +388,10 @@ class WritableStore(_Logs[WritableLog]):
         self.log(*topic_partition).close()
 
     def _write_checkpoints(self) -> None:
-        marks = {topic_partition: log.marks() for topic_partition, log in self._logs.items()}
-        save_marks(self.root, marks, self._env, kept=self._directories)
+        def take_marks() -> dict[TopicPartition, PartitionMarks]:
+            return {topic_partition: log.marks() for topic_partition, log in self._logs.items()}
+
+        save_marks(self.root, take_marks, self._env, kept=self._directories)
 
     def _check_writable(self) -> None:
         self._check_open()

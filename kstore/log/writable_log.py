@@ -225,15 +225,8 @@ class WritableLog(PublishedLog):
 
     def _info_of_duplicate(self, found: BatchMetadata) -> LogAppendInfo:
         append_time_ms = found.timestamp_ms if self._rules.is_append_time else NO_TIMESTAMP
-        return LogAppendInfo(
-            found.first_offset,
-            found.last_offset,
-            found.timestamp_ms,
-            append_time_ms,
-            self._start,
-            0,
-            is_duplicate=True,
-        )
+        offsets = found.first_offset, found.last_offset
+        return LogAppendInfo(*offsets, found.timestamp_ms, append_time_ms, self._start, 0, is_duplicate=True)
 
     def _follow_transactions(self, completed: list[CompletedTransaction]) -> None:
         """Note the transactions that an append aborted, and those that all have."""
@@ -472,13 +465,14 @@ class WritableLog(PublishedLog):
         first_removed = last.translate_offset(offset)
         position = last.valid_end_position if first_removed is None else first_removed.position
         rest = remainder_below(last, position=position)
+        self._flushed_offset = min(self._flushed_offset, rest.next_offset)
         self._writer_files.lower_recovery_point(rest.next_offset)
         self._durable_point.lower(DurablePoint(rest.next_offset, last.base_offset, position))
         self._parts.cut(last, offset=offset, position=position, timestamp=rest.timestamp)
         self._cut = offset, rest.next_offset
         if offset < self._start:
-            self._writer_files.save_log_start_offset(offset)
             self._appender.log_start_offset = offset
+            self._writer_files.save_log_start_offset(offset)
         self.leader_epochs.truncate_from_end(offset)
         self._follow_cut(offset)
         replay_producers(
@@ -488,6 +482,7 @@ class WritableLog(PublishedLog):
 
     def _restart_at(self, offset: int) -> None:
         """Remove all segments and begin one at an offset."""
+        self._flushed_offset = 0
         self._writer_files.lower_recovery_point(0)
         self._durable_point.lower(DurablePoint(0, 0, 0))
         self._parts.restart(offset)
@@ -496,6 +491,7 @@ class WritableLog(PublishedLog):
         self.producer_state.truncate_fully_and_start_at(offset)
         self._writer_files.save_log_start_offset(offset)
         self._follow_cut(offset)
+        self._flushed_offset = offset
 
     def _follow_cut(self, offset: int) -> None:
         """Publish where the log ends now, and let the marks follow."""

@@ -30,7 +30,7 @@ def marks(*, start: int = 0, end: int = 100) -> PartitionMarks:
 
 
 def save(root: Path, saved: dict[TopicPartition, PartitionMarks], *, kept: set[TopicPartition] | None = None) -> None:
-    save_marks(str(root), saved, DEFAULT_ENV, kept={T0, T1} if kept is None else kept)
+    save_marks(str(root), lambda: saved, DEFAULT_ENV, kept={T0, T1} if kept is None else kept)
 
 
 def test_marks_go_to_the_three_files_and_a_start_of_zero_to_none(tmp_path: Path) -> None:

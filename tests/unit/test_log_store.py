@@ -22,6 +22,7 @@ from kstore.errors import (
     LogNotFoundError,
     StorageError,
 )
+from kstore.log.durable_point import DurablePoint, DurablePointFile
 from kstore.log.env import Env, WriteFile
 from kstore.log.root_files import MetaProperties, id_text, read_meta_properties, write_meta_properties
 from kstore.log.store import WritableStore, open_store
@@ -424,3 +425,27 @@ def test_malformed_meta_properties_are_refused_and_the_root_is_free_again(two_to
         open_store(two_topics, "a")
     (two_topics / "meta.properties").unlink()
     open_store(two_topics, "a").close()
+
+
+def test_checkpoint_beside_a_truncation_leaves_no_recovery_point_above_the_cut(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(root, "a") as store:
+        store.create_topic("t")
+        put(store, T0, 3)
+        store.log(*T0).flush()
+        store.checkpoint()
+        assert checkpoint(root, "recovery-point-offset-checkpoint") == ["t 0 3"]
+        lower = DurablePointFile.lower
+
+        def lower_beside_a_checkpoint(self: DurablePointFile, point: DurablePoint) -> None:
+            store.checkpoint()
+            lower(self, point)
+
+        monkeypatch.setattr(DurablePointFile, "lower", lower_beside_a_checkpoint)
+        store.log(*T0).truncate_to(1)
+        assert checkpoint(root, "recovery-point-offset-checkpoint") == ["t 0 1"]
+        store.log(*T0).truncate_fully_and_start_at(7)
+        assert checkpoint(root, "recovery-point-offset-checkpoint") == ["t 0 0"]
+        store.checkpoint()
+        assert checkpoint(root, "recovery-point-offset-checkpoint") == ["t 0 7"]
