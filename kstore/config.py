@@ -32,7 +32,6 @@ _LIMITS = {
     "message_timestamp_after_max_ms": (0, MAX_INT64),
     "flush_messages": (1, MAX_INT64),
     "flush_ms": (0, MAX_INT64),
-    "file_delete_delay_ms": (0, MAX_INT64),
     "producer_id_expiration_ms": (1, MAX_INT64),
 }
 _CHOICES = {
@@ -56,7 +55,7 @@ class LogConfig:
     Of writing, as the topic settings of that name (segment.bytes and so on):
         segment_bytes, segment_ms, segment_jitter_ms, segment_index_bytes, index_interval_bytes, max_message_bytes,
         preallocate, compression_type, message_timestamp_type, message_timestamp_before_max_ms,
-        message_timestamp_after_max_ms, flush_messages, flush_ms, cleanup_policy, file_delete_delay_ms.
+        message_timestamp_after_max_ms, flush_messages, flush_ms, cleanup_policy.
         message_format_magic: 0, 1 or 2 (message.format.version, up to Kafka 3.9).
         producer_id_expiration_ms: producer.id.expiration.ms of the broker.
     Raises: ValueError for a value that Kafka does not allow either.
@@ -82,7 +81,6 @@ class LogConfig:
     flush_messages: int = MAX_INT64
     flush_ms: int = MAX_INT64
     cleanup_policy: CleanupPolicy = "delete"
-    file_delete_delay_ms: int = 60 * 1000
     producer_id_expiration_ms: int = DAY_MS
 
     def __post_init__(self) -> None:

@@ -187,4 +187,4 @@ class _Importer:
 
 
 def _epoch(log: WritableLog) -> int:
-    return max(log.leader_epochs.latest_epoch or 0, 0)
+    return max(log.leader_epochs.latest_epoch, 0)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from kstore.log.checkpoints import EpochEntry, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
 from kstore.log.env import DEFAULT_ENV, Env
+from kstore.types import NO_PARTITION_LEADER_EPOCH
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
@@ -53,9 +54,10 @@ class LeaderEpochCache:
         return entries[-1] if entries else None
 
     @property
-    def latest_epoch(self) -> int | None:
+    def latest_epoch(self) -> int:
+        """The epoch of the latest entry, NO_PARTITION_LEADER_EPOCH (-1) if there is none."""
         latest = self.latest_entry
-        return None if latest is None else latest.epoch
+        return NO_PARTITION_LEADER_EPOCH if latest is None else latest.epoch
 
     def assign(self, epoch: int, *, start_offset: int) -> bool:
         """Note that offsets from start_offset on are of that epoch; return whether that was new.

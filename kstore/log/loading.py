@@ -191,8 +191,7 @@ class _Loading:
             is_missing, cache = True, LeaderEpochCache(path, self._env)
         for segment in plan.segments:
             for epoch, start_offset in segment.epochs or ():
-                latest = cache.latest_epoch
-                if (segment.is_recovered or is_missing) and epoch >= 0 and (latest is None or epoch > latest):
+                if (segment.is_recovered or is_missing) and epoch > cache.latest_epoch:
                     cache.assign(epoch, start_offset=start_offset)
         if is_missing and cache.entries:
             plan.rebuilt.append(LEADER_EPOCH_CHECKPOINT)

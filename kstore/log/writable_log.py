@@ -22,7 +22,6 @@ from kstore.log.directory import PartitionDirectory
 from kstore.log.durable_point import DurablePoint, DurablePointFile
 from kstore.log.env import DEFAULT_ENV, Env, after_fork_in_child
 from kstore.log.group_commit import GroupCommit
-from kstore.log.leader_epochs import LeaderEpochCache
 from kstore.log.lock import PartitionLock
 from kstore.log.log_segments import LogSegments
 from kstore.log.producer_append import BatchMetadata, CompletedTransaction, producer_batches_in
@@ -36,7 +35,7 @@ from kstore.log.truncation import remainder_below, replay_producers
 from kstore.log.writer_files import WriterFiles
 from kstore.record import MemoryRecords, Record, RecordBatch
 from kstore.record.validation import AppendOrigin
-from kstore.types import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP
+from kstore.types import NO_TIMESTAMP
 
 # Errors of a write after which a log goes on: there was no space, and nothing of the append is left.
 _NO_SPACE = (ENOSPC, EDQUOT)
@@ -84,7 +83,7 @@ class WritableLog(PublishedLog):
             tuple.__new__,
             LogAppendInfo,
             log_start_offset=loaded.log_start_offset,
-            leader_epoch=_latest_epoch(self.leader_epochs),
+            leader_epoch=self.leader_epochs.latest_epoch,
         )
         self._publish(loaded.log_end_offset)
         self.producer_state.on_high_watermark(self.high_watermark)
@@ -241,6 +240,12 @@ class WritableLog(PublishedLog):
         if self._managed_watermark is None:
             self.producer_state.on_high_watermark(self._end)
 
+    def remove_expired_producers(self) -> int:
+        """Forget producers silent for producer_id_expiration_ms, as a broker does every 10 minutes; return how many."""
+        with self._append_lock:
+            self._check_writable()
+            return self.producer_state.remove_expired_producers(self._env.wall_clock_ms())
+
     def _assign_epochs(self, survey: AppendSurvey) -> None:
         if survey.has_messages:
             self.leader_epochs.clear()
@@ -251,7 +256,7 @@ class WritableLog(PublishedLog):
             for batch in MemoryRecords(survey.records, config=self.config).batches():
                 if batch.partition_leader_epoch >= 0:
                     self.leader_epochs.assign(batch.partition_leader_epoch, start_offset=batch.base_offset)
-        self._appender.leader_epoch = _latest_epoch(self.leader_epochs)
+        self._appender.leader_epoch = self.leader_epochs.latest_epoch
 
     # Flush and roll
 
@@ -501,7 +506,7 @@ class WritableLog(PublishedLog):
         self._flushed_offset = min(self._flushed_offset, self._end)
         self._group.lower(self._end)
         self._settled_state = None
-        self._appender.leader_epoch = _latest_epoch(self.leader_epochs)
+        self._appender.leader_epoch = self.leader_epochs.latest_epoch
 
     @contextmanager
     def _cutting(self, offset: int) -> Iterator[None]:
@@ -576,11 +581,6 @@ class WritableLog(PublishedLog):
                 path=self.path,
                 errno=getattr(self._failure, "errno", None),
             ) from self._failure
-
-
-def _latest_epoch(leader_epochs: LeaderEpochCache) -> int:
-    latest = leader_epochs.latest_epoch
-    return NO_PARTITION_LEADER_EPOCH if latest is None else latest
 
 
 # Logs that this process writes: a child made by fork() has copies of them, and the right to none.

@@ -24,7 +24,6 @@ KAFKA_DEFAULTS = {
     "flush_messages": 9223372036854775807,
     "flush_ms": 9223372036854775807,
     "cleanup_policy": "delete",
-    "file_delete_delay_ms": 60000,
     "producer_id_expiration_ms": 86400000,
 }
 BOUNDS = [
@@ -43,7 +42,6 @@ BOUNDS = [
     ("message_timestamp_after_max_ms", 0, 2**63 - 1),
     ("flush_messages", 1, 2**63 - 1),
     ("flush_ms", 0, 2**63 - 1),
-    ("file_delete_delay_ms", 0, 2**63 - 1),
     ("producer_id_expiration_ms", 1, 2**63 - 1),
 ]
 UNKNOWN_CHOICES = [

@@ -125,7 +125,7 @@ def test_empty_cache_can_be_cut_and_cleared(path: Path) -> None:
     cache.truncate_from_start(5)
     cache.clear()
     assert cache.entries == ()
-    assert cache.latest_epoch is None
+    assert cache.latest_epoch == -1
     assert not path.exists()
 
 

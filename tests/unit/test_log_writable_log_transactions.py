@@ -192,3 +192,17 @@ def test_decided_transactions_are_decided_after_a_truncation_and_after_recovery(
         path.unlink()
     with opened(directory) as log:
         assert (log.log_end_offset, log.last_stable_offset) == (9, 9)
+
+
+def test_producer_that_was_silent_too_long_is_forgotten_and_may_begin_anew(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(directory, producer_id_expiration_ms=1000) as log:
+        log.append(sent(0, 2, producer_id=PRODUCER))
+        assert log.remove_expired_producers() == 0
+        with pytest.raises(OutOfOrderSequenceError):
+            log.append(sent(5, 2, producer_id=PRODUCER))
+        monkeypatch.setattr(EarlyEnv, "wall_clock_ms", lambda _: FIRST_TIMESTAMP_MS + 5000)
+        assert log.remove_expired_producers() == 1
+        log.append(sent(5, 2, producer_id=PRODUCER))
+        assert log.log_end_offset == 4
