@@ -35,9 +35,15 @@ def test_polars_example_prints_the_rows_of_each_partition() -> None:
 
 
 def test_python_example_prints_the_last_records() -> None:
-    lines = printed("-c", block_that_uses("open_log")).splitlines()
+    lines = printed("-c", block_that_uses("flights-lz4-0")).splitlines()
     assert lines[0] == "0 36097"
     assert [line.split()[0] for line in lines[1:]] == ["36095", "36096"]
+
+
+def test_writing_example_prints_what_was_appended_and_read_back() -> None:
+    info, read = printed("-c", block_that_uses("flushed")).splitlines()
+    assert info.startswith("LogAppendInfo(base_offset=0, last_offset=1, ")
+    assert read == "[(0, b'v'), (1, b'v')]"
 
 
 @pytest.mark.spark
