@@ -162,7 +162,7 @@ def last_header(log: Log) -> BatchHeader | None:
         index = segment.offset_index
         floor = None
         if index is not None and index.entry_count:
-            floor = segment.verified_batch(index.entry_count - 1, end_position=end_position)
+            floor = segment.verified_batch(index, index.entry_count - 1, end_position=end_position)
         last: BatchHeader | None = None
         position = 0 if floor is None else floor.position
         for header, _ in segment.records.read_batches(position=position, end_position=end_position):

@@ -220,6 +220,6 @@ def _walk_starts(segment: LogSegment, *, position: int, target: int, end_positio
                 break
             if entry_position > target:
                 continue
-            if segment.verified_batch(candidate, end_position=end_position) is not None:
+            if segment.verified_batch(index, candidate, end_position=end_position) is not None:
                 yield entry_position
     yield position

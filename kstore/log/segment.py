@@ -220,16 +220,13 @@ class LogSegment:
             self._largest_timestamp_ms = max(largest, scan.max_timestamp_ms)
         return None
 
-    def verified_batch(self, slot: int, *, end_position: int) -> BatchHeader | None:
-        """Return the batch that a slot of the offset index points to, None if the entry does not hold.
+    def verified_batch(self, index: OffsetIndex, slot: int, *, end_position: int) -> BatchHeader | None:
+        """Return the batch that a slot of the segment's offset index points to, None if the entry does not hold.
 
         It holds if a batch lies there, whole before end_position, inside the segment, with a right CRC and a first
         offset not above the entry's offset; and if a header walk joins it with a neighbouring entry or an end of the
         file, which no batch does that is the value of a record.
         """
-        index = self.offset_index
-        if index is None:
-            return None
         entry = index.entry(slot)
         if not 0 <= entry.position < end_position:
             return None
@@ -324,7 +321,7 @@ class LogSegment:
         is_contradicted = False
         found = None
         for candidate in range(slot, max(slot - ENTRIES_TRIED, -1), -1):
-            found = self.verified_batch(candidate, end_position=end_position)
+            found = self.verified_batch(index, candidate, end_position=end_position)
             if found is not None and (found.base_offset <= offset or index.entry(candidate).offset <= offset):
                 break
             found, is_contradicted = None, True

@@ -13,7 +13,8 @@ import pytest
 
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError, KStoreError, OffsetOutOfRangeError, StorageError
-from kstore.log import open_log
+from kstore.log import LogSegment, open_log
+from kstore.log.index import OffsetIndex
 from kstore.log.writable_log import WritableLog
 from kstore.record import Record
 
@@ -138,6 +139,22 @@ def test_other_processes_read_whole_batches_in_order(tmp_path: Path) -> None:
         output, _ = reader.communicate()
     assert reader.returncode == 0
     assert int(output) > 0
+
+
+def test_lookup_keeps_to_one_view_of_an_index_that_is_cut_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_log(tmp_path / "t-0", "a", LogConfig(index_interval_bytes=64)) as log:
+        grow(log)
+    with open_log(tmp_path / "t-0") as log:
+        (segment,) = log.segments
+        whole = segment.offset_index
+        assert whole is not None
+        assert whole.entry_count > 1
+        views = iter([whole])
+        cut = OffsetIndex(b"", base_offset=0, path=whole.path)
+        monkeypatch.setattr(LogSegment, "offset_index", property(lambda _: next(views, cut)))
+        assert segment.tail.last_offset == 3 * APPENDS - 1
 
 
 def test_many_threads_append_without_a_gap(tmp_path: Path) -> None:
