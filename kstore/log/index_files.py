@@ -6,6 +6,8 @@ mapped, so that a full disk is an error that names the file, and no signal.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, ClassVar
+
 from kstore._core import (
     OFFSET_INDEX_ENTRY_SIZE,
     TIME_INDEX_ENTRY_SIZE,
@@ -19,6 +21,9 @@ from kstore.errors import CorruptIndexError, StorageError
 from kstore.log.env import DEFAULT_ENV, Env, StrPath, WriteFile, absolute_path, split_path
 from kstore.log.index import MAX_INDEX_BYTES, OffsetIndex, TimeIndex
 from kstore.types import TimestampOffset
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 PAGE_BYTES = 4096
 # How much of a file is allocated at once: whole pages, and whole entries of both kinds.
@@ -99,10 +104,29 @@ class _EntriesFile:
 class _IndexFile:
     """What both kinds of index files share."""
 
+    _entries_type: ClassVar[type[OffsetIndexEntries | TimeIndexEntries]]
+    _entry_size: ClassVar[int]
+
     def __init__(self, file: _EntriesFile, entries: IndexEntries) -> None:
         self._file = file
-        self._entries = entries
+        self.entries = entries
         self._is_closed = False
+
+    @classmethod
+    def open(cls, path: StrPath, *, base_offset: int, max_bytes: int, env: Env = DEFAULT_ENV) -> Self:
+        """Open a file, made if there is none; zeros at its end are preallocated space.
+
+        Args: max_bytes: segment.index.bytes.
+        Raises: StorageError; CorruptIndexError if the entries are not whole or do not rise.
+        """
+        file, content = _open(path, env=env, entry_size=cls._entry_size)
+        return cls(file, cls._entries_type(content, base_offset=base_offset, max_bytes=max_bytes))
+
+    @classmethod
+    def create(cls, path: StrPath, *, base_offset: int, max_bytes: int, env: Env = DEFAULT_ENV) -> Self:
+        """Open a file as an empty index; what was in it is dropped.  Raises: StorageError."""
+        file = _create(path, env=env)
+        return cls(file, cls._entries_type(b"", base_offset=base_offset, max_bytes=max_bytes))
 
     @property
     def path(self) -> str:
@@ -115,21 +139,21 @@ class _IndexFile:
 
     @property
     def base_offset(self) -> int:
-        return self._entries.base_offset
+        return self.entries.base_offset
 
     @property
     def entry_count(self) -> int:
-        return self._entries.entry_count
+        return self.entries.entry_count
 
     @property
     def max_entries(self) -> int:
         """How many entries max_bytes has room for, at least as many as there are."""
-        return self._entries.max_entries
+        return self.entries.max_entries
 
     @property
     def size_in_bytes(self) -> int:
         """The bytes of the entries, without preallocated space."""
-        return self._entries.entry_count * self._entries.entry_size
+        return self.entries.entry_count * self.entries.entry_size
 
     def write_full_pages(self) -> None:
         """Write the pages that are full and not in the file yet.
@@ -137,7 +161,7 @@ class _IndexFile:
         Raises: StorageError; the index is as before, and the next call tries again.
         """
         size = self.size_in_bytes
-        self._file.write(self._entries, end=size - size % PAGE_BYTES)
+        self._file.write(self.entries, end=size - size % PAGE_BYTES)
 
     def reset(self) -> None:
         """Remove all entries.  Raises: StorageError, with the entries kept."""
@@ -145,7 +169,7 @@ class _IndexFile:
 
     def trim(self) -> None:
         """Write all entries and cut the file behind them, as a segment's index is left that takes no more."""
-        self._file.write(self._entries, end=self.size_in_bytes)
+        self._file.write(self.entries, end=self.size_in_bytes)
         self._file.cut(self.size_in_bytes)
 
     def flush(self) -> None:
@@ -154,7 +178,7 @@ class _IndexFile:
         The name of a new file is made durable by whoever syncs the directory, as the flush of the .log does.
         Raises: StorageError; the index can be used on, and another flush tries again.
         """
-        self._file.write(self._entries, end=self.size_in_bytes)
+        self._file.write(self.entries, end=self.size_in_bytes)
         self._file.sync()
 
     def close(self) -> None:
@@ -188,8 +212,8 @@ class _IndexFile:
         self._file.rename_to(path)
 
     def _keep(self, entry_count: int) -> None:
-        self._file.cut(entry_count * self._entries.entry_size)
-        self._entries.keep(entry_count)
+        self._file.cut(entry_count * self.entries.entry_size)
+        self.entries.keep(entry_count)
 
 
 class OffsetIndexFile(_IndexFile):
@@ -199,25 +223,9 @@ class OffsetIndexFile(_IndexFile):
     Threads: one that changes it; view and the properties from any.  Source: Kafka OffsetIndex.
     """
 
-    def __init__(self, file: _EntriesFile, entries: OffsetIndexEntries) -> None:
-        super().__init__(file, entries)
-        self.entries = entries
-
-    @classmethod
-    def open(cls, path: StrPath, *, base_offset: int, max_bytes: int, env: Env = DEFAULT_ENV) -> OffsetIndexFile:
-        """Open a file, made if there is none; zeros at its end are preallocated space.
-
-        Args: max_bytes: segment.index.bytes.
-        Raises: StorageError; CorruptIndexError if the entries are not whole or do not rise.
-        """
-        file, content = _open(path, env=env, entry_size=OFFSET_INDEX_ENTRY_SIZE)
-        return cls(file, OffsetIndexEntries(content, base_offset=base_offset, max_bytes=max_bytes))
-
-    @classmethod
-    def create(cls, path: StrPath, *, base_offset: int, max_bytes: int, env: Env = DEFAULT_ENV) -> OffsetIndexFile:
-        """Open a file as an empty index; what was in it is dropped.  Raises: StorageError."""
-        file = _create(path, env=env)
-        return cls(file, OffsetIndexEntries(b"", base_offset=base_offset, max_bytes=max_bytes))
+    entries: OffsetIndexEntries
+    _entries_type = OffsetIndexEntries
+    _entry_size = OFFSET_INDEX_ENTRY_SIZE
 
     @property
     def last_offset(self) -> int:
@@ -260,25 +268,9 @@ class TimeIndexFile(_IndexFile):
     Threads: one that changes it; view and the properties from any.  Source: Kafka TimeIndex.
     """
 
-    def __init__(self, file: _EntriesFile, entries: TimeIndexEntries) -> None:
-        super().__init__(file, entries)
-        self.entries = entries
-
-    @classmethod
-    def open(cls, path: StrPath, *, base_offset: int, max_bytes: int, env: Env = DEFAULT_ENV) -> TimeIndexFile:
-        """Open a file, made if there is none; zeros at its end are preallocated space.
-
-        Args: max_bytes: segment.index.bytes.
-        Raises: StorageError; CorruptIndexError if the entries are not whole or do not rise.
-        """
-        file, content = _open(path, env=env, entry_size=TIME_INDEX_ENTRY_SIZE)
-        return cls(file, TimeIndexEntries(content, base_offset=base_offset, max_bytes=max_bytes))
-
-    @classmethod
-    def create(cls, path: StrPath, *, base_offset: int, max_bytes: int, env: Env = DEFAULT_ENV) -> TimeIndexFile:
-        """Open a file as an empty index; what was in it is dropped.  Raises: StorageError."""
-        file = _create(path, env=env)
-        return cls(file, TimeIndexEntries(b"", base_offset=base_offset, max_bytes=max_bytes))
+    entries: TimeIndexEntries
+    _entries_type = TimeIndexEntries
+    _entry_size = TIME_INDEX_ENTRY_SIZE
 
     @property
     def last_entry(self) -> TimestampOffset:
