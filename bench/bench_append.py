@@ -8,10 +8,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from bench.bench_builder import append_with_kstore, batches_of
-from bench.common import MIB, Case, Samples, Settings
+from bench.common import MIB, Case, Samples, Settings, require_equal
+from bench.other_languages import JAVA_APPEND, Rivals
 from kstore.log import WritableLog, open_log
 from kstore.record import MemoryRecords
 from kstore.record.rewriting import set_last_offset, set_partition_leader_epoch
@@ -23,7 +25,10 @@ FLUSHED_WRITE = "os.write, fdatasync each MiB"
 FLUSHED = "kstore, append as leader, flush each MiB"
 ONE_THREAD = "kstore, flushed, one thread"
 MANY_THREADS = "kstore, flushed, 16 threads"
+JAVA_MODES = ("leader", "follower", "channel")
+JAVA_LEADER, JAVA_FOLLOWER, JAVA_CHANNEL = (f"{JAVA_APPEND}, {mode}" for mode in JAVA_MODES)
 TARGET_OF_WRITTEN = 0.75
+TARGET_OF_JAVA = 1.5
 TARGET_OF_FLUSHED = 0.9
 TARGET_OF_GROUP_COMMIT = 8.0
 THREADS = 16
@@ -117,16 +122,22 @@ def append_flushed(log: WritableLog, records: MemoryRecords, *, count: int, thre
         thread.join()
 
 
-def rated(runs: dict[str, Callable[[], float]], settings: Settings, *, units: int) -> list[Samples]:
-    """Sample each run once per round, in turn, after a first round that does not count."""
+def rated(
+    runs: dict[str, Callable[[], float]],
+    settings: Settings,
+    *,
+    units: int,
+    cpu_seconds: Callable[[], float] = time.process_time,
+) -> list[Samples]:
+    """Sample each run once per round after one that does not count; the order is turned round every other round."""
     samples = {name: Samples(contestant=name) for name in runs}
     for number in range(settings.rounds + 1):
-        for name, one in runs.items():
-            cpu_start = time.process_time()
-            seconds = one()
+        for name in runs if number % 2 else reversed(runs):
+            cpu_start = cpu_seconds()
+            seconds = runs[name]()
             if number:
                 samples[name].wall.append(units / seconds)
-                samples[name].cpu.append(units / max(time.process_time() - cpu_start, 1e-6))
+                samples[name].cpu.append(units / max(cpu_seconds() - cpu_start, 1e-6))
     return list(samples.values())
 
 
@@ -142,7 +153,7 @@ def written_case(value_bytes: int, settings: Settings, *, scratch: Path) -> Case
     """Measure appends that are written, and flushed each MiB."""
     sent = sent_batches(value_bytes, settings)
     records, fetched = [MemoryRecords(data) for data in sent], fetched_batches(sent)
-    size = sum(map(len, sent))
+    size, count = sum(map(len, sent)), sum(len(next(one.batches())) for one in records)
     runs = {
         WRITE: written(scratch, flush_bytes=None, sent=sent),
         FOLLOWER: appended(scratch, lambda log: [log.append_as_follower(one) for one in fetched]),
@@ -151,10 +162,20 @@ def written_case(value_bytes: int, settings: Settings, *, scratch: Path) -> Case
         FLUSHED: appended(scratch, lambda log: append_flushing(log, records, flush_bytes=MIB)),
     }
     case = Case(title=f"append, batches of 16 KiB, values of {value_bytes} bytes", unit="B", bytes_per_unit=1.0)
-    case.samples = rated(runs, settings, units=size)
+    file = scratch / "sent"
+    file.write_bytes(b"".join(sent))
+    with Rivals(settings, file, JAVA_MODES, names=(JAVA_APPEND,), arguments=(str(scratch / "java"),)) as rivals:
+        for rival in rivals.running:
+            require_equal("appended records", {"expected": count, rival.name: rival.sum_of(1)})
+            rival.warm_up()
+            runs[rival.name] = partial(rival.seconds_of, 1)
+        case.samples = rated(runs, settings, units=size, cpu_seconds=rivals.cpu_seconds)
     case.add_ratio(FOLLOWER, WRITE, target=TARGET_OF_WRITTEN)
     case.add_ratio(LEADER, WRITE)
     case.add_ratio(FLUSHED, FLUSHED_WRITE, target=TARGET_OF_FLUSHED)
+    case.add_ratio(LEADER, JAVA_LEADER, target=TARGET_OF_JAVA)
+    case.add_ratio(FOLLOWER, JAVA_FOLLOWER)
+    case.add_ratio(JAVA_FOLLOWER, JAVA_CHANNEL)
     return case
 
 

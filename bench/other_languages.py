@@ -13,6 +13,8 @@ from bench.common import BENCH_DIRECTORY, Contestant, Settings, require_equal
 
 SOURCES = BENCH_DIRECTORY / "rivals"
 JAVA, RUST = "Java, kafka-clients", "Rust, krabka-protocol"
+JAVA_APPEND, JAVA_INDEX = "Java, UnifiedLog", "Java, kafka-storage"
+MAIN_CLASSES = {JAVA: "Rival", JAVA_APPEND: "AppendRival", JAVA_INDEX: "IndexRival"}
 HEAP = ("-Xms2g", "-Xmx2g")
 WARM_UP_SECONDS = 3.0
 RUN_SECONDS = 0.05
@@ -20,7 +22,7 @@ RUN_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Program:
-    """A command that takes FILE and MODE behind its own arguments."""
+    """A command that takes FILE, MODE and what the mode asks for behind its own arguments."""
 
     name: str
     command: tuple[str, ...]
@@ -30,22 +32,25 @@ def _run(*command: str, directory: Path) -> None:
     subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True)
 
 
-def _build_java(build_directory: Path) -> Program:
+def _build_java(build_directory: Path, name: str) -> Program:
     target = build_directory / "java"
     shutil.copytree(SOURCES / "java", target, dirs_exist_ok=True)
-    if not (target / "lib").exists():
-        _run("mvn", "-q", "dependency:copy-dependencies", "-DoutputDirectory=part", directory=target)
-        (target / "part").rename(target / "lib")
-    _run("javac", "-nowarn", "-cp", "lib/*", "-d", "classes", "src/Rival.java", directory=target)
-    return Program(JAVA, ("java", *HEAP, "-cp", f"{target / 'classes'}:{target / 'lib'}/*", "Rival"))
+    wanted, had = (target / "pom.xml").read_bytes(), target / "lib" / "pom.xml"
+    if not had.exists() or had.read_bytes() != wanted:
+        shutil.rmtree(target / "lib", ignore_errors=True)
+        _run("mvn", "-q", "dependency:copy-dependencies", "-DoutputDirectory=lib", directory=target)
+        had.write_bytes(wanted)
+    main_class = MAIN_CLASSES[name]
+    _run("javac", "-nowarn", "-cp", "lib/*", "-d", "classes", f"src/{main_class}.java", directory=target)
+    return Program(name, ("java", *HEAP, "-cp", f"{target / 'classes'}:{target / 'lib'}/*", main_class))
 
 
-def _build_rust(build_directory: Path) -> Program:
+def _build_rust(build_directory: Path, name: str) -> Program:
     target = build_directory / "rust"
     shutil.copytree(SOURCES / "rust", target, dirs_exist_ok=True)
     # one of krabka's crates asks for a newer compiler than it needs
     _run("cargo", "build", "--release", "--ignore-rust-version", directory=target)
-    return Program(RUST, (str(target / "target" / "release" / "rival"),))
+    return Program(name, (str(target / "target" / "release" / "rival"),))
 
 
 def programs(settings: Settings, names: tuple[str, ...] = (JAVA, RUST)) -> list[Program]:
@@ -54,10 +59,10 @@ def programs(settings: Settings, names: tuple[str, ...] = (JAVA, RUST)) -> list[
     if not settings.other_languages:
         return built
     settings.build_directory.mkdir(parents=True, exist_ok=True)
-    builds = {JAVA: _build_java, RUST: _build_rust}
     for name in names:
+        build = _build_java if name in MAIN_CLASSES else _build_rust
         try:
-            built.append(builds[name](settings.build_directory))
+            built.append(build(settings.build_directory, name))
         except (OSError, subprocess.CalledProcessError) as error:
             lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
             print(f"{name} left out: {lines[-1]}")
@@ -65,11 +70,14 @@ def programs(settings: Settings, names: tuple[str, ...] = (JAVA, RUST)) -> list[
 
 
 class Running:
-    """A program that waits for a number of passes and answers with the sum of one pass. A context manager."""
+    """A program that waits for a number of passes and answers with the sum of one pass. A context manager.
 
-    def __init__(self, program: Program, file: Path, mode: str) -> None:
+    It may add the nanoseconds of the passes, without what is made ready for each.
+    """
+
+    def __init__(self, program: Program, file: Path, mode: str, *arguments: str) -> None:
         self._process = subprocess.Popen(
-            [*program.command, str(file), mode], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [*program.command, str(file), mode, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.name = f"{program.name}, {mode}"
         self.passes = 1
@@ -86,11 +94,18 @@ class Running:
 
     def sum_of(self, passes: int) -> int:
         """Make so many passes and give the sum; the signed one of Java as Rust's unsigned."""
+        return int(self._answer(passes)[0]) % 2**64
+
+    def seconds_of(self, passes: int) -> float:
+        """Make so many passes and give the seconds that the program counted."""
+        return int(self._answer(passes)[1]) / 1e9
+
+    def _answer(self, passes: int) -> list[str]:
         if self._process.stdin is None or self._process.stdout is None:
             raise ValueError(f"{self.name} has no pipes")
         self._process.stdin.write(f"{passes}\n")
         self._process.stdin.flush()
-        return int(self._process.stdout.readline()) % 2**64
+        return self._process.stdout.readline().split()
 
     def warm_up(self) -> None:
         """Run for three seconds, then set `passes` so that a run takes about 50 ms."""
@@ -112,22 +127,33 @@ class Running:
 
 
 class Rivals:
-    """Programs on one file, each in one mode per process. A context manager that ends them."""
+    """Programs on one file, each in one mode per process. A context manager that ends them.
+
+    arguments: what the modes ask for besides.
+    """
 
     def __init__(
-        self, settings: Settings, file: Path, modes: tuple[str, ...], *, names: tuple[str, ...] = (JAVA, RUST)
+        self,
+        settings: Settings,
+        file: Path,
+        modes: tuple[str, ...],
+        *,
+        names: tuple[str, ...] = (JAVA, RUST),
+        arguments: tuple[str, ...] = (),
     ) -> None:
         self._names = names
         self._stack = ExitStack()
         self._settings = settings
         self._file = file
         self._modes = modes
+        self._arguments = arguments
         self.running: list[Running] = []
 
     def __enter__(self) -> Rivals:
         for program in programs(self._settings, self._names) if self._modes else ():
             for mode in self._modes:
-                self.running.append(self._stack.enter_context(Running(program, self._file, mode)))
+                running = Running(program, self._file, mode, *self._arguments)
+                self.running.append(self._stack.enter_context(running))
         return self
 
     def __exit__(self, *exception: object) -> None:
