@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kstore.compression import CompressionType as CompressionType
     from kstore.config import LogConfig as LogConfig
     from kstore.errors import AppendError as AppendError
+    from kstore.errors import BufferExhaustedError as BufferExhaustedError
     from kstore.errors import CorruptCheckpointError as CorruptCheckpointError
     from kstore.errors import CorruptIndexError as CorruptIndexError
     from kstore.errors import CorruptionError as CorruptionError
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
     from kstore.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
     from kstore.errors import OffsetsOutOfOrderError as OffsetsOutOfOrderError
     from kstore.errors import OutOfOrderSequenceError as OutOfOrderSequenceError
+    from kstore.errors import ProducerClosedError as ProducerClosedError
+    from kstore.errors import ProducerFencedError as ProducerFencedError
     from kstore.errors import ProducerStateError as ProducerStateError
+    from kstore.errors import ProducerTimeoutError as ProducerTimeoutError
     from kstore.errors import RecordBatchTooLargeError as RecordBatchTooLargeError
     from kstore.errors import RecordDeserializationError as RecordDeserializationError
     from kstore.errors import RecordError as RecordError
@@ -42,8 +46,11 @@ if TYPE_CHECKING:
     from kstore.errors import SegmentTooLargeError as SegmentTooLargeError
     from kstore.errors import SerializationError as SerializationError
     from kstore.errors import StorageError as StorageError
+    from kstore.errors import TransactionAbortedError as TransactionAbortedError
     from kstore.errors import TransactionCoordinatorFencedError as TransactionCoordinatorFencedError
+    from kstore.errors import TransactionStateError as TransactionStateError
     from kstore.errors import UnexpectedAppendOffsetError as UnexpectedAppendOffsetError
+    from kstore.errors import UnknownTopicOrPartitionError as UnknownTopicOrPartitionError
     from kstore.errors import UnsupportedCompressionTypeError as UnsupportedCompressionTypeError
     from kstore.errors import UnsupportedError as UnsupportedError
     from kstore.errors import UnsupportedForMessageFormatError as UnsupportedForMessageFormatError
@@ -74,6 +81,7 @@ _ROOMS = {
     "kstore.config": ("LogConfig",),
     "kstore.errors": (
         "AppendError",
+        "BufferExhaustedError",
         "CorruptCheckpointError",
         "CorruptIndexError",
         "CorruptLogError",
@@ -94,7 +102,10 @@ _ROOMS = {
         "OffsetOutOfRangeError",
         "OffsetsOutOfOrderError",
         "OutOfOrderSequenceError",
+        "ProducerClosedError",
+        "ProducerFencedError",
         "ProducerStateError",
+        "ProducerTimeoutError",
         "RecordBatchTooLargeError",
         "RecordDeserializationError",
         "RecordError",
@@ -104,8 +115,11 @@ _ROOMS = {
         "SegmentTooLargeError",
         "SerializationError",
         "StorageError",
+        "TransactionAbortedError",
         "TransactionCoordinatorFencedError",
+        "TransactionStateError",
         "UnexpectedAppendOffsetError",
+        "UnknownTopicOrPartitionError",
         "UnsupportedCompressionTypeError",
         "UnsupportedError",
         "UnsupportedForMessageFormatError",

@@ -187,6 +187,34 @@ class TransactionCoordinatorFencedError(ProducerStateError):
     """The marker comes from a coordinator that was replaced (Kafka: TransactionCoordinatorFencedException)."""
 
 
+class ProducerTimeoutError(KStoreError, TimeoutError):
+    """Something took longer than the producer was told to wait (Kafka: TimeoutException)."""
+
+
+class BufferExhaustedError(ProducerTimeoutError):
+    """No memory of the producer's buffer came free in time (Kafka: BufferExhaustedException)."""
+
+
+class ProducerClosedError(KStoreError):
+    """The producer was closed before the call, or before the record was sent."""
+
+
+class ProducerFencedError(KStoreError):
+    """Another producer has begun with the same transactional id (Kafka: ProducerFencedException)."""
+
+
+class TransactionAbortedError(KStoreError):
+    """The record belongs to a transaction that was aborted before it was sent (Kafka: TransactionAbortedException)."""
+
+
+class TransactionStateError(KStoreError):
+    """The call does not fit the state of the producer's transaction (Kafka: IllegalStateException)."""
+
+
+class UnknownTopicOrPartitionError(KStoreError):
+    """The sink has no such topic or partition (Kafka: UnknownTopicOrPartitionException)."""
+
+
 class SerializationError(KStoreError):
     """A serializer or deserializer refuses a value or bytes (Kafka: SerializationException)."""
 

@@ -1,0 +1,89 @@
+"""Nodes, partitions and who leads them: what a producer has to know of where its records go. Layer 5."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kstore.types import TopicPartition
+
+
+class Node(NamedTuple):
+    """A broker, or what stands for one (Kafka: Node)."""
+
+    id: int
+    host: str = ""
+    port: int = -1
+    rack: str | None = None
+
+
+class PartitionInfo(NamedTuple):
+    """A partition and its leader, None while it has none (Kafka: PartitionInfo)."""
+
+    topic: str
+    partition: int
+    leader: Node | None
+    leader_epoch: int | None = None
+
+
+class Cluster:
+    """Partitions and their leaders at one moment; immutable.
+
+    Attributes: nodes, topics (both sorted).
+    Raises: ValueError for a partition that is named twice.
+    Threads: safe.  Cost: every answer is a lookup.  Source: Kafka Cluster, MetadataSnapshot.
+    """
+
+    def __init__(self, partitions: Iterable[PartitionInfo] = (), *, nodes: Iterable[Node] = ()) -> None:
+        self._by_topic_partition: dict[TopicPartition, PartitionInfo] = {}
+        for info in sorted(partitions, key=lambda info: (info.topic, info.partition)):
+            topic_partition = TopicPartition(info.topic, info.partition)
+            if topic_partition in self._by_topic_partition:
+                raise ValueError(f"partition {topic_partition} is named twice")
+            self._by_topic_partition[topic_partition] = info
+        by_topic: dict[str, list[PartitionInfo]] = {}
+        by_node: dict[int, list[PartitionInfo]] = {}
+        known = {node.id: node for node in nodes}
+        for info in self._by_topic_partition.values():
+            by_topic.setdefault(info.topic, []).append(info)
+            if info.leader is not None:
+                known[info.leader.id] = info.leader
+                by_node.setdefault(info.leader.id, []).append(info)
+        self.nodes: tuple[Node, ...] = tuple(known[node_id] for node_id in sorted(known))
+        self.topics: tuple[str, ...] = tuple(by_topic)
+        self._by_topic = {topic: tuple(infos) for topic, infos in by_topic.items()}
+        self._by_node = {node_id: tuple(infos) for node_id, infos in by_node.items()}
+        self._available = {
+            topic: tuple(info for info in infos if info.leader is not None) for topic, infos in self._by_topic.items()
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"Cluster(nodes={len(self.nodes)}, topics={len(self.topics)}, partitions={len(self._by_topic_partition)})"
+        )
+
+    def partitions_for_topic(self, topic: str) -> tuple[PartitionInfo, ...]:
+        """Return the partitions of a topic by number, none if it is unknown."""
+        return self._by_topic.get(topic, ())
+
+    def available_partitions_for_topic(self, topic: str) -> tuple[PartitionInfo, ...]:
+        """Return the partitions of a topic that have a leader, by number."""
+        return self._available.get(topic, ())
+
+    def partition_count(self, topic: str) -> int:
+        """Return how many partitions a topic has, 0 if it is unknown."""
+        return len(self._by_topic.get(topic, ()))
+
+    def partitions_for_node(self, node_id: int) -> tuple[PartitionInfo, ...]:
+        """Return the partitions that a node leads, by topic and number."""
+        return self._by_node.get(node_id, ())
+
+    def leader_for(self, topic_partition: TopicPartition) -> Node | None:
+        """Return who leads a partition, None if nobody does or it is unknown."""
+        info = self._by_topic_partition.get(topic_partition)
+        return None if info is None else info.leader
+
+    def leader_epoch_for(self, topic_partition: TopicPartition) -> int | None:
+        """Return the epoch of a partition's leader, None if it is unknown."""
+        info = self._by_topic_partition.get(topic_partition)
+        return None if info is None else info.leader_epoch
