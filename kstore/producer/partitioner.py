@@ -1,0 +1,150 @@
+"""Which partition a record goes to: by its key, sticky for records without one, round robin, or as the caller says.
+
+Layer 5.
+"""
+
+from __future__ import annotations
+
+import random as random_module
+from bisect import bisect_right
+from collections.abc import Mapping
+from itertools import accumulate, count
+from typing import Any, NamedTuple, Protocol
+
+from kstore.errors import UnknownTopicOrPartitionError
+from kstore.producer.cluster import Cluster
+
+
+class Partitioner(Protocol):
+    """What a caller may give in place of the built-in choice (Kafka: Partitioner).
+
+    One that also has `on_new_batch(topic, cluster, previous_partition)` is told of each batch that would begin, before
+    it does, and asked again, as Kafka's Partitioner.onNewBatch was.
+    """
+
+    def partition(
+        self, topic: str, key: Any, key_bytes: bytes | None, value: Any, value_bytes: bytes | None, cluster: Cluster, /
+    ) -> int:
+        """Return the number of the partition."""
+
+
+class StickyPartitionInfo:
+    """A partition that takes records without a key for a while, and how many bytes it got meanwhile."""
+
+    __slots__ = ("partition", "produced_bytes")
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.produced_bytes = 0
+
+
+class _PartitionLoad(NamedTuple):
+    """Weights of partitions as a running sum."""
+
+    partitions: tuple[int, ...]
+    cumulative_weights: tuple[int, ...]
+
+
+class BuiltInPartitioner:
+    """Choose partitions of one topic for records that name none and whose key does not decide.
+
+    A partition is kept until it has got sticky_batch_size bytes, so that batches fill up; the next one is drawn evenly,
+    or by how short the queues are once update_partition_load_stats has said so.
+    Args: random: draws the partitions.
+    Raises: ValueError for a sticky_batch_size below 1.
+    Threads: the caller holds a lock from a look at the current partition to its update.
+    Source: Kafka BuiltInPartitioner (KIP-480, KIP-794).
+    """
+
+    def __init__(self, topic: str, *, sticky_batch_size: int, random: random_module.Random | None = None) -> None:
+        if sticky_batch_size < 1:
+            raise ValueError(f"sticky_batch_size must be at least 1, got {sticky_batch_size}")
+        self.topic = topic
+        self.sticky_batch_size = sticky_batch_size
+        self._random = random_module.Random() if random is None else random
+        self._load: _PartitionLoad | None = None
+        self._current: StickyPartitionInfo | None = None
+
+    @property
+    def load_stats_range_end(self) -> int:
+        """The sum of all weights, 0 while partitions are drawn evenly."""
+        return 0 if self._load is None else self._load.cumulative_weights[-1]
+
+    def next_partition(self, cluster: Cluster) -> int:
+        """Draw a partition: of those with a leader if there are any.
+
+        Raises: UnknownTopicOrPartitionError if the topic has no partitions.
+        """
+        load = self._load
+        if load is not None:
+            drawn = self._random.randrange(load.cumulative_weights[-1])
+            return load.partitions[bisect_right(load.cumulative_weights, drawn)]
+        infos = cluster.available_partitions_for_topic(self.topic) or cluster.partitions_for_topic(self.topic)
+        if not infos:
+            raise UnknownTopicOrPartitionError(f"topic {self.topic!r} has no partitions")
+        return infos[self._random.randrange(len(infos))].partition
+
+    def peek_current_partition_info(self, cluster: Cluster) -> StickyPartitionInfo:
+        """Return the partition of now; the next update_partition_info is about this object."""
+        if self._current is None:
+            self._current = StickyPartitionInfo(self.next_partition(cluster))
+        return self._current
+
+    def is_partition_changed(self, info: StickyPartitionInfo | None) -> bool:
+        """Whether another partition was chosen since `info` was; None, for a partition that was given, never is."""
+        return info is not None and info is not self._current
+
+    def update_partition_info(
+        self, info: StickyPartitionInfo | None, appended_bytes: int, cluster: Cluster, *, enable_switch: bool = True
+    ) -> None:
+        """Count bytes that the current partition got, and choose the next one if it has enough.
+
+        Args: enable_switch: False while its last batch has room; twice sticky_batch_size is enough all the same.
+        """
+        if info is None:
+            return
+        info.produced_bytes += appended_bytes
+        enough = self.sticky_batch_size if enable_switch else 2 * self.sticky_batch_size
+        if info.produced_bytes >= enough:
+            self._current = StickyPartitionInfo(self.next_partition(cluster))
+
+    def update_partition_load_stats(self, queue_sizes: Mapping[int, int] | None, *, partition_count: int) -> None:
+        """Draw the shorter queues more often from now on.
+
+        Args: queue_sizes: batches that wait, of each partition that may be drawn; None to draw evenly; partition_count:
+            of the whole topic.
+        """
+        self._load = None
+        if not queue_sizes or partition_count < 2:
+            return
+        most = max(queue_sizes.values())
+        if most == min(queue_sizes.values()) and len(queue_sizes) == partition_count:
+            return
+        weights = (most + 1 - size for size in queue_sizes.values())
+        self._load = _PartitionLoad(tuple(queue_sizes), tuple(accumulate(weights)))
+
+
+class RoundRobinPartitioner:
+    """Partitions in turn, whatever the key; of those with a leader if there are any.
+
+    Threads: safe.  Source: Kafka RoundRobinPartitioner, without its skip of every other partition when a batch begins
+    (KAFKA-9965).
+    """
+
+    def __init__(self) -> None:
+        self._turns: dict[str, count[int]] = {}
+
+    def partition(
+        self,
+        topic: str,
+        _key: Any,
+        _key_bytes: bytes | None,
+        _value: Any,
+        _value_bytes: bytes | None,
+        cluster: Cluster,
+        /,
+    ) -> int:
+        infos = cluster.available_partitions_for_topic(topic) or cluster.partitions_for_topic(topic)
+        if not infos:
+            raise UnknownTopicOrPartitionError(f"topic {topic!r} has no partitions")
+        return infos[next(self._turns.setdefault(topic, count())) % len(infos)].partition
