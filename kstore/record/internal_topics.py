@@ -1,19 +1,20 @@
 """Records of the topics that brokers and controllers keep for themselves, decoded as Kafka's DumpLogSegments does.
 
-`__consumer_offsets`: decode_group_record; `__transaction_state`: decode_transaction_record; `__cluster_metadata`:
-decode_metadata_record. Kafka's names are used throughout, since that is what people search for.
+`__consumer_offsets`: decode_group_record; `__transaction_state`: decode_transaction_record, encode_transaction_record;
+`__cluster_metadata`: decode_metadata_record. Kafka's names are used throughout, since that is what people search for.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
 from kstore.errors import InvalidRecordError
-from kstore.record.protocol import ProtocolReader
-from kstore.record.schema import Schema, decode_message, parse_schemas
+from kstore.record.protocol import INT16, ProtocolReader
+from kstore.record.schema import Schema, decode_message, encode_message, parse_schemas
 from kstore.record.schemas_coordinator import (
     CONSUMER_PROTOCOL,
     GROUP_KEYS,
@@ -87,6 +88,23 @@ def decode_transaction_record(key: bytes | None, value: bytes | None) -> Coordin
     Raises: InvalidRecordError as decode_group_record.
     """
     return _coordinator_record(key, value, TRANSACTION_KEYS, TRANSACTION_VALUES)
+
+
+def encode_transaction_record(transactional_id: str, fields: Mapping[str, Any] | None) -> tuple[bytes, bytes | None]:
+    """Return key and value of a record of `__transaction_state`, the value None where `fields` is.
+
+    Both are of version 0, which brokers of all versions read.
+    Args: fields: as decode_transaction_record gives them.
+    Raises: ValueError for a field that is missing or beyond its type.
+    """
+    type_id = 0
+    key_fields = {"transactionalId": transactional_id}
+    key = INT16.pack(type_id) + encode_message(_schemas(TRANSACTION_KEYS)[type_id], key_fields, version=type_id)
+    if fields is None:
+        return key, None
+    version = 0
+    value = encode_message(_schemas(TRANSACTION_VALUES)[type_id], fields, version=version)
+    return key, INT16.pack(version) + value
 
 
 def decode_metadata_record(value: bytes | None) -> InternalMessage:

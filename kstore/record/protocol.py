@@ -155,15 +155,17 @@ class ProtocolReader:
 
 
 class ProtocolWriter:
-    """Write the fields of one flexible message.
+    """Write the fields of one message.
 
+    Args: is_flexible: whether lengths are varints and tagged fields follow.
     Raises: ValueError for a number that its type can't hold.
     """
 
-    __slots__ = ("_parts",)
+    __slots__ = ("_parts", "is_flexible")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_flexible: bool = True) -> None:
         self._parts: list[bytes] = []
+        self.is_flexible = is_flexible
 
     def number(self, field: str, layout: struct.Struct, value: int) -> None:
         """Write an integer of a fixed size."""
@@ -190,20 +192,36 @@ class ProtocolWriter:
     def unsigned_varint(self, value: int) -> None:
         self._parts.append(unsigned_varint(value))
 
-    def string(self, text: str) -> None:
-        """Write a compact string; surrogate escapes become the bytes they stand for."""
-        data = text.encode("utf-8", "surrogateescape")
-        self.unsigned_varint(len(data) + 1)
+    def raw(self, data: bytes) -> None:
+        """Write bytes without their length."""
         self._parts.append(data)
 
-    def array_length(self, length: int) -> None:
-        self.unsigned_varint(length + 1)
+    def length(self, field: str, layout: struct.Struct, length: int) -> None:
+        """Write the length of a string, bytes or an array, -1 for null.
+
+        Args: layout: of the length where the message is not flexible.
+        """
+        if self.is_flexible:
+            self.unsigned_varint(length + 1)
+        else:
+            self.number(field, layout, length)
+
+    def string(self, text: str, *, field: str = "string") -> None:
+        """Write a string; surrogate escapes become the bytes they stand for."""
+        data = text.encode("utf-8", "surrogateescape")
+        self.length(field, INT16, len(data))
+        self._parts.append(data)
+
+    def array_length(self, length: int, *, field: str = "array") -> None:
+        self.length(field, INT32, length)
 
     def tagged_fields(self, fields: tuple[TaggedField, ...]) -> None:
-        """Write the tagged fields that end a struct.
+        """Write the tagged fields that end a struct; none if the message is not flexible.
 
         Raises: ValueError unless their tags rise from 0.
         """
+        if not self.is_flexible:
+            return
         self.unsigned_varint(len(fields))
         last = -1
         for tag, data in fields:

@@ -9,7 +9,12 @@ from collections import Counter
 
 import pytest
 
-from kstore.record.internal_topics import DecodedMessage, decode_metadata_record
+from kstore.record.internal_topics import (
+    DecodedMessage,
+    decode_metadata_record,
+    decode_transaction_record,
+    encode_transaction_record,
+)
 from tests.golden.manifests import manifest
 from tests.golden.sets import MAIN_SETS, PACKED_DIRECTORY, golden_partitions, unpack
 from tests.unit.cli_runner import runner
@@ -58,6 +63,19 @@ def test_output_of_kafka_is_there_for_partitions_of_every_broker():
     counts = Counter(partition.set_name for partition in COORDINATORS for _ in printed_by_kafka(partition))
     assert set(counts) == set(MAIN_SETS)
     assert counts.total() == 2821
+
+
+TRANSACTION_LOGS = [partition for partition in COORDINATORS if partition.topic == "__transaction_state"]
+
+
+@pytest.mark.parametrize("partition", TRANSACTION_LOGS, ids=str)
+def test_transaction_record_of_version_0_is_written_as_the_broker_wrote_it(partition):
+    records = [record for record in manifest(partition).records() if record.control_type is None]
+    for record in records:
+        key, value = decode_transaction_record(record.key, record.value)
+        if value is None or value.version == 0:
+            fields = None if value is None else value.fields
+            assert encode_transaction_record(key.fields["transactionalId"], fields) == (record.key, record.value)
 
 
 @pytest.mark.parametrize("partition", METADATA_LOGS, ids=str)

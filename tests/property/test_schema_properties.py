@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kstore import InvalidRecordError
-from kstore.record.schema import decode_message, parse_schemas
+from kstore.record.schema import decode_message, encode_message, parse_schemas
 from kstore.record.schemas_coordinator import (
     CONSUMER_PROTOCOL,
     GROUP_KEYS,
@@ -50,6 +50,7 @@ def drawn(data, schema, version):
 def test_message_is_read_as_it_was_written(schema, version, data):
     fields, written = drawn(data, schema, version)
     assert decode_message(schema, written, version=version) == fields
+    assert encode_message(schema, fields, version=version) == written
 
 
 @given(data=st.data(), message=st.sampled_from(list(MESSAGES.values())))

@@ -14,6 +14,7 @@ from kstore.record.internal_topics import (
     decode_group_record,
     decode_metadata_record,
     decode_transaction_record,
+    encode_transaction_record,
 )
 from kstore.record.protocol import TaggedField
 
@@ -198,3 +199,40 @@ def test_array_as_long_as_the_bytes_behind_it_needs_no_more_memory_than_they_do(
     value = versioned(0, "0000 00000001 ffff ffff") + struct.pack(">i", count) + b"\0" * count
     with pytest.raises(InvalidRecordError):
         decode_group_record(GROUP_KEY, value)
+
+
+TRANSACTION = {
+    "producerId": 7,
+    "producerEpoch": 3,
+    "transactionTimeoutMs": 60000,
+    "transactionStatus": 1,
+    "transactionPartitions": [{"topic": "t", "partitionIds": [0, 2]}],
+    "transactionLastUpdateTimestampMs": 12,
+    "transactionStartTimestampMs": 11,
+}
+
+
+@pytest.mark.parametrize("partitions", [None, [], TRANSACTION["transactionPartitions"]], ids=["null", "none", "two"])
+def test_transaction_record_is_written_as_it_is_read(partitions):
+    fields = TRANSACTION | {"transactionPartitions": partitions}
+    key, value = decode_transaction_record(*encode_transaction_record("id", fields))
+    assert (key.fields, value.fields) == ({"transactionalId": "id"}, fields)
+    assert (key.version, value.version) == (0, 0)
+
+
+def test_transaction_record_without_fields_deletes_the_id():
+    key, value = encode_transaction_record("id", None)
+    assert (key, value) == (bytes.fromhex("0000 0002 6964"), None)
+
+
+REFUSED_FIELDS = {
+    "missing": ({name: value for name, value in TRANSACTION.items() if name != "producerId"}, "producerId is missing"),
+    "beyond its type": (TRANSACTION | {"producerEpoch": 2**15}, "producerEpoch"),
+    "null": (TRANSACTION | {"transactionPartitions": [{"topic": None, "partitionIds": []}]}, "topic must not be null"),
+}
+
+
+@pytest.mark.parametrize(("fields", "reason"), REFUSED_FIELDS.values(), ids=REFUSED_FIELDS)
+def test_transaction_that_its_record_cannot_hold_is_refused(fields, reason):
+    with pytest.raises(ValueError, match=reason):
+        encode_transaction_record("id", fields)
