@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import errno
 import threading
+from typing import Protocol
+from weakref import WeakSet
 
 from kstore.errors import LogClosedError, LogLockedError
 from kstore.log.env import DEFAULT_ENV, Env, LockFile, after_fork_in_child, join_path
@@ -54,7 +56,11 @@ class PartitionLock:
                 file = env.lock_file(path)
                 if file is None:
                     raise _locked(root, name, f"another process, perhaps a broker, holds {path}")
-                held = _registry.add(file)
+                try:
+                    held = _registry.add(file)
+                except BaseException:
+                    file.close()
+                    raise
             held.owners.add(name)
         return cls(held, root=root, name=name, process_id=env.process_id(), env=env)
 
@@ -131,8 +137,29 @@ class _Registry:
             held.file.close()
 
 
+class Disowned(Protocol):
+    """What a child made by fork() has a copy of, and no right to write with."""
+
+    def disown(self) -> None:
+        """Refuse to write from now on, and forget locks that a thread of the parent may have held."""
+
+
 _registry = _Registry()
-after_fork_in_child(_registry.forget)
+_disowned: WeakSet[Disowned] = WeakSet()
+
+
+def disown_in_child(owner: Disowned) -> None:
+    """Have owner.disown() called in every child made by fork(), as long as the owner lives."""
+    _disowned.add(owner)
+
+
+def _start_anew() -> None:
+    _registry.forget()
+    for owner in list(_disowned):
+        owner.disown()
+
+
+after_fork_in_child(_start_anew)
 
 
 def _place(root: str, name: str | None) -> str:

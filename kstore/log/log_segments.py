@@ -6,6 +6,7 @@ Layer 5. Every step leaves files that load as a log without a gap, wherever it i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 
 from kstore.log.env import Env, join_path
 from kstore.log.filenames import (
@@ -127,8 +128,9 @@ class LogSegments:
 
     def close_handlers(self) -> None:
         """Close the files, and nothing else."""
-        for segment in (*self.unflushed, self.active):
-            segment.close_handlers()
+        with ExitStack() as files:
+            for segment in (*self.unflushed, self.active):
+                files.callback(segment.close_handlers)
 
     def _remove_behind(self, base_offset: int | None) -> None:
         """Remove the segments behind one, all if None, the last first."""

@@ -28,7 +28,7 @@ class Quarantine:
         self._is_on = is_on
 
     def keep_range(self, path: str, *, position: int, size_in_bytes: int) -> None:
-        """Copy a range of a file; zeros alone are not worth a copy, nor is what an earlier recovery copied.
+        """Copy a range of a file; zeros alone are not worth a copy.
 
         Raises: StorageError.
         """

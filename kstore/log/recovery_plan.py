@@ -82,7 +82,7 @@ class RecoveryPlan:
     """The segments that stay, those that go, and what was found on the way.
 
     cuts: where recovered segments end before their file does; older: damage in segments that are not to be recovered,
-    which stays there; lost: why something seems to be missing although every batch that is there is whole.
+    which stays there; rebuilt: names of index files and checkpoints that are written anew.
     """
 
     files: PartitionFiles

@@ -43,6 +43,17 @@ def carry_out(path: str, plan: RecoveryPlan, *, quarantine: Quarantine, env: Env
     for segment in plan.segments:
         for suffix, content in segment.indexes.items():
             replace_file(join_path(path, base_offset_file_name(segment.base_offset, suffix=suffix)), content, env)
+    _sync_recovered(path, plan, env)
+
+
+def _sync_recovered(path: str, plan: RecoveryPlan, env: Env) -> None:
+    """Make durable what a killed broker may not have synced: its later segments, of which the writer syncs the last."""
+    recovered = [segment for segment in plan.segments if segment.is_recovered]
+    for segment in recovered[:-1]:
+        with env.open_write(join_path(path, segment.name)) as file:
+            file.sync()
+    if recovered:
+        env.sync_directory(path)
 
 
 def drop_segment(files: SegmentFiles, *, quarantine: Quarantine) -> None:

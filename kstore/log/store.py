@@ -18,7 +18,7 @@ from kstore.errors import CorruptLogError, KStoreError, LogClosedError, LogNotFo
 from kstore.log.directory import PartitionDirectory, partitions_of_root
 from kstore.log.env import DEFAULT_ENV, ENOENT, Env, StrPath, absolute_path, join_path, split_path
 from kstore.log.filenames import CLUSTER_METADATA_TOPIC, MAX_PARTITION, is_topic_name
-from kstore.log.lock import PartitionLock
+from kstore.log.lock import PartitionLock, disown_in_child
 from kstore.log.log import Log
 from kstore.log.recovery_report import RecoveryMode, RecoveryReport
 from kstore.log.root_checkpoints import PartitionMarks, save_marks
@@ -258,6 +258,7 @@ class WritableStore(_Logs[WritableLog]):
         }
         self._lock = lock
         self._recovery = recovery
+        disown_in_child(self)
         found = read_clean_shutdown(root, env)
         self._clean_shutdown = CleanShutdown(NO_BROKER_EPOCH) if found is None else found
         self._unclean = set() if found is not None else set(self._directories)
@@ -336,6 +337,9 @@ class WritableStore(_Logs[WritableLog]):
             finally:
                 self._lock.release()
 
+    def disown(self) -> None:
+        self._mutex = threading.RLock()
+
     def _close_logs(self) -> None:
         error: KStoreError | None = None
         for topic_partition, log in self._logs.items():
@@ -367,6 +371,9 @@ class WritableStore(_Logs[WritableLog]):
     def _open(self, directory: PartitionDirectory) -> WritableLog:
         topic_partition = directory.topic_partition
         self._check_writable()
+        earlier = self._logs.get(topic_partition)
+        if earlier is not None and earlier.has_failed:
+            self._unclean.add(topic_partition)
         log = WritableLog.open(
             directory,
             config=self._configs.of(topic_partition.topic),

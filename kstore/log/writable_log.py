@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from errno import EDQUOT, ENOSPC
 from typing import cast
-from weakref import WeakSet
 
 from kstore._core import AppendSurvey, LogAppender, survey_replicated
 from kstore.config import MAX_INT32, MAX_INT64, LogConfig
@@ -20,9 +19,9 @@ from kstore.errors import KStoreError, LogFailedError, OffsetOutOfRangeError, St
 from kstore.log.appending import Ack, LeaderRules, LogAppendInfo, check_ack, check_fetched, check_fits_segment
 from kstore.log.directory import PartitionDirectory
 from kstore.log.durable_point import DurablePoint, DurablePointFile
-from kstore.log.env import DEFAULT_ENV, Env, after_fork_in_child
+from kstore.log.env import DEFAULT_ENV, Env
 from kstore.log.group_commit import GroupCommit
-from kstore.log.lock import PartitionLock
+from kstore.log.lock import PartitionLock, disown_in_child
 from kstore.log.log_segments import LogSegments
 from kstore.log.producer_append import BatchMetadata, CompletedTransaction, producer_batches_in
 from kstore.log.producer_state import VerificationGuard
@@ -73,7 +72,7 @@ class WritableLog(PublishedLog):
         self._flushes_by_itself = (config.flush_messages, config.flush_ms) != (MAX_INT64, MAX_INT64)
         self._needs_no_flush = not self._flushes_by_itself
         self._group = GroupCommit(self._sync)
-        self._failure: KStoreError | None = None
+        self._failure: BaseException | None = None
         self._flushed_offset = loaded.recovery_point
         self._flushed_ms = env.monotonic_ms()
         self._rolled_offset: int | None = None
@@ -89,7 +88,7 @@ class WritableLog(PublishedLog):
         self.producer_state.on_high_watermark(self.high_watermark)
         self._is_clean = False
         self._is_writable = True
-        _writable_logs.add(self)
+        disown_in_child(self)
 
     @classmethod
     def open(
@@ -188,8 +187,8 @@ class WritableLog(PublishedLog):
         """Append batches of which nothing more has to be known, under the append lock; None if more has to be."""
         try:
             return cast("LogAppendInfo | None", self._appender.append(survey, append_time_ms))
-        except StorageError as error:
-            self._fail_unless_full(error)
+        except BaseException as error:
+            self._fail_unless_undone(error)
             raise
 
     def _append(
@@ -213,11 +212,11 @@ class WritableLog(PublishedLog):
             self._assign_epochs(survey)
         if self._parts.active.should_roll(survey, now_ms=now_ms):
             self._roll(self._next_base_offset(survey))
-        with self._failing_unless_full():
+        with self._failing_unless_undone():
             self._parts.active.append(survey)
-        # First of all, so that no reader takes data of a transaction that begins here for decided.
-        completed = [] if prepared is None else self.producer_state.commit(prepared)
-        self._publish(survey.last_offset + 1)
+            # Before readers see it, so that none takes data of a transaction that begins here for decided.
+            completed = [] if prepared is None else self.producer_state.commit(prepared)
+            self._publish(survey.last_offset + 1)
         if prepared is not None:
             self._follow_transactions(completed)
         return LogAppendInfo(*survey.info(log_append_time_ms=append_time_ms, log_start_offset=self._start))
@@ -234,7 +233,7 @@ class WritableLog(PublishedLog):
                 if one.is_aborted:
                     aborted = AbortedTxn(one.producer_id, one.first_offset, one.last_offset, one.last_stable_offset)
                     self._parts.active.transaction_index.append(aborted)
-        except StorageError as error:
+        except BaseException as error:
             self._fail(error)
             raise
         if self._managed_watermark is None:
@@ -333,14 +332,8 @@ class WritableLog(PublishedLog):
             with self._append_lock:
                 self._parts.drop_flushed(older)
             self._flushed_offset, self._flushed_ms = end, self._env.monotonic_ms()
-            self._note_durable(DurablePoint(durable_end, active.base_offset, size))
+            self._durable_point.advance(DurablePoint(durable_end, active.base_offset, size))
         return end
-
-    def _note_durable(self, point: DurablePoint) -> None:
-        try:
-            self._durable_point.advance(point)
-        except StorageError as error:
-            _logger.warning("the durable point falls behind: %s", error)
 
     def _next_base_offset(self, survey: AppendSurvey) -> int:
         """The base offset of a segment that starts with these batches; wrappers do not tell their first offset."""
@@ -352,13 +345,14 @@ class WritableLog(PublishedLog):
         """Put a new segment behind the active one, whose indexes are flushed later."""
         # Its records are flushed now: no power cut may leave the new segment's without the end of these.
         self.producer_state.update_map_end_offset(self._end)
-        with self._failing_unless_full():
+        with self._failing_unless_undone():
             self._parts.active.records.flush()
             self.producer_state.take_snapshot()
             self._parts.roll(base_offset)
-        self._rolled_offset = self._end
-        self._needs_no_flush = False
-        self._publish(self._end)
+            self._cut = (-1, -1)
+            self._rolled_offset = self._end
+            self._needs_no_flush = False
+            self._publish(self._end)
 
     # Truncation and marks
 
@@ -445,17 +439,17 @@ class WritableLog(PublishedLog):
             if self._is_closed:
                 return
             self._is_writable = False
-            try:
-                if self._failure is None and self._writer_files.is_owner:
-                    self._close_segments()
-                    self._is_clean = True
-            except KStoreError as error:
-                self._fail(error)
-                raise
-            finally:
-                super().close()
-                self._parts.close_handlers()
-                self._writer_files.close(self.marks() if self._is_clean else None)
+            with ExitStack() as files:
+                files.callback(lambda: self._writer_files.close(self.marks() if self._is_clean else None))
+                files.callback(self._parts.close_handlers)
+                files.callback(super().close)
+                try:
+                    if self._failure is None and self._writer_files.is_owner:
+                        self._close_segments()
+                        self._is_clean = True
+                except KStoreError as error:
+                    self._fail(error)
+                    raise
 
     def _close_segments(self) -> None:
         self.producer_state.update_map_end_offset(self._end)
@@ -466,6 +460,7 @@ class WritableLog(PublishedLog):
 
     def _cut_to(self, offset: int) -> None:
         """Remove what lies at or behind an offset of the first segment or a later one."""
+        self.producer_state.update_map_end_offset(self._end)
         last = [segment for segment in self.segments if segment.base_offset <= offset][-1]
         first_removed = last.translate_offset(offset)
         position = last.valid_end_position if first_removed is None else first_removed.position
@@ -499,10 +494,10 @@ class WritableLog(PublishedLog):
         self._flushed_offset = offset
 
     def _follow_cut(self, offset: int) -> None:
-        """Publish where the log ends now, and let the marks follow."""
-        self._publish(offset)
+        """Publish where the log ends now, with the marks below it."""
         if self._managed_watermark is not None:
             self._managed_watermark = min(self._managed_watermark, offset)
+        self._publish(offset)
         self._flushed_offset = min(self._flushed_offset, self._end)
         self._group.lower(self._end)
         self._settled_state = None
@@ -515,7 +510,7 @@ class WritableLog(PublishedLog):
         self._truncations = (*self._truncations, offset)
         try:
             yield
-        except KStoreError as error:
+        except BaseException as error:
             self._fail(error)
             raise
         finally:
@@ -531,7 +526,7 @@ class WritableLog(PublishedLog):
 
     @property
     def _written_end(self) -> int:
-        """The offset behind the last batch: the log's end, but for a cut inside a batch with no append since."""
+        """The offset behind the last batch: the log's end, unless a cut inside a batch was the last change."""
         end, written_end = self._cut
         return written_end if end == self._end else self._end
 
@@ -544,31 +539,37 @@ class WritableLog(PublishedLog):
         parts = self._parts
         self._appender.publish(parts.sealed, parts.active, parts.active.appender, log_end_offset=log_end_offset)
 
-    def forbid_appends(self) -> None:
-        """Have the next append look whether this process may write."""
+    def disown(self) -> None:
         self._is_writable = False
+        self._append_lock, self._flush_lock = threading.Lock(), threading.Lock()
 
     def _find_segments(self, env: Env) -> tuple[LogSegment, ...]:
         """Open the last segment that was loaded for appends; the others only when they are read."""
         self._parts = LogSegments(self._context, self._loaded.segments, env=env)
         return ()
 
-    def _fail(self, error: KStoreError) -> None:
+    def _fail(self, error: BaseException) -> None:
         self._is_writable = False
         if self._failure is None:
             self._failure = error
-            _logger.error("%s takes no more until it is opened anew: %s", self.path, error)
+            _logger.error("%s takes no more until it is opened anew: %r", self.path, error)
 
     @contextmanager
-    def _failing_unless_full(self) -> Iterator[None]:
+    def _failing_unless_undone(self) -> Iterator[None]:
         try:
             yield
-        except StorageError as error:
-            self._fail_unless_full(error)
+        except BaseException as error:
+            self._fail_unless_undone(error)
             raise
 
-    def _fail_unless_full(self, error: StorageError) -> None:
-        if error.errno not in _NO_SPACE or isinstance(error, LogFailedError):
+    def _fail_unless_undone(self, error: BaseException) -> None:
+        """Take no more after an error that may leave something behind: any of the disk's but a lack of space, or an
+        interrupt between a write and its publication."""
+        active, (_, published, size, end) = self._parts.active, self._appender.published
+        is_undone = active is published and active.size_in_bytes == size and active.base_offset <= end
+        if isinstance(error, StorageError):
+            is_undone = is_undone and error.errno in _NO_SPACE and not isinstance(error, LogFailedError)
+        if not is_undone:
             self._fail(error)
 
     def _check_writable(self) -> None:
@@ -577,19 +578,7 @@ class WritableLog(PublishedLog):
         if self._failure is not None:
             raise LogFailedError(
                 f"the log of {self.topic_partition} in {self.path} takes no more since an earlier call failed: "
-                f"{self._failure}",
+                f"{str(self._failure) or type(self._failure).__name__}",
                 path=self.path,
                 errno=getattr(self._failure, "errno", None),
             ) from self._failure
-
-
-# Logs that this process writes: a child made by fork() has copies of them, and the right to none.
-_writable_logs: WeakSet[WritableLog] = WeakSet()
-
-
-def _forbid_in_child() -> None:
-    for log in list(_writable_logs):
-        log.forbid_appends()
-
-
-after_fork_in_child(_forbid_in_child)

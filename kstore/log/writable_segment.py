@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import random
 import struct
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, TypeVar
 
 from kstore._core import AppendSurvey, SegmentAppender
 from kstore.config import LogConfig
@@ -36,6 +37,7 @@ NO_TIMESTAMP_OFFSET = TimestampOffset(NO_TIMESTAMP, -1)
 _MAX_TIMESTAMP = struct.Struct(">q")
 _MAX_TIMESTAMP_AT, _MESSAGE_TIMESTAMP_AT, _MAGIC_AT = 35, 18, 16
 _logger = logging.getLogger("kstore.log")
+_Index = TypeVar("_Index", OffsetIndexFile, TimeIndexFile)
 
 
 class WritableSegment:
@@ -66,6 +68,7 @@ class WritableSegment:
         self._max_age_ms = config.segment_ms - (random.randrange(jitter) if jitter else 0)
         self.appender = self._made_appender(timestamp)
         self._is_age_known = records.size_in_bytes == 0
+        self._is_closed = False
 
     @classmethod
     def open(
@@ -91,33 +94,31 @@ class WritableSegment:
             for path in paths.values():
                 env.unlink(path)
         preallocated = config.segment_bytes if config.preallocate else 0
-        opened: list[FileRecords | OffsetIndexFile | TimeIndexFile] = []
-        try:
+        with ExitStack() as undoing:
+            if is_new:
+                for path in paths.values():
+                    undoing.callback(env.unlink, path)
             records = FileRecords.open(paths[LOG_SUFFIX], preallocate_bytes=preallocated, env=env, config=config)
-            opened.append(records)
-            offset_index = _open_offset_index(paths[OFFSET_INDEX_SUFFIX], base_offset, config, env)
-            opened.append(offset_index)
-            time_index = _open_time_index(paths[TIME_INDEX_SUFFIX], base_offset, config, env)
-            opened.append(time_index)
+            undoing.callback(records.close_handlers)
+            offset_index = _open_index(OffsetIndexFile, paths[OFFSET_INDEX_SUFFIX], base_offset, config, env)
+            undoing.callback(offset_index.close_handlers)
+            time_index = _open_index(TimeIndexFile, paths[TIME_INDEX_SUFFIX], base_offset, config, env)
+            undoing.callback(time_index.close_handlers)
             transaction_index = TransactionIndexFile.open(
                 paths[TRANSACTION_INDEX_SUFFIX], base_offset=base_offset, env=env
             )
-        except BaseException:
-            for file in opened:
-                if is_new:
-                    file.delete()
-                else:
-                    file.close_handlers()
-            raise
-        return cls(
-            records,
-            base_offset=base_offset,
-            indexes=(offset_index, time_index),
-            transaction_index=transaction_index,
-            timestamp=timestamp,
-            config=config,
-            env=env,
-        )
+            undoing.callback(transaction_index.close_handlers)
+            opened = cls(
+                records,
+                base_offset=base_offset,
+                indexes=(offset_index, time_index),
+                transaction_index=transaction_index,
+                timestamp=timestamp,
+                config=config,
+                env=env,
+            )
+            undoing.pop_all()
+        return opened
 
     @property
     def path(self) -> str:
@@ -211,8 +212,10 @@ class WritableSegment:
 
         Raises: StorageError, LogFailedError, with the files closed all the same.
         """
-        self.seal()
+        if self._is_closed:
+            return
         try:
+            self.seal()
             self.records.close()
             self._offset_index.close()
             self._time_index.close()
@@ -222,10 +225,10 @@ class WritableSegment:
 
     def close_handlers(self) -> None:
         """Close the files, and nothing else."""
-        self.records.close_handlers()
-        self._offset_index.close_handlers()
-        self._time_index.close_handlers()
-        self.transaction_index.close_handlers()
+        self._is_closed = True
+        with ExitStack() as files:
+            for file in (self.records, self._offset_index, self._time_index, self.transaction_index):
+                files.callback(file.close_handlers)
 
     def _made_appender(self, timestamp: TimestampOffset) -> SegmentAppender:
         return SegmentAppender(
@@ -276,19 +279,9 @@ class _AppendedSegment(LogSegment):
         return self._segment.time_index
 
 
-def _open_offset_index(path: str, base_offset: int, config: LogConfig, env: Env) -> OffsetIndexFile:
+def _open_index(kind: type[_Index], path: str, base_offset: int, config: LogConfig, env: Env) -> _Index:
     try:
-        return OffsetIndexFile.open(path, base_offset=base_offset, max_bytes=config.segment_index_bytes, env=env)
+        return kind.open(path, base_offset=base_offset, max_bytes=config.segment_index_bytes, env=env)
     except CorruptIndexError as error:
         _logger.warning("beginning an index anew: %s", error)
-        env.unlink(path)
-        return OffsetIndexFile.open(path, base_offset=base_offset, max_bytes=config.segment_index_bytes, env=env)
-
-
-def _open_time_index(path: str, base_offset: int, config: LogConfig, env: Env) -> TimeIndexFile:
-    try:
-        return TimeIndexFile.open(path, base_offset=base_offset, max_bytes=config.segment_index_bytes, env=env)
-    except CorruptIndexError as error:
-        _logger.warning("beginning an index anew: %s", error)
-        env.unlink(path)
-        return TimeIndexFile.open(path, base_offset=base_offset, max_bytes=config.segment_index_bytes, env=env)
+        return kind.create(path, base_offset=base_offset, max_bytes=config.segment_index_bytes, env=env)

@@ -21,7 +21,7 @@ from kstore.log.filenames import (
     parse_partition_directory_name,
 )
 from kstore.log.loading import load_log
-from kstore.log.lock import PartitionLock
+from kstore.log.lock import PartitionLock, disown_in_child
 from kstore.log.recovery_report import LoadedLog, RecoveryMode
 from kstore.log.root_checkpoints import PartitionMarks, read_checkpoint, save_offset
 from kstore.log.root_files import (
@@ -49,9 +49,19 @@ class _Root:
         return not self.is_harmed and (self.marker is not None or self.closed_names.issuperset(names))
 
 
-# By path; what changes a root's marker or checkpoints holds the lock.
-_roots: dict[str, _Root] = {}
-_roots_lock = threading.RLock()
+class _Roots:
+    """The roots by path; what changes a root's marker or checkpoints holds the lock."""
+
+    def __init__(self) -> None:
+        self.disown()
+
+    def disown(self) -> None:
+        self.by_path: dict[str, _Root] = {}
+        self.lock = threading.RLock()
+
+
+_roots = _Roots()
+disown_in_child(_roots)
 
 
 class WriterFiles:
@@ -159,32 +169,32 @@ class WriterFiles:
     def release(self) -> None:
         """Close the files and release the lock, and nothing else."""
         try:
-            if self._durable_point is not None:
-                self._durable_point.close()
-            with _roots_lock:
-                root = _roots.get(self._directory.root)
+            with _roots.lock:
+                root = _roots.by_path.get(self._directory.root)
                 if root is not None and self._name in root.open_names:
                     root.is_harmed = True
                     self._leave(root)
+            if self._durable_point is not None:
+                self._durable_point.close()
         finally:
             self._lock.release()
 
     def _take_marker(self) -> bool:
         """Remove the marker of a clean shutdown, if the root has it, and return whether this log was closed."""
-        with _roots_lock:
-            root = _roots.get(self._directory.root)
+        with _roots.lock:
+            root = _roots.by_path.get(self._directory.root)
             if root is None:
                 marker = read_clean_shutdown(self._directory.root, self._env)
                 if marker is not None:
                     remove_clean_shutdown(self._directory.root, self._env)
-                root = _roots[self._directory.root] = _Root(marker)
+                root = _roots.by_path[self._directory.root] = _Root(marker)
             root.open_names.add(self._name)
             return root.is_clean([self._name])
 
     def _give_marker(self) -> None:
         """Write the marker if this was the last open log of the root and all of them are closed."""
-        with _roots_lock:
-            root = _roots.get(self._directory.root)
+        with _roots.lock:
+            root = _roots.by_path.get(self._directory.root)
             if root is None or self._name not in root.open_names:
                 return
             root.closed_names.add(self._name)
@@ -195,7 +205,7 @@ class WriterFiles:
     def _leave(self, root: _Root) -> None:
         root.open_names.discard(self._name)
         if not root.open_names:
-            del _roots[self._directory.root]
+            del _roots.by_path[self._directory.root]
 
     def _partition_names(self) -> list[str]:
         names = self._env.listdir(self._directory.root)

@@ -9,9 +9,11 @@ import pytest
 
 from kstore.errors import KStoreError
 from kstore.log import open_log
+from kstore.log.filenames import base_offset_file_name
 from kstore.log.writable_log import WritableLog
 from kstore.record import Record
 from kstore.types import TimestampType
+from tests.builders import batch
 from tests.crash.test_writer_faults import CONFIG, TIMESTAMP_MS
 from tests.simulated_disk import PowerCut, SimulatedDisk
 
@@ -110,6 +112,21 @@ def test_flushed_records_survive_power_cuts(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(1000, 3000))
 def test_flushed_records_survive_many_power_cuts(seed: int) -> None:
     cut_and_check(seed)
+
+
+@pytest.mark.parametrize("is_rolled", [False, True], ids=["one segment", "two segments"])
+def test_flush_covers_what_a_killed_broker_had_not_synced(is_rolled: bool) -> None:
+    disk = SimulatedDisk({})
+    disk.directories |= {"/", "/root", PATH}
+    for first in (0, 2):
+        name = base_offset_file_name(first if is_rolled else 0, suffix=".log")
+        with disk.open_write(f"{PATH}/{name}") as file:
+            file.pwrite(batch(first, 2), position=file.size())
+    log = open_log(PATH, "a", env=disk)
+    assert log.flush() == 4
+    for seed in range(30):
+        with open_log(PATH, "a", env=disk.after_cut(random.Random(seed))) as again:
+            assert [record.offset for record in again.read()] == [0, 1, 2, 3]
 
 
 class DiskThatForgetsFiles(SimulatedDisk):

@@ -267,6 +267,24 @@ def test_failed_log_keeps_the_root_from_being_marked_clean(root: Path) -> None:
     assert values(root, T1) == [b"0"]
 
 
+def test_failed_log_that_is_asked_for_again_is_recovered(root: Path) -> None:
+    env = FailingEnv()
+    store = open_store(root, "a", LogConfig(), recovery="point_in_time", env=env)
+    store.create_topic("t")
+    put(store, T0, 2)
+    env.failing = "t-0/00000000000000000000.log"
+    with pytest.raises(StorageError):
+        store.log(*T0).flush()
+    store.log(*T0).close()
+    env.failing = ""
+    # What the failed sync has dropped.
+    data = root / "t-0" / "00000000000000000000.log"
+    flip_bit(data, data.stat().st_size - 1, bit=0)
+    assert [one.value for one in store.log(*T0).read()] == [b"0"]
+    store.close()
+    assert (root / CLEAN).exists()
+
+
 def test_log_that_fails_while_it_is_closed_does_so_too_and_all_are_closed(root: Path) -> None:
     env = FailingEnv()
     store = open_store(root, "a", env=env)

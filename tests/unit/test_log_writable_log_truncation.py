@@ -19,6 +19,8 @@ from tests.builders import batch, batches
 RECORDS_PER_BATCH = 3
 # Ten batches of three records, four batches a segment: segments at 0, 12 and 24.
 DATA = batches(0, 10, records_per_batch=RECORDS_PER_BATCH, value_bytes=40)
+# Producers expire by the timestamps of their records, and those of the reference are years old.
+REMEMBERS = LogConfig(producer_id_expiration_ms=2**63 - 1)
 SMALL = LogConfig(segment_bytes=4 * max(map(len, DATA)) + 10, index_interval_bytes=0)
 
 
@@ -127,6 +129,52 @@ def test_cut_takes_back_what_a_producer_sent(directory: Path) -> None:
             log.append(of_producer(6))
         assert log.append(of_producer(4)).base_offset == 4
         assert log.append(of_producer(4)).is_duplicate
+
+
+@pytest.mark.parametrize("is_rolled", [False, True], ids=["opened there", "rolled there"])
+def test_cut_to_where_producers_were_noted_takes_back_what_they_sent_since(directory: Path, is_rolled: bool) -> None:
+    def of_producer(sequence: int) -> MemoryRecords:
+        return MemoryRecords(batch(0, 2, producer_id=9, producer_epoch=0, base_sequence=sequence))
+
+    with open_log(directory, "a", REMEMBERS) as log:
+        log.append(of_producer(0))
+        if is_rolled:
+            log.roll()
+    with open_log(directory, "a", REMEMBERS) as log:
+        log.append(of_producer(2))
+        log.truncate_to(2)
+        again = log.append(of_producer(2))
+        assert (again.is_duplicate, again.base_offset) == (False, 2)
+        assert offsets(log) == [0, 1, 2, 3]
+
+
+def test_log_cut_inside_a_batch_is_rolled_and_flushed(directory: Path) -> None:
+    with open_log(directory, "a") as log:
+        for data in DATA[:2]:
+            log.append_as_follower(MemoryRecords(data))
+        log.truncate_to(4)
+        assert (log.roll(), log.flush()) == (4, 4)
+        log.append(MemoryRecords(batch(0, 1)), ack="flushed")
+        assert offsets(log) == [0, 1, 2, 4]
+    with open_log(directory, "a") as log:
+        assert log.recovery_report.is_unharmed
+        assert offsets(log) == [0, 1, 2, 4]
+
+
+def test_high_watermark_is_never_seen_above_the_end_of_a_log_that_is_cut(
+    log: WritableLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish, seen = log._publish, []
+
+    def publish_and_look(log_end_offset: int) -> None:
+        publish(log_end_offset)
+        seen.append((log.high_watermark, log.log_end_offset))
+
+    log.update_high_watermark(28)
+    monkeypatch.setattr(log, "_publish", publish_and_look)
+    log.truncate_to(12)
+    assert seen
+    assert all(high_watermark <= end for high_watermark, end in seen)
 
 
 @pytest.mark.parametrize("before", [1, 12, 13, 24, 29, 30])
