@@ -21,8 +21,8 @@ from kstore.config import LogConfig
 from kstore.log.env import DEFAULT_ENV
 from kstore.log.file_records import FileRecords
 from kstore.log.index import OffsetIndex
-from kstore.log.index_rebuild import walk_log
 from kstore.log.segment import LogSegment
+from kstore.log.segment_walk import walk_headers
 
 # What Kafka's own classes reached on the machine of bench/results: lookups or bytes a second.
 JAVA_OFFSET_LOOKUP = 2.3e6
@@ -41,8 +41,8 @@ TRANSLATE = "LogSegment.translate_offset"
 TIME_SEARCH = "LogSegment.search_timestamp"
 BARE = "preads of 1 MiB and one CRC-32C over each"
 BATCHES = "FileRecords.batches, each checked"
-CHECKED = "walk_log, every batch checked"
-RECOVERED = "walk_log, every batch checked, both indexes made"
+CHECKED = "recovery walk, every batch checked"
+RECOVERED = "recovery walk, every batch checked, both indexes made"
 
 
 def offsets_of(count: int, *, end: int) -> list[int]:
@@ -162,7 +162,7 @@ def walk(path: Path, *, makes_entries: bool) -> int:
             offset_entries=OffsetIndexEntries(b"", base_offset=0, max_bytes=limit) if makes_entries else None,
             time_entries=TimeIndexEntries(b"", base_offset=0, max_bytes=limit) if makes_entries else None,
         )
-        for _ in walk_log(file, recovery):
+        for _ in walk_headers(file, recovery):
             pass
         return recovery.position
 

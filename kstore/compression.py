@@ -19,7 +19,6 @@ from kstore.errors import DecompressionError, UnsupportedCompressionTypeError
 Payload: TypeAlias = "bytes | bytearray | memoryview"
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
-_XERIAL_HEADER_SIZE = 16
 _XERIAL_HEADER = _XERIAL_MAGIC + bytes((0, 0, 0, 1, 0, 0, 0, 1))
 _XERIAL_BLOCK_BYTES = 32 * 1024
 # Deflate, no flags, no time, no extra flags whatever the level, operating system unknown: as Java writes it.

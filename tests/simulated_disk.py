@@ -122,9 +122,6 @@ class SimulatedDisk(Env):
         self.directories.add(path)
         return is_new
 
-    def remove_directory(self, path: str) -> bool:
-        raise NotImplementedError("a simulated disk keeps its directories")
-
     def sync_directory(self, path: str) -> None:
         self.step()
         synced = [one for one in self._pending if path in (one[1].rpartition("/")[0], one[2].rpartition("/")[0])]

@@ -55,11 +55,6 @@ class FileStatus(NamedTuple):
     size_in_bytes: int
     identity: tuple[int, int, int]
 
-    @property
-    def modified_ms(self) -> int:
-        """When the content last changed, in milliseconds since 1970."""
-        return self.identity[2] // 1_000_000
-
 
 class ReadFile:
     """A regular file opened for positioned reads; a context manager that closes it.
@@ -306,17 +301,6 @@ class Env:
                 os.mkdir(path, _NEW_DIRECTORY_MODE)
         except StorageError as error:
             if error.errno == errno.EEXIST and os.path.isdir(path):
-                return False
-            raise
-        return True
-
-    def remove_directory(self, path: str) -> bool:
-        """Remove an empty directory and return whether there was one."""
-        try:
-            with storage_errors("remove directory", path):
-                os.rmdir(path)
-        except StorageError as error:
-            if error.errno == ENOENT:
                 return False
             raise
         return True

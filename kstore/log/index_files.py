@@ -18,7 +18,7 @@ from kstore._core import (
     index_entry_count,
 )
 from kstore.errors import CorruptIndexError, StorageError
-from kstore.log.env import DEFAULT_ENV, Env, StrPath, WriteFile, absolute_path, split_path
+from kstore.log.env import DEFAULT_ENV, Env, StrPath, WriteFile, absolute_path
 from kstore.log.index import MAX_INDEX_BYTES, OffsetIndex, TimeIndex
 from kstore.types import TimestampOffset
 
@@ -36,9 +36,8 @@ class _EntriesFile:
     A write that failed may be tried again. So may a sync: what it lost is written anew before the next one.
     """
 
-    def __init__(self, file: WriteFile, *, env: Env, size_in_bytes: int) -> None:
+    def __init__(self, file: WriteFile, *, size_in_bytes: int) -> None:
         self._file = file
-        self._env = env
         self._allocated_bytes = file.size()
         self._written_bytes = size_in_bytes
         self._is_dirty = True
@@ -46,10 +45,6 @@ class _EntriesFile:
     @property
     def path(self) -> str:
         return self._file.path
-
-    @property
-    def is_new(self) -> bool:
-        return self._file.is_new
 
     def write(self, entries: IndexEntries, *, end: int) -> None:
         """Write the entries up to byte `end` that are not in the file yet."""
@@ -87,19 +82,6 @@ class _EntriesFile:
         """Close the file, and nothing else."""
         self._file.close()
 
-    def delete(self) -> bool:
-        """Close and remove the file."""
-        self._file.close()
-        return self._env.unlink(self.path)
-
-    def rename_to(self, path: StrPath) -> None:
-        """Rename the file in one step."""
-        target = absolute_path(path)
-        if split_path(target)[0] != split_path(self.path)[0]:
-            raise ValueError(f"cannot rename {self.path} to {target}: expected a name in the same directory")
-        self._env.rename(self.path, target)
-        self._file.path = target
-
 
 class _IndexFile:
     """What both kinds of index files share."""
@@ -133,11 +115,6 @@ class _IndexFile:
         return self._file.path
 
     @property
-    def is_new(self) -> bool:
-        """Whether the file did not exist before it was opened."""
-        return self._file.is_new
-
-    @property
     def base_offset(self) -> int:
         return self.entries.base_offset
 
@@ -162,10 +139,6 @@ class _IndexFile:
         """
         size = self.size_in_bytes
         self._file.write(self.entries, end=size - size % PAGE_BYTES)
-
-    def reset(self) -> None:
-        """Remove all entries.  Raises: StorageError, with the entries kept."""
-        self._keep(0)
 
     def trim(self) -> None:
         """Write all entries and cut the file behind them, as a segment's index is left that takes no more."""
@@ -198,18 +171,6 @@ class _IndexFile:
         """Close the file, and nothing else: entries that were not written are lost."""
         self._is_closed = True
         self._file.close()
-
-    def delete(self) -> bool:
-        """Close the file, remove it and return whether it was there."""
-        self._is_closed = True
-        return self._file.delete()
-
-    def rename_to(self, path: StrPath) -> None:
-        """Rename the file in one step, over one of that name.
-
-        Raises: StorageError, with the old name kept; ValueError for another directory.
-        """
-        self._file.rename_to(path)
 
     def _keep(self, entry_count: int) -> None:
         self._file.cut(entry_count * self.entries.entry_size)
@@ -311,7 +272,7 @@ def _open(path: StrPath, *, env: Env, entry_size: int) -> tuple[_EntriesFile, by
     try:
         content = file.pread(min(file.size(), MAX_INDEX_BYTES + 1), position=0)
         size = _checked_size(content, path=file.path, entry_size=entry_size)
-        return _EntriesFile(file, env=env, size_in_bytes=size), content[:size]
+        return _EntriesFile(file, size_in_bytes=size), content[:size]
     except BaseException:
         file.close()
         if file.is_new:
@@ -323,7 +284,7 @@ def _create(path: StrPath, *, env: Env) -> _EntriesFile:
     file = env.open_write(absolute_path(path))
     try:
         file.truncate(0)
-        return _EntriesFile(file, env=env, size_in_bytes=0)
+        return _EntriesFile(file, size_in_bytes=0)
     except BaseException:
         file.close()
         raise

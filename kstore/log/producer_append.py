@@ -7,7 +7,6 @@ over once the batches are written.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from kstore._core import BatchHeader, read_header
@@ -142,10 +141,6 @@ class ProducerStateEntry:
     @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
-
-    @property
-    def last_data_offset(self) -> int:
-        return self.batches[-1].last_offset if self.batches else NO_OFFSET
 
     @property
     def has_open_transaction(self) -> bool:
@@ -341,18 +336,10 @@ class ProducerAppendInfo:
         return f"producer {batch.producer_id}, epoch {batch.producer_epoch}, {place}: {reason}"
 
 
-def producer_batches(batches: Iterable[RecordBatch]) -> list[ProducerBatch]:
-    """Return those with a producer id as producer state takes them; reads the marker of each control batch.
-
-    Raises: CorruptRecordError, InvalidRecordError for a control batch that can't be read.
-    """
-    return [producer_batch(batch) for batch in batches if batch.header.producer_id != NO_PRODUCER_ID]
-
-
 def producer_batches_in(records: bytes | bytearray | memoryview, *, config: LogConfig) -> list[ProducerBatch]:
-    """Return producer_batches of whole batches in memory, without an object for each record batch.
+    """Return those of whole batches in memory that have a producer id, with the markers of control batches.
 
-    Raises: as producer_batches, and CorruptRecordError, UnsupportedMagicError for a header that can't be right.
+    Raises: CorruptRecordError, UnsupportedMagicError for a header that can't be right; as producer_batch.
     """
     found = []
     at, size = 0, len(records)
@@ -363,17 +350,21 @@ def producer_batches_in(records: bytes | bytearray | memoryview, *, config: LogC
             marker = None
             if header.is_control:
                 marker = read_marker(RecordBatch(memoryview(records)[at:end], position=at, config=config))
-            found.append(_of_header(header, marker))
+            found.append(batch_of_header(header, marker))
         at = end
     return found
 
 
 def producer_batch(batch: RecordBatch) -> ProducerBatch:
-    """Return one batch as producer state takes it; raises as producer_batches."""
-    return _of_header(batch.header, read_marker(batch) if batch.header.is_control else None)
+    """Return one batch as producer state takes it; reads the marker of a control batch.
+
+    Raises: CorruptRecordError, InvalidRecordError for a control batch that can't be read.
+    """
+    return batch_of_header(batch.header, read_marker(batch) if batch.header.is_control else None)
 
 
-def _of_header(header: BatchHeader, marker: TransactionMarker | None) -> ProducerBatch:
+def batch_of_header(header: BatchHeader, marker: TransactionMarker | None) -> ProducerBatch:
+    """Return a batch as producer state takes it; marker: what a control batch says."""
     return ProducerBatch(
         header.producer_id,
         header.producer_epoch,

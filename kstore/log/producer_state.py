@@ -320,10 +320,6 @@ class ProducerStateManager:
     def snapshot_offsets(self) -> tuple[int, ...]:
         return tuple(self._snapshots)
 
-    @property
-    def latest_snapshot_offset(self) -> int | None:
-        return self._snapshots[-1] if self._snapshots else None
-
     def snapshot_entries(self) -> list[ProducerSnapshotEntry]:
         """Return what a snapshot taken now holds, in the order of Kafka's."""
         ordered = in_hash_order(self._producers, table_size=self._table_size)
@@ -360,14 +356,6 @@ class ProducerStateManager:
         Raises: StorageError.
         """
         self._remove_snapshots([one for one in self._snapshots if one < offset])
-
-    def remove_snapshot(self, offset: int) -> None:
-        """Remove the snapshot of that offset, if there is one, as its segment goes.
-
-        Raises: StorageError.
-        """
-        if offset in self._snapshots:
-            self._remove_snapshots([offset])
 
     # Parts
 

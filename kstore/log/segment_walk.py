@@ -21,10 +21,12 @@ from kstore.config import LogConfig
 from kstore.errors import CorruptRecordError, StorageError, UnsupportedMagicError
 from kstore.log.checkpoints import EpochEntry
 from kstore.log.env import Env, ReadFile
-from kstore.log.index_rebuild import WALK_CHUNK_BYTES
-from kstore.log.producer_append import ProducerBatch, read_marker
+from kstore.log.producer_append import ProducerBatch, batch_of_header, read_marker
 from kstore.record import RecordBatch
 from kstore.types import NO_PRODUCER_ID
+
+# Fits the second-level cache, so that the CRC finds there what was just read.
+WALK_CHUNK_BYTES = 1024 * 1024
 
 _REASONS = {
     "torn": "expected a whole batch, found an incomplete one",
@@ -89,7 +91,7 @@ def walk_segment(
             time_entries=time_entries,
         )
         notes = _Notes(file, start_position=start_position, config=config)
-        for headers in _headers(file, walk, start_position=start_position):
+        for headers in walk_headers(file, walk, start_position=start_position):
             producers += notes.producers_of(headers)
             epochs += notes.epochs_of(headers)
         status, reason, stopped_at = notes.end_of(walk, next_base_offset=next_base_offset)
@@ -113,8 +115,12 @@ def walk_segment(
     )
 
 
-def _headers(file: ReadFile, walk: RecoveryWalk, *, start_position: int) -> Iterator[list[BatchHeader]]:
-    """Drive a walk whose positions count from start_position of the file."""
+def walk_headers(file: ReadFile, walk: RecoveryWalk, *, start_position: int = 0) -> Iterator[list[BatchHeader]]:
+    """Drive a walk whose positions count from start_position of its .log, yielding the headers that it notes.
+
+    Iterate it to the end; damage is in the walk's status.
+    Raises: StorageError.  Cost: reads the file once; holds one chunk.
+    """
     buffer = memoryview(bytearray(min(WALK_CHUNK_BYTES, walk.end_position)))
     while walk.status == "more":
         position = walk.next_position
@@ -139,17 +145,7 @@ class _Notes:
         for header in headers:
             if header.producer_id == NO_PRODUCER_ID:
                 continue
-            yield ProducerBatch(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                header.base_offset,
-                header.last_offset,
-                header.max_timestamp_ms,
-                header.is_transactional,
-                header.is_control,
-                read_marker(self._batch(header)) if header.is_control else None,
-            )
+            yield batch_of_header(header, read_marker(self._batch(header)) if header.is_control else None)
 
     def epochs_of(self, headers: list[BatchHeader]) -> Iterator[EpochEntry]:
         """Yield where another leader epoch begins than that of the batch before."""

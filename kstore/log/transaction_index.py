@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from kstore.errors import CorruptIndexError, LogClosedError
@@ -27,13 +26,6 @@ class AbortedTxn(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
-
-
-class TxnIndexSearchResult(NamedTuple):
-    """Aborted transactions of a range; is_complete: later segments can add none (Kafka: TxnIndexSearchResult)."""
-
-    aborted: tuple[AbortedTxn, ...]
-    is_complete: bool
 
 
 def encode_aborted_txn(txn: AbortedTxn) -> bytes:
@@ -68,7 +60,7 @@ def decode_aborted_txns(content: bytes, *, base_offset: int, path: str) -> tuple
 class TransactionIndexFile:
     """The .txnindex file of a segment that is written; made by open.
 
-    Threads: one that changes it; entries and collect_aborted from any.  Source: Kafka TransactionIndex.
+    Threads: one that changes it; entries from any.  Source: Kafka TransactionIndex.
     """
 
     def __init__(self, file: WriteFile | None, *, path: str, base_offset: int, env: Env) -> None:
@@ -107,10 +99,6 @@ class TransactionIndexFile:
         return tuple(self._entries)
 
     @property
-    def is_empty(self) -> bool:
-        return not self._entries
-
-    @property
     def size_in_bytes(self) -> int:
         return len(self._entries) * TRANSACTION_INDEX_ENTRY_SIZE
 
@@ -140,23 +128,6 @@ class TransactionIndexFile:
         Raises: StorageError, with the entries kept.
         """
         self._keep(bisect_left(self._entries, offset, key=lambda txn: txn.last_offset))
-
-    def reset(self) -> None:
-        """Remove all transactions; a file that there is becomes empty.  Raises: StorageError."""
-        self._keep(0)
-
-    def collect_aborted(self, *, fetch_offset: int, upper_bound_offset: int) -> TxnIndexSearchResult:
-        """Return the transactions that may have data in [fetch_offset, upper_bound_offset).
-
-        Source: Kafka TransactionIndex.collectAbortedTxns.
-        """
-        found: list[AbortedTxn] = []
-        for txn in self._entries_from(fetch_offset):
-            if txn.first_offset < upper_bound_offset:
-                found.append(txn)
-            if txn.last_stable_offset >= upper_bound_offset:
-                return TxnIndexSearchResult(tuple(found), is_complete=True)
-        return TxnIndexSearchResult(tuple(found), is_complete=False)
 
     def flush(self) -> None:
         """Wait until the file and its name survive a power cut; costs nothing if nothing changed.
@@ -192,29 +163,6 @@ class TransactionIndexFile:
         self._is_closed = True
         if self._file is not None:
             self._file.close()
-
-    def delete(self) -> bool:
-        """Close the file, remove it and return whether it was there."""
-        self.close_handlers()
-        return self._env.unlink(self.path)
-
-    def rename_to(self, path: StrPath) -> None:
-        """Rename the file, if there is one, in one step over one of that name; the next flush makes the name durable.
-
-        Raises: StorageError, with the old name kept; ValueError for another directory.
-        """
-        target = absolute_path(path)
-        if split_path(target)[0] != split_path(self.path)[0]:
-            raise ValueError(f"cannot rename {self.path} to {target}: expected a name in the same directory")
-        if self._file is not None:
-            self._env.rename(self.path, target)
-            self._file.path = target
-            self._is_dirty, self._is_name_durable = True, False
-        self.path = target
-
-    def _entries_from(self, fetch_offset: int) -> Iterator[AbortedTxn]:
-        first = bisect_left(self._entries, fetch_offset, key=lambda txn: txn.last_offset)
-        return iter(self._entries[first:])
 
     def _made_file(self) -> WriteFile:
         if self._is_closed:

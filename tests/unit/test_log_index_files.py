@@ -60,7 +60,7 @@ def failing_once(call: Callable[..., Any], code: int) -> Callable[..., Any]:
 
 def test_entries_are_added_read_and_written_on_close(path: Path) -> None:
     index = open_offsets(path)
-    assert (index.is_new, index.entry_count, index.last_offset, index.is_full) == (True, 0, BASE, False)
+    assert (index.entry_count, index.last_offset, index.is_full) == (0, BASE, False)
     add(index, 1, 3)
     assert (index.entry_count, index.last_offset, index.size_in_bytes) == (3, BASE + 3, 24)
     assert index.view().lookup(BASE + 2) == (BASE + 2, 200)
@@ -68,7 +68,7 @@ def test_entries_are_added_read_and_written_on_close(path: Path) -> None:
     index.close()
     assert path.read_bytes() == packed(1, 3)
     again = open_offsets(path)
-    assert (again.is_new, list(again.view().entries())) == (False, [(BASE + n, 100 * n) for n in (1, 2, 3)])
+    assert list(again.view().entries()) == [(BASE + n, 100 * n) for n in (1, 2, 3)]
     again.close()
 
 
@@ -181,17 +181,6 @@ def test_trimmed_index_goes_on_and_a_preallocated_one_too(path: Path) -> None:
     assert path.read_bytes() == packed(1, 3)
 
 
-def test_index_is_deleted_and_renamed(path: Path) -> None:
-    index = open_offsets(path)
-    add(index, 1, 1)
-    swapped = path.with_name(path.name + ".swap")
-    index.rename_to(swapped)
-    assert (index.path, path.exists()) == (str(swapped), False)
-    with pytest.raises(ValueError, match="same directory"):
-        index.rename_to(path.parent.parent / "x.index")
-    assert (index.delete(), swapped.exists(), index.delete()) == (True, False, False)
-
-
 def test_created_index_drops_what_was_there(path: Path) -> None:
     path.write_bytes(b"no index at all")
     index = OffsetIndexFile.create(path, base_offset=BASE, max_bytes=MAX_BYTES)
@@ -277,7 +266,7 @@ def test_view_stays_what_it_was(path: Path) -> None:
     before = list(view.entries())
     index.truncate_to(BASE + 10)
     add(index, 500, 2000)
-    index.reset()
+    index.truncate_to(BASE)
     add(index, 7, 7)
     assert list(view.entries()) == before
     assert list(index.view().entries()) == [(BASE + 7, 700)]

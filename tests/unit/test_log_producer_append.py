@@ -27,7 +27,6 @@ from kstore.log.producer_append import (
     ProducerStateEntry,
     TransactionMarker,
     producer_batch,
-    producer_batches,
     producer_batches_in,
     read_marker,
 )
@@ -290,7 +289,7 @@ def test_control_record_of_another_kind_is_no_marker() -> None:
 
 def test_batches_without_a_producer_are_left_out() -> None:
     plain, ours = builders.batch(0, 3), builders.batch(3, 2, producer_id=PRODUCER, producer_epoch=1, base_sequence=8)
-    assert producer_batches([RecordBatch(plain), RecordBatch(ours)]) == [
+    assert producer_batches_in(plain + ours, config=LogConfig()) == [
         ProducerBatch(PRODUCER, 1, 8, 3, 4, RecordBatch(ours).max_timestamp_ms)
     ]
 
@@ -312,7 +311,7 @@ def test_batches_in_memory_are_those_one_by_one() -> None:
         marker_batch,
     ]
     data_of_all = b"".join(one_by_one)
-    expected = producer_batches(map(RecordBatch, one_by_one))
+    expected = [producer_batch(one) for one in map(RecordBatch, one_by_one) if one.header.producer_id >= 0]
     assert len(expected) == 2
     assert expected[1].marker == TransactionMarker(is_abort=True, coordinator_epoch=12, timestamp_ms=88)
     for records in (data_of_all, memoryview(data_of_all)):

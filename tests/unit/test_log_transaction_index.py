@@ -41,9 +41,9 @@ def packed(*txns: AbortedTxn, version: int = 0) -> bytes:
 
 def test_file_is_made_with_the_first_transaction(path: Path) -> None:
     index = opened(path)
-    assert (index.is_empty, index.last_offset, index.entries) == (True, -1, ())
+    assert (index.last_offset, index.entries) == (-1, ())
     index.flush()
-    index.reset()
+    index.truncate_to(0)
     assert not path.exists()
     index.append(TXNS[0])
     assert path.read_bytes() == packed(TXNS[0])
@@ -58,28 +58,6 @@ def test_transactions_are_read_back(path: Path) -> None:
     index.append(AbortedTxn(9, 141, 150, 151))
     index.close()
     assert opened(path).last_offset == 150
-
-
-SEARCHES = [
-    pytest.param(0, 1000, (0, 1, 2), False, id="all"),
-    pytest.param(111, 1000, (1, 2), False, id="marker-below-the-fetch-offset"),
-    pytest.param(110, 1000, (0, 1, 2), False, id="marker-at-the-fetch-offset"),
-    pytest.param(0, 130, (0, 1), True, id="first-offset-at-the-upper-bound"),
-    pytest.param(0, 131, (0, 1, 2), True, id="first-offset-below-the-upper-bound"),
-    pytest.param(0, 105, (0,), True, id="stable-at-the-upper-bound"),
-    pytest.param(121, 122, (), True, id="between"),
-    pytest.param(141, 1000, (), False, id="behind-all"),
-]
-
-
-@pytest.mark.parametrize(("fetch_offset", "upper_bound_offset", "slots", "is_complete"), SEARCHES)
-def test_aborted_transactions_of_a_range(
-    path: Path, fetch_offset: int, upper_bound_offset: int, slots: tuple[int, ...], is_complete: bool
-) -> None:
-    index = filled(path)
-    found = index.collect_aborted(fetch_offset=fetch_offset, upper_bound_offset=upper_bound_offset)
-    assert found == (tuple(TXNS[slot] for slot in slots), is_complete)
-    index.close()
 
 
 @pytest.mark.parametrize(("txn", "least"), [(AbortedTxn(1, 2, 99, 3), 100), (AbortedTxn(1, 2, 140, 3), 141)])
@@ -99,26 +77,12 @@ def test_truncation_removes_markers_from_an_offset_on(path: Path, offset: int, k
     assert path.read_bytes() == packed(*TXNS[:kept])
 
 
-def test_reset_leaves_an_empty_file_and_delete_none(path: Path) -> None:
+def test_closed_index_takes_no_more(path: Path) -> None:
     index = filled(path)
-    index.reset()
-    assert (index.is_empty, path.read_bytes()) == (True, b"")
-    assert (index.delete(), path.exists(), index.delete()) == (True, False, False)
-    with pytest.raises(LogClosedError):
-        index.append(TXNS[0])
-
-
-def test_file_is_renamed_if_there_is_one(path: Path) -> None:
-    target = path.with_name(path.name + ".deleted")
-    index = opened(path)
-    index.rename_to(target)
-    assert (index.path, target.exists()) == (str(target), False)
-    index.append(TXNS[0])
-    index.rename_to(path)
-    assert path.read_bytes() == packed(TXNS[0])
-    with pytest.raises(ValueError, match="same directory"):
-        index.rename_to(path.parent.parent / path.name)
     index.close()
+    with pytest.raises(LogClosedError):
+        index.append(AbortedTxn(9, 141, 150, 151))
+    assert path.read_bytes() == packed(*TXNS)
 
 
 BAD = [
