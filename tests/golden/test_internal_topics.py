@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from kstore.producer.transaction_state import partition_of
 from kstore.record.internal_topics import (
     DecodedMessage,
     decode_metadata_record,
@@ -74,6 +75,7 @@ def test_transaction_record_of_version_0_is_written_as_the_broker_wrote_it(parti
     for record in records:
         key, value = decode_transaction_record(record.key, record.value)
         if value is None or value.version == 0:
+            assert partition_of(key.fields["transactionalId"], partition_count=2) == partition.partition
             fields = None if value is None else value.fields
             assert encode_transaction_record(key.fields["transactionalId"], fields) == (record.key, record.value)
 

@@ -1,0 +1,80 @@
+"""What the producer's side asks of a store and its logs, as WritableStore and WritableLog have it. Layer 5."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Literal, Protocol, TypeAlias
+
+from kstore.config import LogConfig
+from kstore.record import MemoryRecords, Record
+from kstore.record.validation import AppendOrigin
+from kstore.types import TopicPartition
+
+Ack: TypeAlias = Literal["buffered", "written", "flushed"]
+
+
+class AppendInfo(Protocol):
+    """What an append did; see kstore.log.LogAppendInfo."""
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def log_append_time_ms(self) -> int: ...
+
+
+class ProducerEntry(Protocol):
+    """What a log knows of one producer."""
+
+    @property
+    def producer_epoch(self) -> int: ...
+
+    @property
+    def last_sequence(self) -> int: ...
+
+
+class ProducerStates(Protocol):
+    """What a log knows of its producers."""
+
+    @property
+    def active_producers(self) -> Mapping[int, ProducerEntry]: ...
+
+
+class LeaderEpochs(Protocol):
+    """The leader epochs of a log."""
+
+    @property
+    def latest_epoch(self) -> int: ...
+
+
+class PartitionLog(Protocol):
+    """A log that is appended to as its leader does; see kstore.log.WritableLog."""
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    @property
+    def producer_state(self) -> ProducerStates: ...
+
+    @property
+    def leader_epochs(self) -> LeaderEpochs: ...
+
+    def append(
+        self, records: MemoryRecords, *, ack: Ack = "written", origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> AppendInfo: ...
+
+    def flush(self) -> int: ...
+
+    def read(self) -> Iterator[Record]: ...
+
+
+class ProducerStore(Protocol):
+    """The topics of a root and its only writer; see kstore.log.WritableStore."""
+
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]: ...
+
+    def log(self, topic: str, partition: int = 0) -> PartitionLog: ...
+
+    def create_topic(self, name: str, partitions: int = 1, *, config: LogConfig | None = None) -> uuid.UUID: ...
