@@ -97,40 +97,32 @@ class FaultyEnv(Env):
         return self._fault is not None and self._fault.kind == kind
 
 
-class _FaultyReadFile(ReadFile):
+class _FaultyReads(ReadFile):
+    _env: FaultyEnv
+
+    def size(self) -> int:
+        self._env.check("stat", self.path)
+        return super().size()
+
+    def pread(self, size: int, *, position: int) -> bytes:
+        self._env.check("read", self.path)
+        return super().pread(size, position=position)
+
+    def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
+        self._env.check("read", self.path)
+        return super().pread_into(buffer, position=position)
+
+
+class _FaultyReadFile(_FaultyReads):
     def __init__(self, file: ReadFile, env: FaultyEnv) -> None:
         super().__init__(file._fd, path=file.path)
         self._env = env
 
-    def size(self) -> int:
-        self._env.check("stat", self.path)
-        return super().size()
 
-    def pread(self, size: int, *, position: int) -> bytes:
-        self._env.check("read", self.path)
-        return super().pread(size, position=position)
-
-    def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
-        self._env.check("read", self.path)
-        return super().pread_into(buffer, position=position)
-
-
-class _FaultyWriteFile(WriteFile):
+class _FaultyWriteFile(_FaultyReads, WriteFile):
     def __init__(self, file: WriteFile, env: FaultyEnv) -> None:
         super().__init__(file._fd, path=file.path, is_new=file.is_new)
         self._env = env
-
-    def size(self) -> int:
-        self._env.check("stat", self.path)
-        return super().size()
-
-    def pread(self, size: int, *, position: int) -> bytes:
-        self._env.check("read", self.path)
-        return super().pread(size, position=position)
-
-    def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
-        self._env.check("read", self.path)
-        return super().pread_into(buffer, position=position)
 
     def pwrite(self, data: bytes | bytearray | memoryview, *, position: int) -> None:
         if self._env.check("write", self.path):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Concatenate, ParamSpec
 
 import typer
 
@@ -42,6 +44,7 @@ class Isolation(str, Enum):
     READ_COMMITTED = "read_committed"
 
 
+Arguments = ParamSpec("Arguments")
 IS_TERMINAL = sys.stdout is not None and sys.stdout.isatty()
 
 app = typer.Typer(
@@ -93,6 +96,22 @@ def execute(command: Callable[[Output], int]) -> None:
     raise typer.Exit(status)
 
 
+def command(name: str) -> Callable[[Callable[Concatenate[Output, Arguments], int]], Callable[Arguments, None]]:
+    """Make a function a command of that name; it gets the Output and its options, and returns the exit status."""
+
+    def register(function: Callable[Concatenate[Output, Arguments], int]) -> Callable[Arguments, None]:
+        @wraps(function)
+        def run_command(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+            execute(lambda out: function(out, *args, **kwargs))
+
+        signature = inspect.signature(function, eval_str=True)
+        _, *options = signature.parameters.values()
+        vars(run_command)["__signature__"] = signature.replace(parameters=options)
+        return app.command(name)(run_command)
+
+    return register
+
+
 def selection_of(directory: str, topics: list[str] | None, partitions: list[int] | None) -> Selection:
     """Return the Selection of a command's arguments."""
     return Selection(directory=directory, topics=tuple(topics or ()), partitions=tuple(partitions or ()))
@@ -119,8 +138,9 @@ def root(
     """Read the files of an Apache Kafka broker, without the broker."""
 
 
-@app.command("ls")
+@command("ls")
 def list_partitions(
+    out: Output,
     directory: Directory,
     topic: Topics = None,
     partition: Partitions = None,
@@ -128,19 +148,16 @@ def list_partitions(
         bool, typer.Option("--exact", help="Look at every batch for magics and codecs, not at the start of each file.")
     ] = False,
     json: Json = False,
-) -> None:
+) -> int:
     """List partitions: offsets, size, times, codecs."""
+    from kstore.cli import ls
 
-    def command(out: Output) -> int:
-        from kstore.cli import ls
-
-        return ls.run(selection_of(directory, topic, partition), out, is_json=json, is_exact=exact)
-
-    execute(command)
+    return ls.run(selection_of(directory, topic, partition), out, is_json=json, is_exact=exact)
 
 
-@app.command("cat")
+@command("cat")
 def print_records(
+    out: Output,
     directory: Directory,
     topic: Topics = None,
     partition: Partitions = None,
@@ -167,29 +184,26 @@ def print_records(
         str | None, typer.Option(metavar="NAME", help="Decode values too, in the same way.")
     ] = None,
     json: Json = False,
-) -> None:
+) -> int:
     """Print records, partition after partition, in offset order."""
+    from kstore.cli import cat
 
-    def command(out: Output) -> int:
-        from kstore.cli import cat
-
-        wanted = cat.Wanted(
-            start_offset=parse_offset(start, option="--from"),
-            end_offset=parse_offset(end, option="--to"),
-            since_ms=None if since is None else parse_timestamp_ms(since, option="--since"),
-            until_ms=None if until is None else parse_timestamp_ms(until, option="--until"),
-            limit=limit,
-            with_control=control,
-            only_committed=isolation is Isolation.READ_COMMITTED,
-            decoders=cat.Decoders.named(key_decoder, value_decoder),
-        )
-        return cat.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
-
-    execute(command)
+    wanted = cat.Wanted(
+        start_offset=parse_offset(start, option="--from"),
+        end_offset=parse_offset(end, option="--to"),
+        since_ms=None if since is None else parse_timestamp_ms(since, option="--since"),
+        until_ms=None if until is None else parse_timestamp_ms(until, option="--until"),
+        limit=limit,
+        with_control=control,
+        only_committed=isolation is Isolation.READ_COMMITTED,
+        decoders=cat.Decoders.named(key_decoder, value_decoder),
+    )
+    return cat.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
 
 
-@app.command("dump")
+@command("dump")
 def dump_files(
+    out: Output,
     path: Annotated[
         str, typer.Argument(metavar="FILE|DIR", help="A file of a partition or a root, or a directory of them.")
     ],
@@ -206,25 +220,22 @@ def dump_files(
         bool, typer.Option("--cluster-metadata-decoder", help="Show records, decoded as those of __cluster_metadata.")
     ] = False,
     json: Json = False,
-) -> None:
+) -> int:
     """Show every batch or entry as it lies in a file, damaged ones too."""
+    from kstore.cli import dump
+    from kstore.cli.decoders import Decoder
 
-    def command(out: Output) -> int:
-        from kstore.cli import dump
-        from kstore.cli.decoders import Decoder
-
-        wanted = [kind for kind, is_set in zip(Decoder, (offsets, transactions, metadata), strict=True) if is_set]
-        if len(wanted) > 1:
-            raise WrongUseError(f"only one decoder at a time, got {' and '.join(kind.value for kind in wanted)}")
-        decoder = wanted[0] if wanted else None
-        selection = selection_of(path, topic, partition)
-        return dump.run(selection, out, is_json=json, with_records=records, decoder=decoder)
-
-    execute(command)
+    wanted = [kind for kind, is_set in zip(Decoder, (offsets, transactions, metadata), strict=True) if is_set]
+    if len(wanted) > 1:
+        raise WrongUseError(f"only one decoder at a time, got {' and '.join(kind.value for kind in wanted)}")
+    decoder = wanted[0] if wanted else None
+    selection = selection_of(path, topic, partition)
+    return dump.run(selection, out, is_json=json, with_records=records, decoder=decoder)
 
 
-@app.command("verify")
+@command("verify")
 def verify_partitions(
+    out: Output,
     directory: Directory,
     topic: Topics = None,
     partition: Partitions = None,
@@ -233,19 +244,16 @@ def verify_partitions(
         typer.Option("--deep/--shallow", help="Decode records and check side files too, or stop at headers and CRCs."),
     ] = True,
     json: Json = False,
-) -> None:
+) -> int:
     """Check every batch and every index entry, and name each damaged range."""
+    from kstore.cli import verify
 
-    def command(out: Output) -> int:
-        from kstore.cli import verify
-
-        return verify.run(selection_of(directory, topic, partition), out, is_json=json, is_deep=deep)
-
-    execute(command)
+    return verify.run(selection_of(directory, topic, partition), out, is_json=json, is_deep=deep)
 
 
-@app.command("offsets")
+@command("offsets")
 def list_offsets(
+    out: Output,
     directory: Directory,
     time: Annotated[
         str,
@@ -259,20 +267,17 @@ def list_offsets(
         Isolation, typer.Option(help="read_committed: the end is where the first undecided transaction starts.")
     ] = Isolation.READ_UNCOMMITTED,
     json: Json = False,
-) -> None:
+) -> int:
     """Show the first offset at or after a time, as a broker's ListOffsets answers."""
+    from kstore.cli import offsets
 
-    def command(out: Output) -> int:
-        from kstore.cli import offsets
-
-        wanted = offsets.Wanted(offsets.parse_time(time), only_committed=isolation is Isolation.READ_COMMITTED)
-        return offsets.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
-
-    execute(command)
+    wanted = offsets.Wanted(offsets.parse_time(time), only_committed=isolation is Isolation.READ_COMMITTED)
+    return offsets.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
 
 
-@app.command("recover")
+@command("recover")
 def recover_partitions(
+    out: Output,
     directory: Directory,
     topic: Topics = None,
     partition: Partitions = None,
@@ -285,20 +290,17 @@ def recover_partitions(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, say what would be done.")] = False,
     copies: Annotated[bool, typer.Option("--copies/--no-copies", help="Keep a copy of what is cut.")] = True,
     json: Json = False,
-) -> None:
+) -> int:
     """Recover logs after a crash, as opening them for appends does, and say what that took."""
+    from kstore.cli import recover
 
-    def command(out: Output) -> int:
-        from kstore.cli import recover
-
-        wanted = recover.Wanted(mode=mode.value, dry_run=dry_run, keeps_copies=copies)
-        return recover.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
-
-    execute(command)
+    wanted = recover.Wanted(mode=mode.value, dry_run=dry_run, keeps_copies=copies)
+    return recover.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
 
 
-@app.command("import")
+@command("import")
 def import_records(
+    out: Output,
     path: Annotated[
         str,
         typer.Argument(
@@ -320,21 +322,17 @@ def import_records(
         bool, typer.Option("--keep-offsets", help="Append with the records' own offsets, which must rise.")
     ] = False,
     json: Json = False,
-) -> None:
+) -> int:
     """Append the records of a file, topics and partitions made as needed."""
+    from kstore.cli import importing
 
-    def command(out: Output) -> int:
-        from kstore.cli import importing
-
-        wanted = importing.Wanted(
-            path=path,
-            directory=directory,
-            topic=topic,
-            partition=partition,
-            compression=compression.value,
-            batch_bytes=batch_bytes,
-            keeps_offsets=keep_offsets,
-        )
-        return importing.run(wanted, out, is_json=json)
-
-    execute(command)
+    wanted = importing.Wanted(
+        path=path,
+        directory=directory,
+        topic=topic,
+        partition=partition,
+        compression=compression.value,
+        batch_bytes=batch_bytes,
+        keeps_offsets=keep_offsets,
+    )
+    return importing.run(wanted, out, is_json=json)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kstore.cli import EXIT_FINE
-from kstore.cli.output import Column
+from kstore.cli.output import LOG_COLUMNS, Column
 from kstore.cli.render import JSON_TEXT, codec_name, time_text
 from kstore.errors import KStoreError
 from kstore.log.opening import open_log
@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 SAMPLE_BYTES = 1 << 20
 COLUMNS = (
-    Column("topic"),
-    Column("partition", is_number=True),
-    Column("log start", is_number=True),
-    Column("log end", is_number=True),
+    *LOG_COLUMNS,
     Column("segments", is_number=True),
     Column("bytes", is_number=True),
     Column("first timestamp"),

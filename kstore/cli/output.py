@@ -38,6 +38,14 @@ class Column(NamedTuple):
     is_number: bool = False
 
 
+LOG_COLUMNS = (
+    Column("topic"),
+    Column("partition", is_number=True),
+    Column("log start", is_number=True),
+    Column("log end", is_number=True),
+)
+
+
 class Output:
     """The standard streams as the commands use them. Threads: one."""
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
-from kstore.cli.output import Column
+from kstore.cli.damage_output import DAMAGE_COLUMNS, damage_objects, damage_rows
+from kstore.cli.output import LOG_COLUMNS, Column
 from kstore.cli.render import JSON_TEXT
-from kstore.log.env import split_path
 from kstore.log.filenames import CLUSTER_METADATA_TOPIC
 from kstore.log.recovering import recover_partitions
 
@@ -19,21 +19,11 @@ if TYPE_CHECKING:
     from kstore.types import TopicPartition
 
 COLUMNS = (
-    Column("topic"),
-    Column("partition", is_number=True),
-    Column("log start", is_number=True),
-    Column("log end", is_number=True),
+    *LOG_COLUMNS,
     Column("cut bytes", is_number=True),
     Column("deleted segments", is_number=True),
     Column("rebuilt files", is_number=True),
     Column("damaged ranges", is_number=True),
-)
-DAMAGE_COLUMNS = (
-    Column("partition"),
-    Column("file"),
-    Column("position", is_number=True),
-    Column("size", is_number=True),
-    Column("reason"),
 )
 
 
@@ -50,7 +40,7 @@ def run(selection: Selection, wanted: Wanted, out: Output, *, is_json: bool) -> 
     """Recover the selected partitions and return the exit status: 1 if anything was cut, damaged or refused."""
     status = EXIT_FINE
     rows: list[list[str]] = []
-    damage_rows: list[list[str]] = []
+    damaged: list[list[str]] = []
     directories = [one for one in selection.find() if one.topic_partition.topic != CLUSTER_METADATA_TOPIC]
     for directory, report, refusal in recover_partitions(
         directories, wanted.mode, dry_run=wanted.dry_run, keeps_copies=wanted.keeps_copies
@@ -65,12 +55,12 @@ def run(selection: Selection, wanted: Wanted, out: Output, *, is_json: bool) -> 
             out.line(json_of(directory.topic_partition, report))
         else:
             rows.append(row_of(directory.topic_partition, report))
-            damage_rows += damage_rows_of(directory.topic_partition, report)
+            damaged += damage_rows(directory.topic_partition, report.damage)
     if rows:
         out.table(COLUMNS, rows)
-    if damage_rows:
+    if damaged:
         out.line("")
-        out.table(DAMAGE_COLUMNS, damage_rows)
+        out.table(DAMAGE_COLUMNS, damaged)
     return status
 
 
@@ -85,10 +75,7 @@ def json_of(topic_partition: TopicPartition, report: RecoveryReport) -> str:
             "truncated_bytes": report.truncated_bytes,
             "deleted_segments": list(report.deleted_segments),
             "rebuilt": list(report.rebuilt),
-            "damage": [
-                {"file": split_path(path)[1], "position": position, "size": size_in_bytes, "reason": reason}
-                for path, position, size_in_bytes, reason in report.damage
-            ],
+            "damage": damage_objects(report.damage),
             "quarantined": list(report.quarantined),
         }
     )
@@ -106,11 +93,3 @@ def row_of(topic_partition: TopicPartition, report: RecoveryReport) -> list[str]
         len(report.damage),
     )
     return [topic_partition.topic, *map(str, numbers)]
-
-
-def damage_rows_of(topic_partition: TopicPartition, report: RecoveryReport) -> list[list[str]]:
-    """Return the table cells of each damage, as DAMAGE_COLUMNS."""
-    return [
-        [str(topic_partition), split_path(path)[1], str(position), str(size_in_bytes), reason]
-        for path, position, size_in_bytes, reason in report.damage
-    ]

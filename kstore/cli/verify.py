@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
-from kstore.cli.output import Column
+from kstore.cli.damage_output import DAMAGE_COLUMNS, damage_objects, damage_rows
+from kstore.cli.output import LOG_COLUMNS, Column
 from kstore.cli.render import JSON_TEXT
 from kstore.errors import KStoreError
-from kstore.log.env import split_path
 from kstore.log.log import Log
 from kstore.log.opening import open_log
 from kstore.log.verify import Verification, verify, verify_checkpoints
+from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
     from kstore.cli.arguments import Selection
@@ -21,21 +22,11 @@ if TYPE_CHECKING:
     from kstore.log.directory import PartitionDirectory
 
 COLUMNS = (
-    Column("topic"),
-    Column("partition", is_number=True),
-    Column("log start", is_number=True),
-    Column("log end", is_number=True),
+    *LOG_COLUMNS,
     Column("segments", is_number=True),
     Column("batches", is_number=True),
     Column("records", is_number=True),
     Column("damaged ranges", is_number=True),
-)
-DAMAGE_COLUMNS = (
-    Column("partition"),
-    Column("file"),
-    Column("position", is_number=True),
-    Column("size", is_number=True),
-    Column("reason"),
 )
 
 
@@ -54,11 +45,7 @@ class Verdict:
 
     def json(self) -> str:
         """Return the JSON object."""
-        damage = [
-            {"file": split_path(path)[1], "position": position, "size": size_in_bytes, "reason": reason}
-            for path, position, size_in_bytes, reason in self.damage
-        ]
-        return JSON_TEXT({**vars(self), "damage": damage})
+        return JSON_TEXT({**vars(self), "damage": damage_objects(self.damage)})
 
     def row(self) -> list[str]:
         """Return the table cells, as COLUMNS."""
@@ -66,11 +53,7 @@ class Verdict:
 
     def damage_rows(self) -> list[list[str]]:
         """Return the table cells of each damage, as DAMAGE_COLUMNS."""
-        name = f"{self.topic}-{self.partition}"
-        return [
-            [name, split_path(path)[1], str(position), str(size_in_bytes), reason]
-            for path, position, size_in_bytes, reason in self.damage
-        ]
+        return damage_rows(TopicPartition(self.topic, self.partition), self.damage)
 
 
 @dataclass
@@ -111,10 +94,10 @@ def run(selection: Selection, out: Output, *, is_json: bool, is_deep: bool) -> i
                 verdicts.append(verdict)
     if verdicts:
         out.table(COLUMNS, [verdict.row() for verdict in verdicts])
-        damage_rows = [row for verdict in verdicts for row in verdict.damage_rows()]
-        if damage_rows:
+        damaged = [row for verdict in verdicts for row in verdict.damage_rows()]
+        if damaged:
             out.line("")
-            out.table(DAMAGE_COLUMNS, damage_rows)
+            out.table(DAMAGE_COLUMNS, damaged)
     for root in sorted({partition.root for partition in partitions}):
         for path, position, size_in_bytes, reason in verify_checkpoints(root):
             out.notice(f"damage at position {position} of {path} ({size_in_bytes} bytes): {reason}")

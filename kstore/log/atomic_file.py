@@ -1,13 +1,35 @@
-"""Small files that are replaced as a whole, so that a power cut leaves the old content or the new. Layer 5."""
+"""Small files, read as text and replaced as a whole, so that a power cut leaves the old content or the new. Layer 5."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 
-from kstore.errors import StorageError
-from kstore.log.env import DEFAULT_ENV, Env, split_path
+from kstore.errors import CorruptCheckpointError, StorageError
+from kstore.log.env import DEFAULT_ENV, ENOENT, Env, split_path
 
 TEMPORARY_SUFFIX = ".tmp"
+
+
+def read_text(path: str, env: Env, *, max_bytes: int) -> str | None:
+    """Return the content of a file, None if there is none.
+
+    Raises: CorruptCheckpointError if it is larger or not UTF-8; StorageError.
+    """
+    try:
+        return env.read_file(path, max_bytes=max_bytes).decode("utf-8")
+    except StorageError as error:
+        if error.errno == ENOENT:
+            return None
+        if error.errno is None:
+            raise malformed(path, str(error)) from error
+        raise
+    except UnicodeDecodeError as error:
+        raise malformed(path, f"not UTF-8: {error.reason} at position {error.start}") from error
+
+
+def malformed(path: str, reason: str) -> CorruptCheckpointError:
+    """Return the error of a file that breaks a rule."""
+    return CorruptCheckpointError(f"malformed {path}: {reason}", path=path, position=0, reason=reason)
 
 
 def replace_file(path: str, content: bytes, env: Env = DEFAULT_ENV) -> None:

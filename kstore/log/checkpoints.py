@@ -12,9 +12,8 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from kstore.errors import CorruptCheckpointError, StorageError
-from kstore.log.atomic_file import replace_file
-from kstore.log.env import DEFAULT_ENV, ENOENT, Env, FileStatus
+from kstore.log.atomic_file import malformed, read_text, replace_file
+from kstore.log.env import DEFAULT_ENV, Env, FileStatus
 from kstore.log.filenames import MAX_PARTITION, is_topic_name
 from kstore.types import MAX_OFFSET, TopicPartition
 
@@ -46,7 +45,7 @@ def read_offset_checkpoint(path: str, env: Env = DEFAULT_ENV) -> dict[TopicParti
     offsets: dict[TopicPartition, int] = {}
     for line_number, (topic, partition, offset) in enumerate(lines, start=3):
         if not is_topic_name(topic):
-            raise _malformed(path, f"line {line_number}: expected a topic name, found {topic!r}")
+            raise malformed(path, f"line {line_number}: expected a topic name, found {topic!r}")
         number = _parse_number(partition, limit=MAX_PARTITION, path=path, line_number=line_number)
         offsets[TopicPartition(topic, number)] = _parse_number(
             offset, limit=MAX_OFFSET, path=path, line_number=line_number
@@ -141,7 +140,7 @@ def _in_range(number: int, *, limit: int) -> int:
 
 
 def _entry_lines(path: str, env: Env, *, field_count: int) -> list[list[str]] | None:
-    text = _read_text(path, env)
+    text = read_text(path, env, max_bytes=MAX_CHECKPOINT_BYTES)
     if text is None:
         return None
     lines = text.splitlines()
@@ -149,38 +148,20 @@ def _entry_lines(path: str, env: Env, *, field_count: int) -> list[list[str]] | 
         return []
     version = _parse_number(lines[0].strip(), limit=2**31 - 1, path=path, line_number=1)
     if version != CHECKPOINT_VERSION:
-        raise _malformed(path, f"expected version {CHECKPOINT_VERSION}, found {version}")
+        raise malformed(path, f"expected version {CHECKPOINT_VERSION}, found {version}")
     if len(lines) == 1:
         return []
     count = _parse_number(lines[1].strip(), limit=2**31 - 1, path=path, line_number=2)
     entries = [line.split() for line in lines[2:]]
     for line_number, fields in enumerate(entries, start=3):
         if len(fields) != field_count:
-            raise _malformed(path, f"line {line_number}: expected {field_count} fields, found {len(fields)}")
+            raise malformed(path, f"line {line_number}: expected {field_count} fields, found {len(fields)}")
     if len(entries) != count:
-        raise _malformed(path, f"expected {count} entries, found {len(entries)}")
+        raise malformed(path, f"expected {count} entries, found {len(entries)}")
     return entries
-
-
-def _read_text(path: str, env: Env) -> str | None:
-    try:
-        content = env.read_file(path, max_bytes=MAX_CHECKPOINT_BYTES)
-        return content.decode("utf-8")
-    except StorageError as error:
-        if error.errno == ENOENT:
-            return None
-        if error.errno is None:
-            raise _malformed(path, str(error)) from error
-        raise
-    except UnicodeDecodeError as error:
-        raise _malformed(path, f"not UTF-8: {error.reason} at position {error.start}") from error
 
 
 def _parse_number(text: str, *, limit: int, path: str, line_number: int) -> int:
     if _NUMBER.fullmatch(text) is None or int(text) > limit:
-        raise _malformed(path, f"line {line_number}: expected a number from 0 to {limit}, found {text[:40]!r}")
+        raise malformed(path, f"line {line_number}: expected a number from 0 to {limit}, found {text[:40]!r}")
     return int(text)
-
-
-def _malformed(path: str, reason: str) -> CorruptCheckpointError:
-    return CorruptCheckpointError(f"malformed checkpoint {path}: {reason}", path=path, position=0, reason=reason)

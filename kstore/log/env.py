@@ -16,6 +16,7 @@ import stat
 import struct
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from enum import Enum
@@ -56,15 +57,12 @@ class FileStatus(NamedTuple):
     identity: tuple[int, int, int]
 
 
-class ReadFile:
-    """A regular file opened for positioned reads; a context manager that closes it.
+class Closing(ABC):
+    """A context manager that closes itself."""
 
-    Threads: reads are safe from many threads; close() only when none is reading.
-    """
-
-    def __init__(self, fd: int, *, path: str) -> None:
-        self._fd = fd
-        self.path = path
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what is held; a second call does nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -73,6 +71,17 @@ class ReadFile:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+class ReadFile(Closing):
+    """A regular file opened for positioned reads; a context manager that closes it.
+
+    Threads: reads are safe from many threads; close() only when none is reading.
+    """
+
+    def __init__(self, fd: int, *, path: str) -> None:
+        self._fd = fd
+        self.path = path
 
     def size(self) -> int:
         """Return the current size in bytes; a broker may be growing or cutting the file."""

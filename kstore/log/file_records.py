@@ -11,7 +11,6 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kstore._core import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, Record
@@ -24,7 +23,7 @@ from kstore.errors import (
     StorageError,
     UnsupportedMagicError,
 )
-from kstore.log.env import DEFAULT_ENV, Env, ReadFile, StrPath, WriteFile, absolute_path, split_path
+from kstore.log.env import DEFAULT_ENV, Closing, Env, ReadFile, StrPath, WriteFile, absolute_path, split_path
 from kstore.record import MemoryRecords, RecordBatch
 from kstore.record.conversion import convert
 from kstore.record.output_streams import write_all
@@ -268,7 +267,7 @@ class FileRecordsSlice:
         )
 
 
-class FileRecords(FileRecordsSlice):
+class FileRecords(FileRecordsSlice, Closing):
     """All records of a .log file; a context manager that closes it. Made by FileRecords.open.
 
     What append and truncate_to returned from survives the end of the process; what flush returned from, a power cut.
@@ -320,14 +319,6 @@ class FileRecords(FileRecordsSlice):
                 env.unlink(name)
             raise
         return cls(file, writer=writer, size_in_bytes=size, env=env, config=config)
-
-    def __enter__(self) -> FileRecords:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def is_read_only(self) -> bool:

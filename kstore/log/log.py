@@ -11,7 +11,6 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import zip_longest
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from kstore._core import BatchHeader, check_crc, iterate_records
@@ -27,7 +26,7 @@ from kstore.errors import (
 from kstore.log.checkpoints import OffsetCheckpoints
 from kstore.log.decoding import Decoder, decoded_records, decoder_of
 from kstore.log.directory import PartitionDirectory
-from kstore.log.env import DEFAULT_ENV, Env, FileKind, OpenFiles, join_path
+from kstore.log.env import DEFAULT_ENV, Closing, Env, FileKind, OpenFiles, join_path
 from kstore.log.filenames import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -43,7 +42,6 @@ from kstore.types import OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow
-    from typing_extensions import Self
 
 MAX_SEGMENT_BYTES = 2**31 - 1
 DEFAULT_PLAN_BYTES = 128 * 1024 * 1024
@@ -70,7 +68,7 @@ class FetchData(NamedTuple):
     aborted: tuple[AbortedTransaction, ...] = ()
 
 
-class Log:
+class Log(Closing):
     """The segments of one partition, read by offset or by time; also a context manager that closes it.
 
     Attributes: topic_partition, path, config.
@@ -92,14 +90,6 @@ class Log:
         self._indexes = IndexCache(env)
         self._context = LogContext(self.topic_partition, self.path, config, self._files, self._indexes)
         self._segments = self._find_segments(env)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"Log(topic_partition={str(self.topic_partition)!r}, path={self.path!r}, segments={len(self.segments)})"
@@ -399,13 +389,17 @@ class Log:
         self._check_open()
         start, end = self.log_start_offset, self.log_end_offset
         if not start <= offset <= end:
-            raise OffsetOutOfRangeError(
-                f"offset {offset} is out of range of {self.topic_partition} in {self.path}: expected {start} to {end}",
-                path=self.path,
-                offset=offset,
-                log_start_offset=start,
-                log_end_offset=end,
-            )
+            where = f"{self.topic_partition} in {self.path}"
+            raise self._out_of_range(offset, f"offset {offset} is out of range of {where}: expected {start} to {end}")
+
+    def _out_of_range(self, offset: int, message: str) -> OffsetOutOfRangeError:
+        return OffsetOutOfRangeError(
+            message,
+            path=self.path,
+            offset=offset,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+        )
 
     def _check_open(self) -> None:
         if self._is_closed:

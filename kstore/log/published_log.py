@@ -122,13 +122,10 @@ class PublishedLog(Log):
         return self._is_cutting or len(self._truncations) != known
 
     def _cut_under(self, offset: int) -> OffsetOutOfRangeError:
-        return OffsetOutOfRangeError(
+        return self._out_of_range(
+            offset,
             f"the log of {self.topic_partition} in {self.path} was cut while offset {offset} was read: "
             f"expected {self.log_start_offset} to {self.log_end_offset}",
-            path=self.path,
-            offset=offset,
-            log_start_offset=self.log_start_offset,
-            log_end_offset=self.log_end_offset,
         )
 
     def _retried(self, read: Callable[[], _Answer]) -> _Answer:

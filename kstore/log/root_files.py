@@ -13,9 +13,9 @@ import uuid
 from datetime import datetime, timezone
 from typing import NamedTuple
 
-from kstore.errors import CorruptCheckpointError, StorageError
-from kstore.log.atomic_file import replace_file
-from kstore.log.env import DEFAULT_ENV, ENOENT, Env, join_path, split_path
+from kstore.errors import CorruptCheckpointError
+from kstore.log.atomic_file import malformed, read_text, replace_file
+from kstore.log.env import DEFAULT_ENV, Env, join_path, split_path
 from kstore.log.filenames import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
 
 MAX_ROOT_FILE_BYTES = 64 * 1024
@@ -89,18 +89,18 @@ def read_meta_properties(root: str, env: Env = DEFAULT_ENV) -> MetaProperties | 
     Source: Kafka MetaProperties, PropertiesUtils.
     """
     path = join_path(root, META_PROPERTIES)
-    text = _read_text(path, env)
+    text = read_text(path, env, max_bytes=MAX_ROOT_FILE_BYTES)
     if text is None:
         return None
     properties = parse_properties(text)
     version = _number(properties.get("version"), name="version", path=path)
     if version is None or version > 1:
-        raise _malformed(path, f"expected version 0 or 1, found {properties.get('version')!r}")
+        raise malformed(path, f"expected version 0 or 1, found {properties.get('version')!r}")
     directory_id = properties.get("directory.id")
     try:
         directory = None if directory_id is None else parse_id(directory_id)
     except ValueError as error:
-        raise _malformed(path, f"directory.id: {error}") from error
+        raise malformed(path, f"directory.id: {error}") from error
     name = "node.id" if version else "broker.id"
     node_id = _number(properties.get(name), name=name, path=path)
     return MetaProperties(version, properties.get("cluster.id"), node_id, directory)
@@ -146,18 +146,18 @@ def read_partition_metadata(directory: str, env: Env = DEFAULT_ENV) -> uuid.UUID
     Source: Kafka PartitionMetadataFile.
     """
     path = join_path(directory, PARTITION_METADATA)
-    text = _read_text(path, env)
+    text = read_text(path, env, max_bytes=MAX_ROOT_FILE_BYTES)
     if text is None:
         return None
     match = _PARTITION_METADATA.fullmatch(text)
     if match is None:
-        raise _malformed(path, f"expected lines of version and topic_id, found {text[:80]!r}")
+        raise malformed(path, f"expected lines of version and topic_id, found {text[:80]!r}")
     try:
         topic_id = parse_id(match[2])
     except ValueError as error:
-        raise _malformed(path, f"topic_id: {error}") from error
+        raise malformed(path, f"topic_id: {error}") from error
     if topic_id == NO_UUID:
-        raise _malformed(path, "topic_id: expected the id of a topic, found zero")
+        raise malformed(path, "topic_id: expected the id of a topic, found zero")
     return topic_id
 
 
@@ -180,8 +180,8 @@ def read_clean_shutdown(root: str, env: Env = DEFAULT_ENV) -> CleanShutdown | No
     if env.stat(join_path(root, CLEAN_SHUTDOWN_FILE), follow_symlinks=False) is None:
         return None
     try:
-        content = json.loads(_read_text(join_path(root, CLEAN_SHUTDOWN_FILE), env) or "{}")
-        epoch = content["brokerEpoch"]
+        content = read_text(join_path(root, CLEAN_SHUTDOWN_FILE), env, max_bytes=MAX_ROOT_FILE_BYTES)
+        epoch = json.loads(content or "{}")["brokerEpoch"]
     except (CorruptCheckpointError, ValueError, KeyError, TypeError, RecursionError):
         epoch = NO_BROKER_EPOCH
     return CleanShutdown(epoch if type(epoch) is int else NO_BROKER_EPOCH)
@@ -200,24 +200,11 @@ def remove_clean_shutdown(root: str, env: Env = DEFAULT_ENV) -> None:
         env.sync_directory(split_path(path)[0])
 
 
-def _read_text(path: str, env: Env) -> str | None:
-    try:
-        return env.read_file(path, max_bytes=MAX_ROOT_FILE_BYTES).decode("utf-8")
-    except StorageError as error:
-        if error.errno == ENOENT:
-            return None
-        if error.errno is None:
-            raise _malformed(path, str(error)) from error
-        raise
-    except UnicodeDecodeError as error:
-        raise _malformed(path, f"not UTF-8: {error.reason} at position {error.start}") from error
-
-
 def _number(text: str | None, *, name: str, path: str) -> int | None:
     if text is None:
         return None
     if _NUMBER.fullmatch(text) is None or int(text) > _MAX_NUMBER:
-        raise _malformed(path, f"{name}: expected a number, found {text[:40]!r}")
+        raise malformed(path, f"{name}: expected a number, found {text[:40]!r}")
     return int(text)
 
 
@@ -273,7 +260,3 @@ def _java_date(moment: datetime) -> str:
     days = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
     months = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
     return f"{days[moment.weekday()]} {months[moment.month - 1]} {moment:%d %H:%M:%S} UTC {moment.year}"
-
-
-def _malformed(path: str, reason: str) -> CorruptCheckpointError:
-    return CorruptCheckpointError(f"malformed {path}: {reason}", path=path, position=0, reason=reason)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
+from abc import abstractmethod
 from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import Generic, Literal, TypeVar, overload
 
 from kstore.config import LogConfig
 from kstore.errors import CorruptLogError, KStoreError, LogClosedError, LogNotFoundError
 from kstore.log.directory import PartitionDirectory, partitions_of_root
-from kstore.log.env import DEFAULT_ENV, ENOENT, Env, StrPath, absolute_path, join_path, split_path
+from kstore.log.env import DEFAULT_ENV, ENOENT, Closing, Env, StrPath, absolute_path, join_path, split_path
 from kstore.log.filenames import CLUSTER_METADATA_TOPIC, MAX_PARTITION, is_topic_name
 from kstore.log.lock import PartitionLock, disown_in_child
 from kstore.log.log import Log
@@ -39,9 +39,6 @@ from kstore.log.root_files import (
 )
 from kstore.log.writable_log import WritableLog
 from kstore.types import TopicPartition
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _DEFAULT_NODE_ID = 1
 
@@ -125,7 +122,7 @@ class _TopicConfigs:
         self._by_topic[topic] = config
 
 
-class _Logs(Generic[_SomeLog]):
+class _Logs(Closing, Generic[_SomeLog]):
     """The partitions of a root and the logs of it that are open; a context manager that closes them.
 
     Attributes: root, meta_properties (None if the root has none).
@@ -141,14 +138,6 @@ class _Logs(Generic[_SomeLog]):
         self._is_closed = False
         self._directories = {directory.topic_partition: directory for directory in partitions_of_root(root, env)}
         self._logs: dict[TopicPartition, _SomeLog] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(root={self.root!r}, partitions={len(self._directories)})"
@@ -200,8 +189,9 @@ class _Logs(Generic[_SomeLog]):
                 for log in self._logs.values():
                     log.close()
 
+    @abstractmethod
     def _open(self, directory: PartitionDirectory) -> _SomeLog:
-        raise NotImplementedError
+        """Open the log of a partition, under the mutex."""
 
     def _directory(self, topic_partition: TopicPartition) -> PartitionDirectory:
         with self._mutex:

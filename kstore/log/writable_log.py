@@ -15,7 +15,7 @@ from typing import cast
 
 from kstore._core import AppendSurvey, LogAppender, survey_replicated
 from kstore.config import MAX_INT32, MAX_INT64, LogConfig
-from kstore.errors import KStoreError, LogFailedError, OffsetOutOfRangeError, StorageError
+from kstore.errors import KStoreError, LogFailedError, StorageError
 from kstore.log.appending import Ack, LeaderRules, LogAppendInfo, check_ack, check_fetched, check_fits_segment
 from kstore.log.directory import PartitionDirectory
 from kstore.log.durable_point import DurablePoint, DurablePointFile
@@ -408,13 +408,10 @@ class WritableLog(PublishedLog):
         with self._flush_lock, self._append_lock:
             self._check_writable()
             if before_offset > self.high_watermark:
-                raise OffsetOutOfRangeError(
+                raise self._out_of_range(
+                    before_offset,
                     f"start of {self.topic_partition}: expected at most its high watermark {self.high_watermark}, "
                     f"found {before_offset}",
-                    path=self.path,
-                    offset=before_offset,
-                    log_start_offset=self._start,
-                    log_end_offset=self._end,
                 )
             if before_offset > self._start:
                 self._writer_files.save_log_start_offset(before_offset)

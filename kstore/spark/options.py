@@ -255,29 +255,24 @@ def _assigned_partitions(text: str) -> tuple[TopicPartition, ...]:
 
 
 def _starting_bound(reader: _OptionReader) -> Bound:
-    timestamps = _timestamp_bound(reader, "startingTimestamp", "startingOffsetsByTimestamp")
-    if timestamps is not None:
-        return timestamps
-    bound = _offset_bound(reader, "startingOffsets", default=EARLIEST)
-    if bound.everywhere == LATEST:
-        raise ValueError("startingOffsets: the starting offset can't be latest in a batch read")
-    for topic_partition, offset in (bound.by_partition or {}).items():
-        if offset == LATEST:
-            raise ValueError(f"startingOffsets for {topic_partition} can't be latest (-1) in a batch read")
-    return bound
+    return _bound(reader, "starting", default=EARLIEST, refused=LATEST, word="latest")
 
 
 def _ending_bound(reader: _OptionReader) -> Bound:
-    timestamps = _timestamp_bound(reader, "endingTimestamp", "endingOffsetsByTimestamp")
+    return _bound(reader, "ending", default=LATEST, refused=EARLIEST, word="earliest")
+
+
+def _bound(reader: _OptionReader, side: str, *, default: int, refused: int, word: str) -> Bound:
+    timestamps = _timestamp_bound(reader, f"{side}Timestamp", f"{side}OffsetsByTimestamp")
     if timestamps is not None:
         return timestamps
-    bound = _offset_bound(reader, "endingOffsets", default=LATEST)
-    if bound.everywhere == EARLIEST:
-        raise ValueError("endingOffsets: the ending offset can't be earliest in a batch read")
+    bound = _offset_bound(reader, f"{side}Offsets", default=default)
+    if bound.everywhere == refused:
+        raise ValueError(f"{side}Offsets: the {side} offset can't be {word} in a batch read")
     for topic_partition, offset in (bound.by_partition or {}).items():
-        if offset == EARLIEST:
+        if offset == refused:
             raise ValueError(
-                f"endingOffsets: the ending offset for {topic_partition} can't be earliest (-2) in a batch read"
+                f"{side}Offsets: the {side} offset for {topic_partition} can't be {word} ({refused}) in a batch read"
             )
     return bound
 

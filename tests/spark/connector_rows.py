@@ -317,7 +317,7 @@ OFFSET_ROWS = [
     Row(
         "startingOffsets JSON",
         small(startingOffsets=offsets(-1, 20)),
-        Refused("startingOffsets for f.small-0 can't be latest"),
+        Refused("starting offset for f.small-0 can't be latest"),
     ),
     Row(
         "startingOffsets JSON",

@@ -150,7 +150,7 @@ def test_starting_offsets_are_a_word_or_json(text: str, bound: Bound) -> None:
     ("text", "message"),
     [
         pytest.param("latest", "starting offset can't be latest", id="latest"),
-        pytest.param('{"a":{"0":-1}}', r"startingOffsets for a-0 can't be latest \(-1\)", id="latest-in-json"),
+        pytest.param('{"a":{"0":-1}}', r"starting offset for a-0 can't be latest \(-1\)", id="latest-in-json"),
         pytest.param('{"a":{"0":-3}}', "startingOffsets for a-0 is -3: expected an offset of 0 or more", id="minus-3"),
         pytest.param("", "startingOffsets: Expected e.g. .*, got $", id="empty"),
         pytest.param("foo", "startingOffsets: Expected e.g. .*, got foo", id="word"),
