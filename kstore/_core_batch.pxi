@@ -111,9 +111,14 @@ cdef inline Status check_counts(const Header* h, int64_t payload_size, Problem* 
     return OK
 
 
-# Messages mostly are as large as their neighbours: the next but one comes into the cache meanwhile.
+cdef enum:
+    MESSAGES_AHEAD_BYTES = 4096
+
+
+# As many bytes as the message has come into the cache meanwhile: those that are MESSAGES_AHEAD_BYTES behind its end.
 cdef Status check_legacy_crc(const uint8_t* p, int64_t size, Problem* problem) noexcept nogil:
-    cdef uint32_t computed = ks_crc32_before(p + MAGIC_AT, <size_t>(size - MAGIC_AT), p + 2 * size)
+    cdef const uint8_t* ahead = p + size + MESSAGES_AHEAD_BYTES
+    cdef uint32_t computed = ks_crc32_before(p + MAGIC_AT, <size_t>(size - MAGIC_AT), ahead)
     if computed == ks_get32(p + MESSAGE_CRC_AT):
         return OK
     if size >= BATCH_HEADER_SIZE and ks_get32(p + CRC_AT) \

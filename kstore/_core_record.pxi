@@ -162,30 +162,70 @@ cdef class Record:
         self.sequence = sequence
         self.is_control = is_control
 
-    cdef tuple _fields(self):
-        return (self.offset, self.timestamp_ms, self.timestamp_type, self.key, self.value, self.headers,
-                self.topic_partition, self.sequence, self.is_control)
-
     def __eq__(self, other):
         if not isinstance(other, Record):
             return NotImplemented
-        return self._fields() == (<Record>other)._fields()
+        return fields_of(self) == fields_of(other)
 
     def __hash__(self):
-        return hash(self._fields())
+        return hash(fields_of(self))
 
     def __reduce__(self):
-        return _record_of, self._fields()
+        return _record_of, fields_of(self)
 
     def __repr__(self):
         return (f"Record(offset={self.offset}, timestamp_ms={self.timestamp_ms}, timestamp_type="
                 f"{self.timestamp_type.label}, key={self.key!r}, value={self.value!r}, headers={self.headers!r})")
 
 
+cdef tuple fields_of(Record r):
+    return (r.offset, r.timestamp_ms, r.timestamp_type, r.key, r.value, r.headers, r.topic_partition, r.sequence,
+            r.is_control)
+
+
 def _record_of(offset, timestamp_ms, timestamp_type, key, value, headers, topic_partition, sequence, is_control):
     return Record(offset=offset, timestamp_ms=timestamp_ms, timestamp_type=timestamp_type, key=key, value=value,
                   headers=headers, topic_partition=topic_partition, sequence=sequence, is_control=is_control)
 
+
+cdef extern from *:
+    """
+    #include <structmember.h>
+    #define KS_MEMBER(record, field) \\
+        {#field, T_OBJECT_EX, (Py_ssize_t)((char *)&(record)->field - (char *)(record)), READONLY, NULL}
+    #define KS_RECORD_MEMBERS(record, out) do { \\
+        PyMemberDef members[] = {KS_MEMBER(record, timestamp_type), KS_MEMBER(record, key), KS_MEMBER(record, value), \\
+                                 KS_MEMBER(record, headers), KS_MEMBER(record, topic_partition)}; \\
+        memcpy(out, members, sizeof members); \\
+    } while (0)
+    """
+    ctypedef struct PyMemberDef:
+        const char* name
+    ctypedef struct PyTypeObject:
+        PyObject* tp_dict
+    object PyDescr_NewMember(PyTypeObject* type, PyMemberDef* member)
+    void PyType_Modified(PyTypeObject* type)
+    void find_members "KS_RECORD_MEMBERS"(Record record, PyMemberDef* out)
+
+cdef enum:
+    MEMBER_COUNT = 5
+
+cdef PyMemberDef record_members[MEMBER_COUNT]
+
+
+# Puts members in the place of the properties that Cython makes for objects: the interpreter reads a member without a call.
+cdef int make_members() except -1:
+    cdef PyTypeObject* record_type = <PyTypeObject*>Record
+    cdef PyMemberDef* member = record_members
+    find_members(Record.__new__(Record), record_members)
+    while member < record_members + MEMBER_COUNT:
+        (<dict>record_type.tp_dict)[member.name.decode()] = PyDescr_NewMember(record_type, member)
+        member += 1
+    PyType_Modified(record_type)
+    return 0
+
+
+make_members()
 
 _CREATE_TIME = TimestampType.CREATE_TIME
 _LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME

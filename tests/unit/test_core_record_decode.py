@@ -6,6 +6,7 @@ the CRC always right. The expected class is written out and the reference must a
 
 from __future__ import annotations
 
+import inspect
 import pickle
 
 import pytest
@@ -158,6 +159,14 @@ def test_records_know_their_partition_and_are_values() -> None:
     assert hash(first) == hash(second)
     assert first != decode(builders.batch(4))[0]
     assert pickle.loads(pickle.dumps(first)) == first
+
+
+@pytest.mark.parametrize("name", ["timestamp_type", "key", "value", "headers", "topic_partition"])
+def test_object_of_a_record_is_read_without_a_call_and_never_set(name: str) -> None:
+    [read] = decode(builders.batch(3))
+    assert inspect.ismemberdescriptor(vars(_core.Record)[name])
+    with pytest.raises(AttributeError):
+        setattr(read, name, None)
 
 
 def test_records_do_not_share_the_buffer() -> None:
