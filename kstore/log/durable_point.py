@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from kstore._core import crc32c
 from kstore.errors import StorageError
-from kstore.log.env import DEFAULT_ENV, ENOENT, Env, WriteFile, join_path, split_path
+from kstore.log.env import DEFAULT_ENV, ENOENT, Closing, Env, WriteFile, join_path, split_path
 from kstore.log.filenames import DURABLE_POINT
 from kstore.types import MAX_OFFSET
 
@@ -40,7 +40,7 @@ class DurablePoint(NamedTuple):
     position: int
 
 
-class DurablePointFile:
+class DurablePointFile(Closing):
     """The durable point of one log; its writer alone opens it.
 
     Threads: one at a time.

@@ -75,29 +75,23 @@ class _Loading:
         self._log_start_offset = log_start_offset
 
     def run(self, *, point: int, is_clean: bool, checks_older: bool, keeps_copies: bool, dry_run: bool) -> LoadedLog:
-        durable = DurablePointFile(self._path, self._env)
-        noted = durable.read()
-        noted_point = 0 if noted is None or is_clean else noted.offset
-        point = max(point, noted_point)
         quarantine = Quarantine(self._path, env=self._env, is_on=keeps_copies)
         salvaged: list[SalvagedSegment] = []
-        if self._mode == "salvage":
-            is_clean, checks_older = False, True
-            salvaged = self._salvage(durable, quarantine, dry_run=dry_run)
-        plan = self._plan(point, noted=noted, is_clean=is_clean, checks_older=checks_older)
-        # What was durable is of no interest any more if all of it lies below the log start.
-        if self._mode == "strict" and not plan.log_end_offset < self._log_start_offset >= point:
-            refusal = find_refusal(
-                self._path, plan, point=point, noted_point=noted_point, config=self._config, env=self._env
-            )
-            if refusal is not None:
-                raise refusal
-        if dry_run and any(one.damage for one in salvaged):
-            as_if_salvaged(plan, salvaged)
-        self._drop_below_log_start(plan)
+        with DurablePointFile(self._path, self._env) as durable:
+            noted = durable.read()
+            noted_point = 0 if noted is None or is_clean else noted.offset
+            point = max(point, noted_point)
+            if self._mode == "salvage":
+                is_clean, checks_older = False, True
+                salvaged = self._salvage(durable, quarantine, dry_run=dry_run)
+            plan = self._plan(point, noted=noted, is_clean=is_clean, checks_older=checks_older)
+            self._refuse(plan, point=point, noted_point=noted_point)
+            if dry_run and any(one.damage for one in salvaged):
+                as_if_salvaged(plan, salvaged)
+            self._drop_below_log_start(plan)
+            if not dry_run:
+                durable.lower(self._durable_after(plan))
         if not dry_run:
-            durable.lower(self._durable_after(plan))
-            durable.close()
             carry_out(self._path, plan, quarantine=quarantine, env=self._env)
         if not plan.segments:
             base = self._log_start_offset
@@ -115,6 +109,17 @@ class _Loading:
             producer_state=producers,
             report=_report(plan, salvaged, quarantine, log_start_offset=log_start),
         )
+
+    def _refuse(self, plan: RecoveryPlan, *, point: int, noted_point: int) -> None:
+        """Raise what mode strict finds wrong."""
+        # What was durable is of no interest any more if all of it lies below the log start.
+        if self._mode != "strict" or plan.log_end_offset < self._log_start_offset >= point:
+            return
+        refusal = find_refusal(
+            self._path, plan, point=point, noted_point=noted_point, config=self._config, env=self._env
+        )
+        if refusal is not None:
+            raise refusal
 
     def _salvage(self, durable: DurablePointFile, quarantine: Quarantine, *, dry_run: bool) -> list[SalvagedSegment]:
         """Write damaged segments anew; afterwards no walk finds damage any more."""

@@ -6,12 +6,10 @@ The writer publishes one tuple, replaced in one step behind each append; readers
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from kstore._core import BatchHeader, LogAppender
 from kstore.errors import CorruptionError, OffsetOutOfRangeError, StorageError
-from kstore.log.env import join_path
-from kstore.log.filenames import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, base_offset_file_name
 from kstore.log.log import FetchData, Isolation, Log
 from kstore.log.producer_state import ProducerStateManager
 from kstore.log.segment import LogSegment
@@ -23,6 +21,22 @@ from kstore.types import OffsetAndTimestamp
 _State: TypeAlias = tuple[tuple[LogSegment, ...], WritableSegment, int, int]
 
 _Answer = TypeVar("_Answer")
+
+
+class Cuts(NamedTuple):
+    """How many cuts of a log there were; lowest: (number, offset) of each that no later one went below."""
+
+    made: int = 0
+    lowest: tuple[tuple[int, int], ...] = ()
+
+    def with_cut(self, offset: int) -> Cuts:
+        """Note that what lies at an offset and behind it goes."""
+        below = tuple(one for one in self.lowest if one[1] < offset)
+        return Cuts(self.made + 1, (*below, (self.made, offset)))
+
+    def lowest_since(self, known: int) -> int | None:
+        """Return from where on the log was cut since there were `known` cuts, None if it was not."""
+        return min((offset for number, offset in self.lowest if number >= known), default=None)
 
 
 class PublishedLog(Log):
@@ -37,8 +51,8 @@ class PublishedLog(Log):
     _appender: LogAppender
     # The high watermark, None while it is the log's end.
     _managed_watermark: int | None = None
-    # From which offsets on the log was cut since it was opened, each twice: before its files change, and behind.
-    _truncations: tuple[int, ...] = ()
+    # The cuts since the log was opened, each twice: before its files change, and behind.
+    _cuts: Cuts = Cuts()
     _is_cutting: bool = False
     _made_segments: tuple[_State, tuple[LogSegment, ...]] | None = None
     _settled_state: tuple[_State, Transactions] | None = None
@@ -104,12 +118,13 @@ class PublishedLog(Log):
         return self._retried(find)
 
     def _raw_batches(self, start_offset: int, *, end_offset: int) -> Iterator[tuple[LogSegment, BatchHeader, bytes]]:
-        known = len(self._truncations)
+        known = self._cuts.made
         reached = start_offset
         try:
             for segment, header, data in super()._raw_batches(start_offset, end_offset=end_offset):
                 reached = header.last_offset
-                if len(self._truncations) > known and reached >= min(self._truncations[known:]):
+                cuts = self._cuts
+                if cuts.made > known and reached >= (cuts.lowest_since(known) or 0):
                     raise self._cut_under(reached)
                 yield segment, header, data
         except (CorruptionError, StorageError) as error:
@@ -118,8 +133,8 @@ class PublishedLog(Log):
             raise self._cut_under(reached) from error
 
     def _was_cut(self, known: int) -> bool:
-        """Whether files have changed under who read when `known` truncations were known."""
-        return self._is_cutting or len(self._truncations) != known
+        """Whether files have changed under who read when there were `known` cuts."""
+        return self._is_cutting or self._cuts.made != known
 
     def _cut_under(self, offset: int) -> OffsetOutOfRangeError:
         return self._out_of_range(
@@ -131,15 +146,9 @@ class PublishedLog(Log):
     def _retried(self, read: Callable[[], _Answer]) -> _Answer:
         """Return what a reader finds, anew if the log was cut meanwhile."""
         while True:
-            known = len(self._truncations)
+            known = self._cuts.made
             try:
                 return read()
             except (CorruptionError, StorageError):
                 if self._is_closed or not self._was_cut(known):
                     raise
-
-    def _forget(self, segment: LogSegment) -> None:
-        """Let go of what readers keep of a segment's files, which are about to be removed or changed."""
-        self._files.forget(segment.path)
-        for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            self._indexes.forget(join_path(self.path, base_offset_file_name(segment.base_offset, suffix=suffix)))

@@ -17,7 +17,13 @@ from kstore.log.loading import load_log
 from kstore.log.lock import PartitionLock
 from kstore.log.recovery_report import RecoveryMode, RecoveryReport
 from kstore.log.root_checkpoints import PartitionMarks, read_checkpoint, save_marks
-from kstore.log.root_files import NO_BROKER_EPOCH, CleanShutdown, remove_clean_shutdown, write_clean_shutdown
+from kstore.log.root_files import (
+    NO_BROKER_EPOCH,
+    CleanShutdown,
+    read_clean_shutdown,
+    remove_clean_shutdown,
+    write_clean_shutdown,
+)
 from kstore.log.writable_log import WritableLog
 from kstore.types import TopicPartition
 
@@ -61,26 +67,33 @@ class _Recovery:
         self._config = config
         self._keeps_copies = keeps_copies
         self._env = env
-        self._points = read_checkpoint(root, RECOVERY_POINT_CHECKPOINT, env)
-        self._starts = read_checkpoint(root, LOG_START_OFFSET_CHECKPOINT, env)
+        self._points: dict[TopicPartition, int] = {}
+        self._starts: dict[TopicPartition, int] = {}
         self._marks: dict[TopicPartition, PartitionMarks] = {}
 
     def look(self, directories: Sequence[PartitionDirectory]) -> Iterator[RecoveredPartition]:
+        self._read_checkpoints()
         for directory in directories:
             yield self._load(directory, dry_run=True)
 
     def run(self, directories: Sequence[PartitionDirectory]) -> Iterator[RecoveredPartition]:
         lock = PartitionLock.acquire(self._root, None, self._env)
         try:
+            self._read_checkpoints()
+            marker = read_clean_shutdown(self._root, self._env) or CleanShutdown(NO_BROKER_EPOCH)
             remove_clean_shutdown(self._root, self._env)
             for directory in directories:
                 recovered = self._load(directory, dry_run=False)
                 if recovered.report is not None:
                     self._settle(directory, lock)
                 yield recovered
-            self._finish()
+            self._finish(marker)
         finally:
             lock.release()
+
+    def _read_checkpoints(self) -> None:
+        self._points = read_checkpoint(self._root, RECOVERY_POINT_CHECKPOINT, self._env)
+        self._starts = read_checkpoint(self._root, LOG_START_OFFSET_CHECKPOINT, self._env)
 
     def _load(self, directory: PartitionDirectory, *, dry_run: bool) -> RecoveredPartition:
         topic_partition = directory.topic_partition
@@ -106,9 +119,9 @@ class _Recovery:
         log.close()
         self._marks[directory.topic_partition] = log.marks()
 
-    def _finish(self) -> None:
+    def _finish(self, marker: CleanShutdown) -> None:
         there = {one.topic_partition for one in partitions_of_root(self._root, self._env)}
         save_marks(self._root, lambda: self._marks, self._env, kept=there)
         # KRaft's own log is a broker's to load, and no part of what the marker is about.
         if self._marks.keys() >= {one for one in there if one.topic != CLUSTER_METADATA_TOPIC}:
-            write_clean_shutdown(self._root, CleanShutdown(NO_BROKER_EPOCH), self._env)
+            write_clean_shutdown(self._root, marker, self._env)

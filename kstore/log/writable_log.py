@@ -504,7 +504,7 @@ class WritableLog(PublishedLog):
     def _cutting(self, offset: int) -> Iterator[None]:
         """Tell readers that what lies at an offset and behind it goes, and take no more if that fails on the way."""
         self._is_cutting = True
-        self._truncations = (*self._truncations, offset)
+        self._cuts = self._cuts.with_cut(offset)
         try:
             yield
         except BaseException as error:
@@ -512,7 +512,7 @@ class WritableLog(PublishedLog):
             raise
         finally:
             # Once more, for who began to read meanwhile.
-            self._truncations = (*self._truncations, offset)
+            self._cuts = self._cuts.with_cut(offset)
             self._is_cutting = False
 
     # Inside

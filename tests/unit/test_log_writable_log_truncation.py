@@ -12,6 +12,7 @@ import pytest
 from kstore.config import LogConfig
 from kstore.errors import OffsetOutOfRangeError, OutOfOrderSequenceError
 from kstore.log import open_log
+from kstore.log.published_log import Cuts
 from kstore.log.writable_log import WritableLog
 from kstore.record import MemoryRecords, Record
 from tests.builders import batch, batches
@@ -230,6 +231,21 @@ def test_reader_of_deleted_segments_goes_on_or_is_told(log: WritableLog) -> None
     with suppress(OffsetOutOfRangeError):
         seen.extend(record.offset for record in reader)
     assert seen == list(range(len(seen)))
+
+
+def test_readers_take_no_cut_of_long_ago_for_theirs() -> None:
+    cuts = Cuts()
+    for offset in (40, 10, 30, 20, 30):
+        cuts = cuts.with_cut(offset)
+    assert [cuts.lowest_since(known) for known in range(6)] == [10, 10, 20, 20, 30, None]
+
+
+def test_records_deleted_again_and_again_take_no_memory(directory: Path) -> None:
+    with open_log(directory, "a") as log:
+        for offset in range(50):
+            log.append(MemoryRecords(batch(0, 1)))
+            log.delete_records(offset)
+        assert len(log._cuts.lowest) <= 1
 
 
 @pytest.mark.parametrize("offset", [0, 7, 12, 13, 29])
