@@ -37,6 +37,7 @@ class SharedCache(Generic[T]):
         self._lock = threading.Lock()
         self._entries: OrderedDict[tuple[object, str], Loan[T]] = OrderedDict()
         self._weight = 0
+        self._releases = 0
 
     @contextmanager
     def borrow(self, owner: object, path: str, make: Callable[[], T]) -> Iterator[T]:
@@ -50,13 +51,17 @@ class SharedCache(Generic[T]):
     def lend(self, owner: object, path: str, make: Callable[[], T]) -> Loan[T]:
         """Give the same as borrow until give_back; for calls so short that a with block would cost more."""
         key = owner, path
-        with self._lock:
-            loan = self._entries.get(key)
+        while True:
+            with self._lock:
+                loan = self._entries.get(key)
+                if loan is not None:
+                    self._entries.move_to_end(key)
+                    loan.users += 1
+                    return loan
+                releases = self._releases
+            loan = self._added(key, make(), releases=releases)
             if loan is not None:
-                self._entries.move_to_end(key)
-                loan.users += 1
                 return loan
-        return self._add(owner, path, make())
 
     def give_back(self, loan: Loan[T]) -> None:
         """Let go of what lend gave, once."""
@@ -72,6 +77,7 @@ class SharedCache(Generic[T]):
     def release(self, owner: object) -> None:
         """Drop all values of an owner, those in use as soon as they are given back."""
         with self._lock:
+            self._releases += 1
             keys = [key for key in self._entries if key[0] is owner]
             entries = [self._remove(key) for key in keys]
             for entry in entries:
@@ -82,6 +88,7 @@ class SharedCache(Generic[T]):
     def release_one(self, owner: object, path: str) -> None:
         """Drop one value of an owner, if it is kept, as soon as nobody uses it."""
         with self._lock:
+            self._releases += 1
             if (owner, path) not in self._entries:
                 return
             loan = self._remove((owner, path))
@@ -89,16 +96,20 @@ class SharedCache(Generic[T]):
             leaving = [loan] if loan.users == 0 else []
         self._drop_all(leaving)
 
-    def _add(self, owner: object, path: str, value: T) -> Loan[T]:
+    def _added(self, key: tuple[object, str], value: T, *, releases: int) -> Loan[T] | None:
+        """Keep a value, or take the one that was kept meanwhile; None if there was a release meanwhile.
+
+        Then the value may be of what had that path before.
+        """
         entry = Loan(value, self._weigh(value))
         with self._lock:
-            earlier = self._entries.get((owner, path))
-            kept = entry if earlier is None else earlier
-            kept.users += 1
-            if earlier is None:
-                self._entries[owner, path] = entry
+            kept = self._entries.get(key)
+            if kept is None and self._releases == releases:
+                kept = self._entries[key] = entry
                 self._weight += entry.weight
-        if earlier is not None:
+            if kept is not None:
+                kept.users += 1
+        if kept is not entry:
             self._drop(value)
         return kept
 

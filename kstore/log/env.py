@@ -387,7 +387,7 @@ class OpenFiles:
         """
         if self._is_closed:
             raise _closed_before(path)
-        with self._cache.borrow(self, path, lambda: self._env.open_read(path)) as file:
+        with self._cache.borrow(self, path, lambda: self._opened(path)) as file:
             yield file
 
     def forget(self, path: str) -> None:
@@ -401,7 +401,7 @@ class OpenFiles:
         """
         if self._is_closed:
             raise _closed_before(path)
-        loan = self._cache.lend(self, path, lambda: self._env.open_read(path))
+        loan = self._cache.lend(self, path, lambda: self._opened(path))
         try:
             return loan.value.pread(size, position=position)
         finally:
@@ -411,6 +411,11 @@ class OpenFiles:
         """Close every file, those in use as soon as they are given back."""
         self._is_closed = True
         self._cache.release(self)
+
+    def _opened(self, path: str) -> ReadFile:
+        if self._is_closed:
+            raise _closed_before(path)
+        return self._env.open_read(path)
 
 
 def _closed_before(path: str) -> LogClosedError:

@@ -59,6 +59,27 @@ def test_value_heavier_than_the_limit_is_given_but_not_kept() -> None:
     assert ledger.made == ledger.dropped == {"aaaa": 2}
 
 
+@pytest.mark.parametrize("by_path", [True, False], ids=["of its path", "of its owner"])
+def test_value_that_was_being_made_during_a_release_is_made_anew(by_path: bool) -> None:
+    """Else a reader slower than a truncation would keep the old file for all who come later."""
+    ledger = Ledger(limit=10)
+    contents = iter(["old", "new"])
+
+    def make() -> str:
+        content = next(contents)
+        if content == "old":
+            if by_path:
+                ledger.cache.release_one(1, "path")
+            else:
+                ledger.cache.release(1)
+        return content
+
+    for _ in range(2):
+        with ledger.cache.borrow(1, "path", make) as found:
+            assert found == "new"
+    assert ledger.dropped == {"old": 1}
+
+
 def test_release_drops_the_values_of_one_owner_only() -> None:
     ledger = Ledger(limit=10)
     ledger.use("a", owner=1)

@@ -239,6 +239,20 @@ def test_closing_waits_for_files_in_use(files: list[str]) -> None:
     assert env.open_names() == []
 
 
+def test_file_that_was_being_opened_while_the_log_was_closed_is_closed_too(files: list[str]) -> None:
+    class ClosingEnv(CountingEnv):
+        def open_read(self, path: str) -> ReadFile:
+            opened = super().open_read(path)
+            open_files.close()
+            return opened
+
+    env = ClosingEnv()
+    open_files = OpenFiles(env, small_cache(4))
+    with pytest.raises(LogClosedError, match="was closed before"):
+        open_files.pread(files[0], 1, position=0)
+    assert env.open_names() == []
+
+
 def test_logs_sharing_a_cache_do_not_share_files(files: list[str]) -> None:
     """A later log may find another file under the same name, as compaction leaves it."""
     env, cache = CountingEnv(), small_cache(4)
