@@ -5,6 +5,11 @@ from typing import Any, ClassVar, Final, Literal, final
 
 from typing_extensions import Buffer, Self, disjoint_base
 
+from kstore._core_producer import BatchAppender as BatchAppender
+from kstore._core_producer import PoolMemory as PoolMemory
+from kstore._core_producer import RecordAppendResult as RecordAppendResult
+from kstore._core_producer import RecordFuture as RecordFuture
+from kstore._core_producer import estimate_size_in_bytes_upper_bound as estimate_size_in_bytes_upper_bound
 from kstore.config import LogConfig
 from kstore.errors import DecompressionError, KStoreError
 from kstore.types import TimestampType, TopicPartition
@@ -385,6 +390,7 @@ class RecordBatchEncoder:
         partition_leader_epoch: int = -1,
         delete_horizon_ms: int | None = None,
         write_limit_bytes: int = 2147483647,
+        buffer: ColumnBuffer | None = None,
     ) -> None: ...
     def codec_id_of(self, compression: str | int, level: int | None) -> int: ...
     magic: Final[int]

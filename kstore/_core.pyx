@@ -12,17 +12,21 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.number cimport PyNumber_Index
-from cpython.ref cimport Py_INCREF, PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
+from _thread import allocate_lock
+
 from kstore.config import LogConfig
 from kstore.errors import (
+    BufferExhaustedError,
     CorruptRecordError,
     DecompressionError,
     InvalidRecordError,
+    ProducerClosedError,
     UnsupportedCompressionTypeError,
     UnsupportedMagicError,
 )
@@ -40,6 +44,7 @@ include "_core_record.pxi"
 include "_core_survey.pxi"
 include "_core_index.pxi"
 include "_core_buffer.pxi"
+include "_core_pool.pxi"
 include "_core_run.pxi"
 include "_core_entries.pxi"
 include "_core_lookup.pxi"
@@ -47,6 +52,8 @@ include "_core_recover.pxi"
 include "_core_codec.pxi"
 include "_core_encode.pxi"
 include "_core_builder.pxi"
+include "_core_future.pxi"
+include "_core_producer.pxi"
 include "_core_rewrite.pxi"
 include "_core_append.pxi"
 include "_core_aborted.pxi"

@@ -1,5 +1,8 @@
 # Memory of columns and read chunks: malloc'ed, kept for reuse, handed to Arrow and NumPy by the buffer protocol.
 
+cdef extern from "Python.h":
+    Py_ssize_t reference_count "Py_REFCNT"(PyObject* it) noexcept
+
 cdef enum:
     PADDING = 64
     MOST_KEPT = 256
@@ -53,6 +56,15 @@ cdef void give_back(Block block) noexcept:
     kept_bytes += block.capacity
 
 
+# What a BufferPool knows of a buffer: the next one in its free list, whose memory it is counted in (NULL: nobody's) and with
+# how many bytes (-1: it lies in the free list).
+cdef struct PoolSlot:
+    PoolSlot* next
+    void* owner
+    const void* pool
+    int64_t counted_bytes
+
+
 @cython.final
 @cython.freelist(16)
 cdef class ColumnBuffer:
@@ -64,6 +76,8 @@ cdef class ColumnBuffer:
 
     cdef Block block
     cdef int64_t size
+    cdef PoolSlot slot
+    cdef int32_t export_count     # views that are out
     cdef bint is_read_only
 
     def __init__(self, int64_t capacity):
@@ -94,6 +108,10 @@ cdef class ColumnBuffer:
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         PyBuffer_FillInfo(view, self, self.block.data, self.size, self.is_read_only, flags)
+        self.export_count += 1
+
+    def __releasebuffer__(self, Py_buffer* view):
+        self.export_count -= 1
 
     def __len__(self):
         return self.size
@@ -104,3 +122,8 @@ cdef ColumnBuffer new_buffer(int64_t capacity):
     cdef ColumnBuffer buffer = ColumnBuffer.__new__(ColumnBuffer)
     buffer.take(capacity)
     return buffer
+
+
+# Whether somebody besides the one who asks holds the object, or a view of it.
+cdef inline bint is_shared(PyObject* it) noexcept:
+    return reference_count(it) > 1

@@ -27,6 +27,7 @@ cdef class RecordBatchEncoder:
     cdef const uint8_t* last_value
     cdef bint has_horizon
     cdef bint is_handed_out
+    cdef bint was_buffer_given    # whose memory somebody counts, so it is kept where that can be
     cdef readonly bint is_open
     cdef bint was_dropped
     cdef readonly int32_t write_limit_bytes
@@ -38,7 +39,7 @@ cdef class RecordBatchEncoder:
     def __init__(self, *, magic=MAGIC_V2, compression="none", level=None, timestamp_type=_CREATE_TIME,
                  int64_t base_offset=0, log_append_time_ms=-1, producer_id=-1, producer_epoch=-1, base_sequence=-1,
                  bint is_transactional=False, bint is_control=False, partition_leader_epoch=-1,
-                 delete_horizon_ms=None, write_limit_bytes=INT32_MAX):
+                 delete_horizon_ms=None, write_limit_bytes=INT32_MAX, ColumnBuffer buffer=None):
         self.is_open = self.was_dropped = self.is_handed_out = False
         self._built = None
         self.h.magic = <int32_t>ranged("magic", magic, MAGIC_V0, MAGIC_V2)
@@ -69,11 +70,14 @@ cdef class RecordBatchEncoder:
             check_legacy(&self.h, self.has_horizon)
             self.header_size = least_batch_size(self.h.magic) if self.h.attributes & CODEC_MASK else 0
         self.start(FIRST_CAPACITY if self.write_limit_bytes == INT32_MAX
-                   else <int64_t>self.write_limit_bytes + CAPACITY_SLACK)
+                   else <int64_t>self.write_limit_bytes + CAPACITY_SLACK, buffer)
 
     @cython.final
-    cdef int start(self, int64_t capacity) except -1:
-        self.buffer = new_buffer(min(capacity, MOST_FIRST_CAPACITY))
+    cdef int start(self, int64_t capacity, ColumnBuffer buffer) except -1:
+        if buffer is not None and (buffer.is_read_only or buffer.block.capacity < self.header_size):
+            raise ValueError(f"the buffer must be writable and of at least {self.header_size} bytes, for the header")
+        self.was_buffer_given = buffer is not None
+        self.buffer = buffer if buffer is not None else new_buffer(min(capacity, MOST_FIRST_CAPACITY))
         self.used = self.header_size
         self.offset_of_max = -1
         self.records_size = 0
@@ -352,16 +356,16 @@ cdef class RecordBatchEncoder:
         if self.was_dropped:
             raise ValueError("the batch was aborted: it can't be reopened")
         set_producer(&self.h, producer_id, producer_epoch, base_sequence, is_transactional)
-        if self.is_handed_out:
-            copy = new_buffer(self.used)
-            memcpy(copy.block.data, self.buffer.block.data, <size_t>self.used)
-            self.buffer = copy
-            self.is_handed_out = False
         self._built = None
+        if self.is_handed_out:
+            if is_shared(<PyObject*>self.buffer):
+                copy = new_buffer(self.used)
+                memcpy(copy.block.data, self.buffer.block.data, <size_t>self.used)
+                self.buffer = copy
+            self.buffer.is_read_only = self.is_handed_out = False
 
     def end_appends(self, compress):
         """Take no more records, and compress those there are by compress(codec id, records, level)."""
-        cdef ColumnBuffer batch
         cdef const uint8_t[::1] payload
         if not self.is_open:
             return
@@ -371,11 +375,19 @@ cdef class RecordBatchEncoder:
             payload = compress(self.h.attributes & CODEC_MASK, records, self.level)
             if payload.shape[0] > INT32_MAX - self.header_size:
                 raise ValueError(f"a batch has at most {INT32_MAX} bytes, its payload alone {payload.shape[0]}")
-            batch = new_buffer(self.header_size + payload.shape[0])
-            memcpy(batch.block.data + self.header_size, start_of(payload), <size_t>payload.shape[0])
-            self.buffer = batch
-            self.used = batch.size
+            records = None
+            self.put_payload(start_of(payload), payload.shape[0])
         self.is_open = False
+
+    # A buffer that was given takes the payload in place of the records, unless somebody still looks at those.
+    @cython.final
+    cdef int put_payload(self, const uint8_t* payload, int64_t size) except -1:
+        cdef int64_t used = self.header_size + size
+        if not self.was_buffer_given or used > self.buffer.block.capacity or is_shared(<PyObject*>self.buffer):
+            self.buffer = new_buffer(used)
+        memcpy(self.buffer.block.data + self.header_size, payload, <size_t>size)
+        self.used = used
+        return 0
 
     def build(self):
         """Close the batch and return it, as MemoryRecords where MemoryRecordsBuilder does; the same until it is reopened.

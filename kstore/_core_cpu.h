@@ -1,4 +1,4 @@
-/* The only code that depends on the CPU: CRC-32C, CRC-32, big-endian loads and stores, wide copies.
+/* The only code that depends on the CPU: CRC-32C, CRC-32, big-endian loads and stores, wide copies, a lock.
  * Each fast path is chosen at run time and has a portable one beside it; wheels target the baseline CPU. */
 #ifndef KSTORE_CORE_CPU_H
 #define KSTORE_CORE_CPU_H
@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sched.h>
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define KS_X86 1
@@ -38,6 +39,17 @@ static inline int ks_varint_size(uint64_t value) { return (70 - __builtin_clzll(
 #else
 #define ks_prefetch(p) ((void)(p))
 #endif
+
+/* A lock for a few instructions, with or without the GIL: who holds it never waits for anything. */
+typedef struct { char is_held; } ks_lock;
+
+static inline void ks_acquire(ks_lock *lock) {
+    while (__atomic_test_and_set(&lock->is_held, __ATOMIC_ACQUIRE))
+        for (int tries = 0; __atomic_load_n(&lock->is_held, __ATOMIC_RELAXED); tries++)
+            if (tries > 100) sched_yield();
+}
+
+static inline void ks_release(ks_lock *lock) { __atomic_clear(&lock->is_held, __ATOMIC_RELEASE); }
 
 /* Requires: size >= 0, source readable up to readable_end, room for size rounded up to 32 at target.
  * Short copies by whole words beat a call; near the end of the source and for long ones memcpy is right. */

@@ -1,18 +1,31 @@
 """The producer side: buffer pool, batches, accumulator, partitioners, sender, Producer. Public names only. Layer 5."""
 
-from kstore._core import murmur2, partition_for_key
+from kstore._core import RecordAppendResult, murmur2, partition_for_key
+from kstore.producer.batch import FinalState, ProducerBatch
+from kstore.producer.buffer_pool import BufferPool
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
+from kstore.producer.compression_ratio import CompressionRatioEstimator
 from kstore.producer.environment import SYSTEM_CLOCK, Clock, SystemClock
+from kstore.producer.futures import FutureRecordMetadata, RecordMetadata
 from kstore.producer.partitioner import BuiltInPartitioner, Partitioner, RoundRobinPartitioner, StickyPartitionInfo
+from kstore.producer.result import ProduceRequestResult
 
 __all__ = [
     "SYSTEM_CLOCK",
+    "BufferPool",
     "BuiltInPartitioner",
     "Clock",
     "Cluster",
+    "CompressionRatioEstimator",
+    "FinalState",
+    "FutureRecordMetadata",
     "Node",
     "PartitionInfo",
     "Partitioner",
+    "ProduceRequestResult",
+    "ProducerBatch",
+    "RecordAppendResult",
+    "RecordMetadata",
     "RoundRobinPartitioner",
     "StickyPartitionInfo",
     "SystemClock",

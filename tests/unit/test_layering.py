@@ -114,7 +114,8 @@ def imported_room(module: str) -> str | None:
         return "pyspark_kstore" if parts[0] == "pyspark_kstore" else None
     if len(parts) == 1:
         return "__init__"
-    return parts[1] if parts[1] in LAYERS else "__init__"
+    name = "_core" if parts[1].startswith("_core") else parts[1]
+    return name if name in LAYERS else "__init__"
 
 
 PYTHON_SOURCES = sources(".py", ".pyi")
@@ -273,8 +274,8 @@ def adjacent_integers(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[
     return [f"{x}, {y}" for (x, kind), (y, other) in pairwise(plain) if kind == other == "int"]
 
 
-# Promised to users in this form: a fetch names where and how much, as Kafka's does.
-POSITIONAL_INTEGERS = {"Log.fetch", "PublishedLog.fetch"}
+# Promised to users in this form: a fetch names where and how much, a pool how much and of what size, as Kafka's do.
+POSITIONAL_INTEGERS = {"Log.fetch", "PublishedLog.fetch", "BufferPool.__init__", "PoolMemory.__init__"}
 
 
 @pytest.mark.parametrize("path", PYTHON_SOURCES, ids=ids)

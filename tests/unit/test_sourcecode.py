@@ -75,7 +75,8 @@ def source_constructors() -> dict[str, list[str]]:
 
 def stub_constructors() -> dict[str, list[str]]:
     found = {}
-    for node in ast.parse((ROOT / "kstore" / "_core.pyi").read_text()).body:
+    stubs = sorted((ROOT / "kstore").glob("_core*.pyi"))
+    for node in [node for stub in stubs for node in ast.parse(stub.read_text()).body]:
         for item in getattr(node, "body", []):
             if isinstance(node, ast.ClassDef) and isinstance(item, ast.FunctionDef) and item.name == "__init__":
                 keywords = [argument.arg for argument in item.args.kwonlyargs]

@@ -1,0 +1,388 @@
+# A batch of the producer: records encoded straight into a buffer of the pool, and what their senders hear of them.
+
+cdef enum:
+    MOST_RECORD_OVERHEAD = 21     # a record's most bytes besides key, value and headers with their sizes
+
+
+# Returns: the most bytes that a batch of this one record can take.
+cdef int64_t batch_size_upper_bound(int magic, bint is_compressed, const RecordFields* r) noexcept nogil:
+    if magic != MAGIC_V2:
+        return size_of_entry(magic, r) + (least_batch_size(magic) if is_compressed else 0)
+    return (BATCH_HEADER_SIZE + MOST_RECORD_OVERHEAD + sized_size(r.key_size) + sized_size(r.value_size)
+            + varint_size(zigzag(r.header_count)) + r.headers_size)
+
+
+def estimate_size_in_bytes_upper_bound(*, magic, compression, key=None, value=None, headers=()):
+    """Return the most bytes that a batch of this one record can take, uncompressed; compression is Kafka's id.
+
+    Source: Kafka AbstractRecords.estimateSizeInBytesUpperBound.
+    """
+    cdef RecordFields r
+    cdef bytes key_bytes = as_bytes(key), value_bytes = as_bytes(value)
+    set_fields(&r, key_bytes, value_bytes, flat_headers(headers) if headers else None)
+    return batch_size_upper_bound(<int>ranged("magic", magic, MAGIC_V0, MAGIC_V2), compression != 0, &r)
+
+
+cdef class BatchAppender:
+    """The compiled part of ProducerBatch: appends, times, and the life of the buffer.
+
+    Threads: what changes a batch is one compiled call that lets go of the GIL only while it compresses; then no more
+        records are taken.
+    """
+
+    cdef RecordBatchEncoder _builder
+    cdef PoolMemory _pool
+    cdef readonly object topic_partition
+    cdef readonly object result
+    cdef readonly object final_state
+    cdef list thunks
+    cdef readonly int64_t created_ms
+    cdef readonly int64_t last_append_ms
+    cdef readonly int64_t last_attempt_ms
+    cdef readonly int64_t drained_ms
+    cdef readonly int64_t max_record_size
+    cdef readonly int32_t attempts
+    cdef readonly int32_t send_count
+    cdef readonly bint is_split_batch
+    cdef readonly bint in_retry
+    cdef public bint is_inflight
+    cdef readonly object current_leader_epoch
+    cdef int32_t attempts_of_leader   # how many there were when the leader changed
+    cdef readonly bint sequence_has_been_reset
+    cdef bint takes_records
+    cdef bint is_deallocated
+
+    # The class of the futures.
+    future_type = RecordFuture
+
+    def __init__(self, topic_partition, RecordBatchEncoder builder, int64_t created_ms, *, result,
+                 PoolMemory pool=None, bint is_split_batch=False):
+        if builder is None or self._builder is not None:
+            raise ValueError("the batch needs a builder, once")
+        self.topic_partition = topic_partition
+        self.result = result
+        self._builder = builder
+        self._pool = pool
+        self.created_ms = self.last_append_ms = self.last_attempt_ms = created_ms
+        self.drained_ms = created_ms
+        self.attempts_of_leader = -1
+        self.is_split_batch = is_split_batch
+        self.takes_records = True
+        self.thunks = []
+
+    @property
+    def builder(self): return self._builder
+    @property
+    def pool(self): return self._pool
+    @property
+    def record_count(self): return self._builder.h.record_count
+    @property
+    def magic(self): return self._builder.h.magic
+    @property
+    def is_compressed(self): return self._builder.h.attributes & CODEC_MASK != 0
+    @property
+    def is_transactional(self): return self._builder.is_transactional
+    @property
+    def producer_id(self): return self._builder.h.producer_id
+    @property
+    def producer_epoch(self): return self._builder.h.producer_epoch
+    @property
+    def base_sequence(self): return self._builder.h.base_sequence
+    @property
+    def has_sequence(self): return self._builder.h.base_sequence != -1
+    @property
+    def is_done(self): return self.final_state is not None
+    @property
+    def is_closed(self): return self._builder.is_handed_out
+    @property
+    def is_writable(self): return not self._builder.is_handed_out
+    @property
+    def estimated_size_in_bytes(self): return self._builder.estimated_size_in_bytes
+    @property
+    def compression_ratio(self): return self._builder.compression_ratio
+
+    @property
+    def last_sequence(self):
+        """The sequence of the last record; behind 2^31 - 1 they begin at 0 again."""
+        cdef int64_t last = <int64_t>self._builder.h.base_sequence + self._builder.h.record_count - 1
+        return last if last <= INT32_MAX else last - INT32_MAX - 1
+
+    @property
+    def is_full(self): return self.looks_full()
+
+    @property
+    def counted_bytes(self):
+        """What the batch's buffer counts for in the pool."""
+        cdef ColumnBuffer buffer = self._builder.buffer
+        return 0 if self._pool is None or buffer is None or buffer.slot.pool != &self._pool.state else buffer.slot.counted_bytes
+
+    @cython.final
+    cdef bint looks_full(self) noexcept:
+        cdef RecordBatchEncoder builder = self._builder
+        return (not self.takes_records or not builder.is_open
+                or (builder.h.record_count > 0 and builder.write_limit_bytes <= builder.estimate()))
+
+    # Returns: the bytes of the record with its length, 0 if the batch takes it not. May move the records into a longer
+    # buffer. From here to write() no code of others runs.
+    @cython.final
+    cdef int64_t room_for(self, RecordFields* r, int64_t timestamp) except -1:
+        cdef RecordBatchEncoder builder = self._builder
+        cdef int64_t size
+        if not self.takes_records or not builder.is_open or self.final_state is not None:
+            return 0
+        builder.check(builder.h.base_offset + builder.h.last_offset_delta + 1, timestamp, False)
+        if builder.h.magic == MAGIC_V2:
+            r.timestamp_delta = <int64_t>(<uint64_t>timestamp - <uint64_t>builder.base_for(timestamp))
+            r.offset_delta = <int64_t>builder.h.last_offset_delta + 1
+            size = body_size(r)
+            size += varint_size(zigzag(size))
+        else:
+            size = size_of_entry(builder.h.magic, r)
+        if builder.h.record_count and builder.write_limit_bytes - size < builder.estimate():
+            return 0
+        if size > INT32_MAX - MAX_VARINT_SIZE - builder.used:
+            raise ValueError(f"a batch has at most {INT32_MAX} bytes: {builder.used} are used, {size} do not fit")
+        if builder.used + MAX_VARINT_SIZE + size > builder.buffer.block.capacity and not self.grow(size):
+            return 0
+        return size
+
+    # Requires: room_for(r) returned size.
+    @cython.final
+    cdef int write(self, RecordFields* r, int64_t size, int64_t timestamp, list flat, int64_t now_ms) except -1:
+        cdef RecordBatchEncoder builder = self._builder
+        cdef int64_t offset = builder.h.base_offset + builder.h.last_offset_delta + 1
+        cdef int64_t most = batch_size_upper_bound(builder.h.magic, builder.h.attributes & CODEC_MASK, r)
+        cdef uint8_t* at
+        if builder.h.magic == MAGIC_V2:
+            at = put_record(builder.buffer.block.data + builder.used, body_size(r), r)
+            if flat is not None:
+                put_flat_headers(at, flat)
+            builder.note(size, offset, timestamp)
+            builder.bring_next_value(r)
+        else:
+            builder.append_message(r, offset, timestamp)
+        if most > self.max_record_size:
+            self.max_record_size = most
+        self.last_append_ms = now_ms
+        return 0
+
+    # Returns: whether the record was appended; result, which gets its place, is kept if it has a callback.
+    @cython.final
+    cdef bint append_fields(self, RecordFields* r, int64_t timestamp, list flat, int64_t now_ms,
+                            RecordAppendResult result) except -1:
+        cdef int64_t size = self.room_for(r, timestamp)
+        if size == 0:
+            return False
+        if result.callback is not None:
+            self.thunks.append(result)
+        result.produce_result = self.result
+        result.future_type = self.future_type
+        result.index = self._builder.h.record_count
+        result.timestamp_ms = timestamp
+        result.serialized_key_size = <int32_t>r.key_size
+        result.serialized_value_size = <int32_t>r.value_size
+        self.write(r, size, timestamp, flat, now_ms)
+        return True
+
+    def append_record(self, timestamp_ms, key, value, headers, callback, int64_t now_ms):
+        """Append one record and return its RecordAppendResult, or None if the batch has no room or takes no more.
+
+        Args: callback: called with (RecordMetadata, None) or (None, error) when the batch is done; now_ms: the monotonic
+            time, the others as of MemoryRecordsBuilder.append.
+        Raises: ValueError as that, and nothing is appended.
+        """
+        cdef RecordFields r
+        cdef int64_t timestamp = as_int64(timestamp_ms)
+        cdef bytes key_bytes = as_bytes(key), value_bytes = as_bytes(value)
+        cdef list flat = None
+        cdef RecordAppendResult result = RecordAppendResult.__new__(RecordAppendResult)
+        if type(headers) is not tuple or headers:
+            flat = flat_headers(headers)
+            if flat and self._builder.h.magic != MAGIC_V2:
+                raise ValueError(f"a record of magic {self._builder.h.magic} can't have headers")
+        set_fields(&r, key_bytes, value_bytes, flat)
+        result.callback = callback
+        return result if self.append_fields(&r, timestamp, flat, now_ms, result) else None
+
+    def try_append(self, timestamp_ms, key, value, headers, callback, int64_t now_ms):
+        """Do as append_record() and return the future."""
+        result = self.append_record(timestamp_ms, key, value, headers, callback, now_ms)
+        return None if result is None else (<RecordAppendResult>result).future
+
+    # Compressed batches are longer before than behind. Refused memory means that the batch is full.
+    @cython.final
+    cdef bint grow(self, int64_t size) except -1:
+        cdef RecordBatchEncoder builder = self._builder
+        cdef int64_t capacity = max(2 * builder.buffer.block.capacity, builder.used + MAX_VARINT_SIZE + size)
+        cdef ColumnBuffer longer
+        if self._pool is None:
+            return builder.grow(capacity) == 0
+        if self._pool.state.is_closed or not self._pool.reserve(capacity):
+            self.takes_records = False
+            return False
+        longer = self._pool.counted(capacity)
+        memcpy(longer.block.data, builder.buffer.block.data, <size_t>builder.used)
+        self.replace_buffer(longer)
+        return True
+
+    # Requires: the new buffer is counted. The old one is given back, unless somebody holds it.
+    @cython.final
+    cdef int replace_buffer(self, ColumnBuffer buffer) except -1:
+        cdef ColumnBuffer old = self._builder.buffer
+        self._builder.buffer = buffer
+        return self.give_back(old)
+
+    # Requires: the builder holds it no more, so that the caller's variable is the only reference of ours.
+    @cython.final
+    cdef int give_back(self, ColumnBuffer buffer) except -1:
+        if buffer.slot.pool == &self._pool.state and buffer.slot.counted_bytes >= 0:
+            self._pool.put(buffer, not is_shared(<PyObject*>buffer))
+        return 0
+
+    # Behind what may have given the builder another buffer. What is smaller than before counts for less from now on.
+    @cython.final
+    cdef int settle(self, ColumnBuffer before) except -1:
+        cdef RecordBatchEncoder builder = self._builder
+        cdef ColumnBuffer shorter
+        if self._pool is None:
+            return 0
+        if builder.buffer is not before:
+            give_bytes(&self._pool.state, -builder.buffer.block.capacity)
+            self._pool.count(builder.buffer, builder.buffer.block.capacity)
+            self.give_back(before)
+        elif not builder.is_handed_out and builder.used <= self._pool.state.poolable_size < builder.buffer.slot.counted_bytes:
+            shorter = self._pool.counted_anyway(self._pool.state.poolable_size)
+            memcpy(shorter.block.data, builder.buffer.block.data, <size_t>builder.used)
+            self.replace_buffer(shorter)
+        return 0
+
+    def close_for_record_appends(self):
+        """Take no more records; they are compressed by close()."""
+        self.takes_records = False
+
+    def abort_record_appends(self):
+        """Take no more records and drop those there are, for a batch that will not be sent."""
+        cdef ColumnBuffer buffer = self._builder.buffer
+        self.takes_records = False
+        self._builder.abort()
+        if buffer is not None and self._pool is not None:
+            self.give_back(buffer)
+
+    def seal(self):
+        """Compress the records and write the header; return the batch as the builder makes it, the same each time.
+
+        Raises: ValueError if it was aborted or deallocated, or its producer state contradicts itself.
+        Threads: the GIL may be released; two threads must not close one batch at once.
+        """
+        cdef RecordBatchEncoder builder = self._builder
+        cdef ColumnBuffer before = builder.buffer
+        if before is None:
+            raise ValueError("the batch has no records any more: it was aborted, or its buffer was given back")
+        self.takes_records = False
+        if not builder.is_handed_out:
+            builder.end_appends(builder.compress_records)
+            self.settle(before)
+        return builder.build()
+
+    def set_producer_state(self, *, producer_id, producer_epoch, base_sequence, bint is_transactional):
+        """Set whose batch it is, before it is closed.
+
+        Raises: ValueError.
+        """
+        self._builder.set_producer_state(producer_id=producer_id, producer_epoch=producer_epoch,
+                                         base_sequence=base_sequence, is_transactional=is_transactional)
+
+    def reset_producer_state(self, *, producer_id, producer_epoch, base_sequence, bint is_transactional):
+        """Set it of a batch that may be closed; records() handed out before keep their bytes.
+
+        Raises: ValueError.
+        """
+        cdef ColumnBuffer before = self._builder.buffer
+        self._builder.reopen_and_rewrite_producer_state(producer_id=producer_id, producer_epoch=producer_epoch,
+                                                        base_sequence=base_sequence, is_transactional=is_transactional)
+        self.settle(before)
+        self.sequence_has_been_reset = True
+
+    def begin_send(self):
+        """Say that somebody begins to read the buffer, so that it does not go back to the pool meanwhile.
+
+        Raises: ValueError if it is given back already.
+        """
+        if self.is_deallocated:
+            raise ValueError("the batch was deallocated: it can't be sent")
+        self.send_count += 1
+
+    def end_send(self):
+        """Say that one who called begin_send() is done; the last one gives the buffer of a deallocated batch back."""
+        if self.send_count == 0:
+            raise ValueError("end_send() without begin_send()")
+        self.send_count -= 1
+        if self.send_count == 0 and self.is_deallocated:
+            self.let_go()
+
+    def deallocate(self):
+        """Give the buffer back to the pool, now or behind the last end_send(); return whether it was now.
+
+        A buffer that is still seen through records() is not used again.
+        Raises: ValueError if it was deallocated before.
+        """
+        if self.is_deallocated:
+            raise ValueError("the batch was deallocated before")
+        self.is_deallocated = True
+        self.takes_records = False
+        if self.send_count:
+            return False
+        self.let_go()
+        return True
+
+    @cython.final
+    cdef int let_go(self) except -1:
+        cdef RecordBatchEncoder builder = self._builder
+        cdef ColumnBuffer buffer = builder.buffer
+        builder.is_open = False
+        builder.was_dropped = True
+        builder.buffer = builder._built = None
+        if buffer is not None and self._pool is not None:
+            self.give_back(buffer)
+        return 0
+
+    def set_final_state(self, state not None):
+        """Set final_state if there is none yet; return whether there was none."""
+        if self.final_state is not None:
+            return False
+        self.final_state = state
+        return True
+
+    def take_thunks(self):
+        """Return the RecordAppendResults of the records with a callback, in order, and keep them no more."""
+        thunks, self.thunks = self.thunks, []
+        return thunks
+
+    def adopt(self, RecordAppendResult thunk not None, *, int32_t index):
+        """Keep the callback of a record that lay in the batch that was split, and is the one of that index here."""
+        cdef RecordAppendResult own = RecordAppendResult.__new__(RecordAppendResult)
+        own.produce_result, own.future_type, own.callback = self.result, self.future_type, thunk.callback
+        own.index, own.timestamp_ms = index, thunk.timestamp_ms
+        own.serialized_key_size, own.serialized_value_size = thunk.serialized_key_size, thunk.serialized_value_size
+        self.thunks.append(own)
+
+    def drained(self, int64_t now_ms):
+        """Note when the batch was taken to be sent."""
+        self.drained_ms = max(self.drained_ms, now_ms)
+
+    def reenqueued(self, int64_t now_ms):
+        """Note that the batch was put back to be sent again."""
+        self.attempts += 1
+        self.last_attempt_ms = self.last_append_ms = max(self.last_append_ms, now_ms)
+        self.in_retry = True
+
+    def maybe_update_leader_epoch(self, leader_epoch):
+        """Note the epoch of the leader, None if it is unknown; only a higher one counts."""
+        if leader_epoch is not None and (self.current_leader_epoch is None or self.current_leader_epoch < leader_epoch):
+            self.attempts_of_leader = self.attempts
+            self.current_leader_epoch = leader_epoch
+
+    @property
+    def has_leader_changed_for_the_ongoing_retry(self):
+        """Whether this attempt is a retry, and the first that goes to the leader there is now."""
+        return 1 <= self.attempts == self.attempts_of_leader

@@ -1,0 +1,303 @@
+"""ProducerBatch: the records of one partition that are sent together, and what becomes of them. Layer 5."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import TypeAlias
+
+from kstore._core import (
+    BatchAppender,
+    ColumnBuffer,
+    PoolMemory,
+    Record,
+    RecordAppendResult,
+    estimate_size_in_bytes_upper_bound,
+)
+from kstore.errors import KStoreError
+from kstore.producer.compression_ratio import CompressionRatioEstimator
+from kstore.producer.futures import FutureRecordMetadata, RecordMetadata, record_metadata
+from kstore.producer.result import NO_OFFSET, ProduceRequestResult
+from kstore.record import MemoryRecords, MemoryRecordsBuilder
+from kstore.types import TopicPartition
+
+Callback: TypeAlias = Callable[[RecordMetadata | None, KStoreError | None], object]
+_ErrorOf: TypeAlias = Callable[[int], KStoreError]
+LOGGER = logging.getLogger("kstore.producer")
+_MAGIC_V2 = 2
+_SEQUENCE_COUNT = 2**31
+
+
+class FinalState(Enum):
+    """How a batch ended."""
+
+    ABORTED = "aborted"
+    FAILED = "failed"
+    SUCCEEDED = "succeeded"
+
+
+class ProducerBatch(BatchAppender):
+    """A batch that is being filled, waits, is sent, and at last succeeds, fails or is aborted.
+
+    A record is appended by try_append(), which returns its future, or append_record(), which makes none until it is
+    asked for one. Callbacks run in the order of the appends, in the thread that ends the batch, before any future is
+    done; what they raise is logged. A KeyboardInterrupt is raised again when the batch has ended as a whole.
+
+    Attributes: topic_partition, result (ProduceRequestResult), final_state (None while there is none), created_ms,
+        last_append_ms, last_attempt_ms, drained_ms (all monotonic), attempts, in_retry, is_inflight, send_count,
+        record_count, max_record_size (most bytes that a batch of the largest record takes), is_split_batch.
+    Args: builder: without a record; its buffer, if it was given one, is counted by `pool`. open() makes both.
+    Threads: of two that end a batch one comes first; appends need the caller's order.
+    Source: Kafka ProducerBatch, with KAFKA-19012.
+    """
+
+    __slots__ = ("_estimator",)
+    future_type = FutureRecordMetadata
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        builder: MemoryRecordsBuilder,
+        created_ms: int,
+        *,
+        pool: PoolMemory | None = None,
+        estimator: CompressionRatioEstimator | None = None,
+        is_split_batch: bool = False,
+    ) -> None:
+        result = ProduceRequestResult(topic_partition)
+        super().__init__(topic_partition, builder, created_ms, result=result, pool=pool, is_split_batch=is_split_batch)
+        self._estimator = estimator
+        if estimator is not None and self.is_compressed:
+            ratio = estimator.estimation(topic_partition.topic, builder.compression)
+            builder.estimated_compression_ratio = ratio
+
+    @classmethod
+    def open(
+        cls,
+        topic_partition: TopicPartition,
+        pool: PoolMemory | None,
+        buffer: ColumnBuffer,
+        *,
+        now_ms: int,
+        magic: int = _MAGIC_V2,
+        compression: str | int = "none",
+        level: int | None = None,
+        is_transactional: bool = False,
+        estimator: CompressionRatioEstimator | None = None,
+        is_split_batch: bool = False,
+    ) -> ProducerBatch:
+        """Begin a batch in a buffer of the pool, which is full where the buffer ends."""
+        builder = MemoryRecordsBuilder(
+            magic=magic,
+            compression=compression,
+            level=level,
+            is_transactional=is_transactional,
+            write_limit_bytes=len(buffer),
+            buffer=buffer,
+        )
+        return cls(topic_partition, builder, now_ms, pool=pool, estimator=estimator, is_split_batch=is_split_batch)
+
+    def __repr__(self) -> str:
+        return f"ProducerBatch({self.topic_partition}, record_count={self.record_count}, attempts={self.attempts})"
+
+    @property
+    def size_in_bytes(self) -> int:
+        """The bytes of the closed batch."""
+        return self.records().size_in_bytes
+
+    @property
+    def queue_time_ms(self) -> int:
+        """How long the batch waited before it was drained."""
+        return self.drained_ms - self.created_ms
+
+    def waited_ms(self, now_ms: int) -> int:
+        """Return how long the batch has waited since it was created or put back."""
+        return max(0, now_ms - self.last_attempt_ms)
+
+    def has_reached_delivery_timeout(self, delivery_timeout_ms: int, *, now_ms: int) -> bool:
+        """Say whether the batch is as old as it may become."""
+        return delivery_timeout_ms <= now_ms - self.created_ms
+
+    def records(self) -> MemoryRecords:
+        """Close the batch if it is open, and return it: a view of the buffer, the same until the batch is reset.
+
+        Raises: ValueError if it was aborted or deallocated, or its producer state contradicts itself.
+        Lifetime: as long as it is kept the buffer is not used again.
+        """
+        self.close()
+        records: MemoryRecords = self.seal()
+        return records
+
+    def close(self) -> None:
+        """Compress the records, write the header, and tell the estimator how well they compressed."""
+        if self.is_closed:
+            return
+        self.seal()
+        if self._estimator is not None and self.is_compressed and self.record_count:
+            compression = self.builder.compression
+            self._estimator.update_estimation(self.topic_partition.topic, compression, self.compression_ratio)
+
+    def complete(self, base_offset: int, *, log_append_time_ms: int = -1) -> bool:
+        """End the batch as sent; return False if it had ended otherwise before, which stays so.
+
+        Raises: ValueError if it had succeeded before.
+        """
+        return self._end(FinalState.SUCCEEDED, base_offset, None, log_append_time_ms=log_append_time_ms)
+
+    def complete_exceptionally(self, error: KStoreError, record_errors: _ErrorOf | None = None) -> bool:
+        """End the batch as failed, each record with its own error if they differ; return as complete().
+
+        Raises: ValueError if it had succeeded before.
+        """
+        return self._end(FinalState.FAILED, NO_OFFSET, record_errors or (lambda _: error))
+
+    def abort(self, error: KStoreError) -> None:
+        """End a batch that was not sent, or whose answer is not waited for any more.
+
+        Raises: ValueError if it had ended before.
+        """
+        if not self.set_final_state(FinalState.ABORTED):
+            raise ValueError(f"{self} had ended before: {self.final_state.value}")
+        self._finish(NO_OFFSET, lambda _: error)
+
+    def _end(
+        self, state: FinalState, base_offset: int, error_of: _ErrorOf | None, *, log_append_time_ms: int = -1
+    ) -> bool:
+        if self.set_final_state(state):
+            self._finish(base_offset, error_of, log_append_time_ms=log_append_time_ms)
+            return True
+        if self.final_state is FinalState.SUCCEEDED:
+            raise ValueError(f"{self} had succeeded before: it can't become {state.value}")
+        LOGGER.debug("%s had %s before and stays so: ignored that it has %s", self, self.final_state.value, state.value)
+        return False
+
+    def _finish(self, base_offset: int, error_of: _ErrorOf | None, *, log_append_time_ms: int = -1) -> None:
+        self.result.set(base_offset, log_append_time_ms=log_append_time_ms, error_of=error_of)
+        try:
+            self._run_callbacks(error_of)
+        finally:
+            self.result.done()
+
+    def _run_callbacks(self, error_of: _ErrorOf | None) -> None:
+        thunks = iter(self.take_thunks())
+        interrupt: KeyboardInterrupt | None = None
+        while True:
+            try:
+                for thunk in thunks:
+                    self._run_callback(thunk, error_of)
+                break
+            except KeyboardInterrupt as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
+
+    def _run_callback(self, thunk: RecordAppendResult, error_of: _ErrorOf | None) -> None:
+        try:
+            if error_of is None:
+                thunk.callback(self._metadata_of(thunk), None)
+            else:
+                thunk.callback(None, error_of(thunk.index))
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            LOGGER.exception("the callback of record %d of a batch of %s failed", thunk.index, self.topic_partition)
+
+    def _metadata_of(self, thunk: RecordAppendResult) -> RecordMetadata:
+        return record_metadata(
+            self.result,
+            index=thunk.index,
+            timestamp_ms=thunk.timestamp_ms,
+            serialized_key_size=thunk.serialized_key_size,
+            serialized_value_size=thunk.serialized_value_size,
+        )
+
+    def split(self, split_batch_size: int) -> deque[ProducerBatch]:
+        """Share the records out to batches of at most that size, or of one record, and end this one.
+
+        Futures and callbacks go with their records, created_ms stays, and sequences go on from this batch's. The pieces
+        are closed for appends. Their memory counts, whether there is any or not: this batch's is to be deallocated.
+        Raises: ValueError for a batch that has ended or has no records, or for uncompressed ones of magic 0 or 1.
+        """
+        if self.magic < _MAGIC_V2 and not self.is_compressed:
+            raise ValueError(f"an uncompressed batch of magic {self.magic} can't be split")
+        if self.record_count == 0:
+            raise ValueError("an empty batch can't be split")
+        if self.is_done:
+            raise ValueError(f"{self} has ended: {self.final_state.value}")
+        pieces = self._pieces(split_batch_size)
+        if not self.set_final_state(FinalState.FAILED):
+            raise ValueError(f"{self} has ended: {self.final_state.value}")
+        self._move_thunks(pieces)
+        first, chain = 0, []
+        for piece in pieces:
+            if self.has_sequence:
+                piece.set_producer_state(
+                    producer_id=self.producer_id,
+                    producer_epoch=self.producer_epoch,
+                    base_sequence=sequence_after(self.base_sequence, count=first),
+                    is_transactional=self.is_transactional,
+                )
+            chain.append((first, piece.result))
+            first += piece.record_count
+        self.result.split(chain)
+        return pieces
+
+    def _pieces(self, split_batch_size: int) -> deque[ProducerBatch]:
+        pieces: deque[ProducerBatch] = deque()
+        try:
+            for record in self.records():
+                if not pieces or not append_again(pieces[-1], record):
+                    pieces.append(self._piece_for(record, split_batch_size))
+                    append_again(pieces[-1], record)
+        except BaseException:
+            for piece in pieces:
+                piece.deallocate()
+            raise
+        for piece in pieces:
+            piece.close_for_record_appends()
+        return pieces
+
+    def _piece_for(self, record: Record, split_batch_size: int) -> ProducerBatch:
+        least = estimate_size_in_bytes_upper_bound(
+            magic=self.magic,
+            compression=self.builder.compression,
+            key=record.key,
+            value=record.value,
+            headers=record.headers,
+        )
+        size = max(least, split_batch_size)
+        buffer = ColumnBuffer(size) if self.pool is None else self.pool.allocate_anyway(size)
+        return ProducerBatch.open(
+            self.topic_partition,
+            self.pool,
+            buffer,
+            now_ms=self.created_ms,
+            magic=self.magic,
+            compression=self.builder.compression,
+            level=self.builder.level,
+            is_transactional=self.is_transactional,
+            estimator=self._estimator,
+            is_split_batch=True,
+        )
+
+    def _move_thunks(self, pieces: deque[ProducerBatch]) -> None:
+        first, rest = 0, iter(pieces)
+        piece = next(rest)
+        for thunk in self.take_thunks():
+            while thunk.index >= first + piece.record_count:
+                first += piece.record_count
+                piece = next(rest)
+            piece.adopt(thunk, index=thunk.index - first)
+
+
+def sequence_after(sequence: int, *, count: int) -> int:
+    """Return the sequence that many records later; behind 2^31 - 1 they begin at 0 again."""
+    return (sequence + count) % _SEQUENCE_COUNT
+
+
+def append_again(piece: ProducerBatch, record: Record) -> bool:
+    """Append a record of a batch that is split, whose callback is moved later; say whether there was room."""
+    key, value, headers = record.key, record.value, record.headers
+    return piece.append_record(record.timestamp_ms, key, value, headers, None, piece.created_ms) is not None

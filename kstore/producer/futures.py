@@ -1,0 +1,158 @@
+"""RecordMetadata, and the future of it that each record has. Layer 5."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, InvalidStateError
+from typing import Any, NamedTuple
+
+from kstore._core import RecordFuture
+from kstore.errors import KStoreError, ProducerTimeoutError
+from kstore.producer.result import NO_OFFSET, ProduceRequestResult
+from kstore.types import NO_TIMESTAMP
+
+_MS_PER_S = 1000
+# What Future.__init__ makes; everything else here does without.
+_MACHINERY = frozenset(vars(Future()))
+_MACHINERY_LOCK = threading.RLock()
+_PENDING = "PENDING"
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record lies (Kafka: RecordMetadata). offset and timestamp_ms are -1 if unknown, sizes -1 for null."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    serialized_key_size: int
+    serialized_value_size: int
+
+    @property
+    def has_offset(self) -> bool:
+        return self.offset != NO_OFFSET
+
+    @property
+    def has_timestamp(self) -> bool:
+        return self.timestamp_ms != NO_TIMESTAMP
+
+
+def record_metadata(
+    result: ProduceRequestResult,
+    *,
+    index: int,
+    timestamp_ms: int,
+    serialized_key_size: int,
+    serialized_value_size: int,
+) -> RecordMetadata:
+    """Return what a batch's result says of one of its records."""
+    return RecordMetadata(
+        result.topic_partition.topic,
+        result.topic_partition.partition,
+        NO_OFFSET if result.base_offset == NO_OFFSET else result.base_offset + index,
+        timestamp_ms if result.log_append_time_ms == NO_TIMESTAMP else result.log_append_time_ms,
+        serialized_key_size,
+        serialized_value_size,
+    )
+
+
+class FutureRecordMetadata(RecordFuture, Future[RecordMetadata]):
+    """The future RecordMetadata of one record: a concurrent.futures.Future that can't be cancelled.
+
+    It is done when the batch is, after all callbacks of the batch. What a Future keeps for callbacks, and for those who
+    wait for several, is made when it is first needed; only then the batch tells it by itself that it is done.
+
+    Threads: safe.  Source: Kafka FutureRecordMetadata.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _MACHINERY:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        with _MACHINERY_LOCK:
+            if name not in vars(self):
+                fresh: Future[RecordMetadata] = Future()
+                if not self.produce_result.watch(self):
+                    self._settle(fresh)
+                vars(self).update(vars(fresh))
+        return vars(self)[name]
+
+    def __repr__(self) -> str:
+        state = "done" if self.done() else "pending"
+        return f"FutureRecordMetadata({self.produce_result.topic_partition}, index={self.index}, {state})"
+
+    def settle(self) -> None:
+        """Tell those who wait for the future, and run its callbacks; for the result of its batch."""
+        if self._state == _PENDING:
+            self._settle(self)
+
+    def _settle(self, future: Future[RecordMetadata]) -> None:
+        error = self._error()
+        if error is None:
+            Future.set_result(future, self._metadata())
+        else:
+            Future.set_exception(future, error)
+
+    def _place(self) -> tuple[ProduceRequestResult, int]:
+        whole: ProduceRequestResult = self.produce_result
+        return whole.place_of(self.index)
+
+    def _error(self) -> KStoreError | None:
+        result, index = self._place()
+        return result.error_of(index)
+
+    def _metadata(self) -> RecordMetadata:
+        result, index = self._place()
+        return record_metadata(
+            result,
+            index=index,
+            timestamp_ms=self.timestamp_ms,
+            serialized_key_size=self.serialized_key_size,
+            serialized_value_size=self.serialized_value_size,
+        )
+
+    def _wait(self, timeout: float | None) -> None:
+        if not self.produce_result.await_record(self.index, timeout):
+            milliseconds = 0 if timeout is None else int(timeout * _MS_PER_S)
+            raise ProducerTimeoutError(f"Timeout after waiting for {milliseconds} ms.")
+
+    def done(self) -> bool:
+        return self._place()[0].is_done
+
+    def running(self) -> bool:
+        return not self.done()
+
+    def cancel(self) -> bool:
+        """Return False: a record that was appended can't be taken back."""
+        return False
+
+    def cancelled(self) -> bool:
+        return False
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Return where the record lies, or raise why it failed; wait for it at most `timeout` seconds.
+
+        Raises: ProducerTimeoutError, also when the batch is done later.
+        """
+        self._wait(timeout)
+        error = self._error()
+        if error is not None:
+            # One error may stand for many records: without this each raise would add to its traceback.
+            raise error.with_traceback(None)
+        return self._metadata()
+
+    def exception(self, timeout: float | None = None) -> KStoreError | None:
+        """Return why the record failed, None if it did not; wait as result()."""
+        self._wait(timeout)
+        return self._error()
+
+    def set_result(self, result: RecordMetadata) -> None:
+        """Raise InvalidStateError: only its batch completes it."""
+        raise InvalidStateError(f"{self} is completed by its batch, not by {result!r}")
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """Raise InvalidStateError: only its batch completes it."""
+        raise InvalidStateError(f"{self} is completed by its batch, not by {exception!r}")
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Raise InvalidStateError: only its batch completes it."""
+        raise InvalidStateError(f"{self} is completed by its batch")
