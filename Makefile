@@ -27,7 +27,7 @@ demo: require-java build  ## Spark over examples/flights, checked against its ma
 	@$(BIN)/python examples/flights_demo.py
 
 test: require-java build  ## the whole suite but the long lanes
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+	@$(BIN)/python -m pytest -n $(WORKERS)
 
 bench: require-java build  ## every benchmark against its rivals, one run
 	@$(BIN)/python -m bench

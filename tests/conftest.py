@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 settings.register_profile("default", deadline=None, derandomize=True, database=None, print_blob=True)
 settings.register_profile("long", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile("default")
 
+# What shares a fixture of the whole run: a Spark session, the core translated and built.
+GROUPS = {
+    "tests/spark/": "spark",
+    "tests/unit/test_packaging.py": "build",
+    "tests/unit/test_sourcecode.py": "build",
+}
+
+
+def group_of(nodeid: str) -> str:
+    """Return the group of a test: that of what it shares, else its file."""
+    return next((group for place, group in GROUPS.items() if nodeid.startswith(place)), nodeid.partition("::")[0])
+
+
+class GroupScheduling(LoadScopeScheduling):
+    """Keeps each group on one worker, so that what its tests share is made once; the groups go out in their order."""
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Callable[..., Any]) -> GroupScheduling:
+    return GroupScheduling(config, log)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep each file on one worker, and all of Spark on one, so that a session fixture is made once."""
+    """Put first what takes longest, so that no worker is left with it at the end."""
     for item in items:
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: an address in a test's name differs from worker to worker")
-        group = "spark" if item.get_closest_marker("spark") else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: group_of(item.nodeid) not in GROUPS.values())

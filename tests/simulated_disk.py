@@ -153,6 +153,19 @@ class SimulatedDisk(Env):
         self._pending.append((kind, source, target, inode))
 
 
+class DiskThatForgetsFiles(SimulatedDisk):
+    """A planted fault: as if no file were ever synced."""
+
+    syncs_files = False
+
+
+class DiskThatForgetsNames(SimulatedDisk):
+    """A planted fault: as if no directory were ever synced."""
+
+    def sync_directory(self, path: str) -> None:
+        assert path
+
+
 def _change(names: dict[str, Inode], kind: str, source: str, target: str, inode: Inode | None) -> None:
     names.pop(source, None)
     if kind != "unlink" and inode is not None:

@@ -14,7 +14,13 @@ from kstore.log.recovery_report import RecoveryMode
 from kstore.types import TopicPartition
 from tests.crash.test_recovery_faults import SCENARIOS, the_case
 from tests.golden.recovery_cases import CONFIG, BrokerTimeEnv, Case
-from tests.simulated_disk import PowerCut, SimulatedDisk, disk_of
+from tests.simulated_disk import (
+    DiskThatForgetsFiles,
+    DiskThatForgetsNames,
+    PowerCut,
+    SimulatedDisk,
+    disk_of,
+)
 
 ROOT = "/root"
 DEPTH = 3
@@ -96,19 +102,6 @@ def survives_a_cut(scenario: str, disk: SimulatedDisk, *, rounds: int) -> bool:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_what_recovery_has_done_survives_a_power_cut(scenario: str) -> None:
     assert survives_a_cut(scenario, start(scenario), rounds=30)
-
-
-class DiskThatForgetsFiles(SimulatedDisk):
-    """A planted fault: as if recovery never synced a file."""
-
-    syncs_files = False
-
-
-class DiskThatForgetsNames(SimulatedDisk):
-    """A planted fault: as if recovery never synced a directory."""
-
-    def sync_directory(self, path: str) -> None:
-        assert path
 
 
 @pytest.mark.parametrize("disk_class", [DiskThatForgetsFiles, DiskThatForgetsNames])

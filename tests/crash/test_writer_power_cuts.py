@@ -15,7 +15,7 @@ from kstore.record import Record
 from kstore.types import TimestampType
 from tests.builders import batch
 from tests.crash.test_writer_faults import CONFIG, TIMESTAMP_MS
-from tests.simulated_disk import PowerCut, SimulatedDisk
+from tests.simulated_disk import DiskThatForgetsFiles, DiskThatForgetsNames, PowerCut, SimulatedDisk
 
 PATH = "/root/t-0"
 STEPS = 40
@@ -127,19 +127,6 @@ def test_flush_covers_what_a_killed_broker_had_not_synced(is_rolled: bool) -> No
     for seed in range(30):
         with open_log(PATH, "a", env=disk.after_cut(random.Random(seed))) as again:
             assert [record.offset for record in again.read()] == [0, 1, 2, 3]
-
-
-class DiskThatForgetsFiles(SimulatedDisk):
-    """A planted fault: as if no file were ever synced."""
-
-    syncs_files = False
-
-
-class DiskThatForgetsNames(SimulatedDisk):
-    """A planted fault: as if no directory were ever synced."""
-
-    def sync_directory(self, path: str) -> None:
-        assert path
 
 
 @pytest.mark.parametrize("disk_class", [DiskThatForgetsFiles, DiskThatForgetsNames])

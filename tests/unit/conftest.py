@@ -1,12 +1,33 @@
-"""Files that several unit tests begin with."""
+"""What several unit tests begin with: files of records, and the core as Cython translates it."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from tests.record_files import DATA
+from tests.source_tree import copy_sources
+
+
+class Translation(NamedTuple):
+    """A copy of the sources with the C that Cython made of the core in it, and what it printed on the way."""
+
+    tree: Path
+    log: str
+
+
+@pytest.fixture(scope="session")
+def translation(tmp_path_factory: pytest.TempPathFactory) -> Translation:
+    """Made once for all that look at it or build of it; they run on one worker."""
+    tree = copy_sources(tmp_path_factory.mktemp("core") / "tree")
+    command = [sys.executable, "setup.py", "--quiet", "--name"]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    return Translation(tree, done.stdout + done.stderr)
 
 
 @pytest.fixture

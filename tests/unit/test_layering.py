@@ -8,6 +8,7 @@ import io
 import keyword
 import re
 import tokenize
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -48,6 +49,12 @@ MAX_PART_LINES = 450
 MAX_FUNCTION_LINES = 70
 MAX_SETUP_LINES = 60
 TREES = ("kstore", "pyspark_kstore", "tests", "bench", "examples")
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Return a file's tree, which several tests read and none changes."""
+    return ast.parse(path.read_text(), relative(path))
 
 
 def relative(path: Path) -> str:
@@ -104,7 +111,7 @@ def cython_imports(path: Path) -> list[tuple[str, int, bool]]:
 def imports_of(path: Path) -> list[tuple[str, int, bool]]:
     if path.suffix in {".pyx", ".pxi"}:
         return cython_imports(path)
-    return imported_modules(ast.parse(path.read_text(), relative(path)))
+    return imported_modules(parsed(path))
 
 
 def imported_room(module: str) -> str | None:
@@ -150,7 +157,7 @@ def test_every_room_has_a_layer() -> None:
 
 @pytest.mark.parametrize("path", [p for p in PYTHON_SOURCES if relative(p) not in OPERATING_SYSTEM_FILES], ids=ids)
 def test_only_named_files_touch_the_operating_system(path: Path) -> None:
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     modules = {module.split(".")[0] for module, _, _ in imported_modules(tree)}
     opened = [
         n.lineno for n in ast.walk(tree) if isinstance(n, ast.Call) and ast.unparse(n.func) in {"open", "io.open"}
@@ -168,7 +175,7 @@ def test_only_spark_imports_pyspark(path: Path) -> None:
 @pytest.mark.parametrize("path", PYTHON_SOURCES, ids=ids)
 def test_only_arrow_imports_pyarrow_at_module_level(path: Path) -> None:
     if relative(path) != "kstore/arrow.py":
-        guarded = type_checking_lines(ast.parse(path.read_text()))
+        guarded = type_checking_lines(parsed(path))
         imports = imports_of(path)
         assert not [ln for name, ln, top in imports if name.split(".")[0] == "pyarrow" and top and ln not in guarded]
 
@@ -248,8 +255,8 @@ def cython_functions(text: str) -> list[tuple[str, int]]:
     return found
 
 
-def python_functions(text: str) -> list[tuple[str, int]]:
-    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, FUNCTIONS)]
+def python_functions(tree: ast.AST) -> list[tuple[str, int]]:
+    nodes = [node for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
     return [(node.name, (node.end_lineno or node.lineno) - node.lineno + 1) for node in nodes]
 
 
@@ -262,7 +269,7 @@ def test_file_and_its_functions_are_short(path: Path) -> None:
     limit = {".pxi": MAX_PART_LINES}.get(
         path.suffix, MAX_SETUP_LINES + 1 if path.name == "setup.py" else MAX_FILE_LINES
     )
-    functions = cython_functions(text) if path.suffix in {".pyx", ".pxi"} else python_functions(text)
+    functions = cython_functions(text) if path.suffix in {".pyx", ".pxi"} else python_functions(parsed(path))
     assert len(text.splitlines()) < limit
     assert not [(name, lines) for name, lines in functions if lines >= MAX_FUNCTION_LINES]
 
@@ -281,7 +288,7 @@ POSITIONAL_INTEGERS = {"Log.fetch", "PublishedLog.fetch", "BufferPool.__init__",
 @pytest.mark.parametrize("path", PYTHON_SOURCES, ids=ids)
 def test_two_integers_never_stand_side_by_side(path: Path) -> None:
     wrong = []
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     classes = {id(item): node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for item in node.body}
     for node in ast.walk(tree):
         if isinstance(node, FUNCTIONS):

@@ -35,8 +35,10 @@ for _ in sys.stdin:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[str]:
+    # Other tests of this process may have left logs to the garbage collector.
+    before = dict(lock_module._registry._roots)
     yield str(tmp_path)
-    assert lock_module._registry._roots == {}
+    assert lock_module._registry._roots.items() <= before.items()
 
 
 def is_locked(root: str, name: str | None = "t-5") -> bool:

@@ -7,6 +7,7 @@ import email
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,62 +18,81 @@ from pathlib import Path
 
 import pytest
 
-from tests.source_tree import copy_sources
+from tests.unit.conftest import Translation
 
 pytestmark = [pytest.mark.build, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
 FLIGHTS = ROOT / "examples" / "flights"
 READ_SEGMENT = ROOT / "tests" / "wheel" / "read_segment.py"
-SOURCES = (
-    "pyproject.toml",
-    "setup.py",
-    "MANIFEST.in",
-    "README.md",
-    "CHANGELOG.md",
-    "LICENSE",
-    "kstore",
-    "pyspark_kstore",
-)
-BUILT = ("*.so", "*.c", "*.html", "__pycache__")
 CODECS = {"cramjam", "crc32c", "isal", "lz4", "zstandard"}
 INSTALLERS = {"pip", "setuptools"}
+# A compilation is "-c SOURCE -o OBJECT" among other arguments; all else goes to the compiler as it is.
+COMPILE_ONCE = """#!/bin/bash
+object= rest=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    -o) object=$2; shift ;;
+    -O3) rest+=(-O1) ;;
+    *) rest+=("$1") ;;
+  esac
+  shift
+done
+case " ${{rest[*]}} " in
+  *" -c "*) ;;
+  *) exec {cc} "${{rest[@]}}" ${{object:+-o "$object"}} ;;
+esac
+preprocessed=$({cc} -E "${{rest[@]/#-c/-P}}" | sha256sum; exit "${{PIPESTATUS[0]}}") || exit 1
+kept={kept}/$(echo "$preprocessed ${{rest[*]}}" | sha256sum | cut -c1-64).o
+[ -e "$kept" ] || {cc} "${{rest[@]}}" -o "$kept" || exit 1
+mkdir -p "$(dirname "$object")" && cp "$kept" "$object"
+"""
 
 
-def run(*command: str | Path, cwd: Path) -> str:
+def run(*command: str | Path, cwd: Path, **variables: str) -> str:
     """Run a command away from the tree; fail with what it printed."""
     environment = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "KSTORE_DEBUG"}}
+    environment |= variables
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
     return done.stdout
 
 
-def build_wheel(source: Path, target: Path) -> Path:
+def build_wheel(source: Path, target: Path, compiler: Path) -> Path:
     pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
-    run(*pip, "--wheel-dir", target, source, cwd=target.parent)
+    run(*pip, "--wheel-dir", target, source, cwd=target.parent, CC=str(compiler))
     (wheel,) = target.glob("*.whl")
     return wheel
 
 
 @pytest.fixture(scope="session")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("sdist")
-    tree = copy_sources(target / "tree")
+def sdist(translation: Translation, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made where generated C lies about."""
+    target, tree = tmp_path_factory.mktemp("sdist"), translation.tree
     run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", target, tree, cwd=target)
     (archive,) = target.glob("*.tar.gz")
     return archive
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of `pip wheel .`."""
-    target = tmp_path_factory.mktemp("wheel")
-    return build_wheel(copy_sources(target / "tree"), target / "dist")
+def compiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The C compiler, but it takes less pains, on which nothing here depends, and none for what it has compiled."""
+    kept = tmp_path_factory.mktemp("compiler")
+    script = kept / "cc"
+    script.write_text(COMPILE_ONCE.format(kept=shlex.quote(str(kept)), cc=sysconfig.get_config_var("CC")))
+    script.chmod(0o755)
+    return script
 
 
 @pytest.fixture(scope="session")
-def wheel_of_sdist(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(sdist, tmp_path_factory.mktemp("from-sdist") / "dist")
+def wheel(translation: Translation, compiler: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of `pip wheel .`."""
+    return build_wheel(translation.tree, tmp_path_factory.mktemp("wheel") / "dist", compiler)
+
+
+@pytest.fixture(scope="session")
+def wheel_of_sdist(sdist: Path, compiler: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(sdist, tmp_path_factory.mktemp("from-sdist") / "dist", compiler)
 
 
 @pytest.fixture(scope="session")

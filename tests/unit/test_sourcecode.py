@@ -9,11 +9,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from tests.source_tree import copy_sources
+from tests.unit.conftest import Translation
 
 pytestmark = pytest.mark.build
 
@@ -89,18 +88,10 @@ def test_stub_has_the_constructors_of_the_source() -> None:
     assert stub_constructors() == source_constructors()
 
 
-class Translation(NamedTuple):
-    """What Cython made of the core: the C text, and what it printed on the way."""
-
-    c_text: str
-    log: str
-
-
 @pytest.fixture(scope="module")
-def translation(tmp_path_factory: pytest.TempPathFactory) -> Translation:
-    tree = copy_sources(tmp_path_factory.mktemp("core") / "tree")
-    log = run("setup.py", "--quiet", "--name", cwd=tree)
-    return Translation((tree / "kstore" / "_core.c").read_text(), log)
+def c_text(translation: Translation) -> str:
+    """What Cython made of the core."""
+    return (translation.tree / "kstore" / "_core.c").read_text()
 
 
 def test_translation_prints_no_warning_or_hint(translation: Translation) -> None:
@@ -134,8 +125,8 @@ def test_core_has_leaves() -> None:
 
 
 @pytest.mark.parametrize("name", leaf_names())
-def test_leaf_calls_nothing_of_python(translation: Translation, name: str) -> None:
-    assert not python_calls(c_body(translation.c_text, name))
+def test_leaf_calls_nothing_of_python(c_text: str, name: str) -> None:
+    assert not python_calls(c_body(c_text, name))
 
 
 def test_every_c_function_states_its_exception_rule() -> None:
