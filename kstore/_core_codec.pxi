@@ -1,10 +1,12 @@
-# Frames of the codecs: checked and bounded from their headers alone, then opened block by block by the codec packages.
+# Frames of the codecs: checked and bounded from their headers alone, those of lz4 and snappy then opened block by block.
 
 cdef enum:
     LZ4_MAGIC = 0x184D2204
     LZ4_MOST_RATIO = 255
     XERIAL_VERSION_AT = 8
     XERIAL_HEADER_SIZE = 16
+    CODEC_SNAPPY = 2
+    CODEC_LZ4 = 3
     SNAPPY_MOST_RATIO = 64
     SNAPPY_MOST_LENGTH_SIZE = 5
     ZSTD_MAGIC = 0xFD2FB528
@@ -17,77 +19,6 @@ cdef enum:
 
 # The xerial magic, "\x82SNAPPY\0", as a number.
 cdef uint64_t XERIAL_MAGIC = 0x82534E4150505900
-
-cdef enum FrameStatus:
-    FRAME_OK
-    LZ4_BAD_MAGIC
-    LZ4_BAD_DESCRIPTOR
-    LZ4_BAD_HEADER_CHECKSUM
-    LZ4_CUT_OFF
-    LZ4_BAD_BLOCK_SIZE
-    LZ4_BAD_BLOCK_CHECKSUM
-    LZ4_TRAILING_BYTES
-    SNAPPY_BAD_STREAM_HEADER
-    SNAPPY_BAD_BLOCK_SIZE
-    SNAPPY_BAD_LENGTH
-    SNAPPY_LENGTH_TOO_LARGE
-
-_FRAME_REASONS = {
-    LZ4_BAD_MAGIC: "lz4 frame: bad magic or shorter than its header",
-    LZ4_BAD_DESCRIPTOR: "lz4 frame: unsupported descriptor",
-    LZ4_BAD_HEADER_CHECKSUM: "lz4 frame: wrong header checksum",
-    LZ4_CUT_OFF: "lz4 frame: cut off before its end mark",
-    LZ4_BAD_BLOCK_SIZE: "lz4 frame: block runs past its limit or the end, or is stored and of no bytes",
-    LZ4_BAD_BLOCK_CHECKSUM: "lz4 frame: wrong block checksum",
-    LZ4_TRAILING_BYTES: "lz4 frame: wrong number of bytes after the end mark",
-    SNAPPY_BAD_STREAM_HEADER: "snappy stream: header cut off or of a version below 1",
-    SNAPPY_BAD_BLOCK_SIZE: "snappy stream: block of no bytes, or running past the end",
-    SNAPPY_BAD_LENGTH: "snappy block: declared size cut off, or of more than 5 bytes or 32 bits",
-    SNAPPY_LENGTH_TOO_LARGE: "snappy block: declared size that its bytes can't hold",
-}
-
-# What a walk found: where it failed, or what the frame holds.
-cdef struct Frame:
-    int64_t expected
-    int64_t found
-    int64_t bound            # most bytes of content
-    int64_t largest_block    # most bytes of content of one block
-    int64_t content_size     # as declared, 0 if not
-    int64_t blocks_at        # position of the first block
-    bint has_block_checksums
-    bint has_content_checksum
-
-# One block of a frame: its bytes in the payload, and the room for its content (snappy: exactly how much that is).
-cdef struct FrameBlock:
-    int64_t at
-    int64_t size
-    int64_t room
-    int64_t next_at
-    bint is_stored
-
-
-cdef object frame_error(str reason, expected=None, found=None):
-    return DecompressionError(reason, reason=reason, expected=expected, found=found)
-
-
-def output_too_large(str codec, int64_t limit):
-    """Return the DecompressionError (without a place) for a payload that decompresses to more than limit bytes."""
-    return frame_error(f"{codec} payload decompresses to more than max_decompressed_bytes", expected=limit)
-
-
-cdef inline FrameStatus fail_frame(Frame* frame, FrameStatus status, int64_t expected, int64_t found) noexcept nogil:
-    frame.expected = expected
-    frame.found = found
-    return status
-
-
-cdef inline uint32_t get_le(const uint8_t* p, int size) noexcept nogil:
-    cdef uint32_t value = 0
-    cdef int i
-    for i in range(size):
-        value |= <uint32_t>p[i] << (8 * i)
-    return value
-
 
 cdef inline uint32_t rotate_left(uint32_t value, int by) noexcept nogil:
     return value << by | value >> (32 - by)
@@ -219,67 +150,39 @@ cdef object checked_payload(object payload, int64_t limit, bint is_kept):
     return memoryview(fitted)
 
 
-cdef int64_t checked_size(object size, int64_t room) except -1:
-    cdef int64_t n = size
-    if not 0 <= n <= room:
-        raise ValueError(f"the codec package says it wrote {n} bytes where {room} had room")
-    return n
-
-
-def lz4_decompress(payload, *, int64_t limit, int magic, block_into):
-    """Return the content of one LZ4 frame, in the subset that Kafka reads, which must fill the payload.
-
-    Args: magic: of the batch; with 0 the header checksum is not looked at. block_into(block, target, room):
-        decompresses one raw block to the start of target, at most room bytes, and returns how many that are.
-    Raises: DecompressionError (without a place); what block_into raises.
-    Cost: one pass, the content is never copied; memory of limit and one block, or 255 bytes for each of the payload.
-    """
-    cdef Frame frame
+# Requires: check_lz4 passed; frame.room and BLOCK_MARGIN bytes at target. Returns: FRAME_OK with the size in frame.found.
+cdef FrameStatus open_lz4_blocks(const uint8_t* p, int64_t n, int64_t limit, uint8_t* target,
+                                 Frame* frame) noexcept nogil:
     cdef FrameBlock block
-    cdef FrameStatus status
-    source = memoryview(payload)
-    cdef const Py_buffer* raw = bytes_of(source)
-    cdef const uint8_t* p = <const uint8_t*>raw.buf
-    cdef int64_t n = raw.len
-    cdef int64_t at, done, room
-    cdef ColumnBuffer content
-    if n < GIL_RELEASE_SIZE * 8:
-        status = check_lz4(p, n, magic, &frame)
-    else:
-        with nogil:
-            status = check_lz4(p, n, magic, &frame)
-    if status != FRAME_OK:
-        raise frame_error(_FRAME_REASONS[status], frame.expected, frame.found)
-    if frame.content_size > limit or frame.content_size < 0:
-        raise output_too_large("lz4", limit)
-    content = ColumnBuffer(min(frame.bound, limit + frame.largest_block))
-    at, done = frame.blocks_at, 0
-    while next_lz4_block(p, n, at, &frame, &block) == FRAME_OK and block.next_at:
-        if block.room > content.size - done:
-            raise frame_error("lz4 frame: changed while it was read")
+    cdef FrameStatus status = next_lz4_block(p, n, frame.blocks_at, frame, &block)
+    cdef int64_t done = 0
+    while status == FRAME_OK and block.next_at:
+        if block.room > frame.room - done:
+            return fail_frame(frame, FRAME_CHANGED, frame.room - done, block.room)
         if block.is_stored:
-            memcpy(content.block.data + done, p + block.at, <size_t>block.size)
+            memcpy(target + done, p + block.at, <size_t>block.size)
             done += block.size
         else:
-            room = block.room
-            target = content if room == content.size else memoryview(content)[done:done + room]
-            done += checked_size(block_into(source[block.at:block.at + block.size], target, room), room)
+            status = open_lz4_block(p + block.at, block.size, target + done, block.room, frame)
+            if status != FRAME_OK:
+                return status
+            done += frame.found
         if done > limit:
-            raise output_too_large("lz4", limit)
-        at = block.next_at
+            return CONTENT_TOO_LARGE
+        status = next_lz4_block(p, n, block.next_at, frame, &block)
     if frame.content_size and frame.content_size != done:
-        raise frame_error("lz4 frame: wrong content size", frame.content_size, done)
-    if frame.has_content_checksum and get_le(p + n - 4, 4) != xxh32(content.block.data, done):
-        raise frame_error("lz4 frame: wrong content checksum", get_le(p + n - 4, 4), xxh32(content.block.data, done))
-    content.size = done
-    return memoryview(content)
+        return fail_frame(frame, LZ4_WRONG_CONTENT_SIZE, frame.content_size, done)
+    if frame.has_content_checksum and get_le(p + n - 4, 4) != xxh32(target, done):
+        return fail_frame(frame, LZ4_WRONG_CONTENT_CHECKSUM, get_le(p + n - 4, 4), xxh32(target, done))
+    frame.found = done
+    return status
 
 
 cdef inline bint starts_xerial(const uint8_t* p, int64_t n) noexcept nogil:
     return n >= 8 and ks_get64(p) == XERIAL_MAGIC
 
 
-# Checks what a raw block says of itself; block.room becomes the size of its content.
+# Checks what a raw block says of itself, and passes it; block.room becomes the size of its content.
 cdef FrameStatus read_snappy_length(const uint8_t* p, Frame* frame, FrameBlock* block) noexcept nogil:
     cdef uint64_t length = 0
     cdef int64_t size = 0
@@ -295,6 +198,8 @@ cdef FrameStatus read_snappy_length(const uint8_t* p, Frame* frame, FrameBlock* 
         return fail_frame(frame, SNAPPY_LENGTH_TOO_LARGE, SNAPPY_MOST_RATIO * block.size, block.room)
     if block.room == 0 and block.size != size:
         return fail_frame(frame, SNAPPY_BAD_BLOCK_SIZE, size, block.size)
+    block.at += size
+    block.size -= size
     return FRAME_OK
 
 
@@ -337,43 +242,90 @@ cdef FrameStatus check_snappy(const uint8_t* p, int64_t n, int64_t limit, Frame*
     return FRAME_OK
 
 
-def snappy_decompress(payload, *, int64_t limit, raw_into):
-    """Return the content of snappy blocks in xerial framing, or of one raw block, which must fill the payload.
-
-    Args: raw_into(block, target): decompresses one raw block into target, just large enough, and returns that size.
-    Raises: DecompressionError (without a place); what raw_into raises.
-    Cost: one pass, the content is never copied; memory of the content, at most limit.
-    """
-    cdef Frame frame
+# Requires: check_snappy passed; frame.room and BLOCK_MARGIN bytes at target. Returns: FRAME_OK with the size in frame.found.
+cdef FrameStatus open_snappy_blocks(const uint8_t* p, int64_t n, uint8_t* target, Frame* frame) noexcept nogil:
     cdef FrameBlock block
     cdef FrameStatus status
-    source = memoryview(payload)
-    cdef const Py_buffer* raw = bytes_of(source)
-    cdef const uint8_t* p = <const uint8_t*>raw.buf
-    cdef int64_t n = raw.len
     cdef int64_t at = 0
     cdef int64_t done = 0
-    cdef ColumnBuffer content
-    if n == 0:
-        raise frame_error("snappy stream: no bytes")
-    status = check_snappy(p, n, limit, &frame)
-    if status != FRAME_OK:
-        raise frame_error(_FRAME_REASONS[status], frame.expected, frame.found)
-    if frame.bound > limit:
-        raise output_too_large("snappy", limit)
-    content = ColumnBuffer(frame.bound)
-    while at < n and next_snappy_block(p, n, at, &frame, &block) == FRAME_OK:
-        if block.room > content.size - done:
-            break
+    while at < n:
+        status = next_snappy_block(p, n, at, frame, &block)
+        if status != FRAME_OK or block.room > frame.room - done:
+            return fail_frame(frame, FRAME_CHANGED, frame.room - done, block.room)
         if block.room:
-            target = content if block.room == content.size else memoryview(content)[done:done + block.room]
-            size = raw_into(source[block.at:block.at + block.size], target)
-            if size != block.room:
-                raise frame_error("snappy block: wrong declared size", block.room, size)
+            status = open_snappy_block(p + block.at, block.size, target + done, block.room, frame)
+            if status != FRAME_OK:
+                return status
             done += block.room
         at = block.next_at
-    if done != content.size:
-        raise frame_error("snappy stream: changed while it was read")
+    if done != frame.room:
+        return fail_frame(frame, FRAME_CHANGED, frame.room, done)
+    frame.found = done
+    return FRAME_OK
+
+
+# Returns: FRAME_OK with the room for the content in frame.room, at most limit and one block.
+cdef FrameStatus check_blocks(int codec, const uint8_t* p, int64_t n, int magic, int64_t limit,
+                              Frame* frame) noexcept nogil:
+    cdef FrameStatus status
+    if codec == CODEC_SNAPPY:
+        if n == 0:
+            return fail_frame(frame, SNAPPY_NO_BYTES, 1, 0)
+        status = check_snappy(p, n, limit, frame)
+        frame.room = frame.bound
+        return CONTENT_TOO_LARGE if status == FRAME_OK and frame.bound > limit else status
+    status = check_lz4(p, n, magic, frame)
+    if status == FRAME_OK and (frame.content_size > limit or frame.content_size < 0):
+        return CONTENT_TOO_LARGE
+    frame.room = min(frame.bound, limit + frame.largest_block)
+    return status
+
+
+# Requires: check_blocks passed.
+cdef FrameStatus open_blocks(int codec, const uint8_t* p, int64_t n, int64_t limit, uint8_t* target,
+                             Frame* frame) noexcept nogil:
+    if codec == CODEC_SNAPPY:
+        return open_snappy_blocks(p, n, target, frame)
+    return open_lz4_blocks(p, n, limit, target, frame)
+
+
+def decompress_blocks(payload, *, int codec_id, int64_t limit, int magic):
+    """Return the content of an LZ4 frame, in the subset that Kafka reads, or of snappy blocks, which must fill the payload.
+
+    Snappy: blocks in xerial framing, or one raw block.
+    Args: codec_id: 2 (snappy) or 3 (lz4); magic: of the batch; with 0 the header checksum of lz4 is not looked at.
+    Raises: DecompressionError (without a place).
+    Cost: one pass, the content is never copied; memory of limit and one block, or of what the payload's size and its
+        blocks' headers allow. The GIL is released for large payloads.
+    """
+    cdef Frame frame
+    cdef FrameStatus status
+    cdef ColumnBuffer content
+    cdef const Py_buffer* raw
+    if codec_id not in (CODEC_SNAPPY, CODEC_LZ4):
+        raise ValueError(f"codec_id must be {CODEC_SNAPPY} or {CODEC_LZ4}, got {codec_id}")
+    source = memoryview(payload)
+    raw = bytes_of(source)
+    cdef const uint8_t* p = <const uint8_t*>raw.buf
+    cdef int64_t n = raw.len
+    if n < GIL_RELEASE_SIZE:
+        status = check_blocks(codec_id, p, n, magic, limit, &frame)
+    else:
+        with nogil:
+            status = check_blocks(codec_id, p, n, magic, limit, &frame)
+    if status == FRAME_OK:
+        content = ColumnBuffer(frame.room)
+        if frame.room <= GIL_RELEASE_SIZE:
+            status = open_blocks(codec_id, p, n, limit, content.block.data, &frame)
+        else:
+            with nogil:
+                status = open_blocks(codec_id, p, n, limit, content.block.data, &frame)
+    name = "snappy" if codec_id == CODEC_SNAPPY else "lz4"
+    if status == CONTENT_TOO_LARGE:
+        raise output_too_large(name, limit)
+    if status != FRAME_OK:
+        raise frame_error(f"{name} {_FRAME_REASONS[status]}", frame.expected, frame.found)
+    content.size = frame.found
     return memoryview(content)
 
 

@@ -51,6 +51,29 @@ static inline void ks_acquire(ks_lock *lock) {
 
 static inline void ks_release(ks_lock *lock) { __atomic_clear(&lock->is_held, __ATOMIC_RELEASE); }
 
+static inline uint16_t ks_get_le16(const uint8_t *p) { uint16_t v; memcpy(&v, p, 2); return v; }
+
+/* All is loaded before anything is stored, in registers, which compilers give to vectors and not to arrays of bytes. */
+#if defined(__GNUC__) || defined(__clang__)
+typedef uint8_t ks_vector __attribute__((vector_size(16)));
+#else
+typedef struct { uint64_t low, high; } ks_vector;
+#endif
+
+static inline void ks_move16(uint8_t *target, const uint8_t *source) {
+    ks_vector v;
+    memcpy(&v, source, 16);
+    memcpy(target, &v, 16);
+}
+
+static inline void ks_move32(uint8_t *target, const uint8_t *source) {
+    ks_vector low, high;
+    memcpy(&low, source, 16);
+    memcpy(&high, source + 16, 16);
+    memcpy(target, &low, 16);
+    memcpy(target + 16, &high, 16);
+}
+
 /* Requires: size >= 0, source readable up to readable_end, room for size rounded up to 32 at target.
  * Short copies by whole words beat a call; near the end of the source and for long ones memcpy is right. */
 static inline void ks_copy(uint8_t *target, const uint8_t *source, int64_t size, const uint8_t *readable_end) {

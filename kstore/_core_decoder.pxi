@@ -1,17 +1,5 @@
 # ColumnDecoder: chunks of a .log in, columns out. The record loop is in _core_columns.pxi.
 
-cdef enum Progress:
-    NEED_CHUNK
-    TABLE_FULL
-    FILE_DONE
-    NEED_INFLATE
-    NEED_BATCH_ROWS
-    FAILED
-    OPENED
-    SKIPPED
-
-_PROGRESS = {NEED_CHUNK: "more", TABLE_FULL: "full", FILE_DONE: "done"}
-
 cdef enum:
     FIRST_BATCH_ROWS = 1024
     FIRST_KEY_BYTES = 262144
@@ -37,9 +25,10 @@ cdef class ColumnDecoder:
         batch_bytes: size at which columns count as full (passed by at most one record); so they do when their views
             keep 16 MiB and twice batch_bytes of chunks and decompressed batches (passed by at most one of these).
         start_offset, end_offset: records outside [start_offset, end_offset) are left out; end None: no bound.
-        decompress: decompress(codec, payload, limit) -> bytes-like, for wrappers of magic 0 and 1 with magic=magic.
+        decompress: decompress(codec, payload, limit) -> bytes-like, for wrappers of magic 0 and 1 with magic=magic;
+            not called for what the core opens itself.
         aborted: (producer id, first offset, offset of the abort marker) of transactions whose batches are skipped.
-    Threads: one thread at a time; run() releases the GIL but for decompression.
+    Threads: one thread at a time; run() releases the GIL but for gzip, zstd, wrappers and views into payloads.
     """
 
     cdef Table table
@@ -54,6 +43,8 @@ cdef class ColumnDecoder:
     cdef readonly int64_t position, needed
     cdef const uint8_t[::1] chunk
     cdef object chunk_bytes, payload
+    cdef ColumnBuffer content
+    cdef Frame frame
     cdef object decompress, path
     cdef list view_buffers
     cdef int64_t aborted_count
@@ -67,6 +58,7 @@ cdef class ColumnDecoder:
             raise ValueError(f"batch_bytes must be from 1 to {LARGEST_BATCH_BYTES}, got {batch_bytes}")
         self.chunk = None
         self.payload = None
+        self.content = ColumnBuffer(0)
         memset(&self.table, 0, sizeof(Table))
         memset(&self.source, 0, sizeof(Source))
         self.table.key.mode = _MODES[key]
@@ -209,6 +201,9 @@ cdef class ColumnDecoder:
                 progress = self.advance(start, size)
             if progress == NEED_INFLATE:
                 self.inflate()
+            elif progress == NEED_CONTENT_ROOM:
+                self.content = ColumnBuffer(0)
+                self.content = ColumnBuffer(self.frame.room)
             elif progress == NEED_BATCH_ROWS:
                 self.batches.grow(0)
             elif progress == FAILED:
@@ -235,7 +230,12 @@ cdef class ColumnDecoder:
             if self.fills_from_header():
                 status = fill_from_header(&self.table, &self.h, &self.source, &self.problem)
             elif self.h.attributes & CODEC_MASK and not self.inflated:
-                return NEED_INFLATE
+                progress = NEED_INFLATE if self.has_views else open_payload(
+                    &self.h, &self.source, &self.frame, &self.content.block, self.max_decompressed_bytes, &self.problem)
+                if progress != OPENED:
+                    return progress
+                self.inflated = True
+                continue
             elif self.h.magic < MAGIC_V2:
                 status = decode_messages(&self.table, &self.h, &self.source, self.verify_crc, &self.problem)
                 if status == NEED_BATCH_NOTE:

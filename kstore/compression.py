@@ -67,25 +67,6 @@ class _Packages:
     """Functions of the codec packages, which are imported when first needed."""
 
     @cached_property
-    def lz4_block_into(self) -> Callable[[memoryview, memoryview, int], int]:
-        """Given no room, it would take the first four bytes of a block for its size where that can be."""
-        import cramjam
-
-        return cramjam.lz4.decompress_block_into
-
-    @cached_property
-    def snappy_raw_into(self) -> Callable[[memoryview, memoryview], int]:
-        import cramjam
-
-        return cramjam.snappy.decompress_raw_into
-
-    @cached_property
-    def block_errors(self) -> type[Exception]:
-        import cramjam
-
-        return cramjam.DecompressionError
-
-    @cached_property
     def zstd_error(self) -> type[Exception]:
         import zstandard
 
@@ -136,7 +117,7 @@ def decompress(codec_id: int, payload: Payload, limit: int, *, magic: int = 2) -
         lz4 header checksum of V0 is not looked at, since Kafka's writers of V0 got it wrong).
     Raises: DecompressionError (reason only, the caller knows the place) if the payload is damaged, cut off, has bytes
         behind its frame, or would exceed the limit; UnsupportedCompressionTypeError.
-    Threads: safe.  Cost: one pass; the GIL is released by the codec libraries.
+    Threads: safe.  Cost: one pass; the GIL is released for gzip, zstd and large payloads of lz4 and snappy.
     """
     function = _FUNCTIONS.get(codec_id)
     if function is None:
@@ -189,17 +170,11 @@ def _gzip(payload: Payload, limit: int, **_: int) -> bytes:
 
 def _snappy(payload: Payload, limit: int, **_: int) -> Payload:
     """Undo xerial framing; a payload without its header is one raw block, as other clients send it."""
-    try:
-        return _core.snappy_decompress(payload, limit=limit, raw_into=_packages.snappy_raw_into)
-    except _packages.block_errors as error:
-        raise _damaged("snappy", error) from error
+    return _core.decompress_blocks(payload, codec_id=CompressionType.SNAPPY, limit=limit, magic=2)
 
 
 def _lz4(payload: Payload, limit: int, *, magic: int) -> Payload:
-    try:
-        return _core.lz4_decompress(payload, limit=limit, magic=magic, block_into=_packages.lz4_block_into)
-    except _packages.block_errors as error:
-        raise _damaged("lz4", error) from error
+    return _core.decompress_blocks(payload, codec_id=CompressionType.LZ4, limit=limit, magic=magic)
 
 
 def _zstd(payload: Payload, limit: int, **_: int) -> bytes:

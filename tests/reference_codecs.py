@@ -216,10 +216,37 @@ def _lz4_frame_header(payload: bytes) -> tuple[int, int, int, int]:
 
 
 def _lz4_block(block: bytes, block_bytes: int) -> bytes:
+    if _breaks_lz4_rules(block):
+        raise UndecodableError("lz4 copy from offset 0, or fewer than five literals behind a copy")
     try:
         return bytes(lz4.block.decompress(block, uncompressed_size=block_bytes))
     except lz4.block.LZ4BlockError as error:
         raise UndecodableError(str(error)) from error
+
+
+def _breaks_lz4_rules(block: bytes) -> bool:
+    """Whether the block breaks one of the rules on which versions of the package differ."""
+    at = 0
+    while at < len(block):
+        token = block[at]
+        literals, at = _lz4_length(token >> 4, block, at + 1)
+        at += literals
+        if at >= len(block):
+            break
+        offset = block[at : at + 2]
+        _, at = _lz4_length(token & 15, block, at + 2)
+        if offset == bytes(2) or len(block) - at < 6:
+            return True
+    return False
+
+
+def _lz4_length(length: int, block: bytes, at: int) -> tuple[int, int]:
+    more = 255 if length == 15 else 0
+    while more == 255 and at < len(block):
+        more = block[at]
+        length += more
+        at += 1
+    return length, at
 
 
 def _lz4_take(payload: bytes, at: int, size: int) -> bytes:

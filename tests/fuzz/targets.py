@@ -5,6 +5,7 @@ Each target takes a mutator, makes one input and returns it; a broken invariant 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from kstore.compression import decompress
 from kstore.errors import DecompressionError
 from tests import columns, reference, reference_messages
 from tests import reference_codecs as codecs
+from tests.blocks import Copy, lz4_block_of, snappy_block_of
 from tests.fuzz.agreement import agree
 from tests.fuzz.conversion_targets import CONVERSION_TARGETS
 from tests.fuzz.message_mutator import MessageMutator
@@ -121,6 +123,26 @@ def codec_case(mutator: Mutator) -> None:
     check_codec(codec, payload if rng.random() < 0.05 else mutator.raw(payload))
 
 
+def block_case(mutator: Mutator) -> None:
+    """A raw block of literals and copies of all sizes, some from before the start, then mutated or not."""
+    rng = mutator.random
+    elements: list[bytes | Copy] = [rng.randbytes(rng.choice([1, 70]))]
+    is_lz4 = rng.random() < 0.5
+    for _ in range(rng.randint(0, 40)):
+        width = rng.choice([1, 2, 2, 4])
+        most = 11 if width == 1 and not is_lz4 else rng.choice([20, 64, 64 if not is_lz4 else 5000])
+        copy = Copy(rng.randint(0, rng.choice([8, 70, 300, 2047])), rng.randint(4, most), width)
+        elements.append(rng.choice([rng.randbytes(rng.choice([1, 8, 16, 60, 61, 64, 65, 300])), copy, copy]))
+    if is_lz4:
+        block = lz4_block_of([*elements, rng.randbytes(rng.choice([4, 5, 100]))])
+    else:
+        size = sum(element.size if isinstance(element, Copy) else len(element) for element in elements)
+        block = snappy_block_of(elements, size=size)
+    block = block if rng.random() < 0.5 else mutator.raw(block)
+    head = codecs.LZ4_MAGIC + b"\x60\x40\x82" + struct.pack("<I", len(block))
+    check_codec(codecs.LZ4 if is_lz4 else codecs.SNAPPY, head + block + bytes(4) if is_lz4 else block)
+
+
 TARGETS: dict[str, Callable[[MessageMutator], None]] = {
     "batch": batch_case,
     "columns": columns_case,
@@ -128,6 +150,7 @@ TARGETS: dict[str, Callable[[MessageMutator], None]] = {
     "mixed columns": mixed_columns_case,
     "scan": scan_case,
     "codec": codec_case,
+    "block": block_case,
     **WRITING_TARGETS,
     **CONVERSION_TARGETS,
     **PACKING_TARGETS,

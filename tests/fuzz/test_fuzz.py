@@ -37,6 +37,7 @@ CASES = {
     "mixed columns": 200,
     "scan": 2500,
     "codec": 8000,
+    "block": 8000,
     "builder": 800,
     "message writer": 800,
     "rewriting": 2000,

@@ -24,6 +24,7 @@ from isal import igzip
 from kstore.compression import CompressionType, compress, decompress
 from kstore.errors import DecompressionError
 from tests import reference_codecs as codecs
+from tests.blocks import Copy, content_of, lz4_block_of, snappy_block_of
 
 LIMIT = 1 << 20
 LZ4_BLOCK_BYTES = 64 << 10
@@ -252,3 +253,45 @@ def test_xerial_block_with_a_wrong_size_is_refused(parts: list[bytes], size: int
     last = bytes(cramjam.snappy.compress_raw(b"last"))
     found = verdict(lambda: read(CompressionType.SNAPPY, sound + struct.pack(">i", size) + last))
     assert found == (b"".join(parts) + b"last" if size == len(last) else None)
+
+
+def elements_of(copies: st.SearchStrategy[Copy]) -> st.SearchStrategy[list[bytes | Copy]]:
+    """Literals and copies, most of which lead to content; each literal is of one byte's runs or of noise."""
+    literals = st.binary(min_size=1, max_size=90) | st.builds(
+        lambda byte, size: byte * size, st.sampled_from([b"a", b"bc"]), st.integers(1, 150)
+    )
+    return st.lists(literals | copies | copies, max_size=25).map(lambda elements: [b"0123456789" * 7, *elements])
+
+
+lz4_elements = elements_of(st.builds(Copy, st.integers(0, 90), st.integers(4, 400)))
+snappy_elements = elements_of(
+    st.builds(Copy, st.integers(0, 90), st.integers(1, 64), st.sampled_from([2, 4]))
+    | st.builds(Copy, st.integers(0, 300), st.integers(4, 11), st.just(1))
+)
+
+
+@given(lz4_elements, st.binary(min_size=0, max_size=150), st.none() | st.tuples(st.integers(0), st.integers(0, 255)))
+def test_lz4_block_of_any_elements_is_read_as_the_package_reads_it(
+    elements: list[bytes | Copy], tail: bytes, change: tuple[int, int] | None
+) -> None:
+    block = bytearray(lz4_block_of([*elements, tail]))
+    if change is not None:
+        block[change[0] % len(block)] = change[1]
+    frame = codecs.LZ4_MAGIC + b"\x60\x40\x82" + struct.pack("<I", len(block)) + block + bytes(4)
+    found = verdict(lambda: read(CompressionType.LZ4, frame))
+    assert found == verdict(lambda: codecs.decompress(CompressionType.LZ4, frame, limit=LIMIT))
+    if change is None and len(tail) >= 5 and all(not isinstance(e, Copy) or e.offset > 0 for e in elements):
+        assert found is None or found == content_of([*elements, tail])
+
+
+@given(snappy_elements, st.integers(-1, 1), st.none() | st.tuples(st.integers(0), st.integers(0, 255)))
+def test_snappy_block_of_any_elements_is_read_as_the_reference_reads_it(
+    elements: list[bytes | Copy], wrong_by: int, change: tuple[int, int] | None
+) -> None:
+    size = sum(element.size if isinstance(element, Copy) else len(element) for element in elements)
+    block = bytearray(snappy_block_of(elements, size=size + wrong_by))
+    if change is not None:
+        block[change[0] % len(block)] = change[1]
+    payload = bytes(block)
+    found = verdict(lambda: read(CompressionType.SNAPPY, payload))
+    assert found == verdict(lambda: codecs.decompress(CompressionType.SNAPPY, payload, limit=LIMIT))

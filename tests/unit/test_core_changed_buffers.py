@@ -11,17 +11,15 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import cramjam
 import numpy as np
 import pytest
 
 from kstore import _core
 from kstore.compression import decompress
-from kstore.errors import CorruptRecordError, DecompressionError, InvalidRecordError
+from kstore.errors import CorruptRecordError, InvalidRecordError
 from kstore.record import MemoryRecords, MemoryRecordsBuilder, pack_columns
 from kstore.record.packing import BinaryColumn, HeadersColumn, RecordColumns
 from tests import builders
-from tests import reference_codecs as codecs
 from tests.messages import packed_entry
 
 LIMIT = 1 << 20
@@ -67,46 +65,6 @@ def test_message_that_changes_before_it_is_surveyed_is_refused(
     records = changed_after(opened, change)
     with pytest.raises((CorruptRecordError, InvalidRecordError)):
         survey(records)
-
-
-def lz4_frame(*blocks: tuple[bytes, bool]) -> bytearray:
-    """Blocks and whether they are stored."""
-    head = codecs.LZ4_MAGIC + b"\x60\x40\x82"
-    body = b"".join(struct.pack("<I", len(block) | is_stored << 31) + block for block, is_stored in blocks)
-    return bytearray(head + body + bytes(4))
-
-
-PACKED = bytes(cramjam.lz4.compress_block(b"a" * 20, store_size=False))
-SECOND_AT = 7 + 4 + len(PACKED)
-
-
-@pytest.mark.parametrize("is_stored", [False, True])
-def test_lz4_frame_that_grows_while_it_is_read_is_refused(is_stored: bool) -> None:
-    """A thousand stored blocks of a byte each become one block of five thousand."""
-    frame = lz4_frame((PACKED, False), *[(b"x", True)] * 3000)
-    larger = struct.pack("<I", 14_000 | is_stored << 31)
-
-    def block_into(block: memoryview, target: memoryview, room: int) -> int:
-        frame[SECOND_AT : SECOND_AT + 4] = larger
-        return 20
-
-    with pytest.raises(DecompressionError, match="changed while it was read"):
-        _core.lz4_decompress(frame, limit=LIMIT, magic=2, block_into=block_into)
-
-
-def test_snappy_stream_that_changes_while_it_is_read_is_refused() -> None:
-    small, large = codecs.snappy_compress_raw(b"a" * 20), codecs.snappy_compress_raw(b"b" * 400)
-    assert len(large) < 4 * len(small) + 12
-    parts = [struct.pack(">i", len(small)) + small] * 5
-    stream = bytearray(codecs.XERIAL_HEADER + b"".join(parts))
-    second_at = len(codecs.XERIAL_HEADER) + len(parts[0])
-
-    def raw_into(block: memoryview, target: memoryview) -> int:
-        stream[second_at : second_at + 4 + len(large)] = struct.pack(">i", len(large)) + large
-        return len(target)
-
-    with pytest.raises(DecompressionError, match="changed while it was read"):
-        _core.snappy_decompress(stream, limit=LIMIT, raw_into=raw_into)
 
 
 @pytest.mark.parametrize("function", [_core.survey_records, _core.magics_of_records])

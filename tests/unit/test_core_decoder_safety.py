@@ -69,17 +69,18 @@ def test_calls_while_the_decoder_runs_are_misuse(call: Callable[[_core.ColumnDec
         return decompress(codec, payload, limit)
 
     wanted = Wanted()
-    read = fed(wanted, builders.batch(0, 10, codec=codecs.LZ4), calls_back)
+    read = fed(wanted, builders.batch(0, 10, codec=codecs.ZSTD), calls_back)
     assert read.run() == "done"
     assert len(seen) == 1
     assert rows_of(read.take(), wanted) == expected_rows(builders.records(0, 10), wanted)
 
 
+@pytest.mark.parametrize("codec", [codecs.NONE, codecs.SNAPPY, codecs.LZ4], ids=["none", "snappy", "lz4"])
 @pytest.mark.parametrize("mode", ["copy", "view", "string"])
-def test_run_after_a_failed_allocation_goes_on_where_it_stopped(mode: str) -> None:
+def test_run_after_a_failed_allocation_goes_on_where_it_stopped(mode: str, codec: int) -> None:
     wanted = Wanted(key=mode, value=mode, batch_bytes=4 * MIB)
     records = [record(n, b"v" * (n % 50), b"k", headers=[(b"h" * 30, b"x" * 100)] * 40) for n in range(60)]
-    log = reference.write_batch(records)
+    log = reference.write_batch(records, codec=codec)
     expected = expected_rows(records, wanted)
     failures = 0
     while True:
