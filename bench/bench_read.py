@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import mmap
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
 import kstore
-from bench.common import MIB, Case, Contestant, Settings, exhausting, interleaved, require_equal, without_result
+from bench.common import (
+    BENCH_DIRECTORY,
+    MIB,
+    Case,
+    Contestant,
+    Settings,
+    exhausting,
+    interleaved,
+    require_equal,
+    without_result,
+)
 from bench.core_decode import columns_of, record_batch_of
 from bench.data import PartitionSpec, partition
 from bench.digest import digest_of_arrow
@@ -26,6 +39,7 @@ PAGE_BYTES = 4096
 CODECS = ("none", "lz4", "zstd", "snappy", "gzip")
 ONE_THREAD = "kstore Log, one thread"
 TWO_THREADS = "kstore Log, two threads"
+TWO_PROCESSES = "kstore Log, two processes, a half each"
 TARGET_OF_TWO_THREADS = 1.7
 # One segment without codec is decoded in 15 ms by two threads, a tenth of which starts the thread and opens the log.
 SEGMENTS_FOR_THREADS = 4
@@ -103,8 +117,34 @@ def run(settings: Settings) -> Iterator[Case]:
         yield threads_case(codec, settings)
 
 
+class Halves:
+    """Two processes that each decode one half of a partition when they are asked: what the two cores can do."""
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self._children = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-m", "bench.half_process", str(directory), str(half)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    cwd=BENCH_DIRECTORY.parent,
+                    text=True,
+                )
+            )
+            for half in (0, 1)
+        ]
+
+    def rows(self) -> int:
+        """Have both decode, and give the rows of both."""
+        for child in self._children:
+            if child.stdin is not None:
+                child.stdin.write("\n")
+                child.stdin.flush()
+        return sum(int(child.stdout.readline()) for child in self._children if child.stdout is not None)
+
+
 def threads_case(codec: str, settings: Settings) -> Case:
-    """Time the same scan with one and with two threads."""
+    """Time the same scan with one and with two threads, and by two processes, which share nothing."""
     segment_count = SEGMENTS_FOR_THREADS if codec == "none" else 1
     spec = PartitionSpec(
         name="bench-0",
@@ -121,8 +161,12 @@ def threads_case(codec: str, settings: Settings) -> Case:
         unit="rec",
         bytes_per_unit=data.size_in_bytes / data.record_count,
     )
-    case.samples = interleaved(
-        [Contestant(name, exhausting(way), data.record_count) for name, way in ways.items()], settings
-    )
+    contestants = [Contestant(name, exhausting(way), data.record_count) for name, way in ways.items()]
+    with ExitStack() as stack:
+        halves = Halves(data.path, stack)
+        require_equal("rows", {TWO_PROCESSES: halves.rows(), ONE_THREAD: data.record_count})
+        contestants.append(Contestant(TWO_PROCESSES, without_result(halves.rows), data.record_count))
+        case.samples = interleaved(contestants, settings)
     case.add_ratio(TWO_THREADS, ONE_THREAD, target=TARGET_OF_TWO_THREADS)
+    case.add_ratio(TWO_PROCESSES, ONE_THREAD)
     return case
