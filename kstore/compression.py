@@ -24,7 +24,7 @@ _XERIAL_BLOCK_BYTES = 32 * 1024
 # Deflate, no flags, no time, no extra flags whatever the level, operating system unknown: as Java writes it.
 _GZIP_HEADER = bytes((0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 0xFF))
 _GZIP_FLAGS_AT = 3
-_GZIP_MOST_FLAGS = b"\x1f"
+_GZIP_MOST_FLAGS = 0x1F
 # Java's reader runs out of stack at some thousands.
 _GZIP_MOST_EMPTY_MEMBERS = 1000
 # Magic, version 1 with independent blocks, blocks of 64 KiB, header checksum.
@@ -137,14 +137,34 @@ def _none(payload: Payload, limit: int, **_: int) -> Payload:
 
 
 def _gzip(payload: Payload, limit: int, **_: int) -> bytes:
+    """Inflate the one member that a payload is as a rule, by few calls; if it is anything else, start again."""
+    new_inflater, inflate_error = _packages.inflater
+    if not _has_reserved_flags(payload, 0):
+        inflater = new_inflater(wbits=31)
+        try:
+            content: bytes = inflater.decompress(payload, limit + 1)
+        except inflate_error as error:
+            raise _damaged("gzip", error) from error
+        if len(content) > limit:
+            raise _core.output_too_large("gzip", limit)
+        if inflater.eof and not inflater.unused_data:
+            return content
+        del content, inflater
+    return _gzip_members(memoryview(payload), limit)
+
+
+def _has_reserved_flags(payload: Payload, at: int) -> bool:
+    return len(payload) - at > _GZIP_FLAGS_AT and payload[at + _GZIP_FLAGS_AT] > _GZIP_MOST_FLAGS
+
+
+def _gzip_members(view: memoryview, limit: int) -> bytes:
     """Inflate every member; after the first, small bites keep the package's copy of the unused rest small."""
-    view = memoryview(payload)
     new_inflater, inflate_error = _packages.inflater
     parts: list[bytes] = []
     room, at, bite = limit + 1, 0, max(len(view), 1)
     empty_members = 0
     while at < len(view) or not parts:
-        if view[at + _GZIP_FLAGS_AT : at + _GZIP_FLAGS_AT + 1].tobytes() > _GZIP_MOST_FLAGS:
+        if _has_reserved_flags(view, at):
             raise _damaged("gzip", "reserved flags")
         inflater, room_before = new_inflater(wbits=31), room
         while not inflater.eof:
