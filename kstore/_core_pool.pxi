@@ -61,7 +61,7 @@ cdef int64_t take_bytes(PoolState* pool, int64_t least, int64_t most, bint is_fi
     cdef int64_t available = pool.unallocated + pool.free_count * pool.poolable_size
     if available >= least and (is_first_waiter or pool.waiter_count == 0):
         taken = min(most, max(available, 0))
-        while pool.unallocated < taken:
+        while taken and pool.unallocated < taken:
             slot = pool.free_slots
             pool.free_slots = slot.next
             pool.free_count -= 1

@@ -239,18 +239,19 @@ cdef class BatchAppender:
             self._pool.put(buffer, not is_shared(<PyObject*>buffer))
         return 0
 
-    # Behind what may have given the builder another buffer. What is smaller than before counts for less from now on.
+    # Behind what may have given the builder another buffer, in place of one that counted that much. What got smaller
+    # counts for less from now on.
     @cython.final
-    cdef int settle(self, ColumnBuffer before) except -1:
+    cdef int settle(self, int64_t counted_before) except -1:
         cdef RecordBatchEncoder builder = self._builder
         cdef ColumnBuffer shorter
         if self._pool is None:
             return 0
-        if builder.buffer is not before:
+        if builder.buffer.slot.pool != &self._pool.state:
             give_bytes(&self._pool.state, -builder.buffer.block.capacity)
             self._pool.count(builder.buffer, builder.buffer.block.capacity)
-            self.give_back(before)
-        elif not builder.is_handed_out and builder.used <= self._pool.state.poolable_size < builder.buffer.slot.counted_bytes:
+            self._pool.give(counted_before)
+        elif not builder.is_handed_out and builder.used <= self._pool.state.poolable_size < counted_before:
             shorter = self._pool.counted_anyway(self._pool.state.poolable_size)
             memcpy(shorter.block.data, builder.buffer.block.data, <size_t>builder.used)
             self.replace_buffer(shorter)
@@ -275,13 +276,13 @@ cdef class BatchAppender:
         Threads: the GIL may be released; two threads must not close one batch at once.
         """
         cdef RecordBatchEncoder builder = self._builder
-        cdef ColumnBuffer before = builder.buffer
-        if before is None:
+        cdef int64_t counted_before = self.counted_bytes
+        if builder.buffer is None:
             raise ValueError("the batch has no records any more: it was aborted, or its buffer was given back")
         self.takes_records = False
         if not builder.is_handed_out:
             builder.end_appends(builder.compress_records)
-            self.settle(before)
+            self.settle(counted_before)
         return builder.build()
 
     def set_producer_state(self, *, producer_id, producer_epoch, base_sequence, bint is_transactional):
@@ -297,10 +298,10 @@ cdef class BatchAppender:
 
         Raises: ValueError.
         """
-        cdef ColumnBuffer before = self._builder.buffer
+        cdef int64_t counted_before = self.counted_bytes
         self._builder.reopen_and_rewrite_producer_state(producer_id=producer_id, producer_epoch=producer_epoch,
                                                         base_sequence=base_sequence, is_transactional=is_transactional)
-        self.settle(before)
+        self.settle(counted_before)
         self.sequence_has_been_reset = True
 
     def begin_send(self):
