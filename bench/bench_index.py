@@ -1,21 +1,27 @@
-"""Lookups in indexes and segments, the sequential read of batches, and the recovery of a segment."""
+"""Lookups in indexes and segments, the sequential read of batches, the recovery of a segment, and its dump."""
 
 from __future__ import annotations
 
 import os
 import random
+import shutil
 import struct
+import subprocess
+import sys
+import tempfile
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 import kstore
-from bench.common import MIB, Bound, Case, Contestant, Samples, Settings, interleaved, require_equal, without_result
+from bench.common import MIB, Case, Contestant, Settings, interleaved, require_equal, without_result
 from bench.data import BASE_TIMESTAMP_MS, RECORDS_PER_MS, PartitionSpec, partition
+from bench.other_languages import JAVA_INDEX, Rivals, programs
 from kstore._core import OffsetIndexEntries, RecoveryWalk, TimeIndexEntries, crc32c
 from kstore.config import LogConfig
 from kstore.log.env import DEFAULT_ENV
@@ -24,14 +30,12 @@ from kstore.log.index import OffsetIndex
 from kstore.log.segment import LogSegment
 from kstore.log.segment_walk import walk_headers
 
-# What Kafka's own classes reached on the machine of bench/results: lookups or bytes a second.
-JAVA_OFFSET_LOOKUP = 2.3e6
-JAVA_TRANSLATE = 0.33e6
-JAVA_TIME_SEARCH = 0.1e6
-JAVA_RECOVERY = 2.0e9
 SEGMENTS_IN_ONE = 8
 INDEX_BYTES_PER_SEGMENT_BYTE = 10 * MIB / (64 * MIB)
 LOOKUPS = 20_000
+DUMP_TOOL = "org.apache.kafka.tools.DumpLogSegments"
+BASE_NAME = f"{0:020d}"
+DUMP_ROUNDS = 5
 
 ONE = "OffsetIndex.slot_of_offset, one by one"
 MANY = "OffsetIndex.slots_of_offsets, an array"
@@ -43,6 +47,10 @@ BARE = "preads of 1 MiB and one CRC-32C over each"
 BATCHES = "FileRecords.batches, each checked"
 CHECKED = "recovery walk, every batch checked"
 RECOVERED = "recovery walk, every batch checked, both indexes made"
+JAVA_LOOKUP, JAVA_TRANSLATE, JAVA_TIME, JAVA_RECOVER = (
+    f"{JAVA_INDEX}, {mode}" for mode in ("lookup", "translate", "time", "recover")
+)
+DUMPED, JAVA_DUMPED = "kstore dump --records --json", "Java, DumpLogSegments --print-data-log"
 
 
 def offsets_of(count: int, *, end: int) -> list[int]:
@@ -57,17 +65,22 @@ def one_by_one(call: Callable[[int], object], targets: Sequence[int]) -> None:
         call(target)
 
 
-def at_most(samples: Samples, rate: float, *, what: str, times: float) -> Bound:
-    """Bound the nanoseconds of a lookup by those of Java at a rate, over the number of times we have to be as fast."""
-    return Bound(
-        name=f"{samples.contestant}: median of a lookup, {times:g} times Java's {what}",
-        unit="ns",
-        values=[1e9 / samples.median],
-        at_most=1e9 / (rate * times),
-    )
+def write_targets(path: Path, targets: Sequence[int]) -> None:
+    """Write what a Java program is to look up."""
+    path.write_bytes(np.array(targets, ">i8").tobytes())
 
 
-def lookup_case(settings: Settings) -> Case:
+def beside(segment: Path, scratch: Path) -> Path:
+    """Give a link to a .log that has copies of its indexes beside it, which a broker's classes may write to."""
+    scratch.mkdir()
+    for suffix in (".index", ".timeindex"):
+        shutil.copy(segment.with_suffix(suffix), scratch)
+    link = scratch / segment.name
+    link.symlink_to(segment.resolve())
+    return link
+
+
+def lookup_case(settings: Settings, *, scratch: Path) -> Case:
     """Look random offsets up in a full index."""
     count = int(settings.segment_bytes * INDEX_BYTES_PER_SEGMENT_BYTE) // 8
     keys = [7 * (slot + 1) for slot in range(count)]
@@ -89,43 +102,55 @@ def lookup_case(settings: Settings) -> Case:
         BISECT: partial(one_by_one, partial(bisect_right, keys), targets),
     }
     case = Case(title=f"Offset lookup, random, {count} entries", unit="lookup", bytes_per_unit=0)
-    case.samples = interleaved([Contestant(name, without_result(run), LOOKUPS) for name, run in runs.items()], settings)
-    by_name = {samples.contestant: samples for samples in case.samples}
-    case.bounds = [
-        at_most(by_name[ONE], JAVA_OFFSET_LOOKUP, what="OffsetIndex.lookup", times=1.3),
-        at_most(by_name[MANY], JAVA_OFFSET_LOOKUP, what="OffsetIndex.lookup", times=2),
-    ]
+    contestants = [Contestant(name, without_result(run), LOOKUPS) for name, run in runs.items()]
+    file = scratch / f"{BASE_NAME}.index"
+    file.write_bytes(content)
+    write_targets(file.with_suffix(".index.offsets"), targets)
+    positions = sum(index.lookup(target).position for target in targets)
+    with Rivals(settings, file, ("lookup",), names=(JAVA_INDEX,)) as rivals:
+        contestants += rivals.contestants(LOOKUPS, expected_sum=positions)
+        case.samples = interleaved(contestants, settings, cpu_seconds=rivals.cpu_seconds)
     case.add_ratio(ONE, BISECT)
     case.add_ratio(MANY, SEARCHSORTED)
+    case.add_ratio(ONE, JAVA_LOOKUP, target=1.3)
+    case.add_ratio(MANY, JAVA_LOOKUP, target=2)
     return case
 
 
-def segment_case(segment: LogSegment, *, record_count: int, settings: Settings) -> Case:
+def segment_case(segment: LogSegment, *, record_count: int, settings: Settings, scratch: Path) -> Case:
     """Find the batches of random offsets, and the records of random timestamps."""
     offsets = offsets_of(min(LOOKUPS, record_count), end=record_count)
     times = [BASE_TIMESTAMP_MS + offset // RECORDS_PER_MS for offset in offsets]
-    for offset, timestamp_ms in zip(offsets[:100], times, strict=False):
+    positions = firsts = 0
+    for offset, timestamp_ms in zip(offsets, times, strict=True):
         batch = segment.translate_offset(offset)
-        first = offset - offset % RECORDS_PER_MS
+        is_found = batch is not None and batch.base_offset <= offset <= batch.last_offset
+        found = segment.search_timestamp(timestamp_ms, start_offset=0)
         require_equal(
-            "batch", {"kstore": batch is not None and batch.base_offset <= offset <= batch.last_offset, "": True}
+            "batch and record",
+            {"kstore": (is_found, found), "": (True, (offset - offset % RECORDS_PER_MS, timestamp_ms))},
         )
-        require_equal(
-            "record", {"kstore": segment.search_timestamp(timestamp_ms, start_offset=0), "": (first, timestamp_ms)}
-        )
+        positions += 0 if batch is None else batch.position
+        firsts += offset - offset % RECORDS_PER_MS
     runs = {
         TRANSLATE: partial(one_by_one, segment.translate_offset, offsets),
         TIME_SEARCH: partial(one_by_one, partial(segment.search_timestamp, start_offset=0), times),
     }
-    title = f"Lookup in a segment of {segment.size_in_bytes} bytes, random, every index entry proven once"
+    title = f"Lookup in a segment of {segment.size_in_bytes} bytes, random, every index entry proven before"
     case = Case(title=title, unit="lookup", bytes_per_unit=0)
-    case.samples = interleaved(
-        [Contestant(name, without_result(run), len(offsets)) for name, run in runs.items()], settings
-    )
-    case.bounds = [
-        at_most(case.samples[0], JAVA_TRANSLATE, what="translateOffset", times=1),
-        at_most(case.samples[1], JAVA_TIME_SEARCH, what="findOffsetByTimestamp", times=3),
-    ]
+    contestants = [Contestant(name, without_result(run), len(offsets)) for name, run in runs.items()]
+    file = beside(Path(segment.path), scratch / "lookup")
+    write_targets(file.with_suffix(".log.offsets"), offsets)
+    write_targets(file.with_suffix(".log.times"), times)
+    with (
+        Rivals(settings, file, ("translate",), names=(JAVA_INDEX,)) as translating,
+        Rivals(settings, file, ("time",), names=(JAVA_INDEX,)) as searching,
+    ):
+        contestants += translating.contestants(len(offsets), expected_sum=positions)
+        contestants += searching.contestants(len(offsets), expected_sum=firsts)
+        case.samples = interleaved(contestants, settings)
+    case.add_ratio(TRANSLATE, JAVA_TRANSLATE, target=1)
+    case.add_ratio(TIME_SEARCH, JAVA_TIME, target=3)
     return case
 
 
@@ -167,7 +192,7 @@ def walk(path: Path, *, makes_entries: bool) -> int:
         return recovery.position
 
 
-def reading_case(path: Path, *, size_in_bytes: int, settings: Settings) -> Case:
+def reading_case(path: Path, *, size_in_bytes: int, settings: Settings, scratch: Path) -> Case:
     """Read a segment from the page cache in four ways."""
     ways: dict[str, Callable[[], int]] = {
         BARE: partial(read_bare, path),
@@ -178,30 +203,65 @@ def reading_case(path: Path, *, size_in_bytes: int, settings: Settings) -> Case:
     require_equal("bytes read", {name: way() for name, way in ways.items()})
     title = f"Read and recover a segment of {size_in_bytes} bytes from the page cache"
     case = Case(title=title, unit="B", bytes_per_unit=1)
-    case.samples = interleaved(
-        [Contestant(name, without_result(way), size_in_bytes) for name, way in ways.items()], settings
-    )
+    contestants = [Contestant(name, without_result(way), size_in_bytes) for name, way in ways.items()]
+    with Rivals(settings, beside(path, scratch / "recovery"), ("recover",), names=(JAVA_INDEX,)) as rivals:
+        contestants += rivals.contestants(size_in_bytes, expected_sum=size_in_bytes)
+        case.samples = interleaved(contestants, settings, cpu_seconds=rivals.cpu_seconds)
     case.add_ratio(CHECKED, BARE, target=0.85)
     case.add_ratio(BATCHES, BARE)
     case.add_ratio(RECOVERED, BARE, target=0.75)
-    recovered = case.samples[-1]
-    case.bounds = [
-        Bound(
-            name=f"{RECOVERED}: median, 1.8 times Java's LogSegment.recover",
-            unit="ps/B",
-            values=[1e12 / recovered.median],
-            at_most=1e12 / (1.8 * JAVA_RECOVERY),
-        )
-    ]
+    case.add_ratio(RECOVERED, JAVA_RECOVER, target=1.8)
+    return case
+
+
+def lines_written(command: Sequence[str]) -> int:
+    """Run a command to its end and count the bytes that it writes to its standard output."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    written = 0
+    with process:
+        while process.stdout is not None and (chunk := process.stdout.read(MIB)):
+            written += len(chunk)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return written
+
+
+def dump_case(path: Path, *, size_in_bytes: int, settings: Settings) -> Case:
+    """Dump a segment with its records by a process from start to end."""
+    commands: dict[str, tuple[str, ...]] = {
+        DUMPED: (sys.executable, "-m", "kstore", "dump", "--records", "--json", str(path))
+    }
+    for program in programs(settings, (JAVA_INDEX,)):
+        java = program.command[: program.command.index("-cp") + 2]
+        commands[JAVA_DUMPED] = (*java, DUMP_TOOL, "--files", str(path), "--print-data-log")
+    for name, command in commands.items():
+        require_equal("whether more is written than read", {name: lines_written(command) > size_in_bytes, "": True})
+    case = Case(title=f"Dump of a segment of {size_in_bytes} bytes, a process each", unit="B", bytes_per_unit=1)
+    rounds = replace(settings, rounds=min(settings.rounds, DUMP_ROUNDS), warm_up_seconds=0)
+    case.samples = interleaved(
+        [
+            Contestant(name, without_result(partial(lines_written, one)), size_in_bytes)
+            for name, one in commands.items()
+        ],
+        rounds,
+    )
+    case.add_ratio(DUMPED, JAVA_DUMPED, target=4)
     return case
 
 
 def run(settings: Settings) -> Iterator[Case]:
-    """Time lookups in memory, lookups in a segment, and the ways to read one."""
-    yield lookup_case(settings)
-    size = SEGMENTS_IN_ONE * settings.segment_bytes
-    data = partition(PartitionSpec(name="bench-0", value_bytes=100, segment_bytes=size), settings.data_directory)
-    with kstore.open_log(data.path) as log:
-        (segment,) = log.segments
-        yield segment_case(segment, record_count=data.record_count, settings=settings)
-    yield reading_case(data.log_files[0], size_in_bytes=data.size_in_bytes, settings=settings)
+    """Time lookups in memory, lookups in a segment, the ways to read one, and its dump."""
+    with tempfile.TemporaryDirectory() as directory:
+        scratch = Path(directory)
+        yield lookup_case(settings, scratch=scratch)
+        size = SEGMENTS_IN_ONE * settings.segment_bytes
+        data = partition(PartitionSpec(name="bench-0", value_bytes=100, segment_bytes=size), settings.data_directory)
+        with kstore.open_log(data.path) as log:
+            (segment,) = log.segments
+            yield segment_case(segment, record_count=data.record_count, settings=settings, scratch=scratch)
+        (path,) = data.log_files
+        yield reading_case(path, size_in_bytes=data.size_in_bytes, settings=settings, scratch=scratch)
+        spec = PartitionSpec(name="bench-0", value_bytes=100, segment_bytes=settings.segment_bytes)
+        data = partition(spec, settings.data_directory)
+        (path,) = data.log_files
+        yield dump_case(path, size_in_bytes=data.size_in_bytes, settings=settings)

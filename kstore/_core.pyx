@@ -14,6 +14,7 @@ from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.number cimport PyNumber_Index
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
+from cpython.weakref cimport PyWeakref_NewRef
 from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
@@ -26,6 +27,7 @@ from kstore.errors import (
     CorruptRecordError,
     DecompressionError,
     InvalidRecordError,
+    LogClosedError,
     ProducerClosedError,
     UnsupportedCompressionTypeError,
     UnsupportedMagicError,
@@ -42,12 +44,14 @@ include "_core_legacy.pxi"
 include "_core_scan.pxi"
 include "_core_record.pxi"
 include "_core_survey.pxi"
+include "_core_json.pxi"
 include "_core_index.pxi"
 include "_core_buffer.pxi"
 include "_core_pool.pxi"
 include "_core_run.pxi"
 include "_core_entries.pxi"
 include "_core_lookup.pxi"
+include "_core_segment.pxi"
 include "_core_recover.pxi"
 include "_core_block.pxi"
 include "_core_codec.pxi"

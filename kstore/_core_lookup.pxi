@@ -1,9 +1,36 @@
-# From an offset to its batch by one read: what to read, whether it proves the index entry, and the batch in it.
+# From an offset to its batch, and from a timestamp to its record, by one read each: what to read, whether it proves the index
+# entry, and what is in it. Whatever is out of the ordinary is left to the caller, who walks headers.
+
+cdef enum:
+    # An index interval up to this size is read at once.
+    MAX_INTERVAL_BYTES = 262144
+    # Read behind the place where a record is expected, beside a part of the batch.
+    EXTRA_BYTES = 256
 
 cdef enum ProofState:
     UNPROVEN = 0
     PROVEN      # the entry's batch is right, and headers lead from it to the next entry's position
     LONE     # also: it is the only batch up to there, and the entry holds its last offset
+
+
+cdef enum StepState:
+    UNCONFIRMED = 0
+    CONFIRMED   # the log bears the entry out
+    CHECKED     # also: the batch behind it was read whole, with a right CRC, and is plain: magic 2, no codec
+
+
+# What of a .log is read.
+cdef struct Readable:
+    int64_t end_position
+    int64_t next_base_offset
+    int64_t max_batch_bytes
+
+
+# Bytes of a .log to be read: from the position of the entry of a slot (-1: of the segment).
+cdef struct ReadPlan:
+    int64_t slot
+    int64_t position
+    int64_t size
 
 
 # Requires: chunk holds [position, next_position). Returns: what these bytes prove of an entry.
@@ -32,6 +59,105 @@ cdef ProofState prove_interval(const uint8_t* chunk, int64_t position, int64_t n
     return LONE if w.batch_count == 1 and w.last_offset == entry_offset else PROVEN
 
 
+# Requires: two entries of a time index. Returns: how much of a batch of `size` bytes that lies between them to read for its
+# first record of a timestamp, taking the times to be spread evenly.
+cdef int64_t bytes_up_to(const uint8_t* entry, int64_t timestamp_ms, int64_t size) noexcept nogil:
+    cdef double since = <double>time_key(entry, 0)
+    cdef double span = <double>time_key(entry, 1) - since
+    cdef double part = (<double>timestamp_ms - 1 - since) / span if span > 0 else 1
+    cdef double wanted = size * min(max(part, 0), 1) + size / 32 + EXTRA_BYTES
+    return size if wanted >= size else <int64_t>wanted
+
+
+# Returns: whether the first record of a timestamp is in these bytes, the first ones of a plain batch that has `size` bytes and
+# ends with last_offset.
+cdef bint find_in_part(const uint8_t* data, int64_t read_size, int64_t size, int64_t last_offset, int64_t timestamp_ms,
+                       int64_t start_offset, int64_t max_batch_bytes, OffsetAndTimestamp* found) noexcept nogil:
+    cdef Header h
+    cdef Problem problem
+    cdef const uint8_t* at
+    cdef int64_t place = BATCH_HEADER_SIZE
+    cdef int64_t body, timestamp_delta
+    cdef int64_t least_delta = 0
+    cdef int32_t i, record_size, offset_delta
+    start_problem(&problem, 0)
+    if read_size < BATCH_HEADER_SIZE or check_frame(data, max_batch_bytes, &problem) != OK:
+        return False
+    load_header(data, &h)
+    if h.magic < MAGIC_V2 or h.attributes & CODEC_MASK or h.size != size or h.max_timestamp < timestamp_ms \
+            or h.base_offset + h.last_offset_delta != last_offset or check_offsets(&h, &problem) != OK \
+            or check_counts(&h, size - BATCH_HEADER_SIZE, &problem) != OK:
+        return False
+    for i in range(h.record_count):
+        at = data + place
+        if place >= read_size or read_varint(&at, data + read_size, &record_size) != OK:
+            return False
+        body = at - data
+        if body >= read_size or record_size < 1 or record_size > size - body:
+            return False
+        place = body + record_size
+        at += 1
+        if read_varlong(&at, data + min(place, read_size), &timestamp_delta) != OK \
+                or read_varint(&at, data + min(place, read_size), &offset_delta) != OK \
+                or check_offset_delta(&h, offset_delta, &least_delta, &problem) != OK:
+            return False
+        found.offset = h.base_offset + offset_delta
+        found.timestamp = timestamp_of(&h, timestamp_delta)
+        if found.timestamp >= timestamp_ms and found.offset >= start_offset:
+            return True
+    return False
+
+
+# A call of a method of log/env.py, the only door to the system.
+cdef inline bytes read_at(object pread, int64_t size, int64_t position):
+    return pread(size, position=position)
+
+
+@cython.final
+cdef class TimeIndexSearch:
+    """Search in the entries of one time index, which remembers what of them the log has confirmed.
+
+    Lifetime: keeps a view of the entries, which must not change.
+    Threads: safe.  Source: Kafka TimeIndex.
+    """
+
+    cdef const uint8_t[::1] entries
+    cdef const uint8_t* start
+    cdef readonly int64_t entry_count
+    cdef int64_t base_offset
+    cdef ColumnBuffer states
+    cdef object __weakref__
+
+    def __cinit__(self, const uint8_t[::1] entries, *, int64_t base_offset):
+        self.entries = entries
+        self.start = start_of(entries)
+        self.entry_count = entries.shape[0] // TIME_ENTRY_SIZE
+        self.base_offset = base_offset
+
+    cdef inline int64_t offset_at(self, int64_t slot) noexcept:
+        return self.base_offset + <int32_t>ks_get32(self.start + slot * TIME_ENTRY_SIZE + 8)
+
+    cdef uint8_t* state_of(self, int64_t slot) except NULL:
+        cdef ColumnBuffer states
+        if not 0 <= slot < self.entry_count:
+            raise IndexError(f"slot must be from 0 to {self.entry_count - 1}, got {slot}")
+        if self.states is None:
+            states = ColumnBuffer(self.entry_count)
+            memset(states.block.data, UNCONFIRMED, <size_t>self.entry_count)
+            self.states = states
+        return self.states.block.data + slot
+
+    def slot_of_timestamp(self, int64_t timestamp_ms):
+        """Return the slot of the greatest entry with timestamp <= the given one, -1 if there is none."""
+        return floor_slot(self.start, TIME_ENTRY_SIZE, self.entry_count, timestamp_ms)
+
+    def confirm(self, int64_t slot):
+        """Note that the log bears a slot's entry out; who looks it up next need not ask again."""
+        cdef uint8_t* state = self.state_of(slot)
+        if state[0] == UNCONFIRMED:
+            state[0] = CONFIRMED
+
+
 @cython.final
 cdef class OffsetIndexSearch:
     """Search in the entries of one offset index, which remembers what of them the log has proven.
@@ -45,6 +171,7 @@ cdef class OffsetIndexSearch:
     cdef readonly int64_t entry_count
     cdef int64_t base_offset
     cdef ColumnBuffer proofs
+    cdef object __weakref__
 
     def __cinit__(self, const uint8_t[::1] entries, *, int64_t base_offset):
         self.entries = entries
@@ -100,64 +227,118 @@ cdef class OffsetIndexSearch:
                 done += lanes
         return slots
 
-    def plan_read(self, int64_t offset, *, int64_t end_position):
-        """Return (slot, position, size): the bytes of a .log that show the batch of an offset.
-
-        They start at the position of an entry of the slot (-1: of the segment) and reach over the first header behind
-        the next entry's position; if the entry was proven, and the offset lies behind its batch, that header alone.
-        None if no entry before end_position helps.
-        """
+    # What shows the batch of an offset: from an entry's position over the first header behind the next entry's position; if
+    # the entry was proven, and the offset lies behind its batch, that header alone. Returns: False if no entry helps.
+    cdef bint plan_read(self, int64_t offset, int64_t end_position, ReadPlan* plan) except -1:
         cdef int64_t slot = self.floor(offset)
         cdef int64_t position, next_position
-        cdef uint8_t proof
-        if slot >= 0 and self.proof_of(slot)[0] == LONE and slot + 1 < self.entry_count \
-                and offset > self.base_offset + offset_key(self.start, slot):
+        if slot >= 0 and slot + 1 < self.entry_count and offset > self.base_offset + offset_key(self.start, slot) \
+                and self.proof_of(slot)[0] == LONE:
             slot += 1
             position = next_position = self.position_of(slot, end_position)
         else:
             position = self.position_of(slot, end_position)
             next_position = self.position_of(slot + 1, end_position)
             if position >= next_position:
-                return None
+                return False
         if not 0 <= position <= next_position <= end_position or position == end_position:
-            return None
-        return slot, position, min(next_position + BATCH_HEADER_SIZE, end_position) - position
+            return False
+        plan.slot = slot
+        plan.position = position
+        plan.size = min(next_position + BATCH_HEADER_SIZE, end_position) - position
+        return plan.size <= MAX_INTERVAL_BYTES
 
-    def batch_of_offset(self, const uint8_t[::1] chunk, int64_t offset, *, int64_t slot, int64_t position,
-                        int64_t end_position, int64_t next_base_offset=INT64_MAX, int64_t max_batch_bytes=INT32_MAX):
-        """Return the BatchHeader of the first batch with last offset >= offset in a chunk that plan_read asked for.
-
-        None if the bytes do not prove the entry, or show no such batch: then the entry is not to be used.
-        """
+    # The header of the first batch with last offset >= offset in the bytes that a plan asked for; None if they do not prove
+    # the entry, or show no such batch: then the entry is not to be used.
+    cdef BatchHeader proven_batch(self, bytes data, int64_t offset, const ReadPlan* plan, const Readable* segment):
         cdef Walk w
         cdef Header h
         cdef Problem problem
         cdef ProofState proof
-        cdef uint8_t* state
+        cdef const uint8_t* chunk = <const uint8_t*>PyBytes_AS_STRING(data)
+        cdef int64_t size = PyBytes_GET_SIZE(data)
+        cdef int64_t slot = plan.slot
         cdef int64_t at, next_position
-        if not -1 <= slot < self.entry_count:
-            raise IndexError(f"slot must be from -1 to {self.entry_count - 1}, got {slot}")
-        state = self.proof_of(slot)
-        next_position = self.position_of(slot + 1, end_position)
-        if state[0] == UNPROVEN and (slot == 0 or chunk.shape[0] > BATCH_HEADER_SIZE or (state - 1)[0] != LONE):
-            if next_position - position > chunk.shape[0]:
+        cdef uint8_t* state = self.proof_of(slot)
+        if state[0] == UNPROVEN and (slot == 0 or size > BATCH_HEADER_SIZE or (state - 1)[0] != LONE):
+            next_position = self.position_of(slot + 1, segment.end_position)
+            if next_position - plan.position > size:
                 return None
-            proof = prove_interval(&chunk[0], position, next_position, self.base_offset + offset_key(self.start, slot),
-                                   self.base_offset, next_base_offset, max_batch_bytes)
+            proof = prove_interval(chunk, plan.position, next_position, self.base_offset + offset_key(self.start, slot),
+                                   self.base_offset, segment.next_base_offset, segment.max_batch_bytes)
             if proof == UNPROVEN:
                 return None
             state[0] = proof
         memset(&w, 0, sizeof(Walk))
-        w.position = position
-        w.end_position = end_position
-        w.max_batch_bytes = max_batch_bytes
+        w.position = plan.position
+        w.end_position = segment.end_position
+        w.max_batch_bytes = segment.max_batch_bytes
         w.least_offset = self.base_offset
         w.stop_offset = offset
         while w.state == SCAN_MORE:
-            at = w.position - position
-            if chunk.shape[0] - at < min(BATCH_HEADER_SIZE, end_position - w.position) \
-                    or not walk_one(&w, &chunk[at], &h, &problem):
+            at = w.position - plan.position
+            if size - at < min(BATCH_HEADER_SIZE, w.end_position - w.position) \
+                    or not walk_one(&w, chunk + at, &h, &problem):
                 break
-        if w.state != SCAN_FOUND or h.base_offset + h.last_offset_delta >= next_base_offset:
+        if w.state != SCAN_FOUND or h.base_offset + h.last_offset_delta >= segment.next_base_offset:
             return None
-        return new_header(&chunk[w.position - position], w.position)
+        return new_header(chunk + (w.position - plan.position), w.position)
+
+    cdef BatchHeader batch_for(self, int64_t offset, pread, const Readable* segment):
+        cdef ReadPlan plan
+        if not self.plan_read(offset, segment.end_position, &plan):
+            return None
+        return self.proven_batch(read_at(pread, plan.size, plan.position), offset, &plan, segment)
+
+    # (header, bytes) of the batch that batch_for gives; of the bytes the end may be missing.
+    cdef tuple read_batch(self, int64_t offset, pread, const Readable* segment):
+        cdef ReadPlan plan
+        cdef bytes chunk
+        cdef BatchHeader header
+        cdef int64_t at
+        if not self.plan_read(offset, segment.end_position, &plan):
+            return None
+        if plan.size <= BATCH_HEADER_SIZE:
+            plan.size = self.position_of(plan.slot + 1, segment.end_position) - plan.position
+            if not 0 < plan.size <= MAX_INTERVAL_BYTES:
+                return None
+        chunk = read_at(pread, plan.size, plan.position)
+        header = self.proven_batch(chunk, offset, &plan, segment)
+        if header is None:
+            return None
+        at = header.position - plan.position
+        return header, chunk[at:at + header.h.size]
+
+    # (offset, timestamp) of the first record that is not before either, told where a checked time entry leads to a batch of
+    # its own interval. Of it no more is read than the record should need, by its place between two entries of the time
+    # index; so its CRC, once found right, is not computed again.
+    cdef tuple find_record(self, TimeIndexSearch steps, int64_t timestamp_ms, int64_t start_offset, pread,
+                           const Readable* segment):
+        cdef int64_t before, after, slot, position, size
+        cdef OffsetAndTimestamp found
+        cdef bytes data
+        if timestamp_ms == INT64_MIN:
+            return None
+        before = floor_slot(steps.start, TIME_ENTRY_SIZE, steps.entry_count, timestamp_ms - 1)
+        if before < 0 or before + 1 >= steps.entry_count or steps.state_of(before)[0] != CHECKED:
+            return None
+        after = steps.offset_at(before)
+        # Mostly both indexes have an entry for the same batches.
+        if before < self.entry_count and self.base_offset + offset_key(self.start, before) == after:
+            slot = before + 1
+        else:
+            slot = self.floor(after) + 1
+        if after < start_offset - 1 or slot <= 0 or slot + 1 >= self.entry_count \
+                or self.proof_of(slot)[0] != LONE or self.proof_of(slot - 1)[0] != LONE \
+                or self.base_offset + offset_key(self.start, slot - 1) != after:
+            return None
+        position = self.position_of(slot, segment.end_position)
+        size = self.position_of(slot + 1, segment.end_position) - position
+        if position < 0 or not BATCH_HEADER_SIZE < size <= MAX_INTERVAL_BYTES or size > segment.end_position - position:
+            return None
+        data = read_at(pread, bytes_up_to(steps.start + before * TIME_ENTRY_SIZE, timestamp_ms, size), position)
+        if find_in_part(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), size,
+                        self.base_offset + offset_key(self.start, slot), timestamp_ms, start_offset,
+                        segment.max_batch_bytes, &found):
+            return found.offset, found.timestamp
+        return None

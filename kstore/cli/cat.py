@@ -11,7 +11,7 @@ from uuid import UUID
 
 from kstore.cli import EXIT_FINE
 from kstore.cli.arguments import WrongUseError
-from kstore.cli.render import JSON_TEXT, json_records, plain_value, record_parts
+from kstore.cli.render import JSON_TEXT, json_of_plain, json_records, plain_value, record_parts
 from kstore.errors import KStoreError
 from kstore.log.decoding import decode, decoder_of
 from kstore.log.opening import open_log
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kstore.cli.output import Output
     from kstore.log.decoding import Decoder
     from kstore.log.log import Log
+    from kstore.record import RecordBatch
     from kstore.types import TopicPartition
 
 # Above what producers put into a batch; one that was inflated from a few KiB may hold millions.
@@ -42,6 +43,11 @@ class Wanted:
     with_control: bool = False
     only_committed: bool = False
     decoders: Decoders | None = None
+
+    @property
+    def takes_whole_batches(self) -> bool:
+        """Tell whether no record is left out or decoded but by its offset."""
+        return all(limit is None for limit in (self.since_ms, self.until_ms, self.limit, self.decoders))
 
     def __post_init__(self) -> None:
         if self.start_offset > self.end_offset:
@@ -82,11 +88,12 @@ class Decoders:
 
 
 class Group(NamedTuple):
-    """Records of one batch, at most MOST_RECORDS."""
+    """Records of one batch, at most MOST_RECORDS; shown, if not None, is what stands for them in the output."""
 
     records: list[Record]
     timestamp_type: int
     is_control: bool
+    shown: str | None = None
 
 
 def run(selection: Selection, wanted: Wanted, out: Output, *, is_json: bool) -> int:
@@ -98,9 +105,11 @@ def run(selection: Selection, wanted: Wanted, out: Output, *, is_json: bool) -> 
             break
         topic, number = partition.topic_partition
         prefix = f'"topic":"{topic}","partition":{number},' if is_json else f"{topic}-{number}\t"
+        is_bulk = is_json and wanted.takes_whole_batches
+        show_batch = partial(json_of_plain, prefix=prefix, separator="\n") if is_bulk else None
         try:
             with open_log(partition.path) as log:
-                for group in groups(log, wanted):
+                for group in groups(log, wanted, show_batch=show_batch):
                     records = group.records if left is None else group.records[:left]
                     decoders = None if group.is_control or wanted.decoders is None else wanted.decoders
                     decoded = (
@@ -126,6 +135,9 @@ def show(
     decoded: Callable[[Record], dict[str, object]] | None = None,
 ) -> None:
     """Write the records, all of one batch."""
+    if group.shown is not None:
+        out.line(group.shown)
+        return
     if is_json:
         more = None if decoded is None else partial(decoded_fields, decoded)
         lines = json_records(
@@ -160,8 +172,13 @@ def plain_decoded(value: object) -> object:
     return str(value) if isinstance(value, UUID) else plain_value(value)
 
 
-def groups(log: Log, wanted: Wanted) -> Iterator[Group]:
-    """Give the wanted records of one log, in parts of batches, none empty; every batch passed over is checked too."""
+def groups(
+    log: Log, wanted: Wanted, *, show_batch: Callable[[RecordBatch], str | None] | None = None
+) -> Iterator[Group]:
+    """Give the wanted records of one log, in parts of batches, none empty; every batch passed over is checked too.
+
+    Args: show_batch: gives what stands for all records of a batch in the output, None where they are wanted one by one.
+    """
     start_offset = max(wanted.start_offset, log.log_start_offset)
     settled = log.transactions() if wanted.only_committed else None
     is_aborted = None if settled is None else settled.aborted_filter()
@@ -183,6 +200,11 @@ def groups(log: Log, wanted: Wanted) -> Iterator[Group]:
             continue
         has_base_offset = batch.header.has_base_offset
         is_cut = not has_base_offset or batch.base_offset < start_offset or batch.last_offset >= end_offset
+        if show_batch is not None and not is_cut and 0 < len(batch) <= MOST_RECORDS:
+            shown = show_batch(batch)
+            if shown is not None:
+                yield Group([], batch.header.timestamp_type, batch.is_control, shown)
+                continue
         left = iter(batch)
         while records := list(islice(left, MOST_RECORDS)):
             if is_cut:

@@ -17,6 +17,7 @@ from kstore.cli.render import (
     TIMESTAMP_TYPE_LABELS,
     codec_name,
     json_batch,
+    json_of_plain,
     json_records,
     record_parts,
     time_text,
@@ -203,6 +204,11 @@ def show_batch(entry: Entry, header: BatchHeader, out: Output, style: Style, *, 
     status = EXIT_FINE
     records: list[Record] | None = None
     content = Content(header.base_offset, header.record_count) if header.has_base_offset else Content(None, None)
+    if style.is_json and style.with_records and style.decoder is None and entry.error is None:
+        plain = json_of_plain(RecordBatch(entry.data, position=entry.position, path=path))
+        if plain is not None:
+            out.line(f'{json_text(entry, header, content, style)},"records":[{plain}]}}')
+            return status
     if entry.error is None and (style.with_records or not header.has_base_offset):
         try:
             records = list(RecordBatch(entry.data, position=entry.position, path=path))
@@ -221,9 +227,9 @@ def show_batch(entry: Entry, header: BatchHeader, out: Output, style: Style, *, 
     return status
 
 
-def json_line(entry: Entry, header: BatchHeader, content: Content, records: list[Record] | None, style: Style) -> str:
-    """Return the JSON object of a batch; its records are null where they can't be decoded."""
-    text = json_batch(
+def json_text(entry: Entry, header: BatchHeader, content: Content, style: Style) -> str:
+    """Return the JSON object of a batch up to its records."""
+    return json_batch(
         header,
         magic=entry.magic,
         is_valid=entry.is_valid,
@@ -231,6 +237,11 @@ def json_line(entry: Entry, header: BatchHeader, content: Content, records: list
         record_count=content.record_count,
         prefix=style.prefix,
     )
+
+
+def json_line(entry: Entry, header: BatchHeader, content: Content, records: list[Record] | None, style: Style) -> str:
+    """Return the JSON object of a batch; its records are null where they can't be decoded."""
+    text = json_text(entry, header, content, style)
     if not style.with_records:
         return text + "}"
     if records is None:

@@ -15,10 +15,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from kstore._core import json_of_records
 from kstore.cli.arguments import EPOCH
 from kstore.cli.output import Part, printable
 from kstore.compression import CompressionType
-from kstore.errors import InvalidRecordError
+from kstore.errors import InvalidRecordError, KStoreError
 from kstore.record.control import ControlRecordType, UnknownControlRecord, decode_control_record
 from kstore.record.protocol import TaggedField
 from kstore.types import TimestampType
@@ -27,11 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from kstore._core import BatchHeader, Record
+    from kstore.record import RecordBatch
 
 JSON_TEXT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 CODEC_NAMES = tuple(codec.label for codec in CompressionType)
 TIMESTAMP_TYPE_LABELS = {int(kind): kind.label for kind in TimestampType}
 JSON_BOOL = ("false", "true")
+MAGIC_V2 = 2
 CONTROL_TYPES = {int(kind): kind.name for kind in ControlRecordType if kind is not ControlRecordType.UNKNOWN}
 
 
@@ -135,6 +138,23 @@ def json_records(
         f'"value":{json_bytes(record.value)},"headers":{json_headers(record.headers) if record.headers else "[]"}}}'
         for record in records
     ]
+
+
+def json_of_plain(batch: RecordBatch, *, prefix: str = "", separator: str = ",") -> str | None:
+    """Return json_records of a batch, joined, at once; None for control batches and where that is not easily done.
+
+    The batch's CRC is not checked.
+    """
+    if batch.magic < MAGIC_V2 or batch.is_control or not prefix.isascii():
+        return None
+    middle = f',"timestampType":"{TIMESTAMP_TYPE_LABELS[batch.header.timestamp_type]}","key":'
+    try:
+        records = batch.records(verify=False)
+    except KStoreError:
+        return None
+    return json_of_records(
+        records, opening=f'{{{prefix}"offset":'.encode(), middle=middle.encode(), separator=separator.encode()
+    )
 
 
 def json_batch(

@@ -76,12 +76,15 @@ class Closing(ABC):
 class ReadFile(Closing):
     """A regular file opened for positioned reads; a context manager that closes it.
 
-    Threads: reads are safe from many threads; close() only when none is reading.
+    Threads: reads are safe from many threads. close() takes place behind running preads; nothing else may run then.
     """
 
     def __init__(self, fd: int, *, path: str) -> None:
         self._fd = fd
         self.path = path
+        # Lists, since their append and pop need no lock.
+        self._readers: list[None] = []
+        self._closing: list[int] = []
 
     def size(self) -> int:
         """Return the current size in bytes; a broker may be growing or cutting the file."""
@@ -90,19 +93,26 @@ class ReadFile(Closing):
 
     def pread(self, size: int, *, position: int) -> bytes:
         """Return up to `size` bytes from `position`; fewer only at the end of the file."""
+        readers = self._readers
+        readers.append(None)
         try:
-            data = os.pread(self._open_fd(), size, position)
-            if len(data) == size or not data:
-                return data
-            parts = [data]
-            done = len(data)
-            while done < size and (data := os.pread(self._open_fd(), size - done, position + done)):
-                parts.append(data)
-                done += len(data)
+            data = os.pread(self._fd, size, position)
+            return data if len(data) == size or not data else self._pread_rest(data, size, position=position)
         except StorageError:
             raise
         except OSError as error:
+            self._open_fd()
             raise _storage_error("read", self.path, error) from error
+        finally:
+            readers.pop()
+            if self._closing:
+                self._close_unread()
+
+    def _pread_rest(self, data: bytes, size: int, *, position: int) -> bytes:
+        parts, done = [data], len(data)
+        while done < size and (data := os.pread(self._open_fd(), size - done, position + done)):
+            parts.append(data)
+            done += len(data)
         return b"".join(parts)
 
     def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
@@ -151,8 +161,19 @@ class ReadFile(Closing):
         """Close the file; a second call does nothing."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            with storage_errors("close", self.path):
-                os.close(fd)
+            self._closing.append(fd)
+            self._close_unread()
+
+    def _close_unread(self) -> None:
+        """Close what close() left to the last reader, unless somebody reads still."""
+        if self._readers:
+            return
+        try:
+            fd = self._closing.pop()
+        except IndexError:
+            return
+        with storage_errors("close", self.path):
+            os.close(fd)
 
     def _open_fd(self) -> int:
         if self._fd < 0:
@@ -394,18 +415,13 @@ class OpenFiles:
         """Close one file, if it is open, as soon as nobody uses it: another one may take its name."""
         self._cache.release_one(self, path)
 
-    def pread(self, path: str, size: int, *, position: int) -> bytes:
-        """Read as ReadFile.pread does.
+    def pread_of(self, path: str) -> Callable[..., bytes]:
+        """Return the pread of the open file, which is not held: once it had to be closed, pread raises LogClosedError.
 
         Raises: LogClosedError after close().
         """
-        if self._is_closed:
-            raise _closed_before(path)
-        loan = self._cache.lend(self, path, lambda: self._opened(path))
-        try:
-            return loan.value.pread(size, position=position)
-        finally:
-            self._cache.give_back(loan)
+        with self.borrow(path) as file:
+            return file.pread
 
     def close(self) -> None:
         """Close every file, those in use as soon as they are given back."""

@@ -16,10 +16,10 @@ from kstore._core import (
     OFFSET_INDEX_ENTRY_SIZE,
     TIME_INDEX_ENTRY_SIZE,
     OffsetIndexSearch,
+    TimeIndexSearch,
     first_disordered_slot,
     index_entry_count,
     offset_index_entry,
-    search_time_index,
     time_index_entry,
 )
 from kstore.errors import StorageError
@@ -45,7 +45,8 @@ class OffsetIndex:
     Up to Kafka 1.1 an entry holds the first offset of an append, later the last; the position is always where
     the append starts. In order on disk, but nothing here relies on it.
     Args: is_whole: all of content is entries, none of it preallocated space.
-    Attribute: search, the compiled search, which remembers what the log has proven of the entries.
+    Attributes: search, the compiled search, which remembers what the log has proven of the entries; slot_of_offset, its
+    method, which returns the slot of the greatest entry with offset <= the one given, -1 if there is none.
     Threads: safe.  Source: Kafka OffsetIndex.
     """
 
@@ -55,6 +56,7 @@ class OffsetIndex:
         self._entries = content if is_whole else _without_padding(content, OFFSET_INDEX_ENTRY_SIZE)
         self.entry_count = len(self._entries) // OFFSET_INDEX_ENTRY_SIZE
         self.search = OffsetIndexSearch(self._entries, base_offset=base_offset)
+        self.slot_of_offset = self.search.slot_of_offset
 
     @property
     def size_in_bytes(self) -> int:
@@ -69,13 +71,6 @@ class OffsetIndex:
     def entries(self) -> Iterator[OffsetPosition]:
         """Yield every entry in slot order."""
         return (self.entry(slot) for slot in range(self.entry_count))
-
-    def slot_of_offset(self, target_offset: int) -> int:
-        """Return the slot of the greatest entry with offset <= target_offset, -1 if none.
-
-        Cost: O(log entries).
-        """
-        return self.search.slot_of_offset(target_offset)
 
     def slots_of_offsets(self, target_offsets: Buffer) -> memoryview:
         """Return the slot of each of many offsets, as slot_of_offset.
@@ -106,6 +101,7 @@ class TimeIndex:
     """The entries of one .timeindex file, offsets absolute: the largest timestamp up to an offset.
 
     Args: is_whole: all of content is entries, none of it preallocated space.
+    Attribute: search, the compiled search, which remembers what the log has confirmed of the entries.
     Threads: safe.  Source: Kafka TimeIndex.
     """
 
@@ -114,7 +110,7 @@ class TimeIndex:
         self.path = path
         self._entries = content if is_whole else _without_padding(content, TIME_INDEX_ENTRY_SIZE)
         self.entry_count = len(self._entries) // TIME_INDEX_ENTRY_SIZE
-        self._confirmed = bytearray()
+        self.search = TimeIndexSearch(self._entries, base_offset=base_offset)
         self._is_increasing: bool | None = None
 
     @property
@@ -148,28 +144,12 @@ class TimeIndex:
         slots = range(self.entry_count)
         return bisect_right(slots, target_offset, key=lambda slot: self.entry(slot).offset) - 1
 
-    def offset_of(self, slot: int) -> int:
-        """Return the offset of a slot's entry."""
-        relative_offset: int = time_index_entry(self._entries, slot)[1]
-        return self.base_offset + relative_offset
-
-    def confirm(self, slot: int) -> None:
-        """Note that the log bears a slot's entry out; who looks it up next need not ask again."""
-        if not self._confirmed:
-            self._confirmed = bytearray(self.entry_count)
-        self._confirmed[slot] = 1
-
-    def is_confirmed(self, slot: int) -> bool:
-        """Tell whether confirm was called for a slot."""
-        return bool(self._confirmed) and self._confirmed[slot] == 1
-
     def slot_of_timestamp(self, target_timestamp_ms: int) -> int:
         """Return the slot of the greatest entry with timestamp <= target_timestamp_ms, -1 if none.
 
         Cost: O(log entries).
         """
-        slot: int = search_time_index(self._entries, self.entry_count, target_timestamp_ms=target_timestamp_ms)
-        return slot
+        return self.search.slot_of_timestamp(target_timestamp_ms)
 
     def lookup(self, target_timestamp_ms: int) -> TimestampOffset:
         """Return the greatest entry with timestamp <= target_timestamp_ms, (-1, base_offset) if there is none.

@@ -7,17 +7,14 @@ found whole, with a right CRC, at an offset that fits the entry. Otherwise heade
 from __future__ import annotations
 
 import threading
-import weakref
-from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from kstore._core import (
-    RECORD_BATCH_OVERHEAD,
     BatchHeader,
     HeaderScan,
     OffsetIndexEntries,
-    OffsetIndexSearch,
     RecoveryWalk,
+    SegmentLookup,
     TimeIndexEntries,
     check_crc,
     iterate_records,
@@ -38,34 +35,6 @@ ENTRIES_TRIED = 3
 MIN_TIMESTAMP_MS = -(2**63)
 # Searches by time in the first part of a segment that walk it, before one proves all of its entries at once.
 SEARCHES_BEFORE_PROOF = 2
-# Uses of an index between two that the cache is told of.
-USES_UNTOLD = 64
-# An index interval up to this size is read at once; in a larger one headers are hopped along.
-MAX_INTERVAL_BYTES = 256 * 1024
-
-
-T = TypeVar("T")
-
-
-class _AtHand(Generic[T]):
-    """A value of a cache that is asked for often; the cache is told of a use now and then, and alone keeps it alive."""
-
-    def __init__(self) -> None:
-        self._reference: Callable[[], T | None] = _nothing
-        self._uses = 0
-
-    def get(self, fetch: Callable[[], T | None]) -> T | None:
-        """Return what fetch gives, or gave a few uses ago if it lives."""
-        value = self._reference()
-        self._uses += 1
-        if value is None or self._uses % USES_UNTOLD == 0:
-            value = fetch()
-            self._reference = _nothing if value is None else weakref.ref(value)
-        return value
-
-
-def _nothing() -> None:
-    """Stand for a weak reference to nothing."""
 
 
 class SegmentTail(NamedTuple):
@@ -123,8 +92,7 @@ class LogSegment:
         self._largest_timestamp_ms: int | None = None
         self._index_paths = self._path_with(OFFSET_INDEX_SUFFIX), self._path_with(TIME_INDEX_SUFFIX)
         self._prefix_searches = 0
-        self._offset_index_at_hand: _AtHand[OffsetIndex] = _AtHand()
-        self._time_index_at_hand: _AtHand[TimeIndex] = _AtHand()
+        self._lookup: SegmentLookup | None = None
 
     def __repr__(self) -> str:
         return f"LogSegment(path={self.path!r}, base_offset={self.base_offset}, size_in_bytes={self.size_in_bytes})"
@@ -176,11 +144,10 @@ class LogSegment:
         Cost: O(log entries) and a header walk over one index interval; without index, over the whole segment.
         Source: Kafka LogSegment.translateOffset.
         """
-        end_position = self.scan_end_position
-        found = self._batch_by_index(offset, end_position=end_position)
+        found = (self._lookup or self._made_lookup()).batch_of_offset(offset)
         if found is not None:
             return found
-        start = self._floor_batch(offset, end_position=end_position)
+        start = self._floor_batch(offset, end_position=self.scan_end_position)
         return self.records.stopped_at(self._walk_from(start, stop_offset=offset))
 
     def search_timestamp(self, timestamp_ms: int, *, start_offset: int) -> OffsetAndTimestamp | None:
@@ -193,7 +160,11 @@ class LogSegment:
         """
         if self._largest_timestamp_ms is not None and self._largest_timestamp_ms < timestamp_ms:
             return None
-        found = self._record_by_index(timestamp_ms, start_offset=start_offset)
+        lookup = self._lookup or self._made_lookup()
+        told = lookup.record_of_timestamp(timestamp_ms, start_offset=start_offset)
+        if told is not None:
+            return tuple.__new__(OffsetAndTimestamp, told)
+        found = self._record_by_index(lookup, timestamp_ms, start_offset=start_offset)
         if found is not None:
             return found
         start = self._batch_before_timestamp(timestamp_ms)
@@ -252,60 +223,29 @@ class LogSegment:
             return False
         return self.records.walk(position=batch.position, end_position=end).status == "end"
 
-    def _batch_by_index(self, offset: int, *, end_position: int) -> BatchHeader | None:
-        """Return the answer of translate_offset by one read, None where the index does not give it in that."""
-        index = self._offset_index_at_hand.get(lambda: self.offset_index)
-        if index is None:
-            return None
-        search = index.search
-        plan = search.plan_read(offset, end_position=end_position)
-        if plan is None or plan[2] > MAX_INTERVAL_BYTES:
-            return None
-        slot, position, size = plan
-        chunk = self._context.files.pread(self.path, size, position=position)
-        return self._batch_in(chunk, offset, search=search, slot=slot, position=position)
-
-    def _batch_in(
-        self, chunk: bytes, offset: int, *, search: OffsetIndexSearch, slot: int, position: int
-    ) -> BatchHeader | None:
-        return search.batch_of_offset(
-            chunk,
-            offset,
-            slot=slot,
-            position=position,
+    def _made_lookup(self) -> SegmentLookup:
+        self._lookup = lookup = SegmentLookup(
+            lambda: None if (index := self.offset_index) is None else index.search,
+            lambda: None if (index := self.time_index) is None else index.search,
+            lambda: self._context.files.pread_of(self.path),
             end_position=self.scan_end_position,
-            next_base_offset=MAX_OFFSET if self.next_base_offset is None else self.next_base_offset,
+            next_base_offset=self.next_base_offset,
             max_batch_bytes=self._context.config.max_batch_bytes,
         )
+        return lookup
 
-    def _record_by_index(self, timestamp_ms: int, *, start_offset: int) -> OffsetAndTimestamp | None:
+    def _record_by_index(
+        self, lookup: SegmentLookup, timestamp_ms: int, *, start_offset: int
+    ) -> OffsetAndTimestamp | None:
         """Return the answer of search_timestamp by an entry confirmed before, None where that does not give it."""
-        index = self._time_index_at_hand.get(lambda: self.time_index)
-        offsets = self._offset_index_at_hand.get(lambda: self.offset_index)
-        if index is None or offsets is None or timestamp_ms <= MIN_TIMESTAMP_MS:
+        found = lookup.batch_of_timestamp(timestamp_ms, start_offset=start_offset)
+        if found is None:
             return None
-        slot = index.slot_of_timestamp(timestamp_ms - 1)
-        if slot < 0 or not index.is_confirmed(slot):
-            return None
-        next_offset = index.offset_of(slot) + 1
-        if next_offset < start_offset:
-            return None
-        end_position = self.scan_end_position
-        plan = offsets.search.plan_read(next_offset, end_position=end_position)
-        if plan is None:
-            return None
-        slot, position, size = plan
-        if size <= RECORD_BATCH_OVERHEAD and slot + 1 < offsets.entry_count:
-            size = offsets.entry(slot + 1).position - position
-        if not 0 < size <= MAX_INTERVAL_BYTES:
-            return None
-        chunk = self._context.files.pread(self.path, size, position=position)
-        batch = self._batch_in(chunk, next_offset, search=offsets.search, slot=slot, position=position)
-        if batch is None or batch.max_timestamp_ms < timestamp_ms:
-            return None
-        at = batch.position - position
-        data = memoryview(chunk)[at : at + batch.size_in_bytes]
-        return self._search_batch(batch, data, timestamp_ms=timestamp_ms, start_offset=start_offset)
+        slot, batch, data = found
+        answer = self._search_batch(batch, data, timestamp_ms=timestamp_ms, start_offset=start_offset)
+        if batch.magic == 2 and batch.codec == 0:
+            lookup.note_checked(slot)
+        return answer
 
     def _find_tail(self) -> SegmentTail:
         start = self._floor_batch(MAX_OFFSET, end_position=self.size_in_bytes)
@@ -352,7 +292,7 @@ class LogSegment:
             self._count_fallback()
             return None
         if batch.position > proof_bytes:
-            index.confirm(slot)
+            index.search.confirm(slot)
             return batch
         self._prefix_searches += 1
         if self._prefix_searches == SEARCHES_BEFORE_PROOF:
@@ -382,7 +322,7 @@ class LogSegment:
             if entry.offset > walk.last_offset:
                 break
             if entry in running:
-                index.confirm(slot)
+                index.search.confirm(slot)
 
     def _confirms(self, batch: BatchHeader, *, offset: int, timestamp_ms: int) -> bool:
         if (batch.has_base_offset and batch.base_offset > offset) or batch.max_timestamp_ms != timestamp_ms:
@@ -390,11 +330,11 @@ class LogSegment:
         return self.records.find_batch_at(batch.position, end_position=self.scan_end_position) is not None
 
     def _search_batch(
-        self, batch: BatchHeader, data: bytes | memoryview = b"", *, timestamp_ms: int, start_offset: int
+        self, batch: BatchHeader, data: bytes = b"", *, timestamp_ms: int, start_offset: int
     ) -> OffsetAndTimestamp | None:
         """Search the records of a batch, by its bytes as far as they were read."""
         if len(data) < batch.size_in_bytes:
-            data = self._context.files.pread(self.path, batch.size_in_bytes, position=batch.position)
+            data = self.records.read_bytes(batch.size_in_bytes, position=batch.position)
         if batch.magic == 2 and batch.codec == 0:
             plain = search_timestamp_in_batch(
                 data, position=batch.position, path=self.path, timestamp_ms=timestamp_ms, start_offset=start_offset

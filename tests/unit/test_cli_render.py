@@ -9,7 +9,18 @@ import pytest
 
 from kstore import _core
 from kstore.cli.output import printable
-from kstore.cli.render import bytes_text, control_type, header_key_text, json_bytes, json_records, time_text
+from kstore.cli.render import (
+    bytes_text,
+    control_type,
+    header_key_text,
+    json_bytes,
+    json_of_plain,
+    json_records,
+    time_text,
+)
+from kstore.record import RecordBatch
+from tests.builders import record
+from tests.reference import write_batch
 
 
 @pytest.mark.parametrize(
@@ -105,3 +116,61 @@ def test_json_record_parses_to_its_fields_in_the_documented_order():
 def test_printable_text_is_returned_as_it_is():
     text = "C:\\logs žluť"
     assert printable(text) is text
+
+
+PLAIN = [
+    pytest.param([record(7)], {}, id="empty-value"),
+    pytest.param([record(0, b"a" * size, bytes(range(size))) for size in range(70)], {}, id="sizes"),
+    pytest.param([record(3, None, None), record(9, b"", b"")], {}, id="null-and-empty"),
+    pytest.param(
+        [record(2**62 + n, b"\xff" * n, timestamp_ms=ms) for n, ms in enumerate((0, 9, 10, 10**12, 2**62))],
+        {},
+        id="numbers",
+    ),
+    pytest.param([record(1, timestamp_ms=-1), record(2, timestamp_ms=5)], {}, id="no-timestamp"),
+    pytest.param(
+        [record(1, b"v", headers=[(b"h", b"1"), (b"h", None), (b"", b""), (b"~ #[]", b"12")]), record(2)],
+        {},
+        id="headers",
+    ),
+    pytest.param([record(n, b"value" * 9) for n in range(50)], {"codec": 2}, id="codec"),
+    pytest.param([record(5, b"x"), record(6)], {"log_append_time_ms": 1_700_000_000_123}, id="log-append-time"),
+]
+
+
+@pytest.mark.parametrize(("records", "options"), PLAIN)
+@pytest.mark.parametrize("prefix", ["", '"topic":"t","partition":0,'])
+def test_batch_as_a_whole_is_the_same_json_as_its_records(records, options, prefix):
+    data = write_batch([one._replace(offset=one.offset + n) for n, one in enumerate(records)], **options)
+    batch = RecordBatch(data, position=0)
+    wanted = json_records(list(batch), timestamp_type=batch.header.timestamp_type, prefix=prefix)
+    assert json_of_plain(batch, prefix=prefix, separator="\n") == "\n".join(wanted)
+    assert [json.loads(one) for one in wanted]
+
+
+ESCAPED = [
+    pytest.param(b'"', id="quote"),
+    pytest.param(b"\\", id="backslash"),
+    pytest.param(b"\n", id="control"),
+    pytest.param("ž".encode(), id="utf-8"),
+    pytest.param(b"\xff", id="not-utf-8"),
+    pytest.param(b"\x7f", id="delete"),
+]
+
+
+@pytest.mark.parametrize("key", ESCAPED)
+def test_batch_whose_header_key_takes_more_than_copying_is_left_to_its_records(key):
+    assert json_of_plain(RecordBatch(write_batch([record(1, headers=[(key, b"")])]), position=0)) is None
+
+
+OTHERS = [
+    pytest.param(write_batch([record(1)], is_control=True), id="control"),
+    pytest.param(write_batch([record(1), record(2)], last_offset=1), id="offset-behind-the-batch"),
+    pytest.param(write_batch([record(2), record(2)], last_offset=5), id="offsets-not-rising"),
+    pytest.param(write_batch([record(1, b"values")], codec=2)[:-1] + b"\xff", id="damaged-payload"),
+]
+
+
+@pytest.mark.parametrize("data", OTHERS)
+def test_batch_that_is_not_plain_or_not_right_is_left_to_its_records(data):
+    assert json_of_plain(RecordBatch(data, position=0)) is None

@@ -3,17 +3,18 @@ Method: reads counted at the door to the system; batches whose intervals hold on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kstore import _core
 from kstore.config import LogConfig
-from kstore.errors import CorruptRecordError, InvalidRecordError
+from kstore.errors import CorruptRecordError, InvalidRecordError, LogClosedError
 from kstore.log import Log, open_log
 from kstore.log.env import ReadFile
-from tests.builders import FIRST_TIMESTAMP_MS, Layout, batch, batches, patch_header, write_partition
-from tests.reference import Header, read_records
+from tests.builders import FIRST_TIMESTAMP_MS, Layout, batch, batches, patch_header, record, write_partition
+from tests.reference import Header, read_records, write_batch
 
 CONFIG = LogConfig(time_index_proof_bytes=4096)
 LARGE = batches(0, 12, records_per_batch=5, value_bytes=400)
@@ -75,14 +76,30 @@ def test_proven_entry_costs_the_read_of_one_header(tmp_path: Path, reads: list[i
         assert reads == [len(LARGE[3]) + 61, 61]
 
 
-def test_batch_that_no_longer_fits_its_place_is_not_believed() -> None:
+def lookup_in(content: bytes, *, pread: Callable[..., bytes], end_position: int = 1000) -> _core.SegmentLookup:
+    """The lookup of a segment that has these entries and no time index."""
+    search = _core.OffsetIndexSearch(content, base_offset=0)
+    return _core.SegmentLookup(lambda: search, lambda: None, lambda: pread, end_position=end_position)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(bytes(161), id="zeros"),
+        pytest.param(b"", id="nothing"),
+        pytest.param(LARGE[0][:161], id="batch-cut-off"),
+    ],
+)
+def test_batch_that_no_longer_fits_its_place_is_not_believed(data: bytes) -> None:
     entries = b"".join(n.to_bytes(4, "big") + (100 * n).to_bytes(4, "big") for n in (1, 2, 3))
-    search = _core.OffsetIndexSearch(entries, base_offset=0)
-    plan = search.plan_read(2, end_position=1000)
-    assert plan == (1, 200, 161)
-    assert search.batch_of_offset(bytes(161), 2, slot=1, position=200, end_position=1000) is None
-    assert search.batch_of_offset(b"", 2, slot=1, position=200, end_position=1000) is None
-    assert search.batch_of_offset(LARGE[0][:161], 2, slot=1, position=200, end_position=1000) is None
+    asked = []
+
+    def pread(size: int, *, position: int) -> bytes:
+        asked.append((size, position))
+        return data
+
+    assert lookup_in(entries, pread=pread).batch_of_offset(2) is None
+    assert asked == [(161, 200)]
 
 
 POSITIONS = [
@@ -91,20 +108,49 @@ POSITIONS = [
     pytest.param([(1, -100)], id="negative"),
     pytest.param([(1, 1000)], id="at-the-end"),
     pytest.param([(1, 5000)], id="behind-the-end"),
+    pytest.param([(1, 100), (2, 100 + 256 * 1024)], id="far-apart"),
 ]
 
 
 @pytest.mark.parametrize("entries", POSITIONS)
-def test_positions_that_can_not_be_plan_no_read(entries: list[tuple[int, int]]) -> None:
+def test_positions_that_can_not_be_lead_to_no_read(entries: list[tuple[int, int]]) -> None:
     content = b"".join(key.to_bytes(4, "big") + place.to_bytes(4, "big", signed=True) for key, place in entries)
-    assert _core.OffsetIndexSearch(content, base_offset=0).plan_read(1, end_position=1000) is None
+    end_position = 1000 if entries[-1][1] < 10000 else 10**6
+    assert lookup_in(content, pread=no_read, end_position=end_position).batch_of_offset(1) is None
 
 
-@pytest.mark.parametrize("slot", [-2, 3, 2**40])
-def test_slot_outside_the_index_is_refused(slot: int) -> None:
-    search = _core.OffsetIndexSearch(bytes(24), base_offset=0)
-    with pytest.raises(IndexError):
-        search.batch_of_offset(bytes(100), 0, slot=slot, position=0, end_position=1000)
+def no_read(size: int, *, position: int) -> bytes:
+    raise AssertionError(f"read of {size} bytes at {position}")
+
+
+def test_file_that_the_cache_closed_is_opened_anew() -> None:
+    content = (4).to_bytes(4, "big") + bytes(4)
+    opened: list[int] = []
+
+    def fetch_pread() -> Callable[..., bytes]:
+        opened.append(1)
+        return closed if len(opened) == 1 else lambda size, *, position: LARGE[0][position : position + size]
+
+    def closed(size: int, *, position: int) -> bytes:
+        raise LogClosedError("closed", path="")
+
+    search = _core.OffsetIndexSearch(content, base_offset=0)
+    lookup = _core.SegmentLookup(lambda: search, lambda: None, fetch_pread, end_position=len(LARGE[0]))
+    found = lookup.batch_of_offset(4)
+    assert (found is not None, len(opened)) == (True, 2)
+
+
+def test_log_closed_meanwhile_is_said(tmp_path: Path) -> None:
+    with opened(tmp_path, LARGE, Layout(index_interval_bytes=1000)) as log:
+        segment = log.segments[0]
+        segment.translate_offset(23)
+        segment.search_timestamp(FIRST_TIMESTAMP_MS + 43, start_offset=0)
+    for call in (
+        lambda: segment.translate_offset(23),
+        lambda: segment.search_timestamp(FIRST_TIMESTAMP_MS + 43, start_offset=0),
+    ):
+        with pytest.raises(LogClosedError):
+            call()
 
 
 # By time
@@ -127,7 +173,71 @@ def test_first_part_of_a_segment_is_proven_once(tmp_path: Path, reads: list[int]
         for offset in (13, 11, 14):
             found = log.segments[0].search_timestamp(FIRST_TIMESTAMP_MS + offset, start_offset=0)
             assert found == (offset, FIRST_TIMESTAMP_MS + offset)
-        assert reads == [len(LARGE[2])] * 3
+        assert (len(reads), max(reads)) == (3, len(LARGE[2]))
+
+
+def test_record_of_a_batch_checked_before_costs_the_read_of_its_part(tmp_path: Path, reads: list[int]) -> None:
+    with opened(tmp_path, LARGE, Layout(index_interval_bytes=1000)) as log:
+        for _ in range(4):
+            reads.clear()
+            found = log.segments[0].search_timestamp(FIRST_TIMESTAMP_MS + 41, start_offset=0)
+            assert found == (41, FIRST_TIMESTAMP_MS + 41)
+        assert len(reads) == 1
+        assert reads[0] < len(LARGE[8]) // 2
+
+
+def timed(times: list[int]) -> list[bytes]:
+    """LARGE with other timestamps, those of record n at times[n % 5] of its batch's fifty milliseconds."""
+    return [
+        write_batch(
+            [
+                record(offset, b"." * 400, timestamp_ms=FIRST_TIMESTAMP_MS + 10 * first + times[offset - first])
+                for offset in range(first, first + 5)
+            ]
+        )
+        for first in range(0, 60, 5)
+    ]
+
+
+SPREADS = [
+    pytest.param([1, 11, 21, 31, 41], id="even"),
+    pytest.param([46, 47, 48, 49, 50], id="late"),
+    pytest.param([1, 2, 3, 4, 50], id="early"),
+    pytest.param([50, 1, 20, 3, 7], id="not-rising"),
+    pytest.param([50, 50, 50, 50, 50], id="same"),
+]
+
+
+@pytest.mark.parametrize("times", SPREADS)
+def test_every_timestamp_is_found_before_and_after_the_proof(tmp_path: Path, times: list[int]) -> None:
+    segment = timed(times)
+    records = [one for data in segment for one in read_records(data)]
+    with opened(tmp_path, segment, Layout(index_interval_bytes=1000)) as log:
+        for start_offset in (0, 0, 0, 0, 33):
+            for timestamp_ms in range(FIRST_TIMESTAMP_MS - 1, FIRST_TIMESTAMP_MS + 602):
+                expected = next(
+                    (
+                        (r.offset, r.timestamp_ms)
+                        for r in records
+                        if r.timestamp_ms >= timestamp_ms and r.offset >= start_offset
+                    ),
+                    None,
+                )
+                assert log.segments[0].search_timestamp(timestamp_ms, start_offset=start_offset) == expected
+
+
+def test_batch_replaced_under_a_checked_entry_is_found_out(tmp_path: Path) -> None:
+    with opened(tmp_path, LARGE, Layout(index_interval_bytes=1000)) as log:
+        segment = log.segments[0]
+        for _ in range(4):
+            segment.search_timestamp(FIRST_TIMESTAMP_MS + 43, start_offset=0)
+        path = Path(segment.path)
+        content = bytearray(path.read_bytes())
+        at = sum(map(len, LARGE[:8]))
+        content[at : at + 61] = patch_header(LARGE[8], repair_crc=False, last_offset_delta=5)[:61]
+        path.write_bytes(content)
+        with pytest.raises(CorruptRecordError):
+            segment.search_timestamp(FIRST_TIMESTAMP_MS + 43, start_offset=0)
 
 
 PLAIN = batch(7, 5)
