@@ -96,8 +96,15 @@ class ReadFile(Closing):
         readers = self._readers
         readers.append(None)
         try:
-            data = os.pread(self._fd, size, position)
-            return data if len(data) == size or not data else self._pread_rest(data, size, position=position)
+            fd = self._fd
+            data = os.pread(fd, size, position)
+            if len(data) < size and data:
+                parts, done = [data], len(data)
+                while done < size and (data := os.pread(fd, size - done, position + done)):
+                    parts.append(data)
+                    done += len(data)
+                return b"".join(parts)
+            return data
         except StorageError:
             raise
         except OSError as error:
@@ -107,13 +114,6 @@ class ReadFile(Closing):
             readers.pop()
             if self._closing:
                 self._close_unread()
-
-    def _pread_rest(self, data: bytes, size: int, *, position: int) -> bytes:
-        parts, done = [data], len(data)
-        while done < size and (data := os.pread(self._open_fd(), size - done, position + done)):
-            parts.append(data)
-            done += len(data)
-        return b"".join(parts)
 
     def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
         """Fill `buffer` from `position` and return the number of bytes read; fewer only at the end of the file."""

@@ -249,7 +249,7 @@ def test_file_that_was_being_opened_while_the_log_was_closed_is_closed_too(files
     env = ClosingEnv()
     open_files = OpenFiles(env, small_cache(4))
     with pytest.raises(LogClosedError, match="was closed before"):
-        open_files.pread(files[0], 1, position=0)
+        open_files.pread_of(files[0])
     assert env.open_names() == []
 
 
@@ -388,3 +388,24 @@ def test_path_list_tells_one_path_from_many() -> None:
     assert path_list("ab") == ["ab"]
     assert path_list(Path("ab")) == [Path("ab")]
     assert path_list(("a", Path("b"))) == ["a", Path("b")]
+
+
+def test_file_closed_while_it_is_read_is_closed_behind_the_read(
+    files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = DEFAULT_ENV.open_read(files[0])
+    opened, pread, closed = file._fd, os.pread, []
+
+    def closing(fd: int, size: int, position: int) -> bytes:
+        file.close()
+        assert fd not in closed
+        return pread(fd, size, position)
+
+    close = os.close
+    monkeypatch.setattr(os, "pread", closing)
+    monkeypatch.setattr(os, "close", lambda fd: (closed.append(fd), close(fd)))
+    assert file.pread(9, position=0) == b"a"
+    assert closed == [opened]
+    with pytest.raises(LogClosedError):
+        file.pread(9, position=0)
+    assert closed == [opened]
