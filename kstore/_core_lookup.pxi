@@ -64,7 +64,7 @@ cdef ProofState prove_interval(const uint8_t* chunk, int64_t position, int64_t n
 cdef int64_t bytes_up_to(const uint8_t* entry, int64_t timestamp_ms, int64_t size) noexcept nogil:
     cdef double since = <double>time_key(entry, 0)
     cdef double span = <double>time_key(entry, 1) - since
-    cdef double part = (<double>timestamp_ms - 1 - since) / span if span > 0 else 1
+    cdef double part = (<double>timestamp_ms - since) / span if span > 0 else 1
     cdef double wanted = size * min(max(part, 0), 1) + size / 32 + EXTRA_BYTES
     return size if wanted >= size else <int64_t>wanted
 
