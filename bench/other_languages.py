@@ -14,7 +14,13 @@ from bench.common import BENCH_DIRECTORY, Contestant, Settings, require_equal
 SOURCES = BENCH_DIRECTORY / "rivals"
 JAVA, RUST = "Java, kafka-clients", "Rust, krabka-protocol"
 JAVA_APPEND, JAVA_INDEX = "Java, UnifiedLog", "Java, kafka-storage"
-MAIN_CLASSES = {JAVA: "Rival", JAVA_APPEND: "AppendRival", JAVA_INDEX: "IndexRival"}
+JAVA_PRODUCER = "Java, RecordAccumulator"
+MAIN_CLASSES = {
+    JAVA: "Rival",
+    JAVA_APPEND: "AppendRival",
+    JAVA_INDEX: "IndexRival",
+    JAVA_PRODUCER: "org.apache.kafka.clients.producer.internals.ProducerRival",
+}
 HEAP = ("-Xms2g", "-Xmx2g")
 WARM_UP_SECONDS = 3.0
 RUN_SECONDS = 0.05
@@ -41,7 +47,7 @@ def _build_java(build_directory: Path, name: str) -> Program:
         _run("mvn", "-q", "dependency:copy-dependencies", "-DoutputDirectory=lib", directory=target)
         had.write_bytes(wanted)
     main_class = MAIN_CLASSES[name]
-    _run("javac", "-nowarn", "-cp", "lib/*", "-d", "classes", f"src/{main_class}.java", directory=target)
+    _run("javac", "-nowarn", "-cp", "lib/*", "-d", "classes", f"src/{main_class.split('.')[-1]}.java", directory=target)
     return Program(name, ("java", *HEAP, "-cp", f"{target / 'classes'}:{target / 'lib'}/*", main_class))
 
 

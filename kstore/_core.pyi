@@ -5,6 +5,11 @@ from typing import Any, ClassVar, Final, Literal, final
 
 from typing_extensions import Buffer, Self, disjoint_base
 
+from kstore._core_accumulate import AppendPath as AppendPath
+from kstore._core_accumulate import PartitionQueue as PartitionQueue
+from kstore._core_accumulate import TopicQueues as TopicQueues
+from kstore._core_accumulate import pack_rows_into as pack_rows_into
+from kstore._core_accumulate import try_allocate as try_allocate
 from kstore._core_producer import BatchAppender as BatchAppender
 from kstore._core_producer import PoolMemory as PoolMemory
 from kstore._core_producer import RecordAppendResult as RecordAppendResult
@@ -501,6 +506,12 @@ class RecordBatchPacker:
         partition_leader_epoch: int = -1,
     ) -> None: ...
     def next_run(self, compress: _Compress) -> ColumnBuffer | None: ...
+    def check_rows(self) -> int: ...
+    def sort_by_partition(self, partition_count: int) -> list[int]: ...
+    def select(self, *, first: int, count: int) -> None: ...
+    rows_left: Final[int]
+    next_record_bytes: Final[int]
+    def pack_into(self, batches: list[RecordBatchEncoder]) -> int: ...
 
 @final
 class HeldBuffer:

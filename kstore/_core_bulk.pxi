@@ -68,6 +68,20 @@ cdef int64_t hold_column(InColumn* c, list held, object column, int64_t count) e
     return hold_index(c, held, column, count)
 
 
+cdef enum:
+    MOST_PACKED = 64             # batches of one call: so long nobody who waits for them gets one
+
+
+cdef void take_packed(RecordBatchEncoder batch, const PackedBatch* packed) noexcept:
+    batch.h.record_count = packed.h.record_count
+    batch.h.last_offset_delta = packed.h.last_offset_delta
+    batch.h.base_timestamp = packed.h.base_timestamp
+    batch.h.max_timestamp = packed.h.max_timestamp
+    batch.used = BATCH_HEADER_SIZE + packed.used
+    batch.records_size = packed.used
+    batch.offset_of_max = batch.h.base_offset + batch.h.last_offset_delta
+
+
 @cython.final
 cdef class RecordBatchPacker:
     """Packs columns into runs of V2 batches, one run at a time; see kstore.record.pack_columns.
@@ -81,6 +95,8 @@ cdef class RecordBatchPacker:
     cdef int64_t run_bytes
     cdef int64_t append_time
     cdef object level
+    cdef ColumnBuffer sorted_rows
+    cdef int64_t largest_record_bytes
     cdef bint is_busy
 
     def __init__(self, *, int64_t row_count, timestamp, key=None, value=None, headers=None, offset=None,
@@ -138,11 +154,9 @@ cdef class RecordBatchPacker:
         """
         cdef ColumnBuffer run = None
         cdef Packing before = self.p
-        if self.is_busy:
-            raise ValueError("the columns are being packed by another thread")
         if self.p.row == self.p.row_count:
             return None
-        self.is_busy = True
+        self.begin()
         try:
             run = self.compressed_run(compress) if self.p.h.attributes & CODEC_MASK else self.plain_run()
         finally:
@@ -153,7 +167,8 @@ cdef class RecordBatchPacker:
         return run
 
     cdef object error(self, PackStatus status):
-        return ValueError(_PACK_ERRORS[status].format(row=self.p.row, found=self.p.found))
+        cdef int64_t row = row_now(&self.p) if self.p.row < self.p.row_count else self.p.row
+        return ValueError(_PACK_ERRORS[status].format(row=row, found=self.p.found))
 
     cdef ColumnBuffer plain_run(self):
         cdef ColumnBuffer run = ColumnBuffer(self.run_bytes + min(self.p.batch_bytes, MOST_FIRST_CAPACITY))
@@ -204,3 +219,124 @@ cdef class RecordBatchPacker:
             used += size
         run.size = used
         return run
+
+    def check_rows(self):
+        """Ask of every row what packing will ask, and return the most bytes that one of them takes in a batch of its own.
+
+        Raises: ValueError with the row.
+        """
+        cdef PackStatus status
+        cdef int64_t largest = 0
+        self.begin()
+        with nogil:
+            status = check_rows(&self.p, &largest)
+        self.is_busy = False
+        if status != PACKED:
+            raise self.error(status)
+        self.largest_record_bytes = largest
+        return largest
+
+    def sort_by_partition(self, int32_t partition_count):
+        """Sort the rows by the partition of their key, and return how many each has; the last number is that of null keys.
+
+        select() then says which of the sorted rows are packed.
+        Raises: ValueError with the row.
+        """
+        cdef PackStatus status
+        cdef ColumnBuffer places, counts, next_of
+        cdef int64_t* count_of
+        cdef int64_t place
+        cdef int64_t used = 0
+        if partition_count < 1 or partition_count == INT32_MAX:
+            raise ValueError(f"partition_count must be from 1 to {INT32_MAX - 1}, got {partition_count}")
+        self.begin()
+        try:
+            places = new_buffer(4 * self.p.row_count)
+            rows = new_buffer(8 * self.p.row_count)
+            counts, next_of = new_buffer(8 * (<int64_t>partition_count + 1)), new_buffer(8 * (<int64_t>partition_count + 1))
+            count_of = <int64_t*>counts.block.data
+            memset(count_of, 0, <size_t>counts.size)
+            with nogil:
+                status = place_rows(&self.p, partition_count, <int32_t*>places.block.data, count_of)
+            if status != PACKED:
+                raise self.error(status)
+            for place in range(<int64_t>partition_count + 1):
+                (<int64_t*>next_of.block.data)[place] = used
+                used += count_of[place]
+            self.sort_into(places, next_of, rows)
+            return [count_of[place] for place in range(<int64_t>partition_count + 1)]
+        finally:
+            self.is_busy = False
+
+    cdef int sort_into(self, ColumnBuffer places, ColumnBuffer next_of, ColumnBuffer rows) except -1:
+        with nogil:
+            sort_rows(<int32_t*>places.block.data, self.p.row_count, <int64_t*>next_of.block.data,
+                      <int64_t*>rows.block.data)
+        self.sorted_rows = rows
+        return 0
+
+    def select(self, *, int64_t first, int64_t count):
+        """Pack only `count` rows from `first` on, in the order of sort_by_partition."""
+        cdef int64_t sorted_count = 0 if self.sorted_rows is None else self.sorted_rows.size // 8
+        if first < 0 or count < 0 or first > sorted_count or count > sorted_count - first:
+            raise ValueError(f"expected rows of the {sorted_count} that are sorted, got {count} from {first} on")
+        self.begin()
+        self.p.rows = <const int64_t*>self.sorted_rows.block.data + first
+        self.p.row = 0
+        self.p.row_count = count
+        self.is_busy = False
+
+    @property
+    def rows_left(self): return self.p.row_count - self.p.row
+
+    @property
+    def next_record_bytes(self):
+        """The most bytes that the record of the next row takes in a batch of its own."""
+        cdef int64_t total = 0
+        cdef PackStatus status = PACKED
+        if self.p.row < self.p.row_count:
+            status = measure_row(&self.p, row_now(&self.p), &total)
+        if status != PACKED:
+            raise self.error(status)
+        return total
+
+    def pack_into(self, list batches not None):
+        """Pack the next rows into open, empty V2 batches (RecordBatchEncoder), each until it is full.
+
+        Returns: how many of them got rows, fewer if no row is left; they grow by no byte.
+        Raises: ValueError with the row; the batches are then not to be used, and packing goes on nowhere.
+        """
+        cdef PackedBatch packed[MOST_PACKED]
+        cdef PackStatus status
+        cdef RecordBatchEncoder batch
+        cdef int64_t count = len(batches)
+        cdef int64_t got = 0
+        cdef int64_t i
+        if count > MOST_PACKED:
+            raise ValueError(f"expected at most {MOST_PACKED} batches, got {count}")
+        for i in range(count):
+            batch = batches[i]
+            if not batch.is_open or batch.h.record_count or batch.h.magic != MAGIC_V2 or batch.has_horizon:
+                raise ValueError("rows are packed into open and empty V2 batches alone")
+            packed[i].out = batch.buffer.block.data + BATCH_HEADER_SIZE
+            packed[i].capacity = batch.buffer.block.capacity - BATCH_HEADER_SIZE
+        self.begin()
+        for i in range(count):
+            (<RecordBatchEncoder>batches[i]).is_open = False
+        with nogil:
+            status = pack_batches(&self.p, packed, count, &got)
+        self.is_busy = False
+        for i in range(count):
+            batch = batches[i]
+            batch.is_open = True
+            if i < got:
+                take_packed(batch, &packed[i])
+        if status != PACKED:
+            raise self.error(status)
+        return got
+
+    cdef int begin(self) except -1:
+        if self.is_busy:
+            raise ValueError("the columns are being packed by another thread")
+        self.is_busy = True
+        return 0

@@ -35,7 +35,8 @@ cdef struct Packing:
     InColumn header_keys
     InColumn header_values
     int64_t units_per_ms
-    int64_t row
+    const int64_t* rows      # which rows are packed, in this order; NULL: all
+    int64_t row              # of those
     int64_t row_count
     int64_t next_offset
     int64_t batch_bytes
@@ -140,15 +141,20 @@ cdef inline PackStatus refuse(Packing* p, PackStatus status, int64_t found) noex
     return status
 
 
-# Requires: row < row_count. Sets offset and timestamp of that row, and those of the batch if it is the first in it.
-cdef inline PackStatus take_numbers(Packing* p, int64_t* offset, int64_t* timestamp) noexcept nogil:
-    cdef int64_t time = number_at(&p.timestamps, p.row)
+# Requires: p.row < row_count.
+cdef inline int64_t row_now(const Packing* p) noexcept nogil:
+    return p.row if p.rows == NULL else p.rows[p.row]
+
+
+# Sets offset and timestamp of a row, and those of the batch if it is the first in it.
+cdef inline PackStatus take_numbers(Packing* p, int64_t row, int64_t* offset, int64_t* timestamp) noexcept nogil:
+    cdef int64_t time = number_at(&p.timestamps, row)
     if p.units_per_ms != 1:
         time = time // p.units_per_ms - (time % p.units_per_ms < 0)
     timestamp[0] = time
     if time < -1:
         return refuse(p, PACK_BAD_TIMESTAMP, time)
-    offset[0] = number_at(&p.offsets, p.row) if p.offsets.data != NULL else p.next_offset
+    offset[0] = number_at(&p.offsets, row) if p.offsets.data != NULL else p.next_offset
     if offset[0] < p.next_offset or offset[0] == INT64_MAX:
         return refuse(p, PACK_BAD_OFFSET, offset[0])
     if p.h.record_count == 0:
@@ -181,14 +187,15 @@ cdef PackStatus pack_rows(Packing* p, uint8_t* out, int64_t capacity) noexcept n
     cdef int64_t key_at = 0
     cdef int64_t value_at = 0
     cdef int64_t headers_at = 0
-    cdef int64_t size, total
+    cdef int64_t row, size, total
     while s.row < s.row_count:
-        status = take_numbers(&s, &offset, &timestamp)
+        row = row_now(&s)
+        status = take_numbers(&s, row, &offset, &timestamp)
         if status != PACKED or offset - s.h.base_offset > INT32_MAX:
             break
-        if not find_element(&s.key, s.row, &key_at, &r.key_size) \
-                or not find_element(&s.value, s.row, &value_at, &r.value_size) \
-                or not find_element(&s.headers, s.row, &headers_at, &r.header_count):
+        if not find_element(&s.key, row, &key_at, &r.key_size) \
+                or not find_element(&s.value, row, &value_at, &r.value_size) \
+                or not find_element(&s.headers, row, &headers_at, &r.header_count):
             status = PACK_BAD_INDEX
             break
         r.headers_size = 0
@@ -232,7 +239,7 @@ cdef void start_batch(Packing* p) noexcept nogil:
 cdef inline const uint8_t* next_value(const Packing* p) noexcept nogil:
     cdef int64_t first = 0
     cdef int64_t size = 0
-    if p.row < p.row_count and find_element(&p.value, p.row, &first, &size) and size > 0:
+    if p.row < p.row_count and find_element(&p.value, row_now(p), &first, &size) and size > 0:
         return p.value.data + first
     return NULL
 

@@ -182,6 +182,11 @@ cdef class PoolMemory:
         return len(self.waiters)
 
     @property
+    def gathered_memory(self):
+        """Bytes that those threads have got so far."""
+        return sum([(<_PoolWaiter>waiter).gathered for waiter in self.waiters])
+
+    @property
     def wait_time_ns(self):
         """How long all calls have waited together, in steps of the clock's milliseconds."""
         return self.waited_ms * NS_PER_MS

@@ -50,7 +50,7 @@ cdef class BatchAppender:
     cdef int32_t attempts_of_leader   # how many there were when the leader changed
     cdef readonly bint sequence_has_been_reset
     cdef bint takes_records
-    cdef bint is_deallocated
+    cdef readonly bint is_deallocated
 
     # The class of the futures.
     future_type = RecordFuture

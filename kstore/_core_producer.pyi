@@ -22,6 +22,7 @@ class PoolMemory:
     available_memory: Final[int]
     unallocated_memory: Final[int]
     queued: Final[int]
+    gathered_memory: Final[int]
     wait_time_ns: Final[int]
     def allocate(self, size: int, *, max_time_to_block_ms: int) -> ColumnBuffer: ...
     def deallocate(self, buffer: ColumnBuffer) -> None: ...
@@ -86,6 +87,7 @@ class BatchAppender:
     max_record_size: Final[int]
     attempts: Final[int]
     send_count: Final[int]
+    is_deallocated: Final[bool]
     is_split_batch: Final[bool]
     in_retry: Final[bool]
     current_leader_epoch: Final[int | None]

@@ -1,21 +1,26 @@
 """The producer side: buffer pool, batches, accumulator, partitioners, sender, Producer. Public names only. Layer 5."""
 
 from kstore._core import RecordAppendResult, murmur2, partition_for_key
+from kstore.producer.accumulator import RecordAccumulator
 from kstore.producer.batch import FinalState, ProducerBatch
 from kstore.producer.buffer_pool import BufferPool
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
+from kstore.producer.columns_future import AppendedBatch, ColumnsFuture
 from kstore.producer.compression_ratio import CompressionRatioEstimator
 from kstore.producer.environment import SYSTEM_CLOCK, Clock, SystemClock
 from kstore.producer.futures import FutureRecordMetadata, RecordMetadata
 from kstore.producer.partitioner import BuiltInPartitioner, Partitioner, RoundRobinPartitioner, StickyPartitionInfo
+from kstore.producer.ready_check import ReadyCheckResult
 from kstore.producer.result import ProduceRequestResult
 
 __all__ = [
     "SYSTEM_CLOCK",
+    "AppendedBatch",
     "BufferPool",
     "BuiltInPartitioner",
     "Clock",
     "Cluster",
+    "ColumnsFuture",
     "CompressionRatioEstimator",
     "FinalState",
     "FutureRecordMetadata",
@@ -24,6 +29,8 @@ __all__ = [
     "Partitioner",
     "ProduceRequestResult",
     "ProducerBatch",
+    "ReadyCheckResult",
+    "RecordAccumulator",
     "RecordAppendResult",
     "RecordMetadata",
     "RoundRobinPartitioner",

@@ -228,6 +228,8 @@ class ProducerBatch(BatchAppender):
             raise ValueError(f"{self} has ended: {self.final_state.value}")
         pieces = self._pieces(split_batch_size)
         if not self.set_final_state(FinalState.FAILED):
+            for piece in pieces:
+                piece.deallocate()
             raise ValueError(f"{self} has ended: {self.final_state.value}")
         self._move_thunks(pieces)
         first, chain = 0, []

@@ -77,6 +77,11 @@ class ProduceRequestResult:
         return f"ProduceRequestResult({self.topic_partition}, {state}, base_offset={self.base_offset})"
 
     @property
+    def first_indexes(self) -> tuple[int, ...]:
+        """The index of the first record of each piece here, none if the batch was not split."""
+        return self._first_indexes
+
+    @property
     def is_completed(self) -> bool:
         """Whether the batch, or every piece of it, is done."""
         pending = [self]

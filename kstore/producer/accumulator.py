@@ -1,0 +1,496 @@
+"""RecordAccumulator: records gather in batches by partition until they are sent. Layer 5."""
+
+from __future__ import annotations
+
+import random as random_module
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kstore._core import AppendPath, PartitionQueue, RecordAppendResult, TopicQueues, estimate_size_in_bytes_upper_bound
+from kstore.compression import CompressionType, compress, level_of
+from kstore.errors import KStoreError, ProducerClosedError
+from kstore.producer.append_columns import ColumnsAppend
+from kstore.producer.batch import ProducerBatch
+from kstore.producer.buffer_pool import BufferPool
+from kstore.producer.cluster import Cluster, Node
+from kstore.producer.columns_future import ColumnsFuture
+from kstore.producer.compression_ratio import CompressionRatioEstimator
+from kstore.producer.drain import Drain, SequenceManager
+from kstore.producer.environment import SYSTEM_CLOCK, Clock
+from kstore.producer.flushing import Flushes
+from kstore.producer.incomplete import IncompleteBatches
+from kstore.producer.partitioner import BuiltInPartitioner, StickyPartitionInfo
+from kstore.producer.ready_check import NO_READY_CHECK_MS, ReadyCheck, ReadyCheckResult
+from kstore.producer.retry_backoff import RetryBackoff
+from kstore.record.packing import RecordColumns
+from kstore.types import TopicPartition
+
+_MAGIC = 2
+_NO_SEQUENCE = -1
+_SEQUENCE_COUNT = 2**31
+
+
+class RecordAccumulator(AppendPath):
+    """Gather records in batches by partition; a sender asks which are ready, drains them and completes them.
+
+    Args:
+        batch_size: bytes of a batch; a larger record has a batch of its own. pool: where batches get their memory.
+        linger_ms: how long a batch waits for more records.
+        delivery_timeout_ms: how long after its creation a batch counts as expired.
+        transaction_manager: gives sequence numbers; None without idempotence.
+        adaptive_partitioning: whether partitions with short queues are chosen more often (KIP-794).
+        partition_availability_timeout_ms: how long a node may take nothing until it is not chosen, 0: for ever.
+        random: draws partitions and waiting times.
+    Every now_ms is of one time line that never goes back. A batch that is muted, backing off or blocked is passed over.
+    Threads: append, append_columns and flushes from any number; the rest from one at a time, the sender's.
+    Lifetime: the buffer of a batch is used again after deallocate(), and not before a writer has let go of it.
+    Source: Kafka RecordAccumulator.
+    """
+
+    def __init__(
+        self,
+        *,
+        batch_size: int,
+        pool: BufferPool,
+        compression: str = "none",
+        compression_level: int | None = None,
+        linger_ms: int = 5,
+        retry_backoff_ms: int = 100,
+        retry_backoff_max_ms: int = 1000,
+        delivery_timeout_ms: int = 120_000,
+        transaction_manager: SequenceManager | None = None,
+        adaptive_partitioning: bool = True,
+        partition_availability_timeout_ms: int = 0,
+        clock: Clock = SYSTEM_CLOCK,
+        random: random_module.Random | None = None,
+    ) -> None:
+        super().__init__()
+        self.pool = pool
+        self.batch_size = batch_size
+        self.compression = CompressionType.for_name(compression)
+        self.compression_level = compression_level
+        if compression_level is not None:
+            level_of(self.compression, compression_level)
+        # a codec that is not installed is better missed here than by the sender
+        compress(self.compression, b"", compression_level)
+        self.delivery_timeout_ms = delivery_timeout_ms
+        self.incomplete = IncompleteBatches()
+        self.compression_ratios = CompressionRatioEstimator()
+        self.next_expiry_time_ms = NO_READY_CHECK_MS
+        self._transaction_manager = transaction_manager
+        self.clock = clock
+        self._random = random_module.Random() if random is None else random
+        self._flushes = Flushes(self.incomplete, clock=clock)
+        self._backoff = RetryBackoff(initial_ms=retry_backoff_ms, max_ms=retry_backoff_max_ms, random=self._random)
+        self._drain = Drain(
+            self.active, backoff=self._backoff, transaction_manager=transaction_manager, release=self._release
+        )
+        self._ready_check = ReadyCheck(
+            self.active,
+            self.topics,
+            pool=pool,
+            backoff=self._backoff,
+            linger_ms=linger_ms,
+            adaptive_partitioning=adaptive_partitioning,
+            partition_availability_timeout_ms=partition_availability_timeout_ms,
+        )
+
+    # appends
+
+    def append_slowly(
+        self,
+        topic: str,
+        partition: int | None,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: tuple[Any, ...],
+        callback: Callable[..., object] | None,
+        *,
+        max_time_to_block_ms: int,
+        now_ms: int,
+        cluster: Cluster,
+        abort_on_new_batch: bool,
+    ) -> RecordAppendResult:
+        """Append with the queue's lock held; a new batch gets its memory before that."""
+        queues = self.queues_of(topic)
+        record = (timestamp_ms, key, value, headers, callback)
+        buffer = None
+        try:
+            while True:
+                info, chosen = None, partition
+                if chosen is None:
+                    info = queues.partitioner.peek_current_partition_info(cluster)
+                    chosen = info.partition
+                queue = self._queue_in(queues, topic, chosen)
+                with queue:
+                    self._require_open()
+                    if info is not None and self._is_partition_changed(queues, queue, info, cluster):
+                        continue
+                    result = queue.append_to_last(*record, now_ms=now_ms)
+                    if result is None and abort_on_new_batch:
+                        return queue.stopped_before_new_batch()
+                    if result is None and buffer is not None:
+                        batch = self.open_batch(queue.topic_partition, buffer, now_ms)
+                        buffer = None
+                        result = self._append_first(queue, batch, record, now_ms=now_ms)
+                    if result is not None:
+                        if info is not None:
+                            self._count_sticky(queues, queue, info, result.appended_bytes, cluster)
+                        return result
+                before_ms = self.clock.monotonic_ms()
+                size = estimate_size_in_bytes_upper_bound(
+                    magic=_MAGIC, compression=self.compression, key=key, value=value, headers=headers
+                )
+                buffer = self.pool.allocate(max(self.batch_size, size), max_time_to_block_ms=max_time_to_block_ms)
+                now_ms += self.clock.monotonic_ms() - before_ms
+        finally:
+            if buffer is not None:
+                self.pool.deallocate(buffer)
+
+    def append_columns(
+        self,
+        topic: str,
+        columns: RecordColumns,
+        *,
+        partition: int | None = None,
+        max_time_to_block_ms: int,
+        cluster: Cluster,
+        now_ms: int | None = None,
+        max_record_bytes: int | None = None,
+        on_new_batch: Callable[[], object] | None = None,
+    ) -> ColumnsFuture:
+        """Append all rows as batches that take no other records, behind what waits already.
+
+        Args: partition: None to place each row by its key, as Kafka's producer does, and rows without a key in the
+            partition of records that name none; columns: without offsets; max_time_to_block_ms: how long to wait for
+            memory, for each batch; now_ms: None for the clock's; max_record_bytes: what a record may take in a batch of
+            its own; on_new_batch: called without arguments behind each batch, to wake who sends them.
+        Returns: a future of (partition, base_offset, record_count) for each batch, in the order of their making. What
+            fails when batches wait already, such as memory that comes too late, fails the future.
+        Raises: ProducerClosedError; BufferExhaustedError; UnknownTopicOrPartitionError; RecordTooLargeError; ValueError
+            with the row, for columns that no record can be made of. Then nothing was appended.
+        Threads: safe; rows are packed without the GIL.  Cost: one pass to check, one to pack, one to place keys; memory
+            of the pool, and 12 bytes for each row where keys are placed.
+        """
+        append = ColumnsAppend(
+            self,
+            topic,
+            columns,
+            max_time_to_block_ms=max_time_to_block_ms,
+            max_record_bytes=max_record_bytes,
+            now_ms=self.clock.monotonic_ms() if now_ms is None else now_ms,
+            cluster=cluster,
+            on_new_batch=on_new_batch,
+        )
+        return append.run(partition)
+
+    def append_batches(
+        self,
+        queue: PartitionQueue,
+        batches: list[ProducerBatch],
+        *,
+        info: StickyPartitionInfo | None,
+        cluster: Cluster,
+    ) -> None:
+        """Put batches that take no more records behind the others; they are deallocated if that is refused.
+
+        Args: info: where BuiltInPartitioner chose the partition.
+        Raises: ProducerClosedError.
+        """
+        with queue:
+            is_refused = self.is_closed
+            if not is_refused:
+                for batch in batches:
+                    self.incomplete.add(batch)
+                    queue.push_last(batch)
+                queues = self.queues_of(queue.topic_partition.topic)
+                if info is not None and not queues.partitioner.is_partition_changed(info):
+                    appended_bytes = sum(batch.estimated_size_in_bytes for batch in batches)
+                    self._count_sticky(queues, queue, info, appended_bytes, cluster)
+        if is_refused:
+            for batch in batches:
+                batch.deallocate()
+            self._require_open()
+
+    def queues_of(self, topic: str) -> TopicQueues:
+        """Return the queues of a topic, which are made when it is first used."""
+        queues = self.topics.get(topic)
+        if queues is None:
+            partitioner = BuiltInPartitioner(topic, sticky_batch_size=max(self.batch_size, 1), random=self._random)
+            queues = self.topics.setdefault(topic, TopicQueues(partitioner))
+        return queues
+
+    def queue_of(self, topic_partition: TopicPartition) -> PartitionQueue:
+        """Return the queue of a partition, which is made when it is first used.
+
+        Raises: ValueError for a negative partition.
+        """
+        topic, partition = topic_partition
+        return self._queue_in(self.queues_of(topic), topic, partition)
+
+    def _queue_in(self, queues: TopicQueues, topic: str, partition: int) -> PartitionQueue:
+        queue = queues.queues.get(partition)
+        if queue is None:
+            queue = PartitionQueue(TopicPartition(topic, partition), lock=threading.Lock(), active=self.active)
+            queue = queues.queues.setdefault(partition, queue)
+        return queue
+
+    def _require_open(self) -> None:
+        if self.is_closed:
+            raise ProducerClosedError("the producer was closed while a record was appended")
+
+    def open_batch(self, topic_partition: TopicPartition, buffer: Any, now_ms: int) -> ProducerBatch:
+        """Make a batch in a buffer of the pool, which is given back if that fails."""
+        return ProducerBatch.open(
+            topic_partition,
+            self.pool,
+            buffer,
+            magic=_MAGIC,
+            compression=self.compression,
+            level=self.compression_level,
+            now_ms=now_ms,
+            estimator=self.compression_ratios,
+        )
+
+    def _append_first(
+        self, queue: PartitionQueue, batch: ProducerBatch, record: tuple[Any, ...], *, now_ms: int
+    ) -> RecordAppendResult:
+        is_queued = False
+        self.incomplete.add(batch)
+        try:
+            result = queue.append_to_new(batch, *record, now_ms=now_ms)
+            is_queued = True
+        finally:
+            if not is_queued:
+                self._release(batch)
+        return result
+
+    def _is_partition_changed(
+        self, queues: TopicQueues, queue: PartitionQueue, info: StickyPartitionInfo, cluster: Cluster
+    ) -> bool:
+        """Say whether another partition was chosen meanwhile, or is now, by a change that was put off."""
+        partitioner: BuiltInPartitioner = queues.partitioner
+        if partitioner.is_partition_changed(info):
+            return True
+        if not queue.is_full:
+            return False
+        partitioner.update_partition_info(info, queues.unstick(info), cluster)
+        return partitioner.is_partition_changed(info)
+
+    def _count_sticky(
+        self,
+        queues: TopicQueues,
+        queue: PartitionQueue,
+        info: StickyPartitionInfo,
+        appended_bytes: int,
+        cluster: Cluster,
+    ) -> None:
+        """Tell the partitioner what its partition got; it changes when the last batch is full. The queue is held."""
+        appended_bytes += queues.unstick(info)
+        partitioner = queues.partitioner
+        partitioner.update_partition_info(info, appended_bytes, cluster, enable_switch=queue.is_full)
+        if not partitioner.is_partition_changed(info):
+            queues.stick(info, queue, partitioner.sticky_batch_size - info.produced_bytes)
+
+    # sending
+
+    def ready(self, cluster: Cluster, now_ms: int) -> ReadyCheckResult:
+        """Say which nodes have something to be sent, and when to ask again.
+
+        A node is ready when the first batch of one of its partitions is full, has lingered, or must not wait: memory is
+        exhausted, the accumulator is closed, a flush is under way, a transaction ends.
+        Cost: O(partitions that have batches).
+        """
+        manager = self._transaction_manager
+        is_urgent = self.is_closed or self._flushes.in_progress or (manager is not None and manager.is_completing)
+        return self._ready_check.run(cluster, now_ms, is_urgent=is_urgent)
+
+    def drain(
+        self, cluster: Cluster, nodes: Iterable[Node], max_size: int, *, now_ms: int
+    ) -> dict[int, list[ProducerBatch]]:
+        """Take out, close and return at most one batch of each partition, for each node by its id.
+
+        Args: max_size: bytes of one node's batches; a single larger one goes alone.
+        Cost: O(partitions that have batches).
+        """
+        return self._drain.run(cluster, nodes, max_size=max_size, now_ms=now_ms)
+
+    def mute_partition(self, topic_partition: TopicPartition) -> None:
+        """Let no batch of a partition be drained until it is unmuted."""
+        self.queue_of(topic_partition).is_muted = True
+
+    def unmute_partition(self, topic_partition: TopicPartition) -> None:
+        self.queue_of(topic_partition).is_muted = False
+
+    def is_muted(self, topic_partition: TopicPartition) -> bool:
+        return self.queue_of(topic_partition).is_muted
+
+    def update_node_latency_stats(self, node_id: int, *, now_ms: int, can_drain: bool) -> None:
+        """Note that a node had something to be sent, and whether it could be sent to."""
+        self._ready_check.update_node_latency_stats(node_id, now_ms=now_ms, can_drain=can_drain)
+
+    def reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:
+        """Put a batch that failed back: before all others, or where its sequence belongs.
+
+        Raises: ValueError if there is a transaction manager and the batch has no sequence, or is not in flight for it.
+        """
+        queue = self.queue_of(batch.topic_partition)
+        with queue:
+            batch.reenqueued(now_ms)
+            self._put_back(queue, batch)
+            batch.is_inflight = False
+
+    def split_and_reenqueue(self, batch: ProducerBatch, _now_ms: int = 0) -> int:
+        """Split a batch that was too large for the sink, put the pieces back, and return how many there are.
+
+        A piece that is too large again is split in half. The caller then completes and deallocates the batch itself.
+        """
+        ratio = max(1.0, batch.compression_ratio)
+        self.compression_ratios.set_estimation(batch.topic_partition.topic, self.compression, ratio)
+        size = self.batch_size
+        if batch.is_split_batch:
+            size = max(batch.max_record_size, batch.estimated_size_in_bytes // 2)
+        pieces = batch.split(size)
+        queue = self.queue_of(batch.topic_partition)
+        for piece in pieces:
+            self.incomplete.add(piece)
+        with queue:
+            for piece in reversed(pieces):
+                if self._transaction_manager is not None:
+                    self._transaction_manager.add_in_flight_batch(piece)
+                self._put_back(queue, piece)
+        return len(pieces)
+
+    def _put_back(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        manager = self._transaction_manager
+        if manager is None:
+            queue.push_first(batch)
+            return
+        if batch.base_sequence == _NO_SEQUENCE:
+            raise ValueError(f"a batch of {batch.topic_partition} without a sequence can't be sent again in order")
+        if not manager.has_in_flight_batches(batch.topic_partition):
+            raise ValueError(f"a batch of {batch.topic_partition} is not tracked as one of those in flight")
+        place = 0
+        for other in queue.copy():
+            if not other.has_sequence or not _precedes(other.base_sequence, batch=batch):
+                break
+            place += 1
+        queue.insert(place, batch)
+
+    # expiry
+
+    def reset_next_batch_expiry_time(self) -> None:
+        """Forget when the next batch expires, before expired_batches() finds it anew."""
+        self.next_expiry_time_ms = NO_READY_CHECK_MS
+
+    def maybe_update_next_batch_expiry_time(self, batch: ProducerBatch) -> None:
+        """Let next_expiry_time_ms be no later than the end of this batch."""
+        expiry_ms = batch.created_ms + self.delivery_timeout_ms
+        self.next_expiry_time_ms = min(self.next_expiry_time_ms, max(expiry_ms, 0))
+
+    def expired_batches(self, now_ms: int) -> list[ProducerBatch]:
+        """Take out the batches that were not delivered in time; the caller completes and deallocates them."""
+        expired = []
+        for queue in list(self.active):
+            with queue:
+                while (batch := queue.first) is not None:
+                    if not batch.has_reached_delivery_timeout(self.delivery_timeout_ms, now_ms=now_ms):
+                        self.maybe_update_next_batch_expiry_time(batch)
+                        break
+                    queue.pop_first()
+                    batch.abort_record_appends()
+                    self._backoff.forget(batch)
+                    expired.append(batch)
+        return expired
+
+    # flushing, completing, aborting
+
+    def begin_flush(self) -> None:
+        """Have everything sent without waiting for more, until await_flush_completion() returns."""
+        self._flushes.begin()
+
+    def await_flush_completion(self, timeout_s: float | None = None) -> bool:
+        """Wait until what is incomplete now is done, the pieces of split batches too; say whether it is.
+
+        The flush that begin_flush() began has ended then in any case.
+        """
+        return self._flushes.await_completion(timeout_s)
+
+    @property
+    def flush_in_progress(self) -> bool:
+        return self._flushes.in_progress
+
+    @property
+    def has_undrained(self) -> bool:
+        return bool(self.active)
+
+    @property
+    def has_incomplete(self) -> bool:
+        return len(self.incomplete) > 0
+
+    def complete_batch(self, batch: ProducerBatch) -> None:
+        """Forget a batch that is done.
+
+        Raises: ValueError if it is not, or no more, incomplete.
+        """
+        self.incomplete.remove(batch)
+        self._backoff.forget(batch)
+
+    def deallocate(self, batch: ProducerBatch) -> None:
+        """Forget a batch and give its memory back, once, as soon as no writer holds it."""
+        self.incomplete.discard(batch)
+        self._release(batch)
+
+    def _release(self, batch: ProducerBatch) -> None:
+        self.incomplete.discard(batch)
+        self._backoff.forget(batch)
+        if not batch.is_deallocated:
+            batch.deallocate()
+
+    def abort_incomplete_batches(self) -> None:
+        """Refuse appends, and fail everything that is not done, what is being appended just now too."""
+        self.is_closed = True
+        for queues in list(self.topics.values()):
+            for queue in list(queues.queues.values()):
+                # who began to append before has ended, who begins behind this is refused
+                with queue:
+                    pass
+        self.abort_batches(ProducerClosedError("the producer was closed forcefully"))
+
+    def abort_batches(self, error: KStoreError) -> None:
+        """Fail everything that is not done; memory of what is in flight comes back when its send returns."""
+        for batch in self.incomplete.copy_all():
+            self._abort(batch, error)
+
+    def abort_undrained_batches(self, error: KStoreError) -> None:
+        """Fail what was never sent."""
+        for batch in self.incomplete.copy_all():
+            is_sent = batch.is_closed if self._transaction_manager is None else batch.has_sequence
+            if not is_sent:
+                self._abort(batch, error)
+
+    def _abort(self, batch: ProducerBatch, error: KStoreError) -> None:
+        queue = self.queue_of(batch.topic_partition)
+        with queue:
+            queue.remove(batch)
+            is_being_closed = batch.is_inflight and not batch.is_closed
+            if not batch.is_inflight:
+                batch.abort_record_appends()
+        if batch.is_done:
+            return
+        batch.abort(error)
+        self.incomplete.discard(batch)
+        if not is_being_closed:
+            self._release(batch)
+
+    def close(self) -> None:
+        """Refuse appends from now on; what is there is sent without waiting for more."""
+        self.is_closed = True
+        self.pool.close()
+
+
+def _precedes(sequence: int, *, batch: ProducerBatch) -> bool:
+    """Say whether a sequence comes before that of a batch; behind 2^31 - 1 they begin at 0 again."""
+    return 0 < (batch.base_sequence - sequence) % _SEQUENCE_COUNT < _SEQUENCE_COUNT // 2

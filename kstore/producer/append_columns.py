@@ -1,0 +1,142 @@
+"""Columns -> batches of an accumulator: rows are placed by their keys, packed into pooled memory, queued. Layer 5."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kstore._core import RecordBatchPacker, pack_rows_into, try_allocate
+from kstore.errors import KStoreError, RecordTooLargeError, UnknownTopicOrPartitionError
+from kstore.producer.cluster import Cluster
+from kstore.producer.columns_future import ColumnsFuture
+from kstore.record.packing import RecordColumns
+from kstore.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kstore._core import ColumnBuffer, PartitionQueue
+    from kstore.producer.accumulator import RecordAccumulator
+    from kstore.producer.batch import ProducerBatch
+    from kstore.producer.partitioner import StickyPartitionInfo
+
+# Batches that are packed by one call, without the GIL: taking it back costs more than packing one.
+_MOST_AT_ONCE = 32
+
+
+class ColumnsAppend:
+    """One call of append_columns().
+
+    Args: max_record_bytes: None for no bound but the memory of the pool; on_new_batch: called behind each batch.
+    Raises: ValueError, with the row, for columns of which no record can be made; RecordTooLargeError.
+    Threads: the one that calls; the GIL is released while rows are checked, placed and packed.
+    """
+
+    def __init__(
+        self,
+        accumulator: RecordAccumulator,
+        topic: str,
+        columns: RecordColumns,
+        *,
+        max_time_to_block_ms: int,
+        max_record_bytes: int | None,
+        now_ms: int,
+        cluster: Cluster,
+        on_new_batch: Callable[[], object] | None,
+    ) -> None:
+        if columns.offset is not None:
+            raise ValueError("columns of a producer have no offsets: the log gives them")
+        self._accumulator = accumulator
+        self._topic = topic
+        self._has_keys = columns.key is not None
+        self._max_time_to_block_ms = max_time_to_block_ms
+        self._clock = accumulator.clock
+        self._clock_offset_ms = now_ms - self._clock.monotonic_ms()
+        self._cluster = cluster
+        self._on_new_batch = on_new_batch
+        self._future = ColumnsFuture()
+        batch_bytes = max(accumulator.batch_size, 1)
+        self._packer = RecordBatchPacker(**columns._asdict(), batch_bytes=batch_bytes, run_bytes=batch_bytes)
+        self._largest_bytes = self._packer.check_rows()
+        most = accumulator.pool.memory if max_record_bytes is None else max_record_bytes
+        if self._largest_bytes > min(most, accumulator.pool.memory):
+            raise RecordTooLargeError(
+                f"a record takes up to {self._largest_bytes} bytes: expected at most {most}, "
+                f"and not more than the {accumulator.pool.memory} of the pool"
+            )
+
+    def run(self, partition: int | None) -> ColumnsFuture:
+        """Append all rows and return their future; see RecordAccumulator.append_columns."""
+        future = self._future
+        try:
+            if partition is not None:
+                self._append_to(partition)
+            elif self._has_keys:
+                self._append_by_key()
+            else:
+                self._append_sticky()
+        except (KStoreError, ValueError) as error:
+            if future.appended_rows == 0:
+                raise
+            future.wait(error)
+        else:
+            future.wait()
+        return future
+
+    def _append_by_key(self) -> None:
+        partition_count = self._cluster.partition_count(self._topic)
+        if partition_count == 0:
+            raise UnknownTopicOrPartitionError(f"topic {self._topic!r} has no partitions")
+        first = 0
+        for partition, count in enumerate(self._packer.sort_by_partition(partition_count)):
+            if count:
+                self._packer.select(first=first, count=count)
+                if partition < partition_count:
+                    self._append_to(partition)
+                else:
+                    self._append_sticky()
+            first += count
+
+    def _append_to(self, partition: int) -> None:
+        queue = self._accumulator.queue_of(TopicPartition(self._topic, partition))
+        while self._packer.rows_left:
+            self._push(queue, self._pack_batches(queue.topic_partition, most=_MOST_AT_ONCE))
+
+    def _append_sticky(self) -> None:
+        """Append to the partition of records that name none, which may change behind each batch."""
+        partitioner = self._accumulator.queues_of(self._topic).partitioner
+        while self._packer.rows_left:
+            info = partitioner.peek_current_partition_info(self._cluster)
+            queue = self._accumulator.queue_of(TopicPartition(self._topic, info.partition))
+            self._push(queue, self._pack_batches(queue.topic_partition, most=1), info)
+
+    def _pack_batches(self, topic_partition: TopicPartition, *, most: int) -> list[ProducerBatch]:
+        """Pack the next rows: into one batch, whose memory is waited for, and as many more as there is memory for."""
+        accumulator = self._accumulator
+        pool, size = accumulator.pool, accumulator.batch_size
+        if self._largest_bytes > size:
+            size, most = max(size, self._packer.next_record_bytes), 1
+        left = self._packer.rows_left * self._largest_bytes // size + 1
+        now_ms = self._clock.monotonic_ms() + self._clock_offset_ms
+        batches: list[ProducerBatch] = []
+        buffer: ColumnBuffer | None
+        try:
+            buffer = pool.allocate(size, max_time_to_block_ms=self._max_time_to_block_ms)
+            while buffer is not None:
+                batches.append(accumulator.open_batch(topic_partition, buffer, now_ms))
+                buffer = try_allocate(pool, size) if len(batches) < min(most, left) else None
+            packed = batches[: pack_rows_into(batches, self._packer)]
+        except BaseException:
+            for batch in batches:
+                batch.deallocate()
+            raise
+        for batch in batches[len(packed) :]:
+            batch.deallocate()
+        return packed
+
+    def _push(
+        self, queue: PartitionQueue, batches: list[ProducerBatch], info: StickyPartitionInfo | None = None
+    ) -> None:
+        self._accumulator.append_batches(queue, batches, info=info, cluster=self._cluster)
+        for batch in batches:
+            self._future.add(queue.topic_partition.partition, batch.result, record_count=batch.record_count)
+        if self._on_new_batch is not None:
+            self._on_new_batch()

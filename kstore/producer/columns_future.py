@@ -1,0 +1,100 @@
+"""ColumnsFuture: what became of all batches that one call made of columns. Layer 5."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from kstore.errors import KStoreError
+from kstore.producer.result import ProduceRequestResult
+
+
+class AppendedBatch(NamedTuple):
+    """Where record_count rows went: base_offset is that of the first one, -1 if it is not known."""
+
+    partition: int
+    base_offset: int
+    record_count: int
+
+
+class ColumnsFuture(Future[list[AppendedBatch]]):
+    """The batches of one append_columns(), in the order of their making; a split one is as many as its pieces.
+
+    result() raises the first error; outcomes() shows what became of each batch. cancel() returns False.
+    Threads: safe; callbacks run in the thread that completes the last batch.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_running_or_notify_cancel()
+        self._batches: list[tuple[int, ProduceRequestResult, int]] = []
+        self._next = 0
+        self._error: KStoreError | ValueError | None = None
+
+    @property
+    def appended_rows(self) -> int:
+        """How many rows batches were made of; all of them unless the append itself failed."""
+        return sum(record_count for _, _, record_count in self._batches)
+
+    def add(self, partition: int, result: ProduceRequestResult, *, record_count: int) -> None:
+        """Count a batch in, before wait() is called."""
+        self._batches.append((partition, result, record_count))
+
+    def wait(self, error: KStoreError | ValueError | None = None) -> None:
+        """Be done when all batches are, with this error if there is one."""
+        self._error = error
+        self.settle()
+
+    @property
+    def index(self) -> int:
+        """The record of a result that settle() is called for."""
+        return 0
+
+    def settle(self) -> None:
+        """Wait for the next batch that is not done, or be done."""
+        while self._next < len(self._batches):
+            result = self._batches[self._next][1]
+            pending = _first_pending(result)
+            if pending is None:
+                self._next += 1
+            elif pending.watch(self):
+                return
+        outcomes = self.outcomes()
+        error = next((error for _, error in outcomes if error is not None), self._error)
+        if error is not None:
+            self.set_exception(error)
+        else:
+            self.set_result([batch for batch, _ in outcomes])
+
+    def outcomes(self) -> list[tuple[AppendedBatch, KStoreError | None]]:
+        """Return each batch with its error, None if there is none or the batch is not done."""
+        found = []
+        for partition, result, record_count in self._batches:
+            for leaf, count in _leaves(result, record_count):
+                found.append((AppendedBatch(partition, leaf.base_offset, count), leaf.error_of(0)))
+        return found
+
+
+def _leaves(result: ProduceRequestResult, record_count: int) -> Iterator[tuple[ProduceRequestResult, int]]:
+    """Yield the pieces that were not split again, each with its records, in order."""
+    stack = [(result, record_count)]
+    while stack:
+        result, record_count = stack.pop()
+        pieces = result.pieces
+        if not pieces:
+            yield result, record_count
+            continue
+        ends = [*result.first_indexes[1:], record_count]
+        counts = [end - first for first, end in zip(result.first_indexes, ends, strict=True)]
+        stack += reversed(list(zip(pieces, counts, strict=True)))
+
+
+def _first_pending(result: ProduceRequestResult) -> ProduceRequestResult | None:
+    stack = [result]
+    while stack:
+        result = stack.pop()
+        if not result.is_completed and not result.pieces:
+            return result
+        stack += reversed(result.pieces)
+    return None

@@ -1,0 +1,45 @@
+"""Batches that are not done yet: what a flush waits for and what a forced close gives up. Layer 5."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kstore.producer.batch import ProducerBatch
+
+
+class IncompleteBatches:
+    """The batches from their creation until they are completed.
+
+    Threads: safe, each call is one step under the GIL.  Source: Kafka IncompleteBatches.
+    """
+
+    def __init__(self) -> None:
+        self._batches: dict[ProducerBatch, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __contains__(self, batch: object) -> bool:
+        return batch in self._batches
+
+    def add(self, batch: ProducerBatch) -> None:
+        self._batches[batch] = None
+
+    def remove(self, batch: ProducerBatch) -> None:
+        """Forget a batch.
+
+        Raises: ValueError if it is not there: it was completed before, or belongs to another accumulator.
+        """
+        try:
+            del self._batches[batch]
+        except KeyError:
+            raise ValueError(f"the batch of {batch.topic_partition} is not, or no more, incomplete") from None
+
+    def discard(self, batch: ProducerBatch) -> bool:
+        """Forget a batch if it is there; say whether it was."""
+        return self._batches.pop(batch, self) is None
+
+    def copy_all(self) -> list[ProducerBatch]:
+        """Return the batches of now, the oldest first."""
+        return list(self._batches)
