@@ -60,7 +60,8 @@ class TransactionCoordinator:
 
     All it knows lies in `__transaction_state` of the store, as brokers write it, so that either goes on where the other
     ended: by init_producer_id what a crash left decided is completed, and what it left open is aborted. Of a store
-    there should be one (coordinator_of).
+    there should be one (coordinator_of). For a store that goes back to a cluster that topic has to be there already,
+    with the cluster's id of it: a broker puts away what it does not know.
     Args: partition_count: of the topic, if it has to be made.
     Raises: from every method that writes: StorageError and what else an append raises; the state is then as before,
         but for a transaction that was decided and whose end is not written everywhere: that is done by the next call.
@@ -237,13 +238,15 @@ class TransactionCoordinator:
 
     def _partition(self, transactional_id: str) -> int:
         if self._partition_count is None:
-            numbers = self._partition_numbers()
-            if not numbers:
-                count = self._new_partition_count
-                self._store.create_topic(TRANSACTION_STATE_TOPIC, count, config=TRANSACTION_STATE_CONFIG)
-                numbers = self._partition_numbers()
-            self._partition_count = max(numbers) + 1
+            self._partition_count = self._found_partition_count()
         return partition_of(transactional_id, partition_count=self._partition_count)
+
+    def _found_partition_count(self) -> int:
+        """Return how many partitions the topic has; it is made if there is none. Later ones would move ids about."""
+        if not self._partition_numbers():
+            count = self._new_partition_count
+            self._store.create_topic(TRANSACTION_STATE_TOPIC, count, config=TRANSACTION_STATE_CONFIG)
+        return max(self._partition_numbers()) + 1
 
     def _load(self, number: int) -> None:
         if number in self._loaded:

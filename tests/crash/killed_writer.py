@@ -1,24 +1,17 @@
-"""A writer to be killed: appends to a log and reports each step through its standard output, step by step.
-
-Started once; for each line "PATH GENERATION SEED HONESTY" it forks a child that opens the log and writes until it is
-killed. What it reports are records of three int64: kind, offset, generation. Run by tests/crash/test_kill.py.
-"""
+"""A writer to be killed: appends to a log and reports each step, step by step. Run by tests/crash/test_kill.py."""
 
 from __future__ import annotations
 
-import os
 import random
-import struct
-import sys
 
 from kstore.config import LogConfig
 from kstore.log import open_log
 from kstore.record import Record
 from kstore.types import TimestampType
+from tests.crash.nursery import report, serve
 
-REPORT = struct.Struct(">qqq")
-# Kinds of a report; the offset is the child's process id, the log end, where a truncation goes, or nothing.
-STARTED, APPENDED, TRUNCATING, TRUNCATED, ENDED = range(5)
+# Kinds of a report, with the log end or where a truncation goes, and how many truncations there were.
+APPENDED, TRUNCATING, TRUNCATED = range(2, 5)
 CONFIG = LogConfig(segment_bytes=16 * 1024, segment_index_bytes=4096, index_interval_bytes=512)
 TIMESTAMP_MS = 1_700_000_000_000
 
@@ -29,11 +22,7 @@ def payload(offset: int, generation: int) -> bytes:
     return f"{offset}/{generation}/".encode().ljust(size, b"%d" % (offset % 10))
 
 
-def report(kind: int, offset: int = 0, generation: int = 0) -> None:
-    os.write(1, REPORT.pack(kind, offset, generation))
-
-
-def write_until_killed(path: str, generation: int, seed: int, *, is_honest: bool) -> None:
+def write_until_killed(path: str, generation: int, seed: int, is_honest: bool) -> None:
     """Not honest, a planted fault: an append is reported before it is made."""
     rng = random.Random(seed)
     with open_log(path, "a", CONFIG) as log:
@@ -68,19 +57,5 @@ def write_until_killed(path: str, generation: int, seed: int, *, is_honest: bool
             report(APPENDED, log.log_end_offset, generation)
 
 
-def main() -> None:
-    for line in sys.stdin:
-        path, generation, seed, honesty = line.split()
-        child = os.fork()
-        if child == 0:
-            report(STARTED, os.getpid())
-            try:
-                write_until_killed(path, int(generation), int(seed), is_honest=honesty == "honest")
-            finally:
-                os._exit(3)
-        os.waitpid(child, 0)
-        report(ENDED)
-
-
 if __name__ == "__main__":
-    main()
+    serve(write_until_killed)

@@ -3,13 +3,7 @@ Method: a process appends, truncates, rolls, reports each step, and is killed; t
 
 from __future__ import annotations
 
-import os
 import random
-import select
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,77 +13,18 @@ from kstore.log import Log, open_log
 from tests.crash.killed_writer import (
     APPENDED,
     CONFIG,
-    ENDED,
-    REPORT,
-    STARTED,
     TRUNCATED,
     TRUNCATING,
     payload,
 )
+from tests.crash.nursery import Nursery
 
-ROOT = Path(__file__).resolve().parents[2]
-LONGEST_LIFE_SECONDS = 0.08
 MOST_RECORDS = 1500
-
-
-class Nursery:
-    """The process that forks writers."""
-
-    def __init__(self, honesty: str = "honest") -> None:
-        self._honesty = honesty
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.killed_writer"],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-
-    def run_and_kill(self, path: Path, *, generation: int, rng: random.Random) -> list[tuple[int, int, int]]:
-        """Let a writer live for a random time; return its reports."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{path} {generation} {rng.randrange(1 << 30)} {self._honesty}\n".encode())
-        self._process.stdin.flush()
-        kind, process_id, _ = self._read()
-        assert kind == STARTED
-        reports = []
-        deadline = time.monotonic() + rng.uniform(0, LONGEST_LIFE_SECONDS)
-        is_killed = False
-        while True:
-            left = deadline - time.monotonic()
-            if not is_killed and (left <= 0 or not self._is_readable(left)):
-                os.kill(process_id, signal.SIGKILL)
-                is_killed = True
-            one = self._read()
-            if one[0] == ENDED:
-                assert is_killed, "the writer ended by itself"
-                return reports
-            reports.append(one)
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        assert self._process.wait(timeout=60) == 0
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-
-    def _is_readable(self, seconds: float) -> bool:
-        return bool(select.select([self._process.stdout], [], [], seconds)[0])
-
-    def _read(self) -> tuple[int, int, int]:
-        assert self._process.stdout is not None
-        data = b""
-        while len(data) < REPORT.size:
-            chunk = os.read(self._process.stdout.fileno(), REPORT.size - len(data))
-            assert chunk, "the nursery died"
-            data += chunk
-        kind, offset, generation = REPORT.unpack(data)
-        return kind, offset, generation
 
 
 @pytest.fixture
 def nursery() -> Iterator[Nursery]:
-    found = Nursery()
+    found = Nursery("tests.crash.killed_writer")
     yield found
     found.close()
 
@@ -149,7 +84,7 @@ def test_writer_killed_500_times_loses_nothing_that_was_written(nursery: Nursery
 
 
 def test_writer_that_reports_too_early_is_noticed(tmp_path: Path) -> None:
-    liar = Nursery("liar")
+    liar = Nursery("tests.crash.killed_writer", "liar")
     try:
         with pytest.raises(AssertionError):
             kill_again_and_again(liar, tmp_path, kills=100, seed=3)

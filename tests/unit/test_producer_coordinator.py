@@ -292,6 +292,16 @@ def test_one_coordinator_serves_all_producers_of_a_store(store, root):
     assert coordinator_of(store) is first
 
 
+@pytest.mark.parametrize("partitions", [1, 2, 7])
+def test_topic_that_is_there_keeps_its_partitions(store, partitions):
+    """A broker names an id's partition by the count in its own settings."""
+    store.create_topic(TRANSACTION_STATE_TOPIC, partitions)
+    TransactionCoordinator(store).init_producer_id("id")
+    assert sum(topic == TRANSACTION_STATE_TOPIC for topic, _ in store.partitions) == partitions
+    log = store.log(TRANSACTION_STATE_TOPIC, partition_of("id", partition_count=partitions))
+    assert log.log_end_offset == 1
+
+
 class FailingStore:
     """A store that fails the nth append from now on, and all that come behind it."""
 

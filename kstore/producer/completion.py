@@ -1,0 +1,174 @@
+"""What a Sender does with the answer to a batch: complete it, try it again, split it, or fail it. Layer 5."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kstore.config import MAX_INT32
+from kstore.errors import (
+    AppendError,
+    KStoreError,
+    ProducerTimeoutError,
+    RecordBatchTooLargeError,
+    RecordTooLargeError,
+)
+from kstore.producer.sink import ProduceResponse
+
+if TYPE_CHECKING:
+    from kstore.producer.accumulator import RecordAccumulator
+    from kstore.producer.batch import ProducerBatch
+    from kstore.producer.cluster import Node
+    from kstore.producer.transaction_manager import TransactionManager
+
+_MAGIC_V2 = 2
+
+_logger = logging.getLogger("kstore.producer")
+
+
+def _ignore(*_: object) -> None:
+    """Take what nobody wants to know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderHooks:
+    """What a Sender reports as it goes, for metrics; called in its thread, and must not raise.
+
+    on_send and on_response: the node and its batches, the latter with the milliseconds that the sink took. on_retry,
+    on_error: topic and number of records. on_split: topic.
+    """
+
+    on_send: Callable[[Node, list[ProducerBatch]], None] = _ignore
+    on_response: Callable[[Node, list[ProducerBatch], int], None] = _ignore
+    on_retry: Callable[[str, int], None] = _ignore
+    on_error: Callable[[str, int], None] = _ignore
+    on_split: Callable[[str], None] = _ignore
+
+
+class BatchCompletion:
+    """Takes the answers to batches to the accumulator, the transaction manager and the batches' futures.
+
+    Source: Kafka Sender.completeBatch, failBatch, canRetry.
+    """
+
+    def __init__(
+        self,
+        accumulator: RecordAccumulator,
+        *,
+        transaction_manager: TransactionManager | None,
+        retries: int = MAX_INT32,
+        delivery_timeout_ms: int,
+        hooks: SenderHooks,
+    ) -> None:
+        self._accumulator = accumulator
+        self._transaction_manager = transaction_manager
+        self._retries = retries
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._hooks = hooks
+        self._to_split: set[ProducerBatch] = set()
+        self._to_put_back: list[ProducerBatch] = []
+
+    def take(self, batch: ProducerBatch, response: ProduceResponse, *, now_ms: int) -> None:
+        """Do what the answer to a batch asks for; what has to be sent again waits for put_back."""
+        error = response.error
+        if error is None:
+            self._complete(batch, response)
+        elif self._should_split(batch, error):
+            self._to_split.add(batch)
+            self._to_put_back.append(batch)
+        elif self._can_retry(batch, response, now_ms=now_ms):
+            _logger.debug("%s: %s records are sent again: %s", batch.topic_partition, batch.record_count, error)
+            self._to_put_back.append(batch)
+            self._hooks.on_retry(batch.topic_partition.topic, batch.record_count)
+        else:
+            self.fail(batch, error, record_errors=response.record_errors, closes_gap=batch.attempts < self._retries)
+
+    def put_back(self, *, now_ms: int) -> None:
+        """Put the batches that have to be sent again before all others of their partitions, in the order they had."""
+        while self._to_put_back:
+            batch = self._to_put_back.pop()
+            if batch in self._to_split:
+                self._to_split.discard(batch)
+                self._split(batch, now_ms=now_ms)
+            else:
+                self._accumulator.reenqueue(batch, now_ms)
+
+    def abandon(self, batches: Iterable[ProducerBatch], error: KStoreError) -> None:
+        """Fail those of a send that are not done, since it broke off."""
+        self._to_put_back.clear()
+        self._to_split.clear()
+        for batch in batches:
+            if not batch.is_done:
+                self.fail(batch, error)
+
+    def fail(
+        self,
+        batch: ProducerBatch,
+        error: KStoreError,
+        *,
+        record_errors: Mapping[int, KStoreError] | None = None,
+        closes_gap: bool = False,
+    ) -> None:
+        """Fail a batch for good, and let its memory go.
+
+        Args: closes_gap: whether it is certain not to be in the log.
+        """
+        if self._transaction_manager is not None:
+            self._transaction_manager.handle_failed_batch(batch, error, closes_gap=closes_gap)
+        self._hooks.on_error(batch.topic_partition.topic, batch.record_count)
+        if batch.complete_exceptionally(error, _errors_of_records(record_errors) if record_errors else None):
+            self._accumulator.deallocate(batch)
+
+    def expire(self, batch: ProducerBatch, *, now_ms: int) -> None:
+        """Fail a batch that took longer than the delivery timeout."""
+        passed_ms = now_ms - batch.created_ms
+        error = ProducerTimeoutError(
+            f"expiring {batch.record_count} record(s) for {batch.topic_partition}: {passed_ms} ms have passed since "
+            "the batch was made"
+        )
+        was_tried = batch.in_retry
+        self.fail(batch, error, closes_gap=batch.has_sequence and not was_tried)
+        if was_tried and self._transaction_manager is not None:
+            self._transaction_manager.mark_sequence_unresolved(batch)
+
+    def _complete(self, batch: ProducerBatch, response: ProduceResponse) -> None:
+        if self._transaction_manager is not None:
+            self._transaction_manager.handle_completed_batch(batch)
+        if batch.complete(response.base_offset, log_append_time_ms=response.log_append_time_ms):
+            self._accumulator.deallocate(batch)
+
+    def _should_split(self, batch: ProducerBatch, error: KStoreError) -> bool:
+        return (
+            isinstance(error, RecordTooLargeError | RecordBatchTooLargeError)
+            and batch.record_count > 1
+            and not batch.is_done
+            and (batch.magic >= _MAGIC_V2 or batch.is_compressed)
+        )
+
+    def _split(self, batch: ProducerBatch, *, now_ms: int) -> None:
+        _logger.info("%s: a batch of %s records is too large, and split", batch.topic_partition, batch.record_count)
+        if self._transaction_manager is not None:
+            self._transaction_manager.remove_in_flight_batch(batch)
+        self._accumulator.split_and_reenqueue(batch, now_ms)
+        self._accumulator.deallocate(batch)
+        self._hooks.on_split(batch.topic_partition.topic)
+
+    def _can_retry(self, batch: ProducerBatch, response: ProduceResponse, *, now_ms: int) -> bool:
+        if batch.is_done or batch.attempts >= self._retries:
+            return False
+        if batch.has_reached_delivery_timeout(self._delivery_timeout_ms, now_ms=now_ms):
+            return False
+        if self._transaction_manager is None:
+            return response.is_retriable
+        return self._transaction_manager.can_retry(response, batch)
+
+
+def _errors_of_records(record_errors: Mapping[int, KStoreError]) -> Callable[[int], KStoreError]:
+    others = AppendError("the record is fine, but the sink refused another one of its batch")
+
+    def error_of(index: int) -> KStoreError:
+        return record_errors.get(index, others)
+
+    return error_of

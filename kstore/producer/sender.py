@@ -1,0 +1,337 @@
+"""Sender: the one thread that takes batches from the accumulator to a sink. Layer 5."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from kstore.config import MAX_INT32
+from kstore.errors import KStoreError, ProducerClosedError, TransactionAbortedError
+from kstore.producer.cluster import Cluster, Node
+from kstore.producer.completion import BatchCompletion, SenderHooks
+from kstore.producer.environment import SYSTEM_CLOCK, Clock
+from kstore.producer.producer_store import Ack
+from kstore.producer.sink import ProduceResponse, Sink
+
+if TYPE_CHECKING:
+    from kstore.producer.accumulator import RecordAccumulator
+    from kstore.producer.batch import ProducerBatch
+    from kstore.producer.coordinator import TransactionCoordinator
+    from kstore.producer.transaction_manager import TransactionManager
+
+# How long to wait at most without being woken, and how often expired transactions are looked for.
+_MAX_WAIT_MS = 10_000
+_MS_PER_S = 1000
+_NO_OFFSET = -1
+
+_logger = logging.getLogger("kstore.producer")
+
+
+class Sender:
+    """Drains batches, hands them to a sink, and completes, repeats, splits or fails them.
+
+    Each run drains up to max_in_flight times, each time one batch of a partition, and hands all of it to the sink by
+    one call for each node. The order of a partition is kept with max_in_flight 1, or with a transaction manager.
+    What the sink raises fails the batches that it was given, what its cluster() raises fails all there are.
+    Args: ack: what has to have happened before a future is done. "buffered": the batch was taken out of the
+        accumulator, with offset -1 and nobody told of a failure; "written" and "flushed" as docs/durability.md says.
+        max_request_size: bytes of batches for one node in one drain. retries: of one batch. coordinator: whose expired
+        transactions are aborted now and then.
+    Threads: run, run_once for one thread; the others from any.
+    Source: Kafka Sender.
+    """
+
+    def __init__(
+        self,
+        accumulator: RecordAccumulator,
+        sink: Sink,
+        *,
+        ack: Ack = "written",
+        max_in_flight: int = 5,
+        max_request_size: int = 1024 * 1024,
+        retries: int = MAX_INT32,
+        retry_backoff_ms: int = 100,
+        delivery_timeout_ms: int = 120_000,
+        transaction_manager: TransactionManager | None = None,
+        coordinator: TransactionCoordinator | None = None,
+        hooks: SenderHooks | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        name: str = "kstore-producer",
+    ) -> None:
+        if max_in_flight < 1:
+            raise ValueError(f"max_in_flight must be at least 1, got {max_in_flight}")
+        self._accumulator = accumulator
+        self._sink = sink
+        self._ack: Ack = ack
+        self._max_in_flight = max_in_flight
+        self._max_request_size = max_request_size
+        self._retry_backoff_ms = retry_backoff_ms
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._transaction_manager = transaction_manager
+        self._coordinator = coordinator
+        self._coordinator_ms = clock.monotonic_ms()
+        self._hooks = SenderHooks() if hooks is None else hooks
+        self._clock = clock
+        self._completion = BatchCompletion(
+            accumulator,
+            transaction_manager=transaction_manager,
+            retries=retries,
+            delivery_timeout_ms=delivery_timeout_ms,
+            hooks=self._hooks,
+        )
+        # Batches that are neither in the accumulator nor done.
+        self._in_hand: list[ProducerBatch] = []
+        self._is_open = True
+        self._is_forced = False
+        self._is_woken = False
+        self._is_waiting = False
+        self._wake_event = threading.Event()
+        self._thread = threading.Thread(target=self.run, name=name, daemon=True)
+
+    # From any thread
+
+    def start(self) -> None:
+        """Run in a thread of its own."""
+        self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its thread was started and has not ended."""
+        return self._thread.is_alive()
+
+    @property
+    def is_own_thread(self) -> bool:
+        """Whether the caller runs in its thread, as callbacks do."""
+        return threading.current_thread() is self._thread
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end of its thread; return whether it has ended."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def wakeup(self) -> None:
+        """Let it look at the accumulator now.  Cost: two attributes, unless it waits."""
+        self._is_woken = True
+        if self._is_waiting:
+            self._wake_event.set()
+
+    def initiate_close(self) -> None:
+        """Take no more records; send what there is, abort a transaction that is open, and end."""
+        self._accumulator.close()
+        self._is_open = False
+        self.wakeup()
+
+    def force_close(self) -> None:
+        """As initiate_close, but fail what was not sent."""
+        self._is_forced = True
+        self.initiate_close()
+
+    # The thread
+
+    def run(self) -> None:
+        """Send until it is closed."""
+        try:
+            while self._is_open:
+                self._wait(self._guarded_run())
+            self._run_while(self._has_work)
+            self._run_while(self._has_transaction_to_end)
+        finally:
+            self._end()
+
+    def run_once(self) -> int:
+        """Do what is to be done now, and return after how many milliseconds there may be more, 0 if at once."""
+        manager = self._transaction_manager
+        if manager is not None:
+            manager.maybe_resolve_sequences()
+            if manager.has_fatal_error:
+                self._abort_batches(manager.last_error or KStoreError("the producer failed"))
+                return _MAX_WAIT_MS
+            manager.ensure_producer_id()
+            if self._run_transactional_request(manager):
+                return 0
+        self._maybe_abort_expired()
+        return self._send_batches()
+
+    def _guarded_run(self) -> int:
+        try:
+            return self.run_once()
+        except Exception as error:
+            _logger.exception("%s goes on after an error of its own", self._thread.name)
+            self._completion.abandon(self._in_hand, _as_kstore_error(error))
+            self._in_hand = []
+            return self._retry_backoff_ms
+
+    def _run_while(self, is_needed: Callable[[], bool]) -> None:
+        while is_needed() and not self._is_forced:
+            delay_ms = self._guarded_run()
+            if is_needed():
+                self._wait(delay_ms)
+
+    def _wait(self, delay_ms: int) -> None:
+        if delay_ms > 0 and not self._is_woken:
+            self._is_waiting = True
+            # Whoever wakes it between these two has set the event.
+            if not self._is_woken:
+                self._wake_event.wait(min(delay_ms, _MAX_WAIT_MS) / _MS_PER_S)
+            self._is_waiting = False
+            self._wake_event.clear()
+        self._is_woken = False
+
+    def _has_work(self) -> bool:
+        manager = self._transaction_manager
+        return self._accumulator.has_undrained or (manager is not None and manager.has_pending_requests)
+
+    def _has_transaction_to_end(self) -> bool:
+        """Tell whether a transaction is not ended yet, and begin to abort it unless its end was begun."""
+        manager = self._transaction_manager
+        if manager is None or not manager.has_ongoing_transaction or self._is_forced:
+            return False
+        if not manager.is_completing:
+            try:
+                manager.begin_abort()
+            except KStoreError as error:
+                manager.close(error)
+        return manager.has_ongoing_transaction
+
+    def _end(self) -> None:
+        error = ProducerClosedError("the producer was closed before this was done")
+        if self._transaction_manager is not None:
+            self._transaction_manager.close(error)
+        self._accumulator.abort_incomplete_batches()
+
+    # Transactions
+
+    def _run_transactional_request(self, manager: TransactionManager) -> bool:
+        if not manager.is_transactional:
+            return False
+        if (manager.has_abortable_error or manager.is_aborting) and self._accumulator.has_incomplete:
+            error = manager.last_error or TransactionAbortedError("the transaction was aborted")
+            self._accumulator.abort_undrained_batches(error)
+        return manager.run_request(has_incomplete=self._accumulator.has_incomplete)
+
+    def _abort_batches(self, error: KStoreError) -> None:
+        if self._accumulator.has_incomplete:
+            self._accumulator.abort_batches(error)
+        if self._transaction_manager is not None:
+            self._transaction_manager.forget_in_flight_batches()
+
+    def _maybe_abort_expired(self) -> None:
+        if self._coordinator is None:
+            return
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._coordinator_ms < _MAX_WAIT_MS:
+            return
+        self._coordinator_ms = now_ms
+        try:
+            self._coordinator.abort_expired()
+        except KStoreError as error:
+            _logger.warning("expired transactions stay open: %s", error)
+
+    # Batches
+
+    def _send_batches(self) -> int:
+        accumulator = self._accumulator
+        now_ms = self._clock.monotonic_ms()
+        try:
+            cluster = self._sink.cluster()
+        except Exception as error:
+            _logger.exception("the sink does not say where records go")
+            self._abort_batches(_as_kstore_error(error))
+            return self._retry_backoff_ms
+        drained, delay_ms = self._drain(cluster, now_ms)
+        accumulator.reset_next_batch_expiry_time()
+        for batch in accumulator.expired_batches(now_ms):
+            self._completion.expire(batch, now_ms=now_ms)
+        self._in_hand = [batch for batches in drained.values() for batch in batches]
+        for node, batches in drained.items():
+            self._send(node, batches)
+        self._in_hand = []
+        self._completion.put_back(now_ms=self._clock.monotonic_ms())
+        if drained:
+            return 0
+        return min(delay_ms, max(accumulator.next_expiry_time_ms - now_ms, 0))
+
+    def _drain(self, cluster: Cluster, now_ms: int) -> tuple[dict[Node, list[ProducerBatch]], int]:
+        """Return batches by node, those of a partition in order, and when more may be ready."""
+        accumulator = self._accumulator
+        nodes = {node.id: node for node in cluster.nodes}
+        drained: dict[Node, list[ProducerBatch]] = {}
+        delay_ms = 0
+        for _ in range(self._max_in_flight):
+            check = accumulator.ready(cluster, now_ms)
+            delay_ms = check.next_ready_check_delay_ms
+            if check.unknown_leader_topics:
+                delay_ms = min(delay_ms, self._retry_backoff_ms)
+            if not check.ready_nodes:
+                break
+            found = False
+            by_node = accumulator.drain(cluster, check.ready_nodes, self._max_request_size, now_ms=now_ms)
+            for node_id, batches in by_node.items():
+                if batches:
+                    found = True
+                    drained.setdefault(nodes[node_id], []).extend(batches)
+            if not found:
+                break
+        if self._max_in_flight == 1:
+            for batches in drained.values():
+                for batch in batches:
+                    accumulator.mute_partition(batch.topic_partition)
+        return drained, delay_ms
+
+    def _send(self, node: Node, drained: list[ProducerBatch]) -> None:
+        started_ms = self._clock.monotonic_ms()
+        batches = []
+        for batch in drained:
+            if batch.has_reached_delivery_timeout(self._delivery_timeout_ms, now_ms=started_ms):
+                self._completion.expire(batch, now_ms=started_ms)
+            else:
+                batches.append(batch)
+                batch.begin_send()
+        if self._ack == "buffered":
+            for batch in batches:
+                batch.complete(_NO_OFFSET)
+        try:
+            self._hooks.on_send(node, batches)
+            responses = self._ask_sink(node, batches) if batches else ()
+        finally:
+            for batch in batches:
+                batch.end_send()
+        now_ms = self._clock.monotonic_ms()
+        self._hooks.on_response(node, batches, now_ms - started_ms)
+        for batch, response in zip(batches, responses, strict=True):
+            if self._ack == "buffered":
+                self._release(batch, response)
+            else:
+                self._completion.take(batch, response, now_ms=now_ms)
+        if self._max_in_flight == 1:
+            for batch in drained:
+                self._accumulator.unmute_partition(batch.topic_partition)
+
+    def _ask_sink(self, node: Node, batches: list[ProducerBatch]) -> Sequence[ProduceResponse]:
+        """Return one response for each batch, whatever the sink does."""
+        try:
+            responses = self._sink.send(node, batches, ack=self._ack)
+        except Exception as error:
+            _logger.exception("the sink failed with %s batches", len(batches))
+            return [ProduceResponse(_NO_OFFSET, error=_as_kstore_error(error))] * len(batches)
+        if len(responses) != len(batches):
+            wrong = KStoreError(f"responses of the sink: expected {len(batches)}, found {len(responses)}")
+            return [ProduceResponse(_NO_OFFSET, error=wrong)] * len(batches)
+        return responses
+
+    def _release(self, batch: ProducerBatch, response: ProduceResponse) -> None:
+        """Let the memory of a batch go that nobody waits for."""
+        if response.error is not None:
+            _logger.warning("%s: %s records are lost: %s", batch.topic_partition, batch.record_count, response.error)
+            self._hooks.on_error(batch.topic_partition.topic, batch.record_count)
+        self._accumulator.deallocate(batch)
+
+
+def _as_kstore_error(error: Exception) -> KStoreError:
+    if isinstance(error, KStoreError):
+        return error
+    wrapped = KStoreError(f"the batch was not sent: {error!r}")
+    wrapped.__cause__ = error
+    return wrapped

@@ -1,0 +1,293 @@
+"""Goal: sequences have no gap and wrap as Kafka's do, whatever becomes of the batches that have them.
+Method: the sequences of one partition with stand-ins for batches; then a Sender and a sink that refuses by a script."""
+
+from __future__ import annotations
+
+import pytest
+
+from kstore.config import MAX_INT32
+from kstore.errors import InvalidProducerEpochError, KStoreError, OutOfOrderSequenceError, ProducerTimeoutError
+from kstore.producer.cluster import Cluster, PartitionInfo
+from kstore.producer.producer_ids import MAX_PRODUCER_EPOCH, ProducerIdAndEpoch
+from kstore.producer.sequences import PartitionSequences, add_to_sequence, is_sequence_behind
+from kstore.producer.transaction_manager import TransactionManager
+from tests.sending import CLUSTER, T0, T1, Producing, again, fails
+
+PRODUCER = ProducerIdAndEpoch(7, 0)
+
+
+class StandIn:
+    """A batch as far as sequences go."""
+
+    def __init__(self, base_sequence: int, record_count: int = 1, producer: ProducerIdAndEpoch = PRODUCER) -> None:
+        self.record_count = record_count
+        self.reset_producer_state(
+            producer_id=producer.producer_id, producer_epoch=producer.epoch, base_sequence=base_sequence
+        )
+
+    def reset_producer_state(self, *, producer_id, producer_epoch, base_sequence, **_):
+        self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
+
+
+def bases(entry: PartitionSequences) -> list[int]:
+    return [batch.base_sequence for batch in entry.in_flight]
+
+
+SUMS = {
+    "from zero": (0, 3, 3),
+    "to the last": (MAX_INT32 - 1, 1, MAX_INT32),
+    "over the last": (MAX_INT32, 1, 0),
+    "far over the last": (MAX_INT32 - 2, 10, 7),
+    "back over zero": (2, -5, MAX_INT32 - 2),
+    "behind none": (-1, 1, 0),
+}
+
+
+@pytest.mark.parametrize(("sequence", "count", "expected"), SUMS.values(), ids=SUMS)
+def test_zero_follows_the_last_sequence(sequence, count, expected):
+    assert add_to_sequence(sequence, count=count) == expected
+
+
+ORDERS = {
+    "next": (6, 5, True),
+    "same": (5, 5, False),
+    "before": (5, 6, False),
+    "first of all": (0, -1, True),
+    "over the wrap": (1, MAX_INT32, True),
+    "back over the wrap": (MAX_INT32, 1, False),
+}
+
+
+@pytest.mark.parametrize(("sequence", "other", "expected"), ORDERS.values(), ids=ORDERS)
+def test_sequences_are_compared_over_the_wrap(sequence, other, expected):
+    assert is_sequence_behind(sequence, other=other) is expected
+
+
+def test_batches_in_flight_lie_by_sequence_however_they_come():
+    entry = PartitionSequences()
+    for sequence in (MAX_INT32 - 1, 4, 0, MAX_INT32, 2):
+        entry.add(StandIn(sequence))
+    assert bases(entry) == [MAX_INT32 - 1, MAX_INT32, 0, 2, 4]
+
+
+def test_batches_of_an_older_epoch_lie_first():
+    entry = PartitionSequences()
+    for epoch, sequence in ((1, 0), (0, 9), (1, 3), (0, 4)):
+        entry.add(StandIn(sequence, producer=ProducerIdAndEpoch(7, epoch)))
+    assert [(batch.producer_epoch, batch.base_sequence) for batch in entry.in_flight] == [
+        (0, 4),
+        (0, 9),
+        (1, 0),
+        (1, 3),
+    ]
+
+
+def test_batch_is_removed_by_identity():
+    entry, twin = PartitionSequences(), StandIn(3)
+    entry.add(StandIn(3))
+    entry.add(twin)
+    assert entry.remove(twin)
+    assert not entry.remove(twin)
+    assert len(entry.in_flight) == 1
+
+
+def test_acknowledgement_that_comes_late_changes_nothing():
+    entry = PartitionSequences()
+    for sequence in (4, 9, 7):
+        entry.ack(sequence)
+    assert entry.last_acked_sequence == 9
+    assert entry.is_next(10)
+
+
+def test_acknowledgement_over_the_wrap_is_taken():
+    entry = PartitionSequences()
+    for sequence in (MAX_INT32, 2, MAX_INT32 - 1):
+        entry.ack(sequence)
+    assert entry.last_acked_sequence == 2
+
+
+def test_new_epoch_counts_batches_in_flight_from_0():
+    entry = PartitionSequences()
+    for sequence, count in ((5, 2), (7, 3)):
+        entry.add(StandIn(sequence, count))
+    entry.start_at_beginning(ProducerIdAndEpoch(7, 1), is_transactional=False)
+    assert bases(entry) == [0, 2]
+    assert {batch.producer_epoch for batch in entry.in_flight} == {1}
+    assert (entry.next_sequence, entry.last_acked_sequence) == (5, -1)
+
+
+def test_gap_of_a_failed_batch_is_closed_by_those_behind_it():
+    entry = PartitionSequences()
+    before, failed, behind = StandIn(MAX_INT32 - 1, 2), StandIn(0, 3), StandIn(3, 2)
+    for batch in (before, failed, behind):
+        entry.add(batch)
+    entry.next_sequence = 5
+    entry.remove(failed)
+    entry.close_gap(failed, is_transactional=False)
+    assert bases(entry) == [MAX_INT32 - 1, 0]
+    assert entry.next_sequence == 2
+
+
+# With a Sender
+
+OUT_OF_ORDER = OutOfOrderSequenceError("out of order", producer_id=1, producer_epoch=0)
+
+
+def sequences(parts, *, epoch=None):
+    return [one.base_sequence for one in parts.sink.sent if epoch in (None, one.producer_epoch)]
+
+
+def test_sequences_go_on_from_batch_to_batch_in_each_partition():
+    parts = Producing(is_idempotent=True)
+    parts.append_batch(b"0", b"1")
+    parts.append_batch(b"2")
+    parts.append_batch(b"x", to=T1)
+    parts.run()
+    assert [(one.topic_partition, one.base_sequence) for one in parts.sink.sent] == [(T0, 0), (T1, 0), (T0, 2)]
+    assert parts.manager.sequence_number(T0) == 3
+    assert not parts.manager.has_in_flight_batches(T0)
+
+
+def test_sequences_of_a_partition_wrap_at_the_largest_int():
+    parts = Producing(is_idempotent=True)
+    parts.append_batch(b"0")
+    parts.run()
+    parts.manager.sequences_of(T0).next_sequence = MAX_INT32 - 1
+    parts.manager.sequences_of(T0).last_acked_sequence = MAX_INT32 - 2
+    futures = parts.append_batch(b"1", b"2", b"3") + parts.append_batch(b"4")
+    parts.run()
+    assert sequences(parts)[1:] == [MAX_INT32 - 1, 1]
+    assert all(future.done() for future in futures)
+    assert parts.manager.last_acked_sequence(T0) == 1
+
+
+def test_batch_that_is_tried_again_keeps_its_sequence_and_its_place():
+    parts = Producing(is_idempotent=True)
+    futures = [parts.append_batch(b"%d" % number)[0] for number in range(3)]
+    parts.sink.answers += [again(), fails(OUT_OF_ORDER), fails(OUT_OF_ORDER)]
+    parts.run_until_done(*futures)
+    assert sequences(parts) == [0, 1, 2, 0, 1, 2]
+    assert sequences(parts, epoch=1) == []
+    assert parts.sink.values[T0] == [b"0", b"1", b"2"]
+    parts.check_at_rest()
+
+
+def test_batch_behind_one_that_failed_for_good_goes_in_a_new_epoch():
+    parts = Producing(is_idempotent=True)
+    (failed,), (second,) = parts.append_batch(b"0"), parts.append_batch(b"1")
+    parts.sink.answers += [fails(KStoreError("no")), fails(OUT_OF_ORDER)]
+    parts.run_until_done(failed, second)
+    assert failed.exception() is not None
+    assert second.result().offset == 0
+    assert sequences(parts, epoch=0) == [0, 1]
+    assert sequences(parts, epoch=1) == [0]
+    parts.check_at_rest()
+
+
+def test_next_batch_that_is_out_of_order_leads_to_a_new_epoch():
+    parts = Producing(is_idempotent=True)
+    first = parts.append_batch(b"0")
+    parts.run()
+    second = parts.append_batch(b"1")
+    parts.sink.answers += [fails(OUT_OF_ORDER)]
+    parts.run_until_done(*first, *second)
+    assert [(one.producer_epoch, one.base_sequence) for one in parts.sink.sent] == [(0, 0), (0, 1), (1, 0)]
+
+
+def test_other_partitions_take_the_new_epoch_when_nothing_of_the_old_one_is_in_flight():
+    parts = Producing(is_idempotent=True)
+    parts.append_batch(b"0", to=T1)
+    parts.run()
+    waiting = parts.append_batch(b"1", to=T1)
+    failed = parts.append_batch(b"x", to=T0)
+    parts.sink.answers += [again() if parts.sink.calls else None, None]
+    parts.sink.answers.clear()
+    parts.sink.answers.extend(
+        [lambda batch: fails(KStoreError("no"))(batch) if batch.topic_partition == T0 else again()(batch)] * 2
+    )
+    parts.run()
+    parts.run_until_done(*waiting, *failed)
+    later = parts.append_batch(b"2", to=T1)
+    parts.run_until_done(*later)
+    sent = [(one.producer_epoch, one.base_sequence) for one in parts.sink.sent if one.topic_partition == T1]
+    assert sent == [(0, 0), (0, 1), (0, 1), (1, 0)]
+
+
+def test_exhausted_epoch_leads_to_a_new_producer_id():
+    parts = Producing(is_idempotent=True)
+    parts.run()
+    producer_id = parts.manager.producer_id_and_epoch.producer_id
+    parts.manager.producer_id_and_epoch = ProducerIdAndEpoch(producer_id, MAX_PRODUCER_EPOCH)
+    failed = parts.append_batch(b"0")
+    parts.sink.answers.append(fails(KStoreError("no")))
+    parts.run_until_done(*failed)
+    parts.run()
+    assert parts.manager.producer_id_and_epoch.producer_id != producer_id
+    assert parts.manager.producer_id_and_epoch.epoch == 0
+
+
+def test_stale_epoch_fails_the_batch_and_the_next_one_goes_in_a_new_epoch():
+    parts = Producing(is_idempotent=True)
+    error = InvalidProducerEpochError("stale", producer_id=1, producer_epoch=0)
+    failed = parts.append_batch(b"0")
+    parts.sink.answers.append(fails(error))
+    parts.run_until_done(*failed)
+    with pytest.raises(InvalidProducerEpochError):
+        failed[0].result()
+    later = parts.append_batch(b"1")
+    parts.run_until_done(*later)
+    assert later[0].result().offset == 0
+    assert sequences(parts, epoch=1) == [0]
+
+
+# Expiry
+
+
+def test_batch_that_expired_unsent_leaves_nothing_unresolved():
+    parts = Producing(is_idempotent=True, delivery_timeout_ms=1000)
+    parts.sink.now = Cluster([PartitionInfo("t", 0, None)])
+    future = parts.append()
+    parts.clock.now_ms += 1000
+    parts.run()
+    assert isinstance(future.exception(), ProducerTimeoutError)
+    assert not parts.manager.has_unresolved_sequence(T0)
+    parts.sink.now = CLUSTER
+    later = parts.append()
+    parts.run_until_done(later)
+    assert [(one.producer_epoch, one.base_sequence) for one in parts.sink.sent] == [(0, 0)]
+
+
+def test_batch_that_expired_while_it_was_tried_again_is_unresolved_until_a_new_epoch():
+    parts = Producing(is_idempotent=True, delivery_timeout_ms=1000)
+    parts.sink.answers.append(again())
+    lost = parts.append_batch(b"0")
+    parts.run()
+    parts.clock.now_ms += 500
+    later = parts.append_batch(b"1")
+    parts.sink.now = Cluster([PartitionInfo("t", 0, None)])
+    parts.clock.now_ms += 500
+    parts.run()
+    assert isinstance(lost[0].exception(), ProducerTimeoutError)
+    assert parts.manager.has_unresolved_sequence(T0)
+    parts.sink.now = CLUSTER
+    parts.run_until_done(*later)
+    assert not parts.manager.has_unresolved_sequence(T0)
+    assert [(one.producer_epoch, one.base_sequence) for one in parts.sink.sent] == [(0, 0), (1, 0)]
+    parts.check_at_rest()
+
+
+def test_nothing_new_is_sent_while_it_is_not_known_what_is_in_the_log():
+    manager = TransactionManager()
+    parts = Producing(manager=manager)
+    first = parts.append_batch(b"0")
+    parts.sink.answers.append(again())
+    parts.run()
+    (batch,) = manager.in_flight_batches(T0)
+    manager.mark_sequence_unresolved(batch)
+    parts.append_batch(b"1")
+    parts.clock.now_ms += 200
+    parts.run_until_done(*first)
+    assert [one.values for one in parts.sink.sent] == [[b"0"], [b"0"]]
+    parts.run(3)
+    assert parts.sink.sent[-1].values == [b"1"]
+    assert parts.sink.sent[-1].producer_epoch == 0 or parts.sink.sent[-1].base_sequence == 0
