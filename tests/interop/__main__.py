@@ -16,7 +16,7 @@ from pathlib import Path
 from kstore.record import MemoryRecords
 from tests import matrix
 from tests.fuzz.message_mutator import MessageMutator
-from tests.interop import store
+from tests.interop import store, transactions
 from tests.interop.comparison import Line, bytes_problem, reading_problem, records_difference, records_problem
 from tests.interop.programs import CLIENTS, Client, Unavailable, build, reports, require_tools
 from tests.interop.recipes import recipe
@@ -184,6 +184,8 @@ def main() -> int:
         if options.part != "clients":
             with tempfile.TemporaryDirectory() as directory:
                 problems += store.run(Path(directory), say)
+            with tempfile.TemporaryDirectory() as directory:
+                problems += transactions.run(Path(directory), say)
     except Unavailable as error:
         sys.stderr.write(f"kstore: {error}\n")
         return 1
