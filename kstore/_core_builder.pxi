@@ -176,17 +176,9 @@ cdef class RecordBatchEncoder:
     @cython.final
     cdef int check(self, int64_t offset, int64_t timestamp, bint is_control) except -1:
         cdef int64_t least = self.h.base_offset + self.h.last_offset_delta + 1
-        if not self.is_open:
-            raise ValueError("the batch is closed: it takes no more records")
-        if is_control != (self.h.attributes & CONTROL_MASK != 0):
-            raise ValueError("control records can only be appended to control batches, and nothing else to those")
-        if timestamp < -1:
-            raise ValueError(f"timestamp_ms must be -1 or not negative, got {timestamp}")
-        if offset < least:
-            raise ValueError(f"offsets must rise: expected at least {least}, got {offset}")
-        if offset - self.h.base_offset > INT32_MAX or offset == INT64_MAX:
-            most = min(int(self.h.base_offset) + INT32_MAX, INT64_MAX - 1)
-            raise ValueError(f"offset too far from the batch's base offset: expected at most {most}, got {offset}")
+        if not self.is_open or is_control != (self.h.attributes & CONTROL_MASK != 0) or timestamp < -1 or offset < least \
+                or offset - self.h.base_offset > INT32_MAX or offset == INT64_MAX:
+            refuse_record(&self.h, offset, self.is_open, timestamp, is_control)
         return 0
 
     @cython.final
@@ -195,17 +187,17 @@ cdef class RecordBatchEncoder:
 
     # Returns: where the next record goes, with room for a body of that size and its length.
     @cython.final
-    cdef uint8_t* reserve(self, int64_t size) except NULL:
-        if size > INT32_MAX - MAX_VARINT_SIZE - self.used:
-            raise ValueError(f"a batch has at most {INT32_MAX} bytes: {self.used} are used, {size} do not fit")
-        if self.used + MAX_VARINT_SIZE + size > self.buffer.block.capacity:
-            self.grow(self.used + MAX_VARINT_SIZE + size)
+    cdef inline uint8_t* reserve(self, int64_t size) except NULL:
+        if size > min(self.buffer.block.capacity, INT32_MAX) - MAX_VARINT_SIZE - self.used:
+            self.grow(size)
         return self.buffer.block.data + self.used
 
     # A buffer from the pool, in place of a longer one, has no page to be faulted in.
     @cython.final
-    cdef int grow(self, int64_t least) except -1:
-        cdef ColumnBuffer longer = new_buffer(max(least, 2 * self.buffer.block.capacity))
+    cdef int grow(self, int64_t size) except -1:
+        if size > INT32_MAX - MAX_VARINT_SIZE - self.used:
+            raise ValueError(f"a batch has at most {INT32_MAX} bytes: {self.used} are used, {size} do not fit")
+        cdef ColumnBuffer longer = new_buffer(max(self.used + MAX_VARINT_SIZE + size, 2 * self.buffer.block.capacity))
         memcpy(longer.block.data, self.buffer.block.data, <size_t>self.used)
         self.buffer = longer
         return 0
@@ -220,38 +212,47 @@ cdef class RecordBatchEncoder:
             2^31 - 1 above the base offset, the timestamp is below -1, a control record meets a batch of another kind,
             headers meet magic 0 or 1, a header key has other lone surrogates, or the batch would exceed 2^31 - 1 bytes.
         """
-        cdef RecordFields r
-        cdef int64_t timestamp, record_offset
+        cdef int64_t timestamp
+        if record is not None or not (is_bytes_or_none(key) and is_bytes_or_none(value) and is_empty_tuple(headers)):
+            self.append_any(record, timestamp_ms, key, value, headers, offset)
+            return self
+        timestamp = given_timestamp(timestamp_ms)
+        self.add(<bytes>key, <bytes>value, None, self.next_or(offset), timestamp, False)
+        return self
+
+    @cython.final
+    cdef int append_any(self, Record record, object timestamp_ms, object key, object value, object headers,
+                        object offset) except -1:
+        cdef int64_t timestamp
         cdef bytes key_bytes, value_bytes
-        cdef list flat = None
+        cdef list flat
         cdef bint is_control = False
         if record is not None:
             require_record_alone(timestamp_ms, key, value, headers)
             key, value, headers = record.key, record.value, record.headers
             timestamp, is_control = record.timestamp_ms, record.is_control
-        elif timestamp_ms is None:
-            raise TypeError("append needs a Record or timestamp_ms")
+            offset = record.offset if offset is None else offset
         else:
-            timestamp = as_int64(timestamp_ms)
+            timestamp = given_timestamp(timestamp_ms)
         key_bytes, value_bytes = as_bytes(key), as_bytes(value)
-        if type(headers) is not tuple or headers:
-            flat = flat_headers(headers)
-            if flat and self.h.magic != MAGIC_V2:
-                raise ValueError(f"a record of magic {self.h.magic} can't have headers")
-        if offset is not None:
-            record_offset = as_int64(offset)
-        elif record is not None:
-            record_offset = record.offset
-        else:
-            record_offset = self.h.base_offset + self.h.last_offset_delta + 1
-        # From here on no code of the caller runs, so what is checked stays true.
-        self.check(record_offset, timestamp, is_control)
-        set_fields(&r, key_bytes, value_bytes, flat)
+        flat = None if is_empty_tuple(headers) else flat_headers(headers)
+        if flat and self.h.magic != MAGIC_V2:
+            raise ValueError(f"a record of magic {self.h.magic} can't have headers")
+        return self.add(key_bytes, value_bytes, flat, self.next_or(offset), timestamp, is_control)
+
+    @cython.final
+    cdef int64_t next_or(self, object offset) except? -1:
+        return self.h.base_offset + self.h.last_offset_delta + 1 if offset is None else as_int64(offset)
+
+    # No code of the caller runs here, so what is checked stays true.
+    @cython.final
+    cdef int add(self, bytes key, bytes value, list flat, int64_t offset, int64_t timestamp, bint is_control) except -1:
+        cdef RecordFields r
+        self.check(offset, timestamp, is_control)
+        set_fields(&r, key, value, flat)
         if self.h.magic == MAGIC_V2:
-            self.put(&r, record_offset, timestamp, flat)
-        else:
-            self.append_message(&r, record_offset, timestamp)
-        return self
+            return self.put(&r, offset, timestamp, flat)
+        return self.append_message(&r, offset, timestamp)
 
     # Requires: check passed.
     @cython.final
@@ -301,7 +302,8 @@ cdef class RecordBatchEncoder:
     cdef void note(self, int64_t size, int64_t offset, int64_t timestamp) noexcept:
         self.used += size
         self.records_size += size
-        self.h.base_timestamp = self.base_for(timestamp)
+        if self.h.record_count == 0:
+            self.h.base_timestamp = self.base_for(timestamp)
         self.h.record_count += 1
         self.h.last_offset_delta = <int32_t>(offset - self.h.base_offset)
         if timestamp > self.h.max_timestamp:
@@ -397,7 +399,7 @@ cdef class RecordBatchEncoder:
         """
         if self._built is None:
             compress = self.compress_records if self.h.attributes & CODEC_MASK else None
-            self._built = self.records_type(self.sealed(compress))
+            self._built = records_of(self.records_type, self.sealed(compress))
         return self._built
 
     def finish(self, compress):
@@ -415,8 +417,9 @@ cdef class RecordBatchEncoder:
         if self.was_dropped or self.buffer is None:
             raise ValueError("the batch was aborted: it can't be closed")
         check_producer(&self.h)
-        if self.is_open:
+        if self.is_open and self.h.attributes & CODEC_MASK:
             self.end_appends(compress)
+        self.is_open = False
         batch = self.buffer
         if self.is_handed_out:
             return batch

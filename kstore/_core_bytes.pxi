@@ -9,6 +9,7 @@ cdef extern from "_core_cpu.h" nogil:
     void ks_put64(uint8_t* p, uint64_t value) noexcept
     int varint_size "ks_varint_size"(uint64_t value) noexcept
     void ks_copy(uint8_t* target, const uint8_t* source, int64_t size, const uint8_t* readable_end) noexcept
+    void ks_copy_exactly(uint8_t* target, const uint8_t* source, int64_t size) noexcept
     void ks_prefetch(const void* p) noexcept
     void ks_cpu_init() noexcept
     ctypedef struct ks_named_path:

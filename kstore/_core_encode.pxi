@@ -20,7 +20,7 @@ cdef inline int64_t sized_size(int64_t size) noexcept nogil:
 cdef inline uint8_t* put_sized(uint8_t* at, const uint8_t* data, int64_t size) noexcept nogil:
     at = put_varint(at, zigzag(size))
     if size > 0:
-        memcpy(at, data, <size_t>size)
+        ks_copy_exactly(at, data, size)
         at += size
     return at
 
@@ -112,11 +112,15 @@ cdef void seal_batch(uint8_t* p, Header* h, const uint8_t* ahead=NULL) noexcept 
     ks_put32(p + CRC_AT, h.crc)
 
 
-cdef int64_t ranged(str name, object number, int64_t least, int64_t most) except? -2:
+cdef int64_t refuse_range(str name, object number, int64_t least, int64_t most) except -2:
+    raise ValueError(f"{name} must be from {least} to {most}, got {number}")
+
+
+cdef inline int64_t ranged(str name, object number, int64_t least, int64_t most) except? -2:
     cdef int overflow = 0
     cdef int64_t value = PyLong_AsLongLongAndOverflow(number, &overflow)
     if overflow or value < least or value > most:
-        raise ValueError(f"{name} must be from {least} to {most}, got {number}")
+        return refuse_range(name, number, least, most)
     return value
 
 
@@ -189,9 +193,38 @@ def patch_batch_header(uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t base_off
     ks_put32(&buffer[at] + PARTITION_LEADER_EPOCH_AT, <uint32_t>partition_leader_epoch)
 
 
+# Says why a batch takes no such record. Requires: there is a reason.
+cdef int refuse_record(const Header* h, int64_t offset, bint is_open, int64_t timestamp, bint is_control) except -1:
+    cdef int64_t least = h.base_offset + h.last_offset_delta + 1
+    if not is_open:
+        raise ValueError("the batch is closed: it takes no more records")
+    if is_control != (h.attributes & CONTROL_MASK != 0):
+        raise ValueError("control records can only be appended to control batches, and nothing else to those")
+    if timestamp < -1:
+        raise ValueError(f"timestamp_ms must be -1 or not negative, got {timestamp}")
+    if offset < least:
+        raise ValueError(f"offsets must rise: expected at least {least}, got {offset}")
+    most = min(int(h.base_offset) + INT32_MAX, INT64_MAX - 1)
+    raise ValueError(f"offset too far from the batch's base offset: expected at most {most}, got {offset}")
+
+
 # A float would be cut to an integer in silence.
 cdef inline int64_t as_int64(object number) except? -1:
     return number if type(number) is int else PyNumber_Index(number)
+
+
+cdef inline int64_t given_timestamp(object timestamp_ms) except? -1:
+    if timestamp_ms is None:
+        raise TypeError("append needs a Record or timestamp_ms")
+    return as_int64(timestamp_ms)
+
+
+cdef inline bint is_bytes_or_none(object data) noexcept:
+    return data is None or type(data) is bytes
+
+
+cdef inline bint is_empty_tuple(object data) noexcept:
+    return type(data) is tuple and len(<tuple>data) == 0
 
 
 cdef inline bytes as_bytes(object data):

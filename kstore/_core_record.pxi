@@ -203,6 +203,9 @@ cdef extern from *:
         const char* name
     ctypedef struct PyTypeObject:
         PyObject* tp_dict
+        void* tp_init
+        object (*tp_new)(PyTypeObject* type, object args, PyObject* keywords)
+    bint PyType_Check(object it)
     object PyDescr_NewMember(PyTypeObject* type, PyMemberDef* member)
     void PyType_Modified(PyTypeObject* type)
     void find_members "KS_RECORD_MEMBERS"(Record record, PyMemberDef* out)

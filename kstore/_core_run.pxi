@@ -46,6 +46,18 @@ cdef class RecordsBuffer:
         return len(self._held)
 
 
+# The same as kind(buffer), without a call where that is a RecordsBuffer.
+cdef object records_of(object kind, ColumnBuffer buffer):
+    cdef PyTypeObject* records_type = <PyTypeObject*>kind
+    cdef RecordsBuffer records
+    if not PyType_Check(kind) or records_type.tp_init != (<PyTypeObject*>RecordsBuffer).tp_init:
+        return kind(buffer)
+    records = records_type.tp_new(records_type, (), NULL)
+    records._held = buffer
+    records._config = _DEFAULT_CONFIG
+    return records
+
+
 @cython.final
 cdef class RunIterator:
     """Iterate the Records of a run of batches; see iterate_run."""

@@ -57,6 +57,27 @@ def test_ten_thousand_records_outgrow_every_buffer() -> None:
     assert bytes(builder_of(records).build()) == reference.write_batch(records, partition_leader_epoch=-1)
 
 
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 7, 8, 9, 15, 16, 17])
+def test_short_keys_and_values_are_written_whole(size: int) -> None:
+    data = bytes(range(1, size + 1))
+    builder = MemoryRecordsBuilder().append(timestamp_ms=1, key=data, value=data).append(timestamp_ms=1, key=data)
+    written = reference.read_records(bytes(builder.build()))
+    assert [(record.key, record.value) for record in written] == [(data, data), (data, None)]
+
+
+def test_constructor_of_the_records_that_a_subclass_makes_is_called() -> None:
+    class Measured(MemoryRecords):
+        def __init__(self, buffer: memoryview) -> None:
+            super().__init__(buffer, position=len(buffer))
+
+    class Builder(MemoryRecordsBuilder):
+        records_type = Measured
+
+    memory = Builder().append(timestamp_ms=1, value=b"v").build()
+    assert isinstance(memory, Measured)
+    assert [batch.position for batch in memory.batches()] == [len(memory)]
+
+
 KINDS: dict[str, Callable[[bytes], Any]] = {
     "bytearray": bytearray,
     "memoryview": memoryview,
