@@ -323,7 +323,6 @@ class AppendSurvey:
     is_one_epoch: Final[bool]
     has_messages: Final[bool]
     has_producers: Final[bool]
-    def info(self, *, log_append_time_ms: int, log_start_offset: int) -> tuple[int, int, int, int, int, int, bool]: ...
 
 def survey_replicated(
     records: bytes | bytearray | memoryview, *, max_batch_bytes: int = ..., path: str | None = None
@@ -340,9 +339,6 @@ class LeaderAssigner:
         is_compacted: bool,
         is_log_append_time: bool,
     ) -> None: ...
-    def assign(
-        self, records: Buffer, *, base_offset: int, partition_leader_epoch: int, now_ms: int
-    ) -> AppendSurvey | None: ...
 
 @final
 class SegmentAppender:
@@ -375,12 +371,21 @@ class LogAppender:
     log_start_offset: int
     leader_epoch: int
     def __init__(
-        self, make_info: Callable[..., object], info_type: type[object], *, log_start_offset: int, leader_epoch: int
+        self,
+        info_type: type[tuple[Any, ...]],
+        *,
+        assigner: LeaderAssigner | None,
+        max_batch_bytes: int,
+        log_start_offset: int,
+        leader_epoch: int,
     ) -> None: ...
     published: Final[Any]
     log_end_offset: Final[int]
     def publish(self, sealed: object, active: object, segment: SegmentAppender, *, log_end_offset: int) -> None: ...
-    def append(self, survey: AppendSurvey, log_append_time_ms: int) -> Any: ...
+    def append_sent(self, records: bytes | bytearray | memoryview, *, leader_epoch: int | None, now_ms: int) -> Any: ...
+    def append_replicated(self, records: bytes | bytearray | memoryview) -> Any: ...
+    def append(self, survey: AppendSurvey, *, log_append_time_ms: int) -> Any: ...
+    def info_of(self, survey: AppendSurvey, *, log_append_time_ms: int) -> Any: ...
 
 @disjoint_base
 class RecordBatchEncoder:

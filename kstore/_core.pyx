@@ -12,7 +12,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.number cimport PyNumber_Index
+from cpython.object cimport PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from cpython.tuple cimport PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from cpython.weakref cimport PyWeakref_NewRef
 from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
@@ -61,6 +63,7 @@ include "_core_future.pxi"
 include "_core_producer.pxi"
 include "_core_rewrite.pxi"
 include "_core_append.pxi"
+include "_core_appender.pxi"
 include "_core_aborted.pxi"
 include "_core_columns.pxi"
 include "_core_table.pxi"

@@ -142,6 +142,29 @@ cdef void put_max_timestamp(uint8_t* p, Header* h, int64_t timestamp, int type_b
     ks_put32(p + CRC_AT, h.crc)
 
 
+# Requires: room for `size` bytes at `target`, at least 61; base_offset and now_ms not negative. Copies the records before
+# they are checked, since the buffer given may change meanwhile. Returns: whether they may be appended as they are at
+# `target` now; if not, f is as it was.
+cdef bint put_assigned(uint8_t* target, const uint8_t* records, int64_t size, int64_t base_offset, int32_t leader_epoch,
+                       int64_t now_ms, const LeaderRules* rules, AppendFacts* f) noexcept nogil:
+    cdef Survey found
+    cdef Header h
+    bring(records, min(size, GIL_RELEASE_SIZE))    # all at once: a copy alone waits for memory line by line
+    memcpy(target, records, <size_t>size)
+    if not is_plain_append(target, size, now_ms, rules, &h, &found) or h.last_offset_delta >= INT64_MAX - base_offset:
+        return False
+    put_base_offset(target, base_offset, leader_epoch)
+    if rules.is_log_append_time:
+        put_max_timestamp(target, &h, now_ms, TIMESTAMP_TYPE_MASK)
+    else:
+        put_max_timestamp(target, &h, found.greatest_timestamp, 0)
+    h.base_offset = base_offset
+    h.leader_epoch = leader_epoch
+    start_facts(f)
+    note_batch(f, &h)
+    return True
+
+
 @cython.final
 cdef class AppendSurvey:
     """The whole batches of one append, and what a log has to know of them.
@@ -179,13 +202,31 @@ cdef class AppendSurvey:
     @property
     def has_producers(self): return bool(self.f.has_producers)
 
-    def info(self, *, int64_t log_append_time_ms, int64_t log_start_offset):
-        """Return the fields of a LogAppendInfo of these batches."""
-        return self.info_fields(log_append_time_ms, log_start_offset)
 
-    cdef tuple info_fields(self, int64_t log_append_time_ms, int64_t log_start_offset):
-        return (self.f.first_offset, self.f.last_offset, self.f.max_timestamp, log_append_time_ms, log_start_offset,
-                self.f.size, False)
+cdef AppendSurvey survey_of(const AppendFacts* f, object records):
+    cdef AppendSurvey survey = AppendSurvey.__new__(AppendSurvey)
+    survey.f = f[0]
+    survey.records = records
+    return survey
+
+
+# Fills f with what has to be known of the whole batches of a buffer. Returns: their bytes.
+cdef object surveyed(object records, int64_t max_batch_bytes, AppendFacts* f, object path):
+    cdef Py_buffer view
+    cdef Status status
+    cdef Problem problem
+    start_facts(f)
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    if view.len < GIL_RELEASE_SIZE:
+        status = walk_replicated(<const uint8_t*>view.buf, view.len, max_batch_bytes, f, &problem)
+    else:
+        with nogil:
+            status = walk_replicated(<const uint8_t*>view.buf, view.len, max_batch_bytes, f, &problem)
+    cdef bint is_whole = f.size == view.len
+    PyBuffer_Release(&view)
+    if status != OK:
+        raise error_of(&problem, path)
+    return records if is_whole else memoryview(records)[:f.size]
 
 
 def survey_replicated(records, *, int64_t max_batch_bytes=INT32_MAX, path=None):
@@ -193,27 +234,18 @@ def survey_replicated(records, *, int64_t max_batch_bytes=INT32_MAX, path=None):
 
     An incomplete batch at the end is left out; there may be none at all.
     Raises: CorruptRecordError for a wrong CRC, size or field of a header; UnsupportedMagicError, InvalidRecordError.
-    Threads: the GIL is released.  Cost: O(bytes) for the CRC; looks at no record.
+    Threads: the GIL is released for 64 KiB and more.  Cost: O(bytes) for the CRC; looks at no record.
     """
-    cdef AppendSurvey survey = AppendSurvey.__new__(AppendSurvey)
-    cdef const uint8_t[::1] content = records
-    cdef const uint8_t* start = start_of(content)
-    cdef int64_t size = content.shape[0]
-    cdef Status status
-    cdef Problem problem
-    start_facts(&survey.f)
-    with nogil:
-        status = walk_replicated(start, size, max_batch_bytes, &survey.f, &problem)
-    if status != OK:
-        raise error_of(&problem, path)
-    survey.records = records if survey.f.size == size else memoryview(records)[:survey.f.size]
-    return survey
+    cdef AppendFacts f
+    content = surveyed(records, max_batch_bytes, &f, path)
+    return survey_of(&f, content)
 
 
 @cython.final
 cdef class LeaderAssigner:
     """What a leader does to the appends that need no more than new header fields, by the rules of one topic.
 
+    For all others, and for what is wrong with them, there is validate_and_assign_offsets.
     Args: as those of kstore.record.validation.RecordRules of that name; max_message_bytes: of one batch.
     Threads: immutable, safe.
     """
@@ -225,214 +257,27 @@ cdef class LeaderAssigner:
         self.rules = LeaderRules(max_message_bytes, timestamp_before_max_ms, timestamp_after_max_ms, is_compacted,
                                  is_log_append_time)
 
-    def assign(self, const uint8_t[::1] records, *, int64_t base_offset, int32_t partition_leader_epoch, int64_t now_ms):
-        """Return the AppendSurvey of a copy with the offsets from base_offset on, None if these records ask for more.
-
-        They are one whole V2 batch of a client, not compressed, with nothing that a leader refuses; for all others, and
-        for what is wrong with them, there is validate_and_assign_offsets.
-        Threads: the GIL is released.  Cost: O(bytes), no object per record.
-        """
-        cdef AppendSurvey survey
-        cdef Survey found
-        cdef Header h
-        cdef const uint8_t* start = start_of(records)
+    # Fills f with what has to be known of a copy of the records with the offsets from base_offset on. Returns: the copy;
+    # None if they are anything but one whole V2 batch of a client, not compressed, with nothing that a leader refuses.
+    cdef object assigned(self, object records, int64_t base_offset, int32_t leader_epoch, int64_t now_ms, AppendFacts* f):
+        cdef Py_buffer view
+        cdef bytes copy
         cdef uint8_t* target
-        cdef int64_t size = records.shape[0]
-        cdef bint is_fit
-        if size < BATCH_HEADER_SIZE or base_offset < 0 or now_ms < 0:
+        cdef bint is_fit = False
+        PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+        if view.len < BATCH_HEADER_SIZE or base_offset < 0 or now_ms < 0:
+            PyBuffer_Release(&view)
             return None
-        survey = AppendSurvey.__new__(AppendSurvey)
-        survey.records = PyBytes_FromStringAndSize(NULL, size)
-        target = <uint8_t*>PyBytes_AS_STRING(survey.records)
-        with nogil:
-            # The copy is what is checked: the buffer given may change meanwhile.
-            memcpy(target, start, <size_t>size)
-            is_fit = is_plain_append(target, size, now_ms, &self.rules, &h, &found) \
-                and h.last_offset_delta < INT64_MAX - base_offset
-            if is_fit:
-                put_base_offset(target, base_offset, partition_leader_epoch)
-                put_max_timestamp(target, &h, now_ms if self.rules.is_log_append_time else found.greatest_timestamp,
-                                  TIMESTAMP_TYPE_MASK if self.rules.is_log_append_time else 0)
-                h.base_offset = base_offset
-                h.leader_epoch = partition_leader_epoch
-                start_facts(&survey.f)
-                note_batch(&survey.f, &h)
-        return survey if is_fit else None
-
-
-cdef enum:
-    ENTRIES_PER_WRITE = 512
-
-
-@cython.final
-cdef class SegmentAppender:
-    """What the segment that takes appends counts from one to the next; it keeps the entries of its indexes.
-
-    Attributes: size_in_bytes, max_timestamp_ms and offset_of_max_timestamp (the last offset of its batch; -1 without a
-    timestamp), bytes_since_last_index_entry, first_timestamp_ms (the largest of the first append, from which the age of
-    the segment counts; -1 without one).
-    Args: write: called with the bytes of an append; write_index_pages: called when many entries were added;
-        segment_bytes, max_age_ms: beyond these a segment is rolled; created_ms: from which one without timestamps ages.
-    Threads: one.  Source: Kafka LogSegment.
-    """
-
-    cdef OffsetIndexEntries offset_entries
-    cdef TimeIndexEntries time_entries
-    cdef object write
-    cdef object write_index_pages
-    cdef int64_t written_entry_count
-    cdef int64_t index_interval_bytes
-    cdef int64_t segment_bytes
-    cdef int64_t max_age_ms
-    cdef int64_t created_ms
-    cdef readonly int64_t size_in_bytes
-    cdef public int64_t first_timestamp_ms
-    cdef readonly int64_t bytes_since_last_index_entry
-    cdef readonly int64_t max_timestamp_ms
-    cdef readonly int64_t offset_of_max_timestamp
-
-    def __cinit__(self, OffsetIndexEntries offset_entries, TimeIndexEntries time_entries, *, write, write_index_pages,
-                  int64_t index_interval_bytes, int64_t segment_bytes, int64_t max_age_ms, int64_t created_ms,
-                  int64_t size_in_bytes=0, int64_t first_timestamp_ms=-1, int64_t max_timestamp_ms=-1,
-                  int64_t offset_of_max_timestamp=-1):
-        if offset_entries is None or time_entries is None:
-            raise TypeError("expected entries of both indexes, got None")
-        self.offset_entries = offset_entries
-        self.time_entries = time_entries
-        self.write = write
-        self.write_index_pages = write_index_pages
-        self.written_entry_count = offset_entries.entry_count
-        self.index_interval_bytes = index_interval_bytes
-        self.segment_bytes = segment_bytes
-        self.max_age_ms = max_age_ms
-        self.created_ms = created_ms
-        self.size_in_bytes = size_in_bytes
-        self.first_timestamp_ms = first_timestamp_ms
-        self.max_timestamp_ms = max_timestamp_ms
-        self.offset_of_max_timestamp = offset_of_max_timestamp
-
-    def should_roll(self, AppendSurvey survey not None, *, int64_t now_ms):
-        """Tell whether an append has to go into another segment: for its size, the time, a full index, its offsets.
-
-        Source: Kafka LogSegment.shouldRoll.
-        """
-        return self.is_outgrown(&survey.f, now_ms)
-
-    cdef bint is_outgrown(self, const AppendFacts* f, int64_t now_ms) noexcept:
-        if self.size_in_bytes > self.segment_bytes - f.size or f.last_offset - self.offset_entries.base_offset > INT32_MAX:
-            return True
-        if self.size_in_bytes == 0:
-            return False
-        if self.offset_entries.entry_count >= self.offset_entries.max_entries \
-                or self.time_entries.entry_count >= self.time_entries.max_entries - 1:
-            return True
-        if self.first_timestamp_ms >= 0:
-            return f.max_timestamp > self.first_timestamp_ms and f.max_timestamp - self.first_timestamp_ms > self.max_age_ms
-        return now_ms - self.created_ms > self.max_age_ms
-
-    # Returns: whether nothing more has to be known of the batches than the survey says, and the segment has room.
-    cdef bint takes(self, const AppendFacts* f, int64_t log_end_offset, int32_t leader_epoch) noexcept:
-        if f.batch_count == 0 or f.has_producers or f.has_messages or f.leader_epoch != leader_epoch \
-                or not f.is_one_epoch or f.disorder_position >= 0 or f.first_offset < log_end_offset:
-            return False
-        return not (self.size_in_bytes and self.first_timestamp_ms < 0 or self.is_outgrown(f, 0))
-
-    cpdef append(self, AppendSurvey survey):
-        """Write the batches behind those before, and count them.
-
-        Each batch before which more than the interval lies since the last index entry gets one. An index that is full
-        gets no more; the next append rolls the segment then.
-        Raises: what write raises, with nothing counted.
-        """
-        if survey is None:
-            raise TypeError("expected an AppendSurvey, got None")
-        self.write(survey.records)
-        self.note(survey)
-        if self.offset_entries.entry_count - self.written_entry_count >= ENTRIES_PER_WRITE:
-            self.written_entry_count = self.offset_entries.entry_count
-            self.write_index_pages()
-
-    cdef int note(self, AppendSurvey survey) except -1:
-        cdef const uint8_t[::1] records
-        cdef const uint8_t* p
-        cdef Header h
-        cdef Problem problem
-        cdef bint whole
-        cdef int64_t at = 0
-        if self.size_in_bytes == 0:
-            self.first_timestamp_ms = survey.f.max_timestamp
-        if survey.f.batch_count == 1:
-            self.note_one(self.size_in_bytes, survey.f.size, survey.f.last_offset, survey.f.max_timestamp)
-        elif survey.f.batch_count > 1:
-            records = survey.records
-            p = start_of(records)
-            # The buffer may have changed since: what it says of sizes is looked at anew.
-            while next_batch(p + at, records.shape[0] - at, INT32_MAX, &h, &whole, &problem) == OK and whole:
-                self.note_one(self.size_in_bytes + at, h.size, h.base_offset + h.last_offset_delta, h.max_timestamp)
-                at += h.size
-        self.size_in_bytes += survey.f.size
-        return 0
-
-    cdef int note_one(self, int64_t position, int64_t size, int64_t last_offset, int64_t max_timestamp) except -1:
-        if max_timestamp > self.max_timestamp_ms:
-            self.max_timestamp_ms = max_timestamp
-            self.offset_of_max_timestamp = last_offset
-        if self.bytes_since_last_index_entry > self.index_interval_bytes:
-            if self.offset_entries.entry_count < self.offset_entries.max_entries:
-                self.offset_entries.add(last_offset, position)
-                if self.max_timestamp_ms >= 0 and self.time_entries.entry_count < self.time_entries.max_entries - 1:
-                    self.time_entries.add(self.max_timestamp_ms, self.offset_of_max_timestamp, False)
-            self.bytes_since_last_index_entry = 0
-        self.bytes_since_last_index_entry += size
-        return 0
-
-
-@cython.final
-cdef class LogAppender:
-    """The end of a log that takes appends: the common one in one call, and what readers see of it.
-
-    Attributes: published ((sealed segments, active segment, its size, the log's end), replaced in one step),
-    log_end_offset, log_start_offset, leader_epoch (of the last batch).
-    Args: make_info: called with a type and the fields of one of it, as tuple.__new__ is; info_type.
-    Threads: one appends and changes; `published` may be read by any.
-    """
-
-    cdef SegmentAppender segment
-    cdef object sealed
-    cdef object active
-    cdef object make_info
-    cdef object info_type
-    cdef readonly object published
-    cdef readonly int64_t log_end_offset
-    cdef public int64_t log_start_offset
-    cdef public int32_t leader_epoch
-
-    def __cinit__(self, make_info, info_type, *, int64_t log_start_offset, int32_t leader_epoch):
-        self.make_info = make_info
-        self.info_type = info_type
-        self.log_start_offset = log_start_offset
-        self.leader_epoch = leader_epoch
-
-    def publish(self, sealed, active, SegmentAppender segment not None, *, int64_t log_end_offset):
-        """Go on with these segments, and let readers see them."""
-        self.segment = segment
-        self.sealed = sealed
-        self.active = active
-        self.log_end_offset = log_end_offset
-        self.published = (sealed, active, segment.size_in_bytes, log_end_offset)
-
-    def append(self, AppendSurvey survey not None, int64_t log_append_time_ms):
-        """Append batches, let readers see them and return what was done; None, with nothing done, if more has to be known.
-
-        More has to be known of batches of a producer, of another leader epoch, of magic 0 or 1, out of order or below
-        the log's end, larger than a segment, or that ask for another one.
-        Raises: what the segment's write raises, with nothing changed; ValueError before anything was published.
-        """
-        if self.segment is None:
-            raise ValueError("no segment was published")
-        if not self.segment.takes(&survey.f, self.log_end_offset, self.leader_epoch):
-            return None
-        self.segment.append(survey)
-        self.log_end_offset = survey.f.last_offset + 1
-        self.published = (self.sealed, self.active, self.segment.size_in_bytes, self.log_end_offset)
-        return self.make_info(self.info_type, survey.info_fields(log_append_time_ms, self.log_start_offset))
+        try:
+            copy = PyBytes_FromStringAndSize(NULL, view.len)
+            target = <uint8_t*>PyBytes_AS_STRING(copy)
+            if view.len < GIL_RELEASE_SIZE:
+                is_fit = put_assigned(target, <const uint8_t*>view.buf, view.len, base_offset, leader_epoch, now_ms,
+                                      &self.rules, f)
+            else:
+                with nogil:
+                    is_fit = put_assigned(target, <const uint8_t*>view.buf, view.len, base_offset, leader_epoch, now_ms,
+                                          &self.rules, f)
+        finally:
+            PyBuffer_Release(&view)
+        return copy if is_fit else None

@@ -28,6 +28,8 @@ cdef enum:
     CACHE_LINE = 64
     MAX_VARINT_SIZE = 5
     MAX_VARLONG_SIZE = 10
+    PLAIN_PREFIX_SIZE = 16       # bytes that may be loaded from a record's start: five varints of one or two bytes
+    LONG_VARINT = 0x80000000
 
 
 cdef inline int32_t unzigzag32(uint32_t value) noexcept nogil:
@@ -106,6 +108,18 @@ cdef inline Status read_varlong(const uint8_t** at, const uint8_t* end, int64_t*
     if status == OK:
         value[0] = unzigzag64(wide)
     return status
+
+
+# Requires: two readable bytes at p. Returns: the zigzag code, or LONG_VARINT for more than two bytes.
+cdef inline uint32_t short_varint(const uint8_t** at) noexcept nogil:
+    cdef const uint8_t* p = at[0]
+    if p[0] < 0x80:
+        at[0] = p + 1
+        return p[0]
+    at[0] = p + 2
+    if p[1] < 0x80:
+        return (p[0] & 0x7F) | <uint32_t>p[1] << 7
+    return LONG_VARINT
 
 
 # Brings bytes into the cache that will be wanted, without waiting for them. They need not be readable.

@@ -2,23 +2,9 @@
 # Whatever is not plain (long varints, record headers, damage) is left to decode_rows, which says what is wrong.
 
 cdef enum:
-    PLAIN_PREFIX_SIZE = 16       # bytes that may be loaded from a record's start: five varints of one or two bytes
-    LONG_VARINT = 0x80000000
     AHEAD_STEP = 512
 
 cdef int64_t MOST_PLAIN_MS = INT64_MAX // 2000
-
-
-# Requires: two readable bytes at p. Returns: the zigzag code, or LONG_VARINT for more than two bytes.
-cdef inline uint32_t short_varint(const uint8_t** at) noexcept nogil:
-    cdef const uint8_t* p = at[0]
-    if p[0] < 0x80:
-        at[0] = p + 1
-        return p[0]
-    at[0] = p + 2
-    if p[1] < 0x80:
-        return (p[0] & 0x7F) | <uint32_t>p[1] << 7
-    return LONG_VARINT
 
 
 cdef inline bint has_plain_room(const VarColumn* c, int64_t size) noexcept nogil:

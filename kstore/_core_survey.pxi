@@ -29,13 +29,63 @@ cdef inline void note_record(Survey* s, int64_t timestamp, int32_t key_size) noe
         s.greatest_timestamp = timestamp
 
 
-# Requires: at <= end, the header checked. Returns: OK with the records of [at, end) noted, every one of them right.
+# Notes records for as long as they are plain: short varints, no headers, contiguous offsets, timestamps that can be no other
+# than positive. What is not plain, or wrong, is left to parse_record. Returns: how many; at[0] is behind them.
+cdef int32_t survey_plain_records(const uint8_t** at, const uint8_t* end, const Header* h, Survey* s) noexcept nogil:
+    cdef const uint8_t* start = at[0]
+    cdef const uint8_t* p
+    cdef const uint8_t* next
+    cdef int64_t least = INT64_MAX, greatest = INT64_MIN, null_keys = 0, delta
+    cdef uint32_t size_code, timestamp_code, offset_code, key_code, value_code
+    cdef uint32_t wanted_code = 0
+    cdef int32_t i = 0
+    if h.attributes & TIMESTAMP_TYPE_MASK or not INT16_MAX <= h.base_timestamp <= INT64_MAX - INT16_MAX:
+        return 0
+    while i < h.record_count and end - start >= PLAIN_PREFIX_SIZE:
+        p = start
+        size_code = short_varint(&p)
+        if size_code & (LONG_VARINT | 1) or size_code >> 1 > end - p:
+            break
+        next = p + (size_code >> 1)
+        p += 1
+        timestamp_code = short_varint(&p)
+        offset_code = short_varint(&p)
+        key_code = short_varint(&p)
+        # Half of a code is the size, that of null included, whose code is 1.
+        if timestamp_code == LONG_VARINT or offset_code != wanted_code or key_code & (LONG_VARINT | 1) > 1 \
+                or next - p - 2 < key_code >> 1:
+            break
+        p += key_code >> 1
+        value_code = short_varint(&p)
+        if (key_code & 1 and key_code != 1) or (value_code & 1 and value_code != 1) \
+                or next - p - 1 != value_code >> 1 or (next - 1)[0] != 0:
+            break
+        delta = unzigzag32(timestamp_code)
+        least = delta if delta < least else least
+        greatest = delta if delta > greatest else greatest
+        null_keys += key_code & 1
+        wanted_code += 2
+        start = next
+        i += 1
+    if i:
+        s.record_count += i
+        s.null_key_count += null_keys
+        s.least_timestamp = h.base_timestamp + least
+        s.greatest_timestamp = h.base_timestamp + greatest
+    at[0] = start
+    return i
+
+
+# Requires: at <= end, the header checked, nothing noted yet. Returns: OK with the records of [at, end) noted, all right.
 cdef Status survey_batch(const uint8_t* at, const uint8_t* end, const Header* h, Survey* s,
                          Problem* problem) noexcept nogil:
     cdef RawRecord raw
-    cdef int64_t least_delta = 0
+    cdef int32_t plain_count = survey_plain_records(&at, end, h, s)
+    cdef int64_t least_delta = plain_count
     cdef int32_t i
-    for i in range(h.record_count):
+    if plain_count:
+        problem.record = plain_count - 1
+    for i in range(plain_count, h.record_count):
         problem.record = i
         if parse_record(at, end, &raw, problem) != OK \
                 or check_offset_delta(h, raw.offset_delta, &least_delta, problem) != OK:

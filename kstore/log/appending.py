@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from kstore._core import AppendSurvey, LeaderAssigner, survey_replicated
 from kstore.compression import CompressionType
-from kstore.config import LogConfig
+from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import (
     InvalidRecordError,
     OffsetsOutOfOrderError,
@@ -19,6 +19,7 @@ from kstore.errors import (
     RecordTooLargeError,
     UnexpectedAppendOffsetError,
 )
+from kstore.log.leader_epochs import LeaderEpochCache
 from kstore.record import MemoryRecords, Record, RecordBatch
 from kstore.record.creation import with_records
 from kstore.record.rewriting import set_last_offset
@@ -54,7 +55,7 @@ class LogAppendInfo(NamedTuple):
 class LeaderRules:
     """What one log does to records that it gives offsets to; made of its config.
 
-    Attributes: is_append_time, of message.timestamp.type.
+    Attributes: is_append_time, of message.timestamp.type; assigner, for the common append; None if none can be one.
     """
 
     def __init__(self, config: LogConfig) -> None:
@@ -68,9 +69,9 @@ class LeaderRules:
             timestamp_after_max_ms=config.message_timestamp_after_max_ms,
             is_compacted=config.is_compacted,
         )
-        self._assigner: LeaderAssigner | None = None
+        self.assigner: LeaderAssigner | None = None
         if config.message_format_magic >= _MAGIC_V2 and config.compression_type in _IN_PLACE:
-            self._assigner = LeaderAssigner(
+            self.assigner = LeaderAssigner(
                 max_message_bytes=config.max_message_bytes,
                 timestamp_before_max_ms=config.message_timestamp_before_max_ms,
                 timestamp_after_max_ms=config.message_timestamp_after_max_ms,
@@ -108,12 +109,6 @@ class LeaderRules:
         Raises: as validate_and_assign_offsets; RecordTooLargeError; InvalidRecordError for a batch of a client that
             does not count from 0, or of a Raft leader in another epoch.
         """
-        if self._assigner is not None and origin is AppendOrigin.CLIENT:
-            survey = self._assigner.assign(
-                records.buffer, base_offset=base_offset, partition_leader_epoch=partition_leader_epoch, now_ms=now_ms
-            )
-            if survey is not None:
-                return survey
         self._check_sent(records, partition_leader_epoch=partition_leader_epoch, origin=origin)
         result = validate_and_assign_offsets(
             records,
@@ -181,6 +176,28 @@ def check_fits_segment(survey: AppendSurvey, config: LogConfig) -> None:
             f"size of the append: expected at most {config.segment_bytes} bytes (segment_bytes), "
             f"found {survey.size_in_bytes}"
         )
+
+
+def follow_epochs(epochs: LeaderEpochCache, survey: AppendSurvey, *, config: LogConfig) -> None:
+    """Assign the leader epochs of an append, durably, before it is written; messages of magic 0 and 1 have none.
+
+    Raises: StorageError.
+    """
+    if survey.has_messages:
+        epochs.clear()
+    elif survey.is_one_epoch:
+        if survey.leader_epoch >= 0:
+            epochs.assign(survey.leader_epoch, start_offset=survey.first_offset)
+    else:
+        for batch in MemoryRecords(survey.records, config=config).batches():
+            if batch.partition_leader_epoch >= 0:
+                epochs.assign(batch.partition_leader_epoch, start_offset=batch.base_offset)
+
+
+def next_base_offset(survey: AppendSurvey, *, log_end_offset: int) -> int:
+    """Return the base offset of a segment that starts with these batches; wrappers do not tell their first offset."""
+    first_offset = survey.last_offset - MAX_INT32 if survey.has_messages else survey.first_offset
+    return max(log_end_offset, first_offset)
 
 
 def _target_of(config: LogConfig) -> CompressionType | None:

@@ -5,24 +5,49 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 
 from kstore.errors import KStoreError
+
+# How long a flush is put off at most for the threads that waited for the last one or behind it.
+GATHER_SECONDS = 0.001
+
+
+class _Waiter:
+    """A thread that waits for `turn`: for an answer, for an error, or to lead the next flush; then it wakes `next`."""
+
+    __slots__ = ("error", "flushed_offset", "is_gone", "is_leader", "is_woken", "next", "offset", "turn")
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.flushed_offset = offset
+        self.error: KStoreError | None = None
+        self.is_leader = False
+        self.is_woken = False
+        self.is_gone = False
+        self.next: _Waiter | None = None
+        self.turn = threading.Lock()
+        self.turn.acquire()
 
 
 class GroupCommit:
     """One flush at a time for all threads that wait; who comes while one runs waits for the next.
 
+    A thread of those that wait leads the next flush. Where several were seen with the last one, it waits a moment for
+    as many; a thread that is alone never does.
     flush: makes the log durable and returns the offset up to which it is; called without a lock held.
     Threads: safe.
     """
 
     def __init__(self, flush: Callable[[], int]) -> None:
         self._flush = flush
-        self._condition = threading.Condition()
-        self._is_flushing = False
+        self._lock = threading.Lock()
+        self._waiters: list[_Waiter] = []
+        self._is_led = False
+        self._gathering: threading.Lock | None = None
+        self._busy_threads = 1
         self._flushed_offset = 0
         self._cuts = 0
-        self._error: KStoreError | None = None
 
     def wait_until(self, offset: int) -> int:
         """Return once every record below `offset` is durable, with the offset up to which they are.
@@ -32,41 +57,118 @@ class GroupCommit:
         """
         if self._flushed_offset >= offset:
             return self._flushed_offset
-        with self._condition:
-            earlier_error = self._error
-            while self._is_flushing:
-                self._condition.wait()
-                if self._error is not None and self._error is not earlier_error:
-                    raise _copy_of(self._error)
-                if self._flushed_offset >= offset:
-                    return self._flushed_offset
-            self._is_flushing = True
-            cuts = self._cuts
-        return self._lead(cuts)
+        waiter = None
+        with self._lock:
+            if self._is_led:
+                waiter = _Waiter(offset)
+                self._waiters.append(waiter)
+                if self._gathering is not None and len(self._waiters) + 1 >= self._busy_threads:
+                    self._gathering.release()
+                    self._gathering = None
+            self._is_led = True
+        if waiter is None:
+            return self._lead()
+        try:
+            waiter.turn.acquire()
+            self._wake_next(waiter)
+        except BaseException:
+            self._abandon(waiter)
+            raise
+        if waiter.error is not None:
+            raise _copy_of(waiter.error)
+        return self._lead() if waiter.is_leader else waiter.flushed_offset
 
     def lower(self, offset: int) -> None:
         """Take back that records from `offset` on are durable, before offsets of a log that was cut are used again."""
-        with self._condition:
+        with self._lock:
             self._flushed_offset = min(self._flushed_offset, offset)
             self._cuts += 1
 
-    def _lead(self, cuts: int) -> int:
+    def _lead(self) -> int:
+        group: list[_Waiter] = []
+        cuts = -1
         flushed_offset = None
         error = None
         try:
+            if self._busy_threads > 1:
+                self._gather()
+            with self._lock:
+                group, self._waiters = self._waiters, group
+                cuts = self._cuts
             flushed_offset = self._flush()
         except KStoreError as failure:
             error = failure
             raise
         finally:
-            with self._condition:
-                self._is_flushing = False
-                if error is not None:
-                    self._error = error
-                elif flushed_offset is not None and cuts == self._cuts:
-                    self._flushed_offset = max(self._flushed_offset, flushed_offset)
-                self._condition.notify_all()
+            with self._lock:
+                self._settle(group, flushed_offset, error, is_cut=cuts != self._cuts)
         return flushed_offset
+
+    def _gather(self) -> None:
+        """Wait until as many threads have come as were seen with the last flush, or for a moment."""
+        gathering = threading.Lock()
+        gathering.acquire()
+        with self._lock:
+            if len(self._waiters) + 1 >= self._busy_threads:
+                return
+            self._gathering = gathering
+        gathering.acquire(timeout=GATHER_SECONDS)
+        with self._lock:
+            self._gathering = None
+
+    def _settle(
+        self, group: list[_Waiter], flushed_offset: int | None, error: KStoreError | None, *, is_cut: bool
+    ) -> None:
+        """Under the lock, answer those that a flush was for, choose who leads the next one, and have all woken."""
+        waiting = [waiter for waiter in (*group, *self._waiters) if not waiter.is_gone]
+        self._busy_threads = 1 + len(waiting)
+        answered: list[_Waiter] = []
+        if error is not None:
+            answered, waiting = waiting, []
+            for waiter in answered:
+                waiter.error = error
+        elif flushed_offset is not None and not is_cut:
+            self._flushed_offset = max(self._flushed_offset, flushed_offset)
+            served = {id(waiter) for waiter in group}
+            for waiter in waiting:
+                if id(waiter) in served or waiter.offset <= flushed_offset:
+                    waiter.flushed_offset = flushed_offset
+                    answered.append(waiter)
+            waiting = [waiter for waiter in waiting if waiter.offset > flushed_offset and id(waiter) not in served]
+        self._is_led = bool(waiting)
+        self._waiters = waiting[1:]
+        for waiter in waiting[:1]:
+            waiter.is_leader = True
+        woken = waiting[:1] + answered
+        for waiter, following in pairwise(woken):
+            waiter.next = following
+        if woken:
+            self._wake(woken[0])
+
+    def _wake_next(self, waiter: _Waiter) -> None:
+        """Wake one thread after the other: many at once would only fight for the interpreter."""
+        if waiter.next is not None:
+            with self._lock:
+                following, waiter.next = waiter.next, None
+                self._wake(following)
+
+    def _wake(self, waiter: _Waiter | None) -> None:
+        while waiter is not None:
+            waiter.is_woken = True
+            waiter.turn.release()
+            if not waiter.is_gone:
+                return
+            waiter.next, waiter = None, waiter.next
+
+    def _abandon(self, waiter: _Waiter) -> None:
+        """Go away without an answer: wake who is to be woken, and leave it to another thread to lead."""
+        with self._lock:
+            waiter.is_gone = True
+            if waiter.is_woken:
+                following, waiter.next = waiter.next, None
+                self._wake(following)
+            if waiter.is_leader:
+                self._settle([], None, None, is_cut=False)
 
 
 def _copy_of(error: KStoreError) -> KStoreError:

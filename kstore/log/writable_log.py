@@ -11,12 +11,20 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from errno import EDQUOT, ENOSPC
-from typing import cast
 
-from kstore._core import AppendSurvey, LogAppender, survey_replicated
-from kstore.config import MAX_INT32, MAX_INT64, LogConfig
+from kstore._core import AppendSurvey, LogAppender
+from kstore.config import MAX_INT64, LogConfig
 from kstore.errors import KStoreError, LogFailedError, StorageError
-from kstore.log.appending import Ack, LeaderRules, LogAppendInfo, check_ack, check_fetched, check_fits_segment
+from kstore.log.appending import (
+    Ack,
+    LeaderRules,
+    LogAppendInfo,
+    check_ack,
+    check_fetched,
+    check_fits_segment,
+    follow_epochs,
+    next_base_offset,
+)
 from kstore.log.directory import PartitionDirectory
 from kstore.log.durable_point import DurablePoint, DurablePointFile
 from kstore.log.env import DEFAULT_ENV, Env
@@ -38,6 +46,7 @@ from kstore.types import NO_TIMESTAMP
 
 # Errors of a write after which a log goes on: there was no space, and nothing of the append is left.
 _NO_SPACE = (ENOSPC, EDQUOT)
+_CLIENT = AppendOrigin.CLIENT
 
 _logger = logging.getLogger("kstore.log")
 
@@ -79,8 +88,9 @@ class WritableLog(PublishedLog):
         # To which offset the log was cut last, and where its last batch ended then.
         self._cut = (-1, -1)
         self._appender = LogAppender(
-            tuple.__new__,
             LogAppendInfo,
+            assigner=self._rules.assigner,
+            max_batch_bytes=config.max_batch_bytes,
             log_start_offset=loaded.log_start_offset,
             leader_epoch=self.leader_epochs.latest_epoch,
         )
@@ -122,7 +132,7 @@ class WritableLog(PublishedLog):
         *,
         ack: Ack = "written",
         partition_leader_epoch: int | None = None,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
+        origin: AppendOrigin = _CLIENT,
         guard: VerificationGuard | None = None,
     ) -> LogAppendInfo:
         """Append as the partition's leader: check the records and give them the next offsets.
@@ -145,16 +155,19 @@ class WritableLog(PublishedLog):
         with self._append_lock:
             if not self._is_writable:
                 self._check_writable()
-            epoch = max(self._appender.leader_epoch, 0) if partition_leader_epoch is None else partition_leader_epoch
             now_ms = self._env.wall_clock_ms()
-            survey = self._rules.survey(
-                sent, base_offset=self._end, partition_leader_epoch=epoch, now_ms=now_ms, origin=origin
-            )
-            append_time_ms = now_ms if self._rules.is_append_time else NO_TIMESTAMP
-            info = self._append_plain(survey, append_time_ms)
-            if info is None:
-                info = self._append(survey, origin=origin, now_ms=now_ms, append_time_ms=append_time_ms, guard=guard)
-        return info if self._needs_no_flush and ack == "written" else self._flushed_behind(info, ack)
+            done: LogAppendInfo | AppendSurvey | None = None
+            if origin is _CLIENT:
+                try:
+                    done = self._appender.append_sent(sent.buffer, leader_epoch=partition_leader_epoch, now_ms=now_ms)
+                except BaseException as error:
+                    self._fail_unless_undone(error)
+                    raise
+            if done is None or isinstance(done, AppendSurvey):
+                done = self._append_sent(
+                    sent, done, leader_epoch=partition_leader_epoch, origin=origin, now_ms=now_ms, guard=guard
+                )
+        return done if self._needs_no_flush and ack == "written" else self._flushed_behind(done, ack)
 
     def append_as_follower(self, records: MemoryRecords, *, ack: Ack = "written") -> LogAppendInfo:
         """Append batches with the offsets that their leader gave; gaps are allowed, an incomplete last batch falls off.
@@ -168,28 +181,48 @@ class WritableLog(PublishedLog):
         with self._append_lock:
             if not self._is_writable:
                 self._check_writable()
-            survey = survey_replicated(records.buffer, max_batch_bytes=self.config.max_batch_bytes)
-            info = self._append_plain(survey, NO_TIMESTAMP)
-            if info is None:
-                check_fetched(survey, log_end_offset=self._end)
-                if survey.batch_count == 0:
-                    return LogAppendInfo(-1, -1, NO_TIMESTAMP, NO_TIMESTAMP, self._start, 0)
-                info = self._append(
-                    survey,
-                    origin=AppendOrigin.REPLICATION,
-                    now_ms=self._env.wall_clock_ms(),
-                    append_time_ms=NO_TIMESTAMP,
-                    guard=None,
-                )
-        return info if self._needs_no_flush and ack == "written" else self._flushed_behind(info, ack)
+            try:
+                done: LogAppendInfo | AppendSurvey = self._appender.append_replicated(records.buffer)
+            except BaseException as error:
+                self._fail_unless_undone(error)
+                raise
+            if isinstance(done, AppendSurvey):
+                done = self._append_fetched(done)
+        return done if self._needs_no_flush and ack == "written" else self._flushed_behind(done, ack)
 
-    def _append_plain(self, survey: AppendSurvey, append_time_ms: int) -> LogAppendInfo | None:
-        """Append batches of which nothing more has to be known, under the append lock; None if more has to be."""
-        try:
-            return cast("LogAppendInfo | None", self._appender.append(survey, append_time_ms))
-        except BaseException as error:
-            self._fail_unless_undone(error)
-            raise
+    def _append_sent(
+        self,
+        sent: MemoryRecords,
+        survey: AppendSurvey | None,
+        *,
+        leader_epoch: int | None,
+        origin: AppendOrigin,
+        now_ms: int,
+        guard: VerificationGuard | None,
+    ) -> LogAppendInfo:
+        """Append as leader, under the append lock, what asks for more than the common append."""
+        append_time_ms = now_ms if self._rules.is_append_time else NO_TIMESTAMP
+        if survey is None:
+            survey = self._rules.survey(
+                sent,
+                base_offset=self._end,
+                partition_leader_epoch=max(self._appender.leader_epoch, 0) if leader_epoch is None else leader_epoch,
+                now_ms=now_ms,
+                origin=origin,
+            )
+            with self._failing_unless_undone():
+                done: LogAppendInfo | AppendSurvey = self._appender.append(survey, log_append_time_ms=append_time_ms)
+            if isinstance(done, LogAppendInfo):
+                return done
+        return self._append(survey, origin=origin, now_ms=now_ms, append_time_ms=append_time_ms, guard=guard)
+
+    def _append_fetched(self, survey: AppendSurvey) -> LogAppendInfo:
+        """Append as follower, under the append lock, what asks for more than the common append."""
+        check_fetched(survey, log_end_offset=self._end)
+        if survey.batch_count == 0:
+            return LogAppendInfo(-1, -1, NO_TIMESTAMP, NO_TIMESTAMP, self._start, 0)
+        origin, now_ms = AppendOrigin.REPLICATION, self._env.wall_clock_ms()
+        return self._append(survey, origin=origin, now_ms=now_ms, append_time_ms=NO_TIMESTAMP, guard=None)
 
     def _append(
         self,
@@ -209,9 +242,10 @@ class WritableLog(PublishedLog):
             if prepared.duplicate is not None:
                 return self._info_of_duplicate(prepared.duplicate)
         if survey.leader_epoch != self._appender.leader_epoch or survey.has_messages or not survey.is_one_epoch:
-            self._assign_epochs(survey)
+            follow_epochs(self.leader_epochs, survey, config=self.config)
+            self._appender.leader_epoch = self.leader_epochs.latest_epoch
         if self._parts.active.should_roll(survey, now_ms=now_ms):
-            self._roll(self._next_base_offset(survey))
+            self._roll(next_base_offset(survey, log_end_offset=self._end))
         with self._failing_unless_undone():
             self._parts.active.append(survey)
             # Before readers see it, so that none takes data of a transaction that begins here for decided.
@@ -219,7 +253,8 @@ class WritableLog(PublishedLog):
             self._publish(survey.last_offset + 1)
         if prepared is not None:
             self._follow_transactions(completed)
-        return LogAppendInfo(*survey.info(log_append_time_ms=append_time_ms, log_start_offset=self._start))
+        done: LogAppendInfo = self._appender.info_of(survey, log_append_time_ms=append_time_ms)
+        return done
 
     def _info_of_duplicate(self, found: BatchMetadata) -> LogAppendInfo:
         append_time_ms = found.timestamp_ms if self._rules.is_append_time else NO_TIMESTAMP
@@ -244,18 +279,6 @@ class WritableLog(PublishedLog):
         with self._append_lock:
             self._check_writable()
             return self.producer_state.remove_expired_producers(self._env.wall_clock_ms())
-
-    def _assign_epochs(self, survey: AppendSurvey) -> None:
-        if survey.has_messages:
-            self.leader_epochs.clear()
-        elif survey.is_one_epoch:
-            if survey.leader_epoch >= 0:
-                self.leader_epochs.assign(survey.leader_epoch, start_offset=survey.first_offset)
-        else:
-            for batch in MemoryRecords(survey.records, config=self.config).batches():
-                if batch.partition_leader_epoch >= 0:
-                    self.leader_epochs.assign(batch.partition_leader_epoch, start_offset=batch.base_offset)
-        self._appender.leader_epoch = self.leader_epochs.latest_epoch
 
     # Flush and roll
 
@@ -301,7 +324,7 @@ class WritableLog(PublishedLog):
 
     def _flushed_behind(self, info: LogAppendInfo, ack: Ack) -> LogAppendInfo:
         """Flush what an append has to wait for, without the append lock; return its info."""
-        rolled_offset = self._take_rolled_offset()
+        rolled_offset = None if self._rolled_offset is None else self._take_rolled_offset()
         if ack == "flushed" or info.last_offset + 1 - self._flushed_offset >= self.config.flush_messages:
             self._group.wait_until(info.last_offset + 1)
         elif rolled_offset is not None:
@@ -329,17 +352,12 @@ class WritableLog(PublishedLog):
             except StorageError as error:
                 self._fail(error)
                 raise
-            with self._append_lock:
-                self._parts.drop_flushed(older)
+            if older:
+                with self._append_lock:
+                    self._parts.drop_flushed(older)
             self._flushed_offset, self._flushed_ms = end, self._env.monotonic_ms()
             self._durable_point.advance(DurablePoint(durable_end, active.base_offset, size))
         return end
-
-    def _next_base_offset(self, survey: AppendSurvey) -> int:
-        """The base offset of a segment that starts with these batches; wrappers do not tell their first offset."""
-        if survey.has_messages:
-            return max(self._end, survey.last_offset - MAX_INT32)
-        return max(self._end, survey.first_offset)
 
     def _roll(self, base_offset: int) -> None:
         """Put a new segment behind the active one, whose indexes are flushed later."""

@@ -121,10 +121,11 @@ def packed_or_refused(columns: RecordColumns) -> str:
 
 
 def test_log_without_a_segment_takes_no_append() -> None:
-    survey = _core.survey_replicated(builders.batch(0))
-    log = _core.LogAppender(tuple.__new__, tuple, log_start_offset=0, leader_epoch=-1)
+    log = _core.LogAppender(tuple, assigner=None, max_batch_bytes=MAX_INT32, log_start_offset=0, leader_epoch=-1)
     with pytest.raises(ValueError, match="no segment"):
-        log.append(survey, -1)
+        log.append(_core.survey_replicated(builders.batch(0)), log_append_time_ms=-1)
+    with pytest.raises(ValueError, match="no segment"):
+        log.append_replicated(builders.batch(0))
 
 
 def test_none_is_no_append() -> None:

@@ -75,7 +75,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def waiting(commit: GroupCommit) -> int:
-    return len(commit._condition._waiters)
+    return len(commit._waiters)
 
 
 def test_what_was_flushed_before_takes_no_flush(disk: Disk, commit: GroupCommit) -> None:

@@ -1,0 +1,238 @@
+# What a log counts from one append to the next, and the common append in one call.
+
+cdef extern from "Python.h":
+    object PyType_GenericAlloc(PyTypeObject* cls, Py_ssize_t count)
+
+cdef enum:
+    ENTRIES_PER_WRITE = 512
+
+
+@cython.final
+cdef class SegmentAppender:
+    """What the segment that takes appends counts from one to the next; it keeps the entries of its indexes.
+
+    Attributes: size_in_bytes, max_timestamp_ms and offset_of_max_timestamp (the last offset of its batch; -1 without a
+    timestamp), bytes_since_last_index_entry, first_timestamp_ms (the largest of the first append, from which the age of
+    the segment counts; -1 without one).
+    Args: write: called with the bytes of an append; write_index_pages: called when many entries were added;
+        segment_bytes, max_age_ms: beyond these a segment is rolled; created_ms: from which one without timestamps ages.
+    Threads: one.  Source: Kafka LogSegment.
+    """
+
+    cdef OffsetIndexEntries offset_entries
+    cdef TimeIndexEntries time_entries
+    cdef object write
+    cdef object write_index_pages
+    cdef int64_t written_entry_count
+    cdef int64_t index_interval_bytes
+    cdef int64_t segment_bytes
+    cdef int64_t max_age_ms
+    cdef int64_t created_ms
+    cdef readonly int64_t size_in_bytes
+    cdef public int64_t first_timestamp_ms
+    cdef readonly int64_t bytes_since_last_index_entry
+    cdef readonly int64_t max_timestamp_ms
+    cdef readonly int64_t offset_of_max_timestamp
+
+    def __cinit__(self, OffsetIndexEntries offset_entries, TimeIndexEntries time_entries, *, write, write_index_pages,
+                  int64_t index_interval_bytes, int64_t segment_bytes, int64_t max_age_ms, int64_t created_ms,
+                  int64_t size_in_bytes=0, int64_t first_timestamp_ms=-1, int64_t max_timestamp_ms=-1,
+                  int64_t offset_of_max_timestamp=-1):
+        if offset_entries is None or time_entries is None:
+            raise TypeError("expected entries of both indexes, got None")
+        self.offset_entries = offset_entries
+        self.time_entries = time_entries
+        self.write = write
+        self.write_index_pages = write_index_pages
+        self.written_entry_count = offset_entries.entry_count
+        self.index_interval_bytes = index_interval_bytes
+        self.segment_bytes = segment_bytes
+        self.max_age_ms = max_age_ms
+        self.created_ms = created_ms
+        self.size_in_bytes = size_in_bytes
+        self.first_timestamp_ms = first_timestamp_ms
+        self.max_timestamp_ms = max_timestamp_ms
+        self.offset_of_max_timestamp = offset_of_max_timestamp
+
+    def should_roll(self, AppendSurvey survey not None, *, int64_t now_ms):
+        """Tell whether an append has to go into another segment: for its size, the time, a full index, its offsets.
+
+        Source: Kafka LogSegment.shouldRoll.
+        """
+        return self.is_outgrown(&survey.f, now_ms)
+
+    cdef bint is_outgrown(self, const AppendFacts* f, int64_t now_ms) noexcept:
+        if self.size_in_bytes > self.segment_bytes - f.size or f.last_offset - self.offset_entries.base_offset > INT32_MAX:
+            return True
+        if self.size_in_bytes == 0:
+            return False
+        if self.offset_entries.entry_count >= self.offset_entries.max_entries \
+                or self.time_entries.entry_count >= self.time_entries.max_entries - 1:
+            return True
+        if self.first_timestamp_ms >= 0:
+            return f.max_timestamp > self.first_timestamp_ms and f.max_timestamp - self.first_timestamp_ms > self.max_age_ms
+        return now_ms - self.created_ms > self.max_age_ms
+
+    # Returns: whether nothing more has to be known of the batches than the survey says, and the segment has room.
+    cdef bint takes(self, const AppendFacts* f, int64_t log_end_offset, int32_t leader_epoch) noexcept:
+        if f.batch_count == 0 or f.has_producers or f.has_messages or f.leader_epoch != leader_epoch \
+                or not f.is_one_epoch or f.disorder_position >= 0 or f.first_offset < log_end_offset:
+            return False
+        return not (self.size_in_bytes and self.first_timestamp_ms < 0 or self.is_outgrown(f, 0))
+
+    def append(self, AppendSurvey survey not None):
+        """Write the batches behind those before, and count them.
+
+        Each batch before which more than the interval lies since the last index entry gets one. An index that is full
+        gets no more; the next append rolls the segment then.
+        Raises: what write raises, with nothing counted.
+        """
+        self.put(&survey.f, survey.records)
+
+    cdef int put(self, const AppendFacts* f, object records) except -1:
+        self.write(records)
+        if self.size_in_bytes == 0:
+            self.first_timestamp_ms = f.max_timestamp
+        if f.batch_count == 1:
+            self.note_one(self.size_in_bytes, f.size, f.last_offset, f.max_timestamp)
+        else:
+            self.note_all(records)
+        self.size_in_bytes += f.size
+        if self.offset_entries.entry_count - self.written_entry_count >= ENTRIES_PER_WRITE:
+            self.written_entry_count = self.offset_entries.entry_count
+            self.write_index_pages()
+        return 0
+
+    cdef int note_all(self, const uint8_t[::1] records) except -1:
+        cdef const uint8_t* p
+        cdef Header h
+        cdef Problem problem
+        cdef bint whole
+        cdef int64_t at = 0
+        p = start_of(records)
+        # The buffer may have changed since: what it says of sizes is looked at anew.
+        while next_batch(p + at, records.shape[0] - at, INT32_MAX, &h, &whole, &problem) == OK and whole:
+            self.note_one(self.size_in_bytes + at, h.size, h.base_offset + h.last_offset_delta, h.max_timestamp)
+            at += h.size
+        return 0
+
+    cdef int note_one(self, int64_t position, int64_t size, int64_t last_offset, int64_t max_timestamp) except -1:
+        if max_timestamp > self.max_timestamp_ms:
+            self.max_timestamp_ms = max_timestamp
+            self.offset_of_max_timestamp = last_offset
+        if self.bytes_since_last_index_entry > self.index_interval_bytes:
+            if self.offset_entries.entry_count < self.offset_entries.max_entries:
+                self.offset_entries.add(last_offset, position)
+                if self.max_timestamp_ms >= 0 and self.time_entries.entry_count < self.time_entries.max_entries - 1:
+                    self.time_entries.add(self.max_timestamp_ms, self.offset_of_max_timestamp, False)
+            self.bytes_since_last_index_entry = 0
+        self.bytes_since_last_index_entry += size
+        return 0
+
+
+@cython.final
+cdef class LogAppender:
+    """The end of a log that takes appends: the common one in one call, and what readers see of it.
+
+    More has to be known, than one call can, of batches of a producer, of another leader epoch, of magic 0 or 1, out of
+    order or below the log's end, larger than a segment, or that ask for another one. Nothing is changed then.
+    Attributes: published ((sealed segments, active segment, its size, the log's end), replaced in one step),
+    log_end_offset, log_start_offset, leader_epoch (of the last batch).
+    Args: info_type: a tuple of seven fields, of which each append returns one; assigner: None if what a
+        leader takes always asks for more; max_batch_bytes: of a batch from a leader.
+    Raises: from each append what the segment's write raises, with nothing changed; ValueError before anything was
+        published.
+    Threads: one appends and changes; the attributes may be read by any. The GIL is released as survey_replicated does.
+    """
+
+    cdef SegmentAppender segment
+    cdef LeaderAssigner assigner
+    cdef object sealed
+    cdef object active
+    cdef object info_type
+    cdef readonly object published
+    cdef int64_t max_batch_bytes
+    cdef readonly int64_t log_end_offset
+    cdef public int64_t log_start_offset
+    cdef public int32_t leader_epoch
+
+    def __cinit__(self, info_type, *, LeaderAssigner assigner, int64_t max_batch_bytes, int64_t log_start_offset,
+                  int32_t leader_epoch):
+        if not (isinstance(info_type, type) and issubclass(info_type, tuple)):
+            raise TypeError(f"info_type must be a subclass of tuple, got {info_type!r}")
+        self.info_type = info_type
+        self.assigner = assigner
+        self.max_batch_bytes = max_batch_bytes
+        self.log_start_offset = log_start_offset
+        self.leader_epoch = leader_epoch
+
+    def publish(self, sealed, active, SegmentAppender segment not None, *, int64_t log_end_offset):
+        """Go on with these segments, and let readers see them."""
+        self.segment = segment
+        self.sealed = sealed
+        self.active = active
+        self.log_end_offset = log_end_offset
+        self.published = (sealed, active, segment.size_in_bytes, log_end_offset)
+
+    def append_sent(self, records, *, leader_epoch, int64_t now_ms):
+        """Give the records of a client the next offsets, append them and return what was done.
+
+        Args: leader_epoch: None for that of the last append, 0 in a new log; now_ms: the time of day.
+        Returns: the AppendSurvey if more has to be known; None if only validate_and_assign_offsets can tell what to do.
+        Cost: O(bytes), with one copy, and no object per record.
+        """
+        cdef AppendFacts f
+        cdef int32_t epoch = max(self.leader_epoch, 0) if leader_epoch is None else leader_epoch
+        if self.assigner is None:
+            return None
+        assigned = self.assigner.assigned(records, self.log_end_offset, epoch, now_ms, &f)
+        if assigned is None:
+            return None
+        return self.put(&f, assigned, now_ms if self.assigner.rules.is_log_append_time else NO_TIMESTAMP)
+
+    def append_replicated(self, records):
+        """Append whole batches as their leader sent them, checked as by survey_replicated, and return what was done.
+
+        Returns: the AppendSurvey if more has to be known.
+        """
+        cdef AppendFacts f
+        content = surveyed(records, self.max_batch_bytes, &f, None)
+        return self.put(&f, content, NO_TIMESTAMP)
+
+    def append(self, AppendSurvey survey not None, *, int64_t log_append_time_ms):
+        """Append surveyed batches and return what was done; the survey itself if more has to be known."""
+        if not self.takes(&survey.f):
+            return survey
+        return self.put(&survey.f, survey.records, log_append_time_ms)
+
+    def info_of(self, AppendSurvey survey not None, *, int64_t log_append_time_ms):
+        """Return what the append of these batches did."""
+        return self.made_info(&survey.f, log_append_time_ms)
+
+    cdef bint takes(self, const AppendFacts* f) except *:
+        if self.segment is None:
+            raise ValueError("no segment was published")
+        return self.segment.takes(f, self.log_end_offset, self.leader_epoch)
+
+    cdef object put(self, const AppendFacts* f, object records, int64_t log_append_time_ms):
+        if not self.takes(f):
+            return survey_of(f, records)
+        self.segment.put(f, records)
+        self.log_end_offset = f.last_offset + 1
+        self.published = (self.sealed, self.active, self.segment.size_in_bytes, self.log_end_offset)
+        return self.made_info(f, log_append_time_ms)
+
+    # As info_type._make, without a tuple in between.
+    cdef object made_info(self, const AppendFacts* f, int64_t log_append_time_ms):
+        cdef int64_t numbers[6]
+        cdef object number
+        cdef Py_ssize_t i
+        numbers[:] = [f.first_offset, f.last_offset, f.max_timestamp, log_append_time_ms, self.log_start_offset, f.size]
+        info = PyType_GenericAlloc(<PyTypeObject*>self.info_type, 7)
+        for i in range(6):
+            number = numbers[i]
+            Py_INCREF(number)
+            PyTuple_SET_ITEM(info, i, number)
+        Py_INCREF(False)
+        PyTuple_SET_ITEM(info, 6, False)
+        return info
