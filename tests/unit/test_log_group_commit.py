@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from kstore.errors import LogFailedError, StorageError
+from kstore.log import group_commit
 from kstore.log.group_commit import GroupCommit
 
 
@@ -180,3 +182,100 @@ def test_record_that_was_cut_off_while_it_waited_is_told_by_the_offset(disk: Dis
     disk.log_end_offset = 4
     disk.gate.release()
     assert commit.wait_until(6) == 4
+
+
+class Stopped(BaseException):
+    """As an interrupt is, which no thread expects."""
+
+
+class StoppedLock:
+    """The lock of a waiter whose thread is interrupted while it waits, or at the moment it was woken."""
+
+    def __init__(self, *, waits: bool) -> None:
+        self.lock = threading.Lock()
+        self.lock.acquire()
+        self.waits = waits
+
+    def acquire(self) -> bool:
+        if self.waits:
+            assert self.lock.acquire(timeout=60)
+        raise Stopped
+
+    def release(self) -> None:
+        self.lock.release()
+
+
+@pytest.mark.parametrize("was_woken", [False, True], ids=["while-it-waits", "when-it-was-to-lead"])
+def test_interrupted_thread_leaves_the_next_flush_to_another(
+    disk: Disk, commit: GroupCommit, monkeypatch: pytest.MonkeyPatch, was_woken: bool
+) -> None:
+    class StoppedWaiter(group_commit._Waiter):
+        def __init__(self, offset: int) -> None:
+            super().__init__(offset)
+            stopped: Any = StoppedLock(waits=was_woken)
+            self.turn = stopped
+
+    disk.log_end_offset = 1
+    first = Waiter(commit, 1)
+    assert disk.started.acquire(timeout=60)
+    disk.log_end_offset = 3
+    others: list[Waiter] = []
+
+    def join_and_go_on() -> None:
+        until(lambda: waiting(commit) == 1)
+        monkeypatch.undo()
+        others.append(Waiter(commit, 3))
+        until(lambda: waiting(commit) == 2)
+        disk.gate.release(2)
+
+    helper = threading.Thread(target=join_and_go_on)
+    monkeypatch.setattr(group_commit, "_Waiter", StoppedWaiter)
+    helper.start()
+    with pytest.raises(Stopped):
+        commit.wait_until(2)
+    helper.join()
+    assert [first.ended(), others[0].ended()] == [1, 3]
+    assert disk.flushes == 2
+
+
+def test_flush_waits_for_the_threads_that_were_seen_with_the_last_one(
+    disk: Disk, commit: GroupCommit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "GATHER_SECONDS", 0)
+    disk.log_end_offset = 1
+    seen = [Waiter(commit, 1)]
+    assert disk.started.acquire(timeout=60)
+    disk.log_end_offset = 3
+    seen += [Waiter(commit, offset) for offset in (2, 3)]
+    until(lambda: waiting(commit) == 2)
+    disk.gate.release(2)
+    assert [one.ended() for one in seen] == [1, 3, 3]
+    monkeypatch.setattr(group_commit, "GATHER_SECONDS", 60)
+    disk.log_end_offset = 6
+    first = Waiter(commit, 4)
+    until(lambda: commit._gathering is not None)
+    assert disk.flushes == 2
+    second = Waiter(commit, 5)
+    disk.gate.release()
+    assert [first.ended(), second.ended()] == [6, 6]
+    assert disk.flushes == 3
+
+
+def test_thread_that_is_alone_again_puts_a_flush_off_once_and_no_more(
+    disk: Disk, commit: GroupCommit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "GATHER_SECONDS", 0)
+    disk.log_end_offset = 1
+    first = Waiter(commit, 1)
+    assert disk.started.acquire(timeout=60)
+    second = Waiter(commit, 2)
+    until(lambda: waiting(commit) == 1)
+    disk.log_end_offset = 2
+    disk.gate.release(2)
+    assert [first.ended(), second.ended()] == [1, 2]
+    monkeypatch.setattr(group_commit, "GATHER_SECONDS", 60)
+    disk.gate.release(2)
+    for offset in (3, 4):
+        disk.log_end_offset = offset
+        assert commit.wait_until(offset) == offset
+    assert disk.flushes == 4
