@@ -7,6 +7,7 @@ from typing_extensions import Buffer, Self, disjoint_base
 
 from kstore._core_accumulate import AppendPath as AppendPath
 from kstore._core_accumulate import PartitionQueue as PartitionQueue
+from kstore._core_accumulate import SendPath as SendPath
 from kstore._core_accumulate import TopicQueues as TopicQueues
 from kstore._core_accumulate import pack_rows_into as pack_rows_into
 from kstore._core_accumulate import try_allocate as try_allocate

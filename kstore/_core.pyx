@@ -12,7 +12,6 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.number cimport PyNumber_Index
-from cpython.object cimport PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from cpython.tuple cimport PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -71,6 +70,7 @@ include "_core_pack.pxi"
 include "_core_spread.pxi"
 include "_core_bulk.pxi"
 include "_core_accumulate.pxi"
+include "_core_send.pxi"
 include "_core_export.pxi"
 include "_core_plain.pxi"
 include "_core_messages.pxi"

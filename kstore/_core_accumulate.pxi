@@ -103,7 +103,8 @@ cdef class PartitionQueue:
             return False
         result.partition = self.partition
         result.appended_bytes = last._builder.estimate() - before
-        result.batch_is_full = count > 1 or last.looks_full()
+        result.fills_batch = last.looks_full()
+        result.batch_is_full = count > 1 or result.fills_batch
         return True
 
     def append_to_new(self, BatchAppender batch not None, timestamp_ms, key, value, headers, callback, *, int64_t now_ms):

@@ -100,3 +100,51 @@ class AppendPath:
 
 def pack_rows_into(batches: list[Any], packer: RecordBatchPacker) -> int: ...
 def try_allocate(pool: PoolMemory, size: int) -> ColumnBuffer | None: ...
+
+@disjoint_base
+class SendPath:
+    takes_short_way: bool
+    partition_counts: dict[str, int]
+    def __init__(
+        self,
+        accumulator: AppendPath,
+        *,
+        serialize: Callable[[str, Any, Any, str], bytes | None],
+        wake_sender: Callable[[], object],
+        key_serializer: Callable[[Any], bytes | None] | None,
+        value_serializer: Callable[[Any], bytes | None] | None,
+        max_record_bytes: int,
+        ignores_keys: bool,
+        clock: Any = None,
+    ) -> None: ...
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: Any = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: _Callback | None = None,
+    ) -> Any: ...
+    def send_by_the_long_way(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: _Callback | None,
+    ) -> Any: ...
+    def send_serialized(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: _Callback | None,
+    ) -> Any: ...

@@ -51,6 +51,7 @@ cdef class RecordAppendResult:
     cdef readonly bint batch_is_full
     cdef readonly bint new_batch_created
     cdef readonly bint abort_for_new_batch
+    cdef bint fills_batch         # as no other append to that batch did
 
     @property
     def future(self):

@@ -352,22 +352,44 @@ def pack_record_batch(batch: pa.RecordBatch, **options: Any) -> Iterator[MemoryR
     return pack_columns(record_columns(batch), **options)
 
 
-def record_columns(batch: pa.RecordBatch) -> RecordColumns:
+def to_record_batches(data: Any) -> Iterable[pa.RecordBatch]:
+    """Return the record batches of a batch, table, reader, or anything that exports an Arrow stream.
+
+    Raises: TypeError for anything else.
+    """
+    if isinstance(data, pa.RecordBatch):
+        return (data,)
+    if isinstance(data, pa.Table):
+        batches: list[pa.RecordBatch] = data.to_batches()
+        return batches
+    if hasattr(data, "__arrow_c_stream__"):
+        reader: Iterable[pa.RecordBatch] = pa.RecordBatchReader.from_stream(data)
+        return reader
+    raise TypeError(f"expected Arrow data, got {type(data).__name__}")
+
+
+def record_columns(batch: pa.RecordBatch, *, timestamp_ms: int | None = None) -> RecordColumns:
     """Return the columns of an Arrow record batch as pack_columns takes them, by their names.
 
-    timestamp (a timestamp of any unit, or int64 ms) is needed; key, value (binary or string of any layout), headers
-    (list of struct of key and value) and offset (an integer) are optional; others are refused.
+    timestamp (a timestamp of any unit, or int64 ms) is needed unless timestamp_ms stands for all rows; key, value
+    (binary or string of any layout), headers (list of struct of key and value) and offset (an integer) are optional;
+    others are refused.
     Raises: ValueError for missing, unknown or repeated columns, other types, or a header that is null.
     Lifetime: keeps the buffers of the batch.
     """
     names = list(batch.schema.names)
-    if len(set(names)) != len(names) or not set(names) <= _PACKED or "timestamp" not in names:
+    has_timestamp = "timestamp" in names
+    if len(set(names)) != len(names) or not set(names) <= _PACKED or not (has_timestamp or timestamp_ms is not None):
         raise ValueError(f"expected timestamp and some of {', '.join(sorted(_PACKED))}, each once; got {names}")
     arrays = dict(zip(names, batch.columns, strict=True))
-    timestamp, units_per_ms = _timestamps(arrays["timestamp"])
+    timestamp: Int64Column | int = 0 if timestamp_ms is None else timestamp_ms
+    units_per_ms = 1
+    if has_timestamp:
+        numbers, units_per_ms = _timestamps(arrays["timestamp"])
+        timestamp = _numbers(numbers)
     return RecordColumns(
         row_count=batch.num_rows,
-        timestamp=_numbers(timestamp),
+        timestamp=timestamp,
         key=_binary(arrays["key"]) if "key" in arrays else None,
         value=_binary(arrays["value"]) if "value" in arrays else None,
         headers=_header_lists(arrays["headers"]) if "headers" in arrays else None,

@@ -7,11 +7,19 @@ from kstore.producer.buffer_pool import BufferPool
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.producer.columns_future import AppendedBatch, ColumnsFuture
 from kstore.producer.compression_ratio import CompressionRatioEstimator
+from kstore.producer.config import ProducerConfig
+from kstore.producer.coordinator import TransactionCoordinator, coordinator_of
 from kstore.producer.environment import SYSTEM_CLOCK, Clock, SystemClock
 from kstore.producer.futures import FutureRecordMetadata, RecordMetadata
+from kstore.producer.interceptors import ProducerInterceptor, ProducerRecord
 from kstore.producer.partitioner import BuiltInPartitioner, Partitioner, RoundRobinPartitioner, StickyPartitionInfo
+from kstore.producer.producer import Producer
 from kstore.producer.ready_check import ReadyCheckResult
 from kstore.producer.result import ProduceRequestResult
+from kstore.producer.sender import Sender
+from kstore.producer.sink import ProduceResponse, Sink
+from kstore.producer.store_sink import StoreSink
+from kstore.producer.transaction_manager import TransactionManager
 
 __all__ = [
     "SYSTEM_CLOCK",
@@ -28,14 +36,25 @@ __all__ = [
     "PartitionInfo",
     "Partitioner",
     "ProduceRequestResult",
+    "ProduceResponse",
+    "Producer",
     "ProducerBatch",
+    "ProducerConfig",
+    "ProducerInterceptor",
+    "ProducerRecord",
     "ReadyCheckResult",
     "RecordAccumulator",
     "RecordAppendResult",
     "RecordMetadata",
     "RoundRobinPartitioner",
+    "Sender",
+    "Sink",
     "StickyPartitionInfo",
+    "StoreSink",
     "SystemClock",
+    "TransactionCoordinator",
+    "TransactionManager",
+    "coordinator_of",
     "murmur2",
     "partition_for_key",
 ]

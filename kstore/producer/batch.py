@@ -23,7 +23,7 @@ from kstore.producer.result import NO_OFFSET, ProduceRequestResult
 from kstore.record import MemoryRecords, MemoryRecordsBuilder
 from kstore.types import TopicPartition
 
-Callback: TypeAlias = Callable[[RecordMetadata | None, KStoreError | None], object]
+Callback: TypeAlias = Callable[[RecordMetadata, KStoreError | None], object]
 _ErrorOf: TypeAlias = Callable[[int], KStoreError]
 LOGGER = logging.getLogger("kstore.producer")
 _MAGIC_V2 = 2
@@ -198,7 +198,7 @@ class ProducerBatch(BatchAppender):
             if error_of is None:
                 thunk.callback(self._metadata_of(thunk), None)
             else:
-                thunk.callback(None, error_of(thunk.index))
+                thunk.callback(RecordMetadata(*self.topic_partition), error_of(thunk.index))
         except KeyboardInterrupt:
             raise
         except BaseException:

@@ -37,13 +37,25 @@ class ColumnsFuture(Future[list[AppendedBatch]]):
         """How many rows batches were made of; all of them unless the append itself failed."""
         return sum(record_count for _, _, record_count in self._batches)
 
+    @property
+    def partitions(self) -> frozenset[int]:
+        """Where the batches go."""
+        return frozenset(partition for partition, _, _ in self._batches)
+
     def add(self, partition: int, result: ProduceRequestResult, *, record_count: int) -> None:
         """Count a batch in, before wait() is called."""
         self._batches.append((partition, result, record_count))
 
+    def join(self, other: ColumnsFuture) -> None:
+        """Count the batches of another append in, and its error if it failed, before wait() is called."""
+        self._batches += other._batches
+        if self._error is None:
+            self._error = other._error
+
     def wait(self, error: KStoreError | ValueError | None = None) -> None:
         """Be done when all batches are, with this error if there is one."""
-        self._error = error
+        if self._error is None:
+            self._error = error
         self.settle()
 
     @property

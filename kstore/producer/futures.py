@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from kstore._core import RecordFuture
 from kstore.errors import KStoreError, ProducerTimeoutError
 from kstore.producer.result import NO_OFFSET, ProduceRequestResult
-from kstore.types import NO_TIMESTAMP
+from kstore.types import NO_TIMESTAMP, TopicPartition
 
 _MS_PER_S = 1000
 # What Future.__init__ makes; everything else here does without.
@@ -23,10 +23,10 @@ class RecordMetadata(NamedTuple):
 
     topic: str
     partition: int
-    offset: int
-    timestamp_ms: int
-    serialized_key_size: int
-    serialized_value_size: int
+    offset: int = NO_OFFSET
+    timestamp_ms: int = NO_TIMESTAMP
+    serialized_key_size: int = -1
+    serialized_value_size: int = -1
 
     @property
     def has_offset(self) -> bool:
@@ -156,3 +156,13 @@ class FutureRecordMetadata(RecordFuture, Future[RecordMetadata]):
     def set_running_or_notify_cancel(self) -> bool:
         """Raise InvalidStateError: only its batch completes it."""
         raise InvalidStateError(f"{self} is completed by its batch")
+
+
+def failed_future(topic_partition: TopicPartition, error: KStoreError) -> FutureRecordMetadata:
+    """Return the future of a record that came into no batch."""
+    result = ProduceRequestResult(topic_partition)
+    result.set(NO_OFFSET, error_of=lambda _: error)
+    result.done()
+    return FutureRecordMetadata(
+        result, index=0, timestamp_ms=NO_TIMESTAMP, serialized_key_size=-1, serialized_value_size=-1
+    )

@@ -1,5 +1,5 @@
 """`python -m tests.interop`: kstore and Kafka's own classes write the matrix of tests/matrix.py for each other to read,
-and kstore and a real broker write one root by turns.
+kstore and a real broker write one root by turns, and so do their producers.
 
 Needs Maven and a JDK; the jars are kept in build/interop. Ends with 1 if a case differs or the tools can't be had.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from kstore.record import MemoryRecords
 from tests import matrix
 from tests.fuzz.message_mutator import MessageMutator
-from tests.interop import store, transactions
+from tests.interop import producing, store, transactions
 from tests.interop.comparison import Line, bytes_problem, reading_problem, records_difference, records_problem
 from tests.interop.programs import CLIENTS, Client, Unavailable, build, reports, require_tools
 from tests.interop.recipes import recipe
@@ -30,6 +30,7 @@ ALL_MAGICS = (0, 1, 2)
 # A producer's offsets have no gaps.
 NOT_OF_A_PRODUCER = {"gaps"}
 MOST_SHOWN = 10
+WITH_A_BROKER = {"broker": store.steps, "transactions": transactions.steps, "producer": producing.steps}
 
 
 def say(text: str) -> None:
@@ -171,7 +172,7 @@ def compare_clients(options: argparse.Namespace) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.interop", description=__doc__)
-    parser.add_argument("--part", choices=("clients", "broker"), help="classes alone, or a broker; default: both")
+    parser.add_argument("--part", choices=("clients", *WITH_A_BROKER), help="default: all")
     parser.add_argument("--client", choices=[client.version for client in CLIENTS], help="default: all")
     parser.add_argument("--damaged", type=int, default=20_000, help="damaged logs to be compared (default 20000)")
     parser.add_argument("--seed", type=int, default=1, help="of the damage (default 1)")
@@ -179,13 +180,12 @@ def main() -> int:
     problems = 0
     try:
         require_tools()
-        if options.part != "broker":
+        if options.part in (None, "clients"):
             problems += compare_clients(options)
-        if options.part != "clients":
-            with tempfile.TemporaryDirectory() as directory:
-                problems += store.run(Path(directory), say)
-            with tempfile.TemporaryDirectory() as directory:
-                problems += transactions.run(Path(directory), say)
+        for part, steps in WITH_A_BROKER.items():
+            if options.part in (None, part):
+                with tempfile.TemporaryDirectory() as directory:
+                    problems += store.run(steps(Path(directory)), say)
     except Unavailable as error:
         sys.stderr.write(f"kstore: {error}\n")
         return 1

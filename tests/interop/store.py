@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +47,11 @@ while True:
 Problems = Iterator[str]
 
 
-def run(work: Path, say: Any) -> int:
-    """All steps; return the number of problems."""
+def run(steps: Iterable[tuple[str, Problems]], say: Any) -> int:
+    """Take all steps; return the number of problems."""
     build()
     problems = 0
-    for name, found in steps(work):
+    for name, found in steps:
         count = 0
         for problem in found:
             count += 1

@@ -17,7 +17,7 @@ from kstore.producer.store_sink import StoreSink
 from kstore.producer.transaction_manager import TransactionManager
 from kstore.producer.transaction_state import TRANSACTION_STATE_TOPIC
 from kstore.types import TopicPartition
-from tests.interop.broker import NODE_ID, Broker, build, tool
+from tests.interop.broker import NODE_ID, Broker, tool
 from tests.interop.comparison import hashed
 from tests.interop.store import CLUSTER_ID, records_of, topic_id
 from tests.sending import Producing
@@ -29,20 +29,6 @@ LEFT = {"done": "CompleteCommit", "undone": "CompleteAbort", "decided": "Complet
 COMMITTED = [b"done", b"decided"]
 
 Problems = Iterator[str]
-
-
-def run(work: Path, say: Any) -> int:
-    """All steps; return the number of problems."""
-    build()
-    problems = 0
-    for name, found in steps(work):
-        count = 0
-        for problem in found:
-            count += 1
-            say(f"  {problem[:500]}")
-        say(f"{name}: {'all equal' if not count else f'{count} differ'}")
-        problems += count
-    return problems
 
 
 def steps(work: Path) -> Iterator[tuple[str, Problems]]:

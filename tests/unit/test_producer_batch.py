@@ -15,7 +15,9 @@ from kstore.record import MemoryRecordsBuilder
 from tests.pooling import BATCH_SIZE, TOPIC_PARTITION, ManualClock, open_batch
 
 MOST_SEQUENCE = 2**31 - 1
-Told = list[tuple[int, RecordMetadata | None, KStoreError | None]]
+Told = list[tuple[int, RecordMetadata, KStoreError | None]]
+# What a callback hears of a record that failed besides its error.
+UNKNOWN = RecordMetadata(*TOPIC_PARTITION)
 
 
 def fill(batch: ProducerBatch, count: int, *, told: Told | None = None, value: bytes = b"value") -> list[Any]:
@@ -121,7 +123,7 @@ def test_failure_gives_each_record_its_error(has_record_errors: bool) -> None:
     top, errors = KStoreError("top"), [KStoreError(str(n)) for n in range(3)]
     expected = errors if has_record_errors else [top] * 3
     assert batch.complete_exceptionally(top, errors.__getitem__ if has_record_errors else None)
-    assert told == [(n, None, expected[n]) for n in range(3)]
+    assert told == [(n, UNKNOWN, expected[n]) for n in range(3)]
     assert [future.exception(0) for future in futures] == expected
     with pytest.raises(KStoreError) as caught:
         futures[1].result()
@@ -133,7 +135,7 @@ def test_abort_fails_the_records_and_can_be_done_once() -> None:
     future = fill(batch, 1, told=told)[0]
     error = KStoreError("closed")
     batch.abort(error)
-    assert (told, future.exception(0), batch.final_state) == ([(0, None, error)], error, FinalState.ABORTED)
+    assert (told, future.exception(0), batch.final_state) == ([(0, UNKNOWN, error)], error, FinalState.ABORTED)
     with pytest.raises(ValueError, match="had ended before: aborted"):
         batch.abort(error)
     assert batch.try_append(1, None, b"v", (), None, 0) is None
@@ -149,7 +151,7 @@ def test_failed_batch_stays_so_whatever_comes_later(first: str, second: str) -> 
     end(error)
     state = batch.final_state
     assert not (batch.complete(9) if second == "complete" else batch.complete_exceptionally(KStoreError("later")))
-    assert (told, future.exception(0), batch.final_state) == ([(0, None, error)], error, state)
+    assert (told, future.exception(0), batch.final_state) == ([(0, UNKNOWN, error)], error, state)
 
 
 @pytest.mark.parametrize("second", ["complete", "fail", "abort"])

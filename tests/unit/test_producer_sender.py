@@ -18,6 +18,7 @@ from kstore.errors import (
 )
 from kstore.producer.cluster import Cluster, PartitionInfo
 from kstore.producer.completion import SenderHooks
+from kstore.producer.futures import RecordMetadata
 from kstore.producer.sink import ProduceResponse
 from tests.sending import CLUSTER, NODE, OTHER_NODE, T0, T1, Producing, ScriptedSink, again, fails, ok
 
@@ -170,7 +171,7 @@ def test_error_that_no_retry_cures_fails_the_records_at_once():
     parts.run()
     with pytest.raises(StorageError, match="broken"):
         future.result()
-    assert seen == [(None, "broken")]
+    assert seen == [(RecordMetadata(*T0), "broken")]
     parts.check_at_rest()
 
 

@@ -1,0 +1,109 @@
+# The producer's send(): the short way of a record that only has to be copied into a batch that has room for it.
+
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
+
+
+cdef inline int64_t clock_ms(int which) noexcept nogil:
+    cdef timespec now
+    clock_gettime(which, &now)
+    return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
+
+
+cdef class SendPath:
+    """The compiled part of Producer.
+
+    Args: accumulator: takes the records; serialize: called with "key" or "value", the object, its serializer and the
+        topic, for what is neither bytes nor None or has a serializer; wake_sender: called when a batch is full;
+        max_record_bytes: a larger record, by the estimate of its size, goes the long way; clock: None for the machine's.
+    Attributes: takes_short_way: whether nothing has to happen between send() and the accumulator; partition_counts: of
+        the topics whose partitions are numbered from 0 without a gap.
+    """
+
+    cdef AppendPath accumulator
+    cdef object serialize
+    cdef object wake_sender
+    cdef object clock
+    cdef object key_serializer
+    cdef object value_serializer
+    cdef int64_t max_record_bytes
+    cdef bint ignores_keys
+    cdef public bint takes_short_way
+    cdef public dict partition_counts
+
+    def __init__(self, AppendPath accumulator, *, serialize, wake_sender, key_serializer, value_serializer,
+                 int64_t max_record_bytes, bint ignores_keys, clock=None):
+        if accumulator is None:
+            raise TypeError("accumulator must not be None")
+        self.accumulator = accumulator
+        self.serialize = serialize
+        self.wake_sender = wake_sender
+        self.key_serializer = key_serializer
+        self.value_serializer = value_serializer
+        self.max_record_bytes = max_record_bytes
+        self.ignores_keys = ignores_keys
+        self.clock = clock
+        self.partition_counts = {}
+
+    def send(self, topic, value=None, *, key=None, headers=(), partition=None, timestamp_ms=None, on_delivery=None):
+        """Put a record into the batch of its partition and return a future of its RecordMetadata.
+
+        Args: value, key: what the serializers take; without one, bytes, any buffer, or None; headers: (str, bytes or
+            None) pairs; partition: None to go by the key, or, without one, to fill up batches; timestamp_ms: None for
+            now; on_delivery: called by the producer's thread before the future is done, with the metadata and None, or
+            with metadata whose offset is -1 and the error.
+        Raises: ProducerClosedError; ValueError for a negative timestamp or partition; SerializationError; what a
+            transaction failed of; TransactionStateError outside of one. The future gives RecordTooLargeError,
+            UnknownTopicOrPartitionError, BufferExhaustedError after max_block_ms without room, ProducerTimeoutError
+            after delivery_timeout_ms, and what the sink answered.
+        Threads: safe.  Cost: one copy, one future; blocks while buffer_memory is used up.
+        Source: Kafka KafkaProducer.send.
+        """
+        if not self.takes_short_way:
+            return self.send_by_the_long_way(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        if self.key_serializer is not None or (key is not None and type(key) is not bytes):
+            key = self.serialize("key", key, self.key_serializer, topic)
+        if self.value_serializer is not None or (value is not None and type(value) is not bytes):
+            value = self.serialize("value", value, self.value_serializer, topic)
+        if type(headers) is not tuple:
+            headers = tuple(headers)
+        cdef RecordAppendResult result = self.append(topic, key, value, headers, partition, timestamp_ms, on_delivery)
+        if result is None:
+            return self.send_serialized(topic, key, value, headers, partition, timestamp_ms, on_delivery)
+        if result.fills_batch:
+            self.wake_sender()
+        return result.future
+
+    # Returns: None if the record has to go the long way.
+    @cython.final
+    cdef RecordAppendResult append(self, topic, bytes key, bytes value, tuple headers, partition, timestamp_ms, on_delivery):
+        cdef RecordFields r
+        cdef RecordAppendResult result
+        cdef list flat = flat_headers(headers) if headers else None
+        cdef int64_t timestamp, now_ms
+        if partition is None and key is not None and not self.ignores_keys:
+            count = self.partition_counts.get(topic)
+            if count is None:
+                return None
+            partition = partition_of_hash(murmur2_of(<const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)), count)
+        if self.clock is None:
+            now_ms = clock_ms(CLOCK_MONOTONIC)
+            timestamp = clock_ms(CLOCK_REALTIME) if timestamp_ms is None else as_int64(timestamp_ms)
+        else:
+            now_ms = self.clock.monotonic_ms()
+            timestamp = self.clock.wall_clock_ms() if timestamp_ms is None else as_int64(timestamp_ms)
+        set_fields(&r, key, value, flat)
+        if timestamp < 0 or batch_size_upper_bound(MAGIC_V2, False, &r) > self.max_record_bytes:
+            return None
+        result = RecordAppendResult.__new__(RecordAppendResult)
+        result.callback = on_delivery
+        if self.accumulator.is_closed:
+            return None
+        return result if self.accumulator.append_quickly(topic, partition, &r, timestamp, flat, now_ms, result) else None
+
+    def send_by_the_long_way(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
+        """Do as send() where more than the accumulator has a say; Producer has it."""
+        raise NotImplementedError
+
+    def send_serialized(self, topic, key, value, headers, partition, timestamp_ms, on_delivery):
+        """Do the rest of send() where the batch has no room, or something is not right; Producer has it."""
+        raise NotImplementedError

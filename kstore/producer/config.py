@@ -1,0 +1,181 @@
+"""ProducerConfig: the settings of a producer under Kafka's names, and what they must not contradict. Layer 5."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from kstore.compression import CompressionType, level_of
+from kstore.config import MAX_INT32, MAX_INT64, MIB
+
+if TYPE_CHECKING:
+    from kstore.producer.interceptors import ProducerInterceptor
+    from kstore.producer.partitioner import Partitioner
+    from kstore.serializers import Serializer
+
+Ack: TypeAlias = Literal["buffered", "written", "flushed"]
+Acks: TypeAlias = Literal["buffered", "written", "flushed", "0", "1", "all", "-1", 0, 1, -1]
+
+MAX_IN_FLIGHT_WITH_IDEMPOTENCE = 5
+
+_ACKS: dict[str, Ack] = {
+    "buffered": "buffered",
+    "written": "written",
+    "flushed": "flushed",
+    "0": "buffered",
+    "1": "written",
+    "all": "written",
+    "-1": "written",
+}
+
+
+class _Unset(int):
+    """A default, which a number that the caller gave is not, even if it is the same."""
+
+
+_DELIVERY_TIMEOUT_MS = _Unset(120_000)
+
+# The least and the greatest value of each number, as in Kafka's ProducerConfig.
+_LIMITS = {
+    "batch_size": (0, MAX_INT32),
+    "linger_ms": (0, MAX_INT64),
+    "buffer_memory": (0, MAX_INT64),
+    "max_block_ms": (0, MAX_INT64),
+    "delivery_timeout_ms": (0, MAX_INT32),
+    "request_timeout_ms": (0, MAX_INT32),
+    "retries": (0, MAX_INT32),
+    "retry_backoff_ms": (0, MAX_INT64),
+    "retry_backoff_max_ms": (0, MAX_INT64),
+    "max_request_size": (0, MAX_INT32),
+    "max_in_flight_requests_per_connection": (1, MAX_INT32),
+    "metadata_max_age_ms": (0, MAX_INT64),
+    "partitioner_availability_timeout_ms": (0, MAX_INT64),
+    "transaction_timeout_ms": (1, MAX_INT32),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducerConfig:
+    """Settings of a producer; sizes in bytes, times in milliseconds, names and defaults those of Kafka 4.0.
+
+    Args:
+        acks: what has happened to a record when its future is done. "buffered": it was handed on, nothing more is known
+            (Kafka's 0); "written": it is in the log and survives the end of the process (1, and all: the one replica
+            there is has it); "flushed": it survives a power cut, a promise Kafka leaves to replication.
+        batch_size: of a batch, uncompressed; 0 sends each record in a batch of its own.
+        buffer_memory: that all records waiting to be sent may take; send() waits max_block_ms for room.
+        delivery_timeout_ms: from send() to success or failure; raised to linger_ms + request_timeout_ms unless given.
+        enable_idempotence: None is on unless another setting speaks against it.
+        compression_gzip_level, compression_lz4_level, compression_zstd_level: None for Kafka's default.
+        partitioner_class: a Partitioner, or a class of one; None for the built-in choice.
+        key_serializer, value_serializer: kstore.serializers or any callable; None takes bytes and other buffers as they
+            are.
+        transactional_id: of a producer of transactions; the same one fences its predecessor.
+        metadata_max_age_ms: how old the list of partitions may be before it is asked for again.
+    Raises: ValueError for a value that Kafka refuses, and for settings that contradict each other.
+    """
+
+    acks: Acks = "all"
+    batch_size: int = 16384
+    buffer_memory: int = 32 * MIB
+    client_id: str = ""
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
+    compression_gzip_level: int | None = None
+    compression_lz4_level: int | None = None
+    compression_zstd_level: int | None = None
+    delivery_timeout_ms: int = _DELIVERY_TIMEOUT_MS
+    enable_idempotence: bool | None = None
+    interceptor_classes: Sequence[ProducerInterceptor | type[ProducerInterceptor]] = ()
+    key_serializer: Serializer | None = None
+    value_serializer: Serializer | None = None
+    linger_ms: int = 5
+    max_block_ms: int = 60_000
+    max_in_flight_requests_per_connection: int = 5
+    max_request_size: int = MIB
+    metadata_max_age_ms: int = 300_000
+    partitioner_adaptive_partitioning_enable: bool = True
+    partitioner_availability_timeout_ms: int = 0
+    partitioner_class: Partitioner | type[Partitioner] | None = None
+    partitioner_ignore_keys: bool = False
+    request_timeout_ms: int = 30_000
+    retries: int = MAX_INT32
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1000
+    transaction_timeout_ms: int = 60_000
+    transactional_id: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, (least, greatest) in _LIMITS.items():
+            value = getattr(self, name)
+            if not least <= value <= greatest:
+                raise ValueError(f"{name} must be from {least} to {greatest}, got {value}")
+        if str(self.acks) not in _ACKS or isinstance(self.acks, bool):
+            raise ValueError(f"acks must be one of {', '.join(_ACKS)}, got {self.acks!r}")
+        codec = CompressionType.for_name(self.compression_type)
+        if self.compression_level is not None:
+            level_of(codec, self.compression_level)
+        for name in ("key_serializer", "value_serializer"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise ValueError(f"{name} must be callable, got {getattr(self, name)!r}")
+        if self.transactional_id == "":
+            raise ValueError("transactional_id must not be empty")
+        self._check_timeouts()
+        self._check_idempotence()
+
+    @classmethod
+    def of(cls, settings: dict[str, Any]) -> ProducerConfig:
+        """Make one from keyword arguments.  Raises: TypeError for a name that is no setting; ValueError as above."""
+        known = {field.name for field in fields(cls)}
+        for name in settings:
+            if name not in known:
+                raise TypeError(f"a producer has no setting {name!r}")
+        return cls(**settings)
+
+    @property
+    def ack(self) -> Ack:
+        """What acks stands for."""
+        return _ACKS[str(self.acks)]
+
+    @property
+    def compression_level(self) -> int | None:
+        """The level of the codec that compression_type names, None for its default."""
+        level: int | None = getattr(self, f"compression_{self.compression_type}_level", None)
+        return level
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether batches carry a producer id and sequence numbers."""
+        return self.enable_idempotence is not False and self._speaks_against_idempotence() is None
+
+    def _check_timeouts(self) -> None:
+        least = min(self.linger_ms + self.request_timeout_ms, MAX_INT32)
+        if self.delivery_timeout_ms >= least:
+            return
+        if not isinstance(self.delivery_timeout_ms, _Unset):
+            raise ValueError(
+                f"delivery_timeout_ms must be at least linger_ms + request_timeout_ms = {least}, "
+                f"got {self.delivery_timeout_ms}"
+            )
+        object.__setattr__(self, "delivery_timeout_ms", least)
+
+    def _check_idempotence(self) -> None:
+        reason = self._speaks_against_idempotence()
+        if self.enable_idempotence and reason is not None:
+            raise ValueError(f"enable_idempotence needs {reason}")
+        if self.transactional_id is not None and not self.is_idempotent:
+            needed = "enable_idempotence" if reason is None else reason
+            raise ValueError(f"transactional_id needs {needed}")
+
+    def _speaks_against_idempotence(self) -> str | None:
+        """Return what idempotence would need, None if it has it all."""
+        if self.retries == 0:
+            return "retries above 0, got 0"
+        if self.ack == "buffered":
+            return f'acks "written" or "flushed", got {self.acks!r}'
+        if self.max_in_flight_requests_per_connection > MAX_IN_FLIGHT_WITH_IDEMPOTENCE:
+            return (
+                f"max_in_flight_requests_per_connection of at most {MAX_IN_FLIGHT_WITH_IDEMPOTENCE}, "
+                f"got {self.max_in_flight_requests_per_connection}"
+            )
+        return None

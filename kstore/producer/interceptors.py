@@ -1,0 +1,83 @@
+"""Interceptors: a caller's code that sees each record before it is sent, and what became of it. Layer 5."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kstore.errors import KStoreError
+from kstore.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kstore.producer.futures import RecordMetadata
+
+_logger = logging.getLogger("kstore.producer")
+
+Header = tuple[str, bytes | None]
+
+
+class ProducerRecord(NamedTuple):
+    """A record as send() was given it (Kafka: ProducerRecord); None where it is left to the producer."""
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    headers: Iterable[Header] = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+class ProducerInterceptor:
+    """Does nothing; override what is wanted.  Source: Kafka ProducerInterceptor (KIP-42)."""
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """Return the record to send in place of `record`; send() calls it before serializers and partitioner."""
+        return record
+
+    def on_acknowledgement(self, metadata: RecordMetadata | None, error: KStoreError | None) -> None:
+        """Take note of a record that was appended or failed; called before the record's own callback."""
+
+    def close(self) -> None:
+        """Called once when the producer is closed."""
+
+
+class ProducerInterceptors:
+    """All interceptors of a producer, in their order. What one of them raises is logged and stops nobody.
+
+    Threads: as the interceptors are.  Source: Kafka ProducerInterceptors.
+    """
+
+    def __init__(self, interceptors: Iterable[ProducerInterceptor | type[ProducerInterceptor]]) -> None:
+        self._interceptors = tuple(one() if isinstance(one, type) else one for one in interceptors)
+
+    def __bool__(self) -> bool:
+        return bool(self._interceptors)
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        for interceptor in self._interceptors:
+            try:
+                record = interceptor.on_send(record)
+            except Exception:
+                _logger.exception("%r failed on a record of %s", interceptor, record.topic)
+        return record
+
+    def on_acknowledgement(self, metadata: RecordMetadata | None, error: KStoreError | None) -> None:
+        for interceptor in self._interceptors:
+            _call(interceptor, interceptor.on_acknowledgement, metadata, error)
+
+    def close(self) -> None:
+        for interceptor in self._interceptors:
+            _call(interceptor, interceptor.close)
+
+
+def _call(interceptor: ProducerInterceptor, method: Callable[..., None], *arguments: object) -> None:
+    try:
+        method(*arguments)
+    except Exception:
+        _logger.exception("%r failed", interceptor)
+
+
+def placeholder_partition(record: ProducerRecord) -> TopicPartition:
+    """Return where a record was to go that failed before a partition was chosen: -1 unless it named one."""
+    return TopicPartition(record.topic, -1 if record.partition is None else record.partition)

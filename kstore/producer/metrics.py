@@ -1,0 +1,136 @@
+"""What a producer counts, under the names that Kafka's producer gives its metrics. Layer 5."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from kstore.producer.environment import SYSTEM_CLOCK, Clock
+
+if TYPE_CHECKING:
+    from kstore.producer.batch import ProducerBatch
+
+_WINDOW_MS = 30_000
+
+
+class _Sampled:
+    """Sum, count and maximum of what was recorded lately: at least one window, at most two, as Kafka samples."""
+
+    def __init__(self) -> None:
+        # of each window: when it began, count, sum, maximum
+        self._windows: deque[list[float]] = deque(maxlen=2)
+
+    def record(self, value: float, now_ms: int) -> None:
+        windows = self._windows
+        if not windows or now_ms - windows[-1][0] >= _WINDOW_MS:
+            windows.append([now_ms, 0, 0.0, value])
+        window = windows[-1]
+        window[1] += 1
+        window[2] += value
+        window[3] = max(window[3], value)
+
+    def _recent(self, now_ms: int) -> list[list[float]]:
+        return [window for window in self._windows if now_ms - window[0] < 2 * _WINDOW_MS]
+
+    def average(self, now_ms: int) -> float:
+        recent = self._recent(now_ms)
+        count = sum(window[1] for window in recent)
+        return sum(window[2] for window in recent) / count if count else float("nan")
+
+    def maximum(self, now_ms: int) -> float:
+        return max((window[3] for window in self._recent(now_ms)), default=float("nan"))
+
+    def rate(self, now_ms: int) -> float:
+        """Return the sum a second; a window that has just begun counts as a whole one, so that a start is no peak."""
+        recent = self._recent(now_ms)
+        if not recent:
+            return 0.0
+        elapsed_ms = max(now_ms - recent[0][0], _WINDOW_MS)
+        return sum(window[2] for window in recent) * 1000 / elapsed_ms
+
+
+class ProducerMetrics:
+    """Totals, rates, averages and maxima of one producer; rates and averages cover the last 30 to 60 seconds.
+
+    Threads: safe.  Source: Kafka SenderMetricsRegistry, KafkaProducerMetrics, BufferPool.
+    """
+
+    _TOTALS = ("record-send", "record-error", "record-retry", "batch-split", "outgoing-byte")
+    _AVERAGES = (
+        "batch-size",
+        "record-size",
+        "record-queue-time",
+        "request-latency",
+        "records-per-request",
+        "compression-rate",
+    )
+    _TIMES = ("flush", "txn-init", "txn-begin", "txn-commit", "txn-abort", "metadata-wait")
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._totals = dict.fromkeys(self._TOTALS, 0)
+        self._rates = {name: _Sampled() for name in self._TOTALS}
+        self._averages = {name: _Sampled() for name in self._AVERAGES}
+        self._times_ns = dict.fromkeys(self._TIMES, 0)
+        self._gauges: dict[str, Callable[[], float]] = {}
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add to a total, such as "record-send"."""
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            self._totals[name] += amount
+            self._rates[name].record(amount, now_ms)
+
+    def record(self, name: str, value: float) -> None:
+        """Note a value of which average and maximum are asked for, such as "batch-size"."""
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            self._averages[name].record(value, now_ms)
+
+    def note_request(self, batches: Sequence[ProducerBatch]) -> None:
+        """Count the batches that are sent to a node together."""
+        now_ms = self._clock.monotonic_ms()
+        averages = self._averages
+        records = sizes = 0
+        with self._lock:
+            for batch in batches:
+                size = batch.estimated_size_in_bytes
+                records += batch.record_count
+                sizes += size
+                averages["batch-size"].record(size, now_ms)
+                averages["record-size"].record(batch.max_record_size, now_ms)
+                averages["record-queue-time"].record(batch.drained_ms - batch.created_ms, now_ms)
+                averages["compression-rate"].record(batch.compression_ratio, now_ms)
+            averages["records-per-request"].record(records, now_ms)
+            for name, amount in (("record-send", records), ("outgoing-byte", sizes)):
+                self._totals[name] += amount
+                self._rates[name].record(amount, now_ms)
+
+    def add_time_ns(self, name: str, elapsed_ns: int) -> None:
+        """Add to the time that something took, such as "flush"."""
+        with self._lock:
+            self._times_ns[name] += elapsed_ns
+
+    def gauge(self, name: str, read: Callable[[], float]) -> None:
+        """Have a metric read when it is asked for."""
+        with self._lock:
+            self._gauges[name] = read
+
+    def snapshot(self) -> dict[str, float]:
+        """Return all metrics by Kafka's names; an average or maximum of nothing is NaN."""
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            found: dict[str, float] = {}
+            for name, total in self._totals.items():
+                found[f"{name}-total"] = total
+                found[f"{name}-rate"] = self._rates[name].rate(now_ms)
+            for name, sampled in self._averages.items():
+                found[f"{name}-avg"] = sampled.average(now_ms)
+                found[f"{name}-max"] = sampled.maximum(now_ms)
+            del found["records-per-request-max"], found["compression-rate-max"]
+            found |= {f"{name}-time-ns-total": time_ns for name, time_ns in self._times_ns.items()}
+            gauges = dict(self._gauges)
+        return found | {name: read() for name, read in gauges.items()}

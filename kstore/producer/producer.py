@@ -1,0 +1,444 @@
+"""Producer: records from many threads into the partitions of a sink, in batches. Layer 5."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakSet
+
+from kstore._core import RecordAppendResult, SendPath, estimate_size_in_bytes_upper_bound, partition_for_key
+from kstore.errors import (
+    KStoreError,
+    ProducerClosedError,
+    ProducerTimeoutError,
+    RecordTooLargeError,
+    TransactionStateError,
+    UnknownTopicOrPartitionError,
+)
+from kstore.producer.cluster import Cluster, PartitionInfo
+from kstore.producer.columns import record_columns_of
+from kstore.producer.columns_future import ColumnsFuture
+from kstore.producer.config import ProducerConfig
+from kstore.producer.environment import SYSTEM_CLOCK, Clock, after_fork_in_child
+from kstore.producer.futures import FutureRecordMetadata, RecordMetadata, failed_future
+from kstore.producer.interceptors import Header, ProducerInterceptors, ProducerRecord, placeholder_partition
+from kstore.producer.partitioner import Partitioner
+from kstore.producer.serializing import serialized
+from kstore.producer.wiring import ProducerParts
+from kstore.types import TopicPartition
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from kstore.producer.producer_store import ProducerStore
+    from kstore.producer.sink import Sink
+    from kstore.producer.transaction_manager import TransactionManager
+    from kstore.producer.transaction_result import TransactionalResult
+
+DeliveryCallback: TypeAlias = Callable[[RecordMetadata, "KStoreError | None"], object]
+
+# What Kafka calls an ApiException: told by the future and the callback; anything else is raised by send().
+_TOLD_BY_FUTURE = (RecordTooLargeError, UnknownTopicOrPartitionError, ProducerTimeoutError)
+_MAGIC = 2
+_NS_PER_MS = 1_000_000
+_MS_PER_S = 1000
+# How long a sink may still take once its batches are given up.
+_FORCED_CLOSE_S = 1.0
+
+
+class Producer(SendPath):
+    """Send records from any number of threads to the partitions of a store, or of another sink, in batches.
+
+    Records of one partition arrive in the order in which they were sent. A context manager: leaving it closes the
+    producer, which waits for what is still to be sent.
+    Args: target: a store that kstore.open_store opened for writing, or a Sink; settings: those of ProducerConfig.
+    Attributes: config, transactional_id (None without transactions).
+    Raises: TypeError, ValueError for settings; from every method, ProducerClosedError once it is closed, and in a child
+        made by fork(), because the thread that sends stayed with the parent.
+    Threads: safe; one thread of its own sends and calls the callbacks.
+    Source: Kafka KafkaProducer.
+    """
+
+    def __init__(self, target: Sink | ProducerStore, *, clock: Clock = SYSTEM_CLOCK, **settings: Any) -> None:
+        self.config = config = ProducerConfig.of(settings)
+        self._clock = clock
+        self._closed_why: str | None = None
+        given = config.partitioner_class
+        self._partitioner: Partitioner | None = given() if isinstance(given, type) else given
+        self._on_new_batch: Callable[..., None] | None = getattr(self._partitioner, "on_new_batch", None)
+        self._interceptors = ProducerInterceptors(config.interceptor_classes)
+        self._parts = parts = ProducerParts(target, config, clock=clock)
+        self._sender = parts.sender
+        self._accumulator = parts.accumulator
+        self._metadata = parts.metadata
+        self._metrics = parts.metrics
+        self._transactions = parts.transactions
+        super().__init__(
+            parts.accumulator,
+            serialize=serialized,
+            wake_sender=parts.sender.wakeup,
+            key_serializer=config.key_serializer,
+            value_serializer=config.value_serializer,
+            max_record_bytes=self._max_record_bytes,
+            ignores_keys=config.partitioner_ignore_keys,
+            clock=None if clock is SYSTEM_CLOCK else clock,
+        )
+        self._metadata.on_update = self._take_partition_counts
+        self.takes_short_way = not (self._interceptors or self._partitioner or self.transactional_id)
+        self._sender.start()
+        _producers.add(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Producer(client_id={self.config.client_id!r}, transactional_id={self.transactional_id!r})"
+
+    @property
+    def transactional_id(self) -> str | None:
+        return self.config.transactional_id
+
+    # Sending; send() itself is compiled
+
+    if TYPE_CHECKING:
+
+        def send(
+            self,
+            topic: str,
+            value: Any = None,
+            *,
+            key: Any = None,
+            headers: Iterable[Header] = (),
+            partition: int | None = None,
+            timestamp_ms: int | None = None,
+            on_delivery: DeliveryCallback | None = None,
+        ) -> FutureRecordMetadata: ...
+
+    def send_by_the_long_way(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Iterable[Header],
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: DeliveryCallback | None,
+    ) -> FutureRecordMetadata:
+        """Do as send() where interceptors, a partitioner or a transaction have a say."""
+        self._check_usable()
+        record = ProducerRecord(topic, value, key, tuple(headers), partition, timestamp_ms)
+        if self._interceptors:
+            record = self._interceptors.on_send(record)
+            on_delivery = _Intercepted(self._interceptors, on_delivery)
+        try:
+            if self._transactions is not None and self._transactions.is_transactional:
+                self._transactions.check_send()
+            key_bytes = serialized("key", record.key, self.config.key_serializer, record.topic)
+            value_bytes = serialized("value", record.value, self.config.value_serializer, record.topic)
+            return self._send(record._replace(headers=tuple(record.headers)), key_bytes, value_bytes, on_delivery)
+        except KStoreError as error:
+            self._interceptors.on_acknowledgement(_metadata_of_failure(record), error)
+            raise
+
+    def send_serialized(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: tuple[Header, ...],
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: DeliveryCallback | None,
+    ) -> FutureRecordMetadata:
+        """Do the rest of send() where the batch has no room, or something is not right."""
+        self._check_usable()
+        return self._send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms), key, value, on_delivery)
+
+    def _send(
+        self, record: ProducerRecord, key: bytes | None, value: bytes | None, on_delivery: DeliveryCallback | None
+    ) -> FutureRecordMetadata:
+        _check_not_negative("partition", record.partition)
+        _check_not_negative("timestamp_ms", record.timestamp_ms)
+        try:
+            result = self._append(record, key, value, on_delivery)
+        except _TOLD_BY_FUTURE as error:
+            if self._transactions is not None:
+                self._transactions.note_failed_send(error)
+            if on_delivery is not None:
+                on_delivery(_metadata_of_failure(record), error)
+            return failed_future(placeholder_partition(record), error)
+        if self._transactions is not None and self._transactions.is_transactional:
+            self._transactions.maybe_add_partition(TopicPartition(record.topic, result.partition))
+        if result.batch_is_full or result.new_batch_created:
+            self._sender.wakeup()
+        future: FutureRecordMetadata = result.future
+        return future
+
+    def _append(
+        self, record: ProducerRecord, key: bytes | None, value: bytes | None, on_delivery: DeliveryCallback | None
+    ) -> RecordAppendResult:
+        topic, headers = record.topic, record.headers
+        before_ms = self._clock.monotonic_ms()
+        cluster = self._metadata.cluster_with(topic, record.partition)
+        size = estimate_size_in_bytes_upper_bound(
+            magic=_MAGIC, compression=self._accumulator.compression, key=key, value=value, headers=headers
+        )
+        self._check_size(size)
+        timestamp_ms = self._clock.wall_clock_ms() if record.timestamp_ms is None else record.timestamp_ms
+        may_ask_again = self._on_new_batch is not None and record.partition is None
+        partition = self._partition_of(record, key, value, cluster)
+        while True:
+            result = self._accumulator.append(
+                topic,
+                partition,
+                timestamp_ms,
+                key,
+                value,
+                headers,
+                on_delivery,
+                max_time_to_block_ms=max(before_ms + self.config.max_block_ms - self._clock.monotonic_ms(), 0),
+                now_ms=self._clock.monotonic_ms(),
+                cluster=cluster,
+                abort_on_new_batch=may_ask_again,
+            )
+            if not result.abort_for_new_batch or self._on_new_batch is None:
+                return result
+            self._on_new_batch(topic, cluster, partition)
+            partition = self._partition_of(record, key, value, cluster)
+            may_ask_again = False
+
+    def _partition_of(
+        self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: Cluster
+    ) -> int | None:
+        """Return the partition that the record names, a partitioner or the key, None to leave it to the accumulator."""
+        if record.partition is not None:
+            return record.partition
+        if self._partitioner is not None:
+            chosen = self._partitioner.partition(record.topic, record.key, key, record.value, value, cluster)
+            _check_not_negative(f"the partition that {self._partitioner!r} chose", chosen)
+            self._metadata.cluster_with(record.topic, chosen)
+            return chosen
+        if key is None or self.config.partitioner_ignore_keys:
+            return None
+        return partition_for_key(key, cluster.partition_count(record.topic))
+
+    @property
+    def _max_record_bytes(self) -> int:
+        return min(self.config.max_request_size, self.config.buffer_memory)
+
+    def _check_size(self, size: int) -> None:
+        for name in ("max_request_size", "buffer_memory"):
+            most = getattr(self.config, name)
+            if size > most:
+                raise RecordTooLargeError(f"record too large: expected at most {name} = {most} bytes, found {size}")
+
+    def _take_partition_counts(self, cluster: Cluster) -> None:
+        counts = {}
+        for topic in cluster.topics:
+            infos = cluster.partitions_for_topic(topic)
+            if infos[-1].partition == len(infos) - 1:
+                counts[topic] = len(infos)
+        self.partition_counts = counts
+
+    def send_columns(self, topic: str, columns: Any, *, partition: int | None = None) -> ColumnsFuture:
+        """Send all rows of Arrow data, or of RecordColumns, as batches that take no other records.
+
+        Args: columns: a pyarrow RecordBatch, Table or RecordBatchReader with the columns key and value (binary or
+            string), timestamp (any unit, or int64 ms; now if there is none) and headers, each optional; or a
+            kstore.record.packing.RecordColumns of Arrow's or NumPy's buffers. partition: None to go by the keys.
+        Returns: a future of (partition, base_offset, record_count) for each batch, in the order of their making.
+        Raises: as send() outside of the future, and what send() tells by it.
+        Cost: as RecordAccumulator.append_columns; interceptors, serializers and partitioner_class are not asked.
+        """
+        self._check_usable()
+        _check_not_negative("partition", partition)
+        manager = self._transactions
+        if manager is not None:
+            manager.check_send()
+        before_ms = self._clock.monotonic_ms()
+        cluster = self._metadata.cluster_with(topic, partition)
+        future = ColumnsFuture()
+        failure: KStoreError | ValueError | None = None
+        try:
+            for one in record_columns_of(columns, timestamp_ms=self._clock.wall_clock_ms()):
+                waited_ms = self._clock.monotonic_ms() - before_ms
+                appended = self._accumulator.append_columns(
+                    topic,
+                    one,
+                    partition=partition,
+                    max_time_to_block_ms=max(self.config.max_block_ms - waited_ms, 0),
+                    max_record_bytes=self._max_record_bytes,
+                    cluster=cluster,
+                    on_new_batch=self._sender.wakeup,
+                )
+                future.join(appended)
+        except (KStoreError, ValueError) as error:
+            if future.appended_rows == 0:
+                raise
+            failure = error
+        if manager is not None and manager.is_transactional:
+            for number in future.partitions:
+                manager.maybe_add_partition(TopicPartition(topic, number))
+        future.wait(failure)
+        return future
+
+    # What users ask for besides
+
+    def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
+        """Return the partitions of a topic by number.  Raises: UnknownTopicOrPartitionError."""
+        self._check_usable()
+        return self._metadata.partitions_for(topic)
+
+    def metrics(self) -> dict[str, float]:
+        """Return what was counted, by Kafka's names; rates and averages are of the last minute."""
+        return self._metrics.snapshot()
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until all that was sent before is done, for better or worse; nothing lingers meanwhile.
+
+        Args: timeout: in seconds, None to wait without end.
+        Raises: ProducerTimeoutError when it is over; RuntimeError in a callback, which would wait for itself.
+        """
+        self._check_usable()
+        if self._sender.is_own_thread:
+            raise RuntimeError("flush() in a callback would wait for the thread that it runs in")
+        with self._timed("flush"):
+            self._accumulator.begin_flush()
+            self._sender.wakeup()
+            if not self._accumulator.await_flush_completion(timeout):
+                raise ProducerTimeoutError(f"records were not all sent within {timeout} s")
+
+    def close(self, timeout: float | None = None) -> None:
+        """Send what is still to be sent, abort an open transaction, and end; what takes too long fails.
+
+        A second call does nothing. In a callback there is no waiting: what was not sent fails.
+        Args: timeout: in seconds, None to wait without end.
+        Raises: ValueError for a negative timeout.
+        """
+        if timeout is not None and timeout < 0:
+            raise ValueError(f"timeout must not be negative, got {timeout}")
+        if self._closed_why is not None:
+            return
+        self._refuse("it was closed")
+        sender = self._sender
+        if sender.is_own_thread:
+            sender.force_close()
+        else:
+            sender.initiate_close()
+            if not sender.join(timeout):
+                sender.force_close()
+                if not sender.join(_FORCED_CLOSE_S):
+                    self._accumulator.abort_incomplete_batches()
+        self._interceptors.close()
+
+    # Transactions
+
+    def init_transactions(self) -> None:
+        """Fence earlier producers of the transactional id, end what they left, and get ready to begin.
+
+        Raises: TransactionStateError without a transactional id or if it was done; ProducerTimeoutError after
+            max_block_ms, and a second call goes on waiting.
+        """
+        self._await_transaction("txn-init", lambda manager: manager.init_transactions())
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction: what is sent from now on belongs to it.
+
+        Raises: TransactionStateError before init_transactions() or inside of another one; ProducerFencedError.
+        """
+        manager = self._transaction_manager()
+        with self._timed("txn-begin"):
+            manager.begin_transaction()
+
+    def commit_transaction(self) -> None:
+        """Send what is still to be sent, and write the markers that make the transaction's records visible together.
+
+        Raises: the error of a record that failed, after which only abort_transaction() is left; ProducerFencedError;
+            TransactionStateError; ProducerTimeoutError after max_block_ms, and a second call goes on waiting.
+        """
+        self._await_transaction("txn-commit", lambda manager: manager.begin_commit())
+
+    def abort_transaction(self) -> None:
+        """Drop what was not sent, and write the markers that hide the transaction's records.
+
+        Raises: ProducerFencedError; TransactionStateError; ProducerTimeoutError as commit_transaction().
+        """
+        self._await_transaction("txn-abort", lambda manager: manager.begin_abort())
+
+    def _transaction_manager(self) -> TransactionManager:
+        self._check_usable()
+        if self._transactions is None or not self._transactions.is_transactional:
+            raise TransactionStateError("transactions need a transactional_id")
+        return self._transactions
+
+    def _await_transaction(self, name: str, begin: Callable[[TransactionManager], TransactionalResult]) -> None:
+        manager = self._transaction_manager()
+        with self._timed(name):
+            result = begin(manager)
+            self._sender.wakeup()
+            result.wait(self.config.max_block_ms / _MS_PER_S)
+
+    # Inside
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        before_ms = self._clock.monotonic_ms()
+        try:
+            yield
+        finally:
+            self._metrics.add_time_ns(name, (self._clock.monotonic_ms() - before_ms) * _NS_PER_MS)
+
+    def _check_usable(self) -> None:
+        if self._closed_why is not None:
+            raise ProducerClosedError(f"the producer takes no more: {self._closed_why}")
+
+    def _refuse(self, why: str) -> None:
+        self.takes_short_way = False
+        self._closed_why = why
+
+    def forbid_in_child(self) -> None:
+        """Refuse everything in a process that is a copy of the one that made the producer."""
+        self._refuse("it was made before a fork(), in the parent")
+
+
+class _Intercepted:
+    """A callback that lets interceptors hear first."""
+
+    __slots__ = ("_interceptors", "_on_delivery")
+
+    def __init__(self, interceptors: ProducerInterceptors, on_delivery: DeliveryCallback | None) -> None:
+        self._interceptors = interceptors
+        self._on_delivery = on_delivery
+
+    def __call__(self, metadata: RecordMetadata, error: KStoreError | None) -> None:
+        self._interceptors.on_acknowledgement(metadata, error)
+        if self._on_delivery is not None:
+            self._on_delivery(metadata, error)
+
+
+def _metadata_of_failure(record: ProducerRecord) -> RecordMetadata:
+    return RecordMetadata(*placeholder_partition(record))
+
+
+def _check_not_negative(name: str, value: int | None) -> None:
+    if value is not None and value < 0:
+        raise ValueError(f"{name} must not be negative, got {value}")
+
+
+# Producers of this process: a child made by fork() has copies of them, without the threads that send.
+_producers: WeakSet[Producer] = WeakSet()
+
+
+def _forbid_in_child() -> None:
+    for producer in list(_producers):
+        producer.forbid_in_child()
+
+
+after_fork_in_child(_forbid_in_child)

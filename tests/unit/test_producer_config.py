@@ -1,0 +1,140 @@
+"""Goal: a producer's settings have Kafka's defaults and limits, and contradictions are refused as Kafka refuses them.
+Method: tables of settings and what they must give or say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kstore.producer.config import ProducerConfig
+from kstore.serializers import StringSerializer
+
+MAX_INT32 = 2**31 - 1
+
+DEFAULTS = {
+    "batch_size": 16384,
+    "linger_ms": 5,
+    "buffer_memory": 33554432,
+    "max_block_ms": 60000,
+    "delivery_timeout_ms": 120000,
+    "request_timeout_ms": 30000,
+    "retries": MAX_INT32,
+    "retry_backoff_ms": 100,
+    "retry_backoff_max_ms": 1000,
+    "max_request_size": 1048576,
+    "max_in_flight_requests_per_connection": 5,
+    "compression_type": "none",
+    "partitioner_adaptive_partitioning_enable": True,
+    "partitioner_availability_timeout_ms": 0,
+    "partitioner_ignore_keys": False,
+    "transaction_timeout_ms": 60000,
+    "metadata_max_age_ms": 300000,
+    "transactional_id": None,
+}
+
+
+@pytest.mark.parametrize("name", sorted(DEFAULTS))
+def test_default_is_kafkas(name: str) -> None:
+    assert getattr(ProducerConfig(), name) == DEFAULTS[name]
+
+
+def test_a_producer_is_idempotent_and_waits_until_written_by_default() -> None:
+    config = ProducerConfig()
+    assert (config.is_idempotent, config.ack) == (True, "written")
+
+
+@pytest.mark.parametrize(
+    ("acks", "ack"),
+    [
+        (0, "buffered"),
+        ("0", "buffered"),
+        ("buffered", "buffered"),
+        (1, "written"),
+        ("1", "written"),
+        ("all", "written"),
+        (-1, "written"),
+        ("-1", "written"),
+        ("written", "written"),
+        ("flushed", "flushed"),
+    ],
+    ids=repr,
+)
+def test_acks_take_kafkas_words_and_kstores(acks: Any, ack: str) -> None:
+    assert ProducerConfig(acks=acks).ack == ack
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        pytest.param({"acks": "most"}, "acks must be one of", id="acks"),
+        pytest.param({"acks": True}, "acks must be one of", id="acks-bool"),
+        pytest.param({"batch_size": -1}, "batch_size must be from 0", id="batch-size"),
+        pytest.param({"max_in_flight_requests_per_connection": 0}, "must be from 1", id="in-flight"),
+        pytest.param({"compression_type": "brotli"}, "brotli", id="codec"),
+        pytest.param({"compression_type": "zstd", "compression_zstd_level": 99}, "99", id="level"),
+        pytest.param({"key_serializer": 5}, "key_serializer must be callable", id="serializer"),
+        pytest.param({"transactional_id": ""}, "transactional_id must not be empty", id="transactional-id"),
+        pytest.param({"transaction_timeout_ms": 0}, "transaction_timeout_ms must be from 1", id="transaction-timeout"),
+    ],
+)
+def test_value_that_kafka_refuses_is_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        ProducerConfig(**settings)
+
+
+def test_delivery_timeout_that_was_given_below_linger_and_request_timeout_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"delivery_timeout_ms must be at least .* = 1500, got 1499"):
+        ProducerConfig(linger_ms=500, request_timeout_ms=1000, delivery_timeout_ms=1499)
+
+
+def test_delivery_timeout_of_kafkas_default_is_refused_too_if_it_was_given() -> None:
+    with pytest.raises(ValueError, match="got 120000"):
+        ProducerConfig(linger_ms=100_000, delivery_timeout_ms=120_000)
+
+
+def test_delivery_timeout_that_was_not_given_is_raised_to_linger_and_request_timeout() -> None:
+    assert ProducerConfig(linger_ms=100_000).delivery_timeout_ms == 130_000
+    assert ProducerConfig(linger_ms=2**40).delivery_timeout_ms == MAX_INT32
+
+
+AGAINST_IDEMPOTENCE = [
+    pytest.param({"retries": 0}, "retries", id="retries"),
+    pytest.param({"acks": 0}, "acks", id="acks"),
+    pytest.param({"max_in_flight_requests_per_connection": 6}, "max_in_flight", id="in-flight"),
+]
+
+
+@pytest.mark.parametrize(("settings", "name"), AGAINST_IDEMPOTENCE)
+def test_idempotence_that_was_asked_for_needs_retries_acks_and_at_most_5_in_flight(
+    settings: dict[str, Any], name: str
+) -> None:
+    with pytest.raises(ValueError, match=f"enable_idempotence needs .*{name}"):
+        ProducerConfig(enable_idempotence=True, **settings)
+    with pytest.raises(ValueError, match=f"transactional_id needs .*{name}"):
+        ProducerConfig(transactional_id="id", **settings)
+
+
+@pytest.mark.parametrize(("settings", "name"), AGAINST_IDEMPOTENCE)
+def test_idempotence_that_was_not_asked_for_gives_way_in_silence(settings: dict[str, Any], name: str) -> None:
+    assert name
+    assert not ProducerConfig(**settings).is_idempotent
+
+
+def test_transactions_need_idempotence() -> None:
+    with pytest.raises(ValueError, match="transactional_id needs enable_idempotence"):
+        ProducerConfig(transactional_id="id", enable_idempotence=False)
+
+
+def test_level_is_that_of_the_codec_in_use() -> None:
+    levels = {"compression_gzip_level": 9, "compression_zstd_level": 7}
+    found = [
+        ProducerConfig(compression_type=codec, **levels).compression_level for codec in ("none", "gzip", "zstd", "lz4")
+    ]  # type: ignore[arg-type]
+    assert found == [None, 9, 7, None]
+
+
+def test_setting_that_does_not_exist_is_named() -> None:
+    assert ProducerConfig.of({"linger_ms": 1, "key_serializer": StringSerializer()}).linger_ms == 1
+    with pytest.raises(TypeError, match="bootstrap_servers"):
+        ProducerConfig.of({"bootstrap_servers": "localhost"})
