@@ -12,7 +12,20 @@ from pathlib import Path
 
 from bench.common import Settings, print_case, write_results
 
-WORKLOADS = ("crc", "decode", "legacy", "records", "read", "builder", "append", "index", "producer", "memory", "spark")
+WORKLOADS = (
+    "crc",
+    "decode",
+    "legacy",
+    "records",
+    "read",
+    "builder",
+    "append",
+    "index",
+    "producer",
+    "send",
+    "memory",
+    "spark",
+)
 
 
 def settings_from(arguments: argparse.Namespace, scratch: Path) -> Settings:

@@ -17,6 +17,7 @@ import numpy as np
 
 from bench.common import MIB, Case, Contestant, Settings, interleaved, require_equal
 from bench.other_languages import JAVA_PRODUCER, Rivals
+from bench.producer_pool import pool_case
 from kstore.producer.accumulator import RecordAccumulator
 from kstore.producer.buffer_pool import BufferPool
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
@@ -133,9 +134,10 @@ def columns_of(values: list[bytes], row_count: int) -> tuple[RecordColumns, Reco
 
 
 def run(settings: Settings) -> Iterator[Case]:
-    """Measure appends, record by record and by columns."""
+    """Measure appends, record by record and by columns, and the pool alone."""
     with tempfile.TemporaryDirectory() as scratch:
         yield accumulator_case(settings, scratch=Path(scratch))
+    yield pool_case(settings)
 
 
 def accumulator_case(settings: Settings, *, scratch: Path) -> Case:

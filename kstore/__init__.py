@@ -67,6 +67,12 @@ if TYPE_CHECKING:
     from kstore.log import WritableStore as WritableStore
     from kstore.log import open_log as open_log
     from kstore.log import open_store as open_store
+    from kstore.producer import BufferPool as BufferPool
+    from kstore.producer import Producer as Producer
+    from kstore.producer import ProducerBatch as ProducerBatch
+    from kstore.producer import ProducerConfig as ProducerConfig
+    from kstore.producer import RecordAccumulator as RecordAccumulator
+    from kstore.producer import RecordMetadata as RecordMetadata
     from kstore.record import MemoryRecords as MemoryRecords
     from kstore.record import MemoryRecordsBuilder as MemoryRecordsBuilder
     from kstore.record import Record as Record
@@ -138,6 +144,14 @@ _ROOMS = {
         "WritableStore",
         "open_log",
         "open_store",
+    ),
+    "kstore.producer": (
+        "BufferPool",
+        "Producer",
+        "ProducerBatch",
+        "ProducerConfig",
+        "RecordAccumulator",
+        "RecordMetadata",
     ),
     "kstore.record": ("MemoryRecords", "MemoryRecordsBuilder", "Record", "RecordBatch"),
     "kstore.types": ("OffsetAndTimestamp", "TimestampType", "TopicPartition"),

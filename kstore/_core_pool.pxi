@@ -28,7 +28,8 @@ cdef struct PoolState:
 cdef PoolSlot* take_pooled(PoolState* pool, bint is_first_waiter) noexcept nogil:
     cdef PoolSlot* slot = NULL
     ks_acquire(&pool.lock)
-    if pool.free_slots != NULL and not pool.is_closed and (is_first_waiter or pool.waiter_count == 0):
+    if pool.free_slots != NULL and not pool.is_closed and (is_first_waiter or pool.waiter_count == 0) \
+            and pool.unallocated + (pool.free_count - 1) * pool.poolable_size >= 0:
         slot = pool.free_slots
         pool.free_slots = slot.next
         pool.free_count -= 1

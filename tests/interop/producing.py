@@ -111,7 +111,7 @@ def went_on(client: Client, root: Path) -> Problems:
 def transaction_state(root: Path) -> Problems:
     log = root / "__transaction_state-0" / "00000000000000000000.log"
     text = tool("kafka.tools.DumpLogSegments", "--transaction-log-decoder", "--files", str(log))
-    if f"transactional_id={TRANSACTIONAL_ID}" not in text.replace("transactionalId", "transactional_id"):
+    if f'"transactionalId":"{TRANSACTIONAL_ID}"' not in text:
         yield f"nothing of {TRANSACTIONAL_ID} in {text[-300:]}"
     for line in text.splitlines():
         if "isvalid: false" in line or "rror" in line:

@@ -33,6 +33,7 @@ WORKLOADS = [
     pytest.param("read", "preads of 1 MiB into a kept buffer / read() of the whole file", id="read"),
     pytest.param("index", f"{bench_index.MANY} / {bench_index.SEARCHSORTED}", id="index"),
     pytest.param("producer", "kstore append from two threads / kstore append", id="producer"),
+    pytest.param("send", "Producer.send, written / confluent-kafka, mock cluster", id="send"),
     pytest.param("append", "kstore, append as leader, written / os.write", id="append"),
     pytest.param("spark", "kstore / ready-made Arrow batches", id="spark", marks=pytest.mark.spark),
 ]

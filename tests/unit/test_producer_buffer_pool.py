@@ -338,3 +338,13 @@ def test_pool_is_made_once() -> None:
     pool = BufferPool(SIZE, SIZE)
     with pytest.raises(ValueError, match="already"):
         BufferPool.__init__(pool, SIZE, SIZE)
+
+
+def test_free_buffer_stays_while_more_is_held_than_there_is() -> None:
+    pool = BufferPool(2 * SIZE, SIZE)
+    free, anyway = allocate(pool), pool.allocate_anyway(3 * SIZE)
+    pool.deallocate(free)
+    with pytest.raises(BufferExhaustedError):
+        allocate(pool)
+    pool.deallocate(anyway)
+    assert allocate(pool) is free
