@@ -6,11 +6,12 @@ import hashlib
 import json
 import os
 import shutil
-import tarfile
 import tempfile
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.extracting import extract
 
 PACKED_DIRECTORY = Path(__file__).resolve().parent
 CACHE_DIRECTORY = PACKED_DIRECTORY.parent / ".work" / "golden"
@@ -99,8 +100,7 @@ def unpack(set_name: str, archive: str) -> Path:
     CACHE_DIRECTORY.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=CACHE_DIRECTORY))
     try:
-        with tarfile.open(packed, "r:xz") as tar:
-            tar.extractall(scratch, filter="data")
+        extract(packed, scratch)
         try:
             os.rename(scratch, target)
         except OSError:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+
+from tests.extracting import extract
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKED = REPOSITORY / "tests" / "golden" / "spark-connector" / "trees.tar.xz"
@@ -43,6 +44,5 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def connector_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The log.dirs root of a Kafka 4.1.0 broker with the topics f.*; tests don't write there."""
     target = tmp_path_factory.mktemp("spark-connector")
-    with tarfile.open(PACKED) as archive:
-        archive.extractall(target, filter="data")
+    extract(PACKED, target)
     return target / "data"
