@@ -153,11 +153,12 @@ cdef class RecordBatchPacker:
         Raises: ValueError with the row; what compress raises. The next call then starts at the same row again.
         """
         cdef ColumnBuffer run = None
-        cdef Packing before = self.p
-        if self.p.row == self.p.row_count:
-            return None
+        cdef Packing before
         self.begin()
+        before = self.p
         try:
+            if before.row == before.row_count:
+                return None
             run = self.compressed_run(compress) if self.p.h.attributes & CODEC_MASK else self.plain_run()
         finally:
             self.is_busy = False
