@@ -318,7 +318,7 @@ def test_send_waits_for_memory_and_then_gives_up() -> None:
     with Producer(sink, buffer_memory=32_768, batch_size=16_384, max_block_ms=50) as producer:
         kept = [producer.send(TOPIC, bytes(10_000), partition=number) for number in range(2)]
         refused = producer.send(TOPIC, bytes(10_000), partition=2)
-        with pytest.raises(BufferExhaustedError, match="50 ms"):
+        with pytest.raises(BufferExhaustedError, match="no memory came free"):
             refused.result(0)
         assert producer.metrics()["buffer-exhausted-total"] == 1
         sink.gate.set()
