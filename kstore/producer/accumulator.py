@@ -75,6 +75,7 @@ class RecordAccumulator(AppendPath):
         # a codec that is not installed is better missed here than by the sender
         compress(self.compression, b"", compression_level)
         self.delivery_timeout_ms = delivery_timeout_ms
+        self._release_lock = threading.Lock()
         self.incomplete = IncompleteBatches()
         self.compression_ratios = CompressionRatioEstimator()
         self.next_expiry_time_ms = NO_READY_CHECK_MS
@@ -446,8 +447,9 @@ class RecordAccumulator(AppendPath):
     def _release(self, batch: ProducerBatch) -> None:
         self.incomplete.discard(batch)
         self._backoff.forget(batch)
-        if not batch.is_deallocated:
-            batch.deallocate()
+        with self._release_lock:
+            if not batch.is_deallocated:
+                batch.deallocate()
 
     def abort_incomplete_batches(self) -> None:
         """Refuse appends, and fail everything that is not done, what is being appended just now too."""
@@ -478,9 +480,8 @@ class RecordAccumulator(AppendPath):
             is_being_closed = batch.is_inflight and not batch.is_closed
             if not batch.is_inflight:
                 batch.abort_record_appends()
-        if batch.is_done:
+        if not batch.abort_unless_done(error):
             return
-        batch.abort(error)
         self.incomplete.discard(batch)
         if not is_being_closed:
             self._release(batch)

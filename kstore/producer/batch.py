@@ -158,9 +158,15 @@ class ProducerBatch(BatchAppender):
 
         Raises: ValueError if it had ended before.
         """
-        if not self.set_final_state(FinalState.ABORTED):
+        if not self.abort_unless_done(error):
             raise ValueError(f"{self} had ended before: {self.final_state.value}")
+
+    def abort_unless_done(self, error: KStoreError) -> bool:
+        """Do as abort(), but leave a batch alone that has ended; return whether it had not."""
+        if not self.set_final_state(FinalState.ABORTED):
+            return False
         self._finish(NO_OFFSET, lambda _: error)
+        return True
 
     def _end(
         self, state: FinalState, base_offset: int, error_of: _ErrorOf | None, *, log_append_time_ms: int = -1
