@@ -340,7 +340,8 @@ class RecordAccumulator(AppendPath):
         queue = self.queue_of(batch.topic_partition)
         with queue:
             batch.reenqueued(now_ms)
-            self._put_back(queue, batch)
+            if not batch.is_done:
+                self._put_back(queue, batch)
             batch.is_inflight = False
 
     def split_and_reenqueue(self, batch: ProducerBatch, _now_ms: int = 0) -> int:
@@ -482,6 +483,9 @@ class RecordAccumulator(AppendPath):
                 batch.abort_record_appends()
         if not batch.abort_unless_done(error):
             return
+        with queue:
+            # it may have been put back before it was done
+            queue.remove(batch)
         self.incomplete.discard(batch)
         if not is_being_closed:
             self._release(batch)
