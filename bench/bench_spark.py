@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -70,7 +71,8 @@ def topic_of(value_bytes: int, settings: Settings) -> Topic:
 
 @contextmanager
 def session() -> Iterator[SparkSession]:
-    """Start Spark on two threads; the workers find this package through PYTHONPATH."""
+    """Start Spark on two threads; its workers run this interpreter and find this package through PYTHONPATH."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([str(BENCH_DIRECTORY.parent), os.environ.get("PYTHONPATH", "")])
     spark = (
         SparkSession.builder.master("local[2]")
