@@ -47,7 +47,8 @@ def _build_java(build_directory: Path, name: str) -> Program:
         _run("mvn", "-q", "dependency:copy-dependencies", "-DoutputDirectory=lib", directory=target)
         had.write_bytes(wanted)
     main_class = MAIN_CLASSES[name]
-    _run("javac", "-nowarn", "-cp", "lib/*", "-d", "classes", f"src/{main_class.split('.')[-1]}.java", directory=target)
+    source = f"src/{main_class.split('.')[-1]}.java"
+    _run("javac", "-nowarn", "-cp", "lib/*", "-sourcepath", "src", "-d", "classes", source, directory=target)
     return Program(name, ("java", *HEAP, "-cp", f"{target / 'classes'}:{target / 'lib'}/*", main_class))
 
 

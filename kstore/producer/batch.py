@@ -20,6 +20,7 @@ from kstore.errors import KStoreError
 from kstore.producer.compression_ratio import CompressionRatioEstimator
 from kstore.producer.futures import FutureRecordMetadata, RecordMetadata, record_metadata
 from kstore.producer.result import NO_OFFSET, ProduceRequestResult
+from kstore.producer.sequences import add_to_sequence
 from kstore.record import MemoryRecords, MemoryRecordsBuilder
 from kstore.types import TopicPartition
 
@@ -27,7 +28,6 @@ Callback: TypeAlias = Callable[[RecordMetadata, KStoreError | None], object]
 _ErrorOf: TypeAlias = Callable[[int], KStoreError]
 LOGGER = logging.getLogger("kstore.producer")
 _MAGIC_V2 = 2
-_SEQUENCE_COUNT = 2**31
 
 
 class FinalState(Enum):
@@ -244,7 +244,7 @@ class ProducerBatch(BatchAppender):
                 piece.set_producer_state(
                     producer_id=self.producer_id,
                     producer_epoch=self.producer_epoch,
-                    base_sequence=sequence_after(self.base_sequence, count=first),
+                    base_sequence=add_to_sequence(self.base_sequence, count=first),
                     is_transactional=self.is_transactional,
                 )
             chain.append((first, piece.result))
@@ -298,11 +298,6 @@ class ProducerBatch(BatchAppender):
                 first += piece.record_count
                 piece = next(rest)
             piece.adopt(thunk, index=thunk.index - first)
-
-
-def sequence_after(sequence: int, *, count: int) -> int:
-    """Return the sequence that many records later; behind 2^31 - 1 they begin at 0 again."""
-    return (sequence + count) % _SEQUENCE_COUNT
 
 
 def append_again(piece: ProducerBatch, record: Record) -> bool:

@@ -67,7 +67,6 @@ class SequenceTracker:
         """Let a partition count from 0 as the current producer, if it has no batch in flight as the one before."""
         if self.has_stale_producer_id_and_epoch(topic_partition) and not self.has_in_flight_batches(topic_partition):
             self._start_at_beginning(topic_partition)
-            self._unresolved.discard(topic_partition)
 
     def has_stale_producer_id_and_epoch(self, topic_partition: TopicPartition) -> bool:
         return self.sequences_of(topic_partition).producer != self.producer_id_and_epoch

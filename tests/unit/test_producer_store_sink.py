@@ -236,7 +236,7 @@ def test_batches_that_the_log_forgot_the_offsets_of_are_in_it_once(tmp_path, is_
 # Transactions
 
 
-def test_data_of_a_transaction_that_ended_meanwhile_is_not_appended(store):
+def in_transaction(store):
     coordinator = coordinator_of(store)
     manager = TransactionManager(transactional_id="id", coordinator=coordinator)
     parts = Producing(StoreSink(store, coordinator=coordinator), manager=manager)
@@ -244,6 +244,11 @@ def test_data_of_a_transaction_that_ended_meanwhile_is_not_appended(store):
     parts.run()
     result.wait(0)
     manager.begin_transaction()
+    return coordinator, manager, parts
+
+
+def test_data_of_a_transaction_that_ended_meanwhile_is_not_appended(store):
+    coordinator, manager, parts = in_transaction(store)
     future = parts.append()
     manager.maybe_add_partition(T0)
     manager.run_request(has_incomplete=True)
@@ -256,13 +261,7 @@ def test_data_of_a_transaction_that_ended_meanwhile_is_not_appended(store):
 
 
 def test_data_of_a_fenced_producer_is_not_appended(store):
-    coordinator = coordinator_of(store)
-    manager = TransactionManager(transactional_id="id", coordinator=coordinator)
-    parts = Producing(StoreSink(store, coordinator=coordinator), manager=manager)
-    result = manager.init_transactions()
-    parts.run()
-    result.wait(0)
-    manager.begin_transaction()
+    coordinator, manager, parts = in_transaction(store)
     future = parts.append()
     manager.maybe_add_partition(T0)
     manager.run_request(has_incomplete=True)

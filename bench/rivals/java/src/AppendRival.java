@@ -1,7 +1,5 @@
-import java.io.BufferedReader;
 import java.io.File;
 import java.io.IOException;
-import java.io.InputStreamReader;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.file.Files;
@@ -112,17 +110,15 @@ public final class AppendRival {
         if (pass == null) throw new IllegalArgumentException("unknown mode " + arguments[1]);
         long records = batches.stream().mapToLong(batch -> batch.getInt(RECORD_COUNT_AT)).sum();
         SCHEDULER.startup();
-        BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
-        for (String line = input.readLine(); line != null; line = input.readLine()) {
+        Passes.serve(passes -> {
             long nanoseconds = 0;
-            for (int passes = Integer.parseInt(line.trim()); passes > 0; passes--) {
+            for (; passes > 0; passes--) {
                 Path directory = Files.createDirectories(Path.of(arguments[2], arguments[1], "t-0"));
                 nanoseconds += pass.run(batches, directory);
                 remove(directory);
             }
-            System.out.println(records + " " + nanoseconds);
-            System.out.flush();
-        }
+            return records + " " + nanoseconds;
+        });
         SCHEDULER.shutdown();
     }
 }

@@ -1,6 +1,4 @@
-import java.io.BufferedReader;
 import java.io.File;
-import java.io.InputStreamReader;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -27,10 +25,6 @@ import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
  * LogSegment.recover, which writes the indexes anew; the sum is the size. FILE.offsets and FILE.times are int64, big-endian.
  */
 public final class IndexRival {
-    interface Pass {
-        long run() throws Exception;
-    }
-
     static final TopicPartition PARTITION = new TopicPartition("rival", 0);
 
     static long[] targets(String path) throws Exception {
@@ -54,7 +48,7 @@ public final class IndexRival {
         return LogSegment.open(directory, baseOffset(log), new LogConfig(settings), Time.SYSTEM, true, 0, false, "");
     }
 
-    static Pass lookup(File file) throws Exception {
+    static Passes.Pass lookup(File file) throws Exception {
         OffsetIndex index = new OffsetIndex(file, baseOffset(file), -1, false);
         long[] offsets = targets(file + ".offsets");
         return () -> {
@@ -64,7 +58,7 @@ public final class IndexRival {
         };
     }
 
-    static Pass translate(File file) throws Exception {
+    static Passes.Pass translate(File file) throws Exception {
         LogSegment segment = open(file);
         long[] offsets = targets(file + ".offsets");
         return () -> {
@@ -74,7 +68,7 @@ public final class IndexRival {
         };
     }
 
-    static Pass time(File file) throws Exception {
+    static Passes.Pass time(File file) throws Exception {
         LogSegment segment = open(file);
         long[] times = targets(file + ".times");
         return () -> {
@@ -84,7 +78,7 @@ public final class IndexRival {
         };
     }
 
-    static Pass recover(File file) throws Exception {
+    static Passes.Pass recover(File file) throws Exception {
         LogSegment segment = open(file);
         File directory = file.getParentFile();
         KafkaScheduler scheduler = new KafkaScheduler(1, true);
@@ -101,20 +95,14 @@ public final class IndexRival {
 
     public static void main(String[] arguments) throws Exception {
         File file = new File(arguments[0]);
-        Pass pass = switch (arguments[1]) {
+        Passes.Pass pass = switch (arguments[1]) {
             case "lookup" -> lookup(file);
             case "translate" -> translate(file);
             case "time" -> time(file);
             case "recover" -> recover(file);
             default -> throw new IllegalArgumentException("unknown mode " + arguments[1]);
         };
-        BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
-        for (String line = input.readLine(); line != null; line = input.readLine()) {
-            long sum = 0;
-            for (int passes = Integer.parseInt(line.trim()); passes > 0; passes--) sum = pass.run();
-            System.out.println(sum);
-            System.out.flush();
-        }
+        Passes.serve(Passes.sumOf(pass));
         System.exit(0);
     }
 }

@@ -1,5 +1,3 @@
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -17,10 +15,6 @@ import org.apache.kafka.common.utils.Utils;
  * compiled code fits it.
  */
 public final class Rival {
-    interface Pass {
-        long run();
-    }
-
     static long views(MemoryRecords records) {
         long sum = 0;
         for (RecordBatch batch : records.batches()) {
@@ -57,18 +51,12 @@ public final class Rival {
 
     public static void main(String[] arguments) throws Exception {
         MemoryRecords records = MemoryRecords.readableRecords(ByteBuffer.wrap(Files.readAllBytes(Path.of(arguments[0]))));
-        Pass pass = switch (arguments[1]) {
+        Passes.Pass pass = switch (arguments[1]) {
             case "views" -> () -> views(records);
             case "copies" -> () -> copies(records);
             case "crc" -> () -> crc(records);
             default -> throw new IllegalArgumentException("unknown mode " + arguments[1]);
         };
-        BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
-        for (String line = input.readLine(); line != null; line = input.readLine()) {
-            long sum = 0;
-            for (int passes = Integer.parseInt(line.trim()); passes > 0; passes--) sum = pass.run();
-            System.out.println(sum);
-            System.out.flush();
-        }
+        Passes.serve(Passes.sumOf(pass));
     }
 }
