@@ -285,7 +285,7 @@ def test_killed_process_frees_its_lock(root: str) -> None:
 
 @pytest.mark.spark
 def test_jvm_and_kstore_refuse_each_other(root: str) -> None:
-    java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
+    java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
     with conversation(java, "-XX:TieredStopAtLevel=1", str(TRY_LOCK), f"{root}/.lock") as ask:
         lock = PartitionLock.acquire(root, "t-0")
         assert ask("lock") == "free of it"
