@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -95,13 +95,19 @@ class BatchCompletion:
             else:
                 self._accumulator.reenqueue(batch, now_ms)
 
-    def abandon(self, batches: Iterable[ProducerBatch], error: KStoreError) -> None:
-        """Fail those of a send that are not done, since it broke off."""
+    def abandon(self, error: KStoreError) -> None:
+        """Fail what was taken out of the queues and is not done, since the run that had it broke off."""
         self._to_put_back.clear()
         self._to_split.clear()
-        for batch in batches:
-            if not batch.is_done:
-                self.fail(batch, error)
+        for batch in self._accumulator.incomplete.copy_all():
+            if not batch.is_inflight:
+                continue
+            if batch.is_done:
+                self._accumulator.deallocate(batch)
+                continue
+            self.fail(batch, error)
+            if batch.has_sequence and self._transaction_manager is not None:
+                self._transaction_manager.mark_sequence_unresolved(batch)
 
     def fail(
         self,

@@ -81,8 +81,6 @@ class Sender:
             delivery_timeout_ms=delivery_timeout_ms,
             hooks=self._hooks,
         )
-        # Batches that are neither in the accumulator nor done.
-        self._in_hand: list[ProducerBatch] = []
         self._is_open = True
         self._is_forced = False
         self._is_woken = False
@@ -159,8 +157,7 @@ class Sender:
             return self.run_once()
         except Exception as error:
             _logger.exception("%s goes on after an error of its own", self._thread.name)
-            self._completion.abandon(self._in_hand, _as_kstore_error(error))
-            self._in_hand = []
+            self._completion.abandon(_as_kstore_error(error))
             return self._retry_backoff_ms
 
     def _run_while(self, is_needed: Callable[[], bool]) -> None:
@@ -209,13 +206,19 @@ class Sender:
         if (manager.has_abortable_error or manager.is_aborting) and self._accumulator.has_incomplete:
             error = manager.last_error or TransactionAbortedError("the transaction was aborted")
             self._accumulator.abort_undrained_batches(error)
-        return manager.run_request(has_incomplete=self._accumulator.has_incomplete)
+        try:
+            return manager.run_request(has_incomplete=self._accumulator.has_incomplete)
+        except Exception as error:
+            _logger.exception("the coordinator failed")
+            manager.close(_as_kstore_error(error, "the transaction can't go on"))
+            return True
 
     def _abort_batches(self, error: KStoreError) -> None:
-        if self._accumulator.has_incomplete:
-            self._accumulator.abort_batches(error)
+        if not self._accumulator.has_incomplete:
+            return
         if self._transaction_manager is not None:
-            self._transaction_manager.forget_in_flight_batches()
+            self._transaction_manager.handle_aborted_batches(error)
+        self._accumulator.abort_batches(error)
 
     def _maybe_abort_expired(self) -> None:
         if self._coordinator is None:
@@ -244,10 +247,8 @@ class Sender:
         accumulator.reset_next_batch_expiry_time()
         for batch in accumulator.expired_batches(now_ms):
             self._completion.expire(batch, now_ms=now_ms)
-        self._in_hand = [batch for batches in drained.values() for batch in batches]
         for node, batches in drained.items():
             self._send(node, batches)
-        self._in_hand = []
         self._completion.put_back(now_ms=self._clock.monotonic_ms())
         if drained:
             return 0
@@ -274,10 +275,6 @@ class Sender:
                     drained.setdefault(nodes[node_id], []).extend(batches)
             if not found:
                 break
-        if self._max_in_flight == 1:
-            for batches in drained.values():
-                for batch in batches:
-                    accumulator.mute_partition(batch.topic_partition)
         return drained, delay_ms
 
     def _send(self, node: Node, drained: list[ProducerBatch]) -> None:
@@ -305,9 +302,6 @@ class Sender:
                 self._release(batch, response)
             else:
                 self._completion.take(batch, response, now_ms=now_ms)
-        if self._max_in_flight == 1:
-            for batch in drained:
-                self._accumulator.unmute_partition(batch.topic_partition)
 
     def _ask_sink(self, node: Node, batches: list[ProducerBatch]) -> Sequence[ProduceResponse]:
         """Return one response for each batch, whatever the sink does."""
@@ -329,9 +323,9 @@ class Sender:
         self._accumulator.deallocate(batch)
 
 
-def _as_kstore_error(error: Exception) -> KStoreError:
+def _as_kstore_error(error: Exception, what: str = "the batch was not sent") -> KStoreError:
     if isinstance(error, KStoreError):
         return error
-    wrapped = KStoreError(f"the batch was not sent: {error!r}")
+    wrapped = KStoreError(f"{what}: {error!r}")
     wrapped.__cause__ = error
     return wrapped

@@ -111,13 +111,15 @@ class SequenceTracker:
         return topic_partition in self._unresolved
 
     def mark_sequence_unresolved(self, batch: ProducerBatch) -> None:
-        """Note that nobody will know whether a batch is in the log: it expired after it was sent."""
+        """Note that nobody will know whether a batch is in the log: it expired, or was given up, after it was sent."""
         self._unresolved.add(batch.topic_partition)
 
     def forget_in_flight_batches(self) -> None:
-        """Drop all batches in flight, which were aborted."""
-        for entry in self._entries.values():
-            entry.in_flight.clear()
+        """Drop all batches in flight, of which nobody will know whether they are in the log."""
+        for topic_partition, entry in self._entries.items():
+            if entry.in_flight:
+                self._unresolved.add(topic_partition)
+                entry.in_flight.clear()
 
     def settle_unresolved_sequences(self) -> Iterator[TopicPartition]:
         """Forget what is not known of partitions with nothing in flight; name those that can't go on counting.

@@ -485,6 +485,12 @@ class TransactionManager(SequenceTracker):
             entry.ack(batch.last_sequence)
         entry.remove(batch)
 
+    def handle_aborted_batches(self, error: KStoreError) -> None:
+        """Note that all batches are given up, whether they are in the log or not."""
+        self.forget_in_flight_batches()
+        if self.is_transactional:
+            self._fail_transaction(error)
+
     def handle_failed_batch(self, batch: ProducerBatch, error: KStoreError, *, closes_gap: bool) -> None:
         """Note that a batch failed for good.
 
