@@ -7,7 +7,7 @@ bytes: segments behind a cut go before the cut is made, from the last one backwa
 from __future__ import annotations
 
 from kstore.log.atomic_file import TEMPORARY_SUFFIX, replace_file
-from kstore.log.env import Env, join_path
+from kstore.log.env import Env, join_path, split_path
 from kstore.log.filenames import (
     LOG_SUFFIX,
     SEGMENT_INDEX_SUFFIXES,
@@ -37,9 +37,7 @@ def carry_out(path: str, plan: RecoveryPlan, *, quarantine: Quarantine, env: Env
             if log_path in copied:
                 damage = copied[log_path].damage
                 quarantine.keep_range(log_path, position=damage.position, size_in_bytes=damage.size_in_bytes)
-            with env.open_write(log_path) as file:
-                file.truncate(segment.end_position)
-                file.sync()
+            _cut_short(log_path, segment.end_position, env, is_last=segment is plan.segments[-1])
     for segment in plan.segments:
         for suffix, content in segment.indexes.items():
             replace_file(join_path(path, base_offset_file_name(segment.base_offset, suffix=suffix)), content, env)
@@ -79,16 +77,30 @@ def create_segment(path: str, base_offset: int, env: Env) -> None:
 
 def _split_off(path: str, segment: SegmentPlan, env: Env) -> None:
     """Copy the part of a .log that is to be a segment of its own; the file it comes from is cut afterwards."""
+    source = join_path(path, segment.log_name.removesuffix(SWAP_STATE))
     target = join_path(path, segment.name)
+    _replace_by_part(target, source, position=segment.start_position, size_in_bytes=segment.end_position, env=env)
+
+
+def _cut_short(path: str, end_position: int, env: Env, *, is_last: bool) -> None:
+    """Cut a .log, durably; one with segments behind it by a copy, since a cut that is itself torn may leave zeros,
+    and those segments would be taken for what lies behind damage."""
+    if not is_last:
+        _replace_by_part(path, path, position=0, size_in_bytes=end_position, env=env)
+        return
+    with env.open_write(path) as file:
+        file.truncate(end_position)
+        file.sync()
+
+
+def _replace_by_part(target: str, source: str, *, position: int, size_in_bytes: int, env: Env) -> None:
+    """Put a copy of a part of a file in the place of `target`, which is the old file or the new one at any time."""
     temporary = target + TEMPORARY_SUFFIX
-    with (
-        env.open_read(join_path(path, segment.log_name.removesuffix(SWAP_STATE))) as source,
-        env.open_write(temporary) as copy,
-    ):
+    with env.open_read(source) as file, env.open_write(temporary) as copy:
         copy.truncate(0)
-        for at in range(0, segment.end_position, COPY_CHUNK_BYTES):
-            size = min(COPY_CHUNK_BYTES, segment.end_position - at)
-            copy.pwrite(source.pread(size, position=segment.start_position + at), position=at)
+        for at in range(0, size_in_bytes, COPY_CHUNK_BYTES):
+            size = min(COPY_CHUNK_BYTES, size_in_bytes - at)
+            copy.pwrite(file.pread(size, position=position + at), position=at)
         copy.sync()
     env.rename(temporary, target)
-    env.sync_directory(path)
+    env.sync_directory(split_path(target)[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -88,6 +89,31 @@ def check_cuts(scenario: str, *, rounds_per_call: int) -> None:
             state = disk.state(path)
             assert state.keys() == expected.keys(), (call_number, round_number)
             assert [name for name in state if state[name] != expected[name]] == [], (call_number, round_number)
+
+
+class TornCut(random.Random):
+    """Draws that keep all that was written, and of each cut file its length with zeros where the cut was made."""
+
+    def choice(self, seq: Any) -> Any:
+        return max(seq)
+
+    def random(self) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_recovery_whose_cuts_are_torn_ends_with_the_same_files(scenario: str) -> None:
+    case, mode, _ = fresh(scenario)
+    path = f"{ROOT}/rec-{case.name}-0"
+    whole = start(scenario)
+    end = run(case, whole, mode)
+    for call_number in range(1, whole.calls + 1):
+        disk = start(scenario)
+        disk.cut_at = call_number
+        run(case, disk, mode)
+        disk = disk.after_cut(TornCut())
+        assert run(case, disk, mode) == end, call_number
+        assert disk.state(path) == whole.state(path), call_number
 
 
 def survives_a_cut(scenario: str, disk: SimulatedDisk, *, rounds: int) -> bool:
