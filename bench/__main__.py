@@ -21,6 +21,7 @@ WORKLOADS = (
     "builder",
     "append",
     "index",
+    "open",
     "producer",
     "send",
     "memory",

@@ -289,12 +289,20 @@ def recover_partitions(
     ] = Recovery.STRICT,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, say what would be done.")] = False,
     copies: Annotated[bool, typer.Option("--copies/--no-copies", help="Keep a copy of what is cut.")] = True,
+    trust_recovery_point: Annotated[
+        bool,
+        typer.Option("--trust-recovery-point", help="Leave segments below the recovery point unread, as Kafka does."),
+    ] = False,
     json: Json = False,
 ) -> int:
     """Recover logs after a crash, as opening them for appends does, and say what that took."""
     from kstore.cli import recover
 
-    wanted = recover.Wanted(mode=mode.value, dry_run=dry_run, keeps_copies=copies)
+    if trust_recovery_point and mode is Recovery.SALVAGE:
+        raise WrongUseError("--trust-recovery-point is not for --mode salvage, which reads every segment")
+    wanted = recover.Wanted(
+        mode=mode.value, dry_run=dry_run, keeps_copies=copies, trusts_recovery_point=trust_recovery_point
+    )
     return recover.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
 
 

@@ -34,6 +34,7 @@ class Wanted:
     mode: RecoveryMode
     dry_run: bool
     keeps_copies: bool
+    trusts_recovery_point: bool
 
 
 def run(selection: Selection, wanted: Wanted, out: Output, *, is_json: bool) -> int:
@@ -43,7 +44,11 @@ def run(selection: Selection, wanted: Wanted, out: Output, *, is_json: bool) -> 
     damaged: list[list[str]] = []
     directories = [one for one in selection.find() if one.topic_partition.topic != CLUSTER_METADATA_TOPIC]
     for directory, report, refusal in recover_partitions(
-        directories, wanted.mode, dry_run=wanted.dry_run, keeps_copies=wanted.keeps_copies
+        directories,
+        wanted.mode,
+        dry_run=wanted.dry_run,
+        keeps_copies=wanted.keeps_copies,
+        trusts_recovery_point=wanted.trusts_recovery_point,
     ):
         if report is None:
             if refusal is not None:

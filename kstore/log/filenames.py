@@ -7,6 +7,7 @@ Layer 5. A segment file is 20 digits and a known suffix, a partition directory <
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from kstore.types import MAX_OFFSET, TopicPartition
@@ -64,6 +65,12 @@ def parse_segment_name(name: str) -> SegmentName | None:
     if match is None or int(match[1]) > MAX_OFFSET:
         return None
     return SegmentName(int(match[1]), match[2])
+
+
+def producer_snapshot_offsets(names: Iterable[str]) -> list[int]:
+    """Return the offsets of the producer snapshots among the names of a directory, sorted."""
+    found = (parse_segment_name(name) for name in names if name.endswith(PRODUCER_SNAPSHOT_SUFFIX))
+    return sorted(name.base_offset for name in found if name is not None)
 
 
 def is_metadata_snapshot_name(name: str) -> bool:

@@ -40,22 +40,25 @@ def load_log(
     is_clean: bool = False,
     keeps_copies: bool = True,
     dry_run: bool = False,
-    checks_older: bool = True,
+    trusts_recovery_point: bool = False,
 ) -> LoadedLog:
     """Load a partition, recovering what a crash may have left half done.
 
     Args: recovery_point, log_start_offset: of the root's checkpoints, None where they name no offset; is_clean: the
         root was shut down cleanly, so that no more than the end of the last segment and files missing by the listing
         are looked at; keeps_copies: what is cut goes to the quarantine directory; dry_run: change nothing;
-        checks_older: after an unclean shutdown also read the segments below the recovery point, which Kafka takes on
-        trust. The caller holds the lock.
-    Raises: CorruptLogError in mode strict, with nothing changed; StorageError, after which it can be called again.
-    Cost: after an unclean shutdown one pass over the log, or with checks_older false from the recovery point on.
+        trusts_recovery_point: after an unclean shutdown leave the segments below it unread, as Kafka does; damage there
+        is met by who reads it. The caller holds the lock.
+    Raises: CorruptLogError in mode strict, with nothing changed; StorageError, after which it can be called again;
+        ValueError for mode salvage with trusts_recovery_point, since it reads everything.
+    Cost: after an unclean shutdown one pass over the log, with trusts_recovery_point from that point on.
     """
+    if mode == "salvage" and trusts_recovery_point:
+        raise ValueError("salvage reads every segment: expected trusts_recovery_point to be False")
     return _Loading(directory, config=config, env=env, mode=mode, log_start_offset=log_start_offset or 0).run(
         point=recovery_point or 0,
         is_clean=is_clean,
-        checks_older=checks_older,
+        trusts_point=trusts_recovery_point,
         keeps_copies=keeps_copies,
         dry_run=dry_run,
     )
@@ -74,7 +77,7 @@ class _Loading:
         self._mode = mode
         self._log_start_offset = log_start_offset
 
-    def run(self, *, point: int, is_clean: bool, checks_older: bool, keeps_copies: bool, dry_run: bool) -> LoadedLog:
+    def run(self, *, point: int, is_clean: bool, trusts_point: bool, keeps_copies: bool, dry_run: bool) -> LoadedLog:
         quarantine = Quarantine(self._path, env=self._env, is_on=keeps_copies)
         salvaged: list[SalvagedSegment] = []
         with DurablePointFile(self._path, self._env) as durable:
@@ -82,9 +85,9 @@ class _Loading:
             noted_point = 0 if noted is None or is_clean else noted.offset
             point = max(point, noted_point)
             if self._mode == "salvage":
-                is_clean, checks_older = False, True
+                is_clean = False
                 salvaged = self._salvage(durable, quarantine, dry_run=dry_run)
-            plan = self._plan(point, noted=noted, is_clean=is_clean, checks_older=checks_older)
+            plan = self._plan(point, noted=noted, is_clean=is_clean, trusts_point=trusts_point)
             self._refuse(plan, point=point, noted_point=noted_point)
             if dry_run and any(one.damage for one in salvaged):
                 as_if_salvaged(plan, salvaged)
@@ -142,7 +145,7 @@ class _Loading:
         last = plan.segments[-1]
         return DurablePoint(last.next_offset, last.base_offset, last.end_position)
 
-    def _plan(self, point: int, *, noted: DurablePoint | None, is_clean: bool, checks_older: bool) -> RecoveryPlan:
+    def _plan(self, point: int, *, noted: DurablePoint | None, is_clean: bool, trusts_point: bool) -> RecoveryPlan:
         planner = Planner(
             self._path,
             self._listed(),
@@ -151,7 +154,7 @@ class _Loading:
             env=self._env,
             point=point,
         )
-        return planner.plan_clean(noted) if is_clean else planner.plan_unclean(checks_older=checks_older)
+        return planner.plan_clean(noted) if is_clean else planner.plan_unclean(trusts_point=trusts_point)
 
     def _listed(self) -> PartitionFiles:
         return list_partition(self._path, env=self._env, end_offset_of=self._end_offset_of)

@@ -30,6 +30,7 @@ def open_log(
     config: LogConfig | None = None,
     *,
     recovery: RecoveryMode = "strict",
+    trusts_recovery_point: bool = False,
     lock: PartitionLock | None = None,
     env: Env = DEFAULT_ENV,
 ) -> WritableLog: ...
@@ -41,16 +42,19 @@ def open_log(
     config: LogConfig | None = None,
     *,
     recovery: RecoveryMode = "strict",
+    trusts_recovery_point: bool = False,
     lock: PartitionLock | None = None,
     env: Env = DEFAULT_ENV,
 ) -> Log:
     """Open the log in one partition directory, for reading ("r") or as its only writer ("a").
 
     Mode "a" makes the directory if only its parent is there, and recovers a log that was not closed.
-    Args: recovery: what to do about damage, "strict", "point_in_time" or "salvage" (docs/durability.md); lock: that the
-        caller holds for this partition, released by close(); None to take it.
+    Args: recovery: what to do about damage, "strict", "point_in_time" or "salvage" (docs/durability.md);
+        trusts_recovery_point: recover only from the recovery point on, as Kafka does, in place of reading the whole log
+        once; lock: that the caller holds for this partition, released by close(); None to take it.
     Raises: LogNotFoundError if there is no partition directory at the path; StorageError; CorruptionError for a .log
-        larger than Kafka's limit; ValueError for another mode. Mode "a" also: LogLockedError; CorruptLogError if strict
+        larger than Kafka's limit; ValueError for another mode, or
+        salvage with trusts_recovery_point. Mode "a" also: LogLockedError; CorruptLogError if strict
         recovery refuses the log.
     Cost: one listing and one stat per segment; no file is opened for mode "r", and only the last segment's for mode "a"
         if the log was closed.
@@ -60,7 +64,14 @@ def open_log(
         return Log(find_partition(path, env), config=settings, env=env)
     if mode != "a":
         raise ValueError(f'mode must be "r" or "a", got {mode!r}')
-    return WritableLog.open(_made_partition(path, env), config=settings, recovery=recovery, lock=lock, env=env)
+    return WritableLog.open(
+        _made_partition(path, env),
+        config=settings,
+        recovery=recovery,
+        trusts_recovery_point=trusts_recovery_point,
+        lock=lock,
+        env=env,
+    )
 
 
 def _made_partition(path: StrPath, env: Env) -> PartitionDirectory:

@@ -22,6 +22,7 @@ from kstore.log.filenames import (
     SegmentName,
     base_offset_file_name,
     parse_segment_name,
+    producer_snapshot_offsets,
 )
 
 MAX_SEGMENT_BYTES = 2**31 - 1
@@ -115,9 +116,7 @@ def list_partition(path: str, *, env: Env, end_offset_of: Callable[[str, int], i
         orphans=orphans,
         renamed=tuple((name, final) for name, final in renamed if name not in gone),
         segments=_segments(path, current, env),
-        snapshot_offsets=tuple(
-            sorted(one.base_offset for one in map(parse_segment_name, current) if one and one.suffix == ".snapshot")
-        ),
+        snapshot_offsets=tuple(producer_snapshot_offsets(current)),
     )
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from kstore.config import LogConfig
 from kstore.errors import CorruptSnapshotError, InvalidTxnStateError
 from kstore.log.env import DEFAULT_ENV, Env, join_path
-from kstore.log.filenames import PRODUCER_SNAPSHOT_SUFFIX, base_offset_file_name, parse_segment_name
+from kstore.log.filenames import PRODUCER_SNAPSHOT_SUFFIX, base_offset_file_name, producer_snapshot_offsets
 from kstore.log.producer_append import (
     NO_OFFSET,
     BatchMetadata,
@@ -428,10 +428,7 @@ class ProducerStateManager:
         return not entry.has_open_transaction and age_ms >= self._config.producer_id_expiration_ms
 
     def _listed_snapshots(self) -> list[int]:
-        names = map(parse_segment_name, self._env.listdir(self._directory))
-        return sorted(
-            name.base_offset for name in names if name is not None and name.suffix == PRODUCER_SNAPSHOT_SUFFIX
-        )
+        return producer_snapshot_offsets(self._env.listdir(self._directory))
 
     def _remove_snapshots(self, offsets: list[int]) -> None:
         if not offsets:

@@ -43,12 +43,13 @@ def recover_partitions(
     config: LogConfig | None = None,
     dry_run: bool = False,
     keeps_copies: bool = True,
+    trusts_recovery_point: bool = False,
     env: Env = DEFAULT_ENV,
 ) -> Iterator[RecoveredPartition]:
     """Recover partitions of one root, whatever it says of its last shutdown, and give what became of each.
 
     At the end, the root is marked as closed cleanly if these are all of its partitions and none was refused.
-    Args: keeps_copies, dry_run: as in load_log; a dry run takes no lock.
+    Args: keeps_copies, trusts_recovery_point, dry_run: as in load_log; a dry run takes no lock.
     Raises: LogLockedError, StorageError; ValueError for partitions of two roots.
     """
     roots = {directory.root for directory in directories}
@@ -56,16 +57,28 @@ def recover_partitions(
         raise ValueError(f"expected partitions of one root, got those of {', '.join(sorted(roots))}")
     settings = LogConfig() if config is None else config
     for root in roots:
-        recovery = _Recovery(root, mode, settings, keeps_copies=keeps_copies, env=env)
+        recovery = _Recovery(
+            root, mode, settings, keeps_copies=keeps_copies, trusts_recovery_point=trusts_recovery_point, env=env
+        )
         yield from recovery.look(directories) if dry_run else recovery.run(directories)
 
 
 class _Recovery:
-    def __init__(self, root: str, mode: RecoveryMode, config: LogConfig, *, keeps_copies: bool, env: Env) -> None:
+    def __init__(
+        self,
+        root: str,
+        mode: RecoveryMode,
+        config: LogConfig,
+        *,
+        keeps_copies: bool,
+        trusts_recovery_point: bool,
+        env: Env,
+    ) -> None:
         self._root = root
         self._mode = mode
         self._config = config
         self._keeps_copies = keeps_copies
+        self._trusts_recovery_point = trusts_recovery_point
         self._env = env
         self._points: dict[TopicPartition, int] = {}
         self._starts: dict[TopicPartition, int] = {}
@@ -106,6 +119,7 @@ class _Recovery:
                 recovery_point=self._points.get(topic_partition),
                 log_start_offset=self._starts.get(topic_partition),
                 keeps_copies=self._keeps_copies,
+                trusts_recovery_point=self._trusts_recovery_point,
                 dry_run=dry_run,
             )
         except CorruptLogError as error:

@@ -121,12 +121,12 @@ class Planner:
         self._plan = RecoveryPlan(files)
         self._transactions: OpenTransactions | None = None
 
-    def plan_unclean(self, *, checks_older: bool) -> RecoveryPlan:
-        """Walk every segment from that of the recovery point on, and with checks_older all before it too."""
+    def plan_unclean(self, *, trusts_point: bool) -> RecoveryPlan:
+        """Walk every segment, but with trusts_point none before that of the point whose indexes look sound."""
         segments = self._plan.files.segments
         floor = max((slot for slot, one in enumerate(segments) if one.base_offset <= self._point), default=0)
-        first = 0 if checks_older else floor
-        self._plan.segments += [_unread(segments, slot) for slot in range(first)]
+        first = floor if trusts_point else 0
+        self._take_unread(first)
         if segments:
             self._transactions = self._transactions_at(first)
         for slot in range(first, len(segments)):
@@ -146,15 +146,20 @@ class Planner:
         noted: the last durable point; where it is the end of the log file, no byte of that is read.
         """
         segments = self._plan.files.segments
-        for slot, files in enumerate(segments):
+        self._take_unread(len(segments))
+        if segments:
+            self._settle_clean_end(segments[-1], noted)
+        return self._plan
+
+    def _take_unread(self, count: int) -> None:
+        """Take the first segments as they are, but read those whose indexes a listing shows to be wrong."""
+        segments = self._plan.files.segments
+        for slot, files in enumerate(segments[:count]):
             if self._looks_sound(files):
                 self._plan.segments.append(_unread(segments, slot))
             else:
                 self._transactions = self._transactions_at(slot)
                 self._take_older(files, self._walk(files, _next_base(segments, slot)))
-        if segments:
-            self._settle_clean_end(segments[-1], noted)
-        return self._plan
 
     def _settle_clean_end(self, files: SegmentFiles, noted: DurablePoint | None) -> None:
         last = self._plan.segments[-1]

@@ -65,6 +65,7 @@ def open_store(
     *,
     topic_configs: Mapping[str, LogConfig] | None = None,
     recovery: RecoveryMode = "strict",
+    trusts_recovery_point: bool = False,
     cluster_id: str | None = None,
     node_id: int | None = None,
     env: Env = DEFAULT_ENV,
@@ -78,6 +79,7 @@ def open_store(
     *,
     topic_configs: Mapping[str, LogConfig] | None = None,
     recovery: RecoveryMode = "strict",
+    trusts_recovery_point: bool = False,
     cluster_id: str | None = None,
     node_id: int | None = None,
     env: Env = DEFAULT_ENV,
@@ -86,8 +88,9 @@ def open_store(
 
     Mode "a" makes the root if only its parent is there, and recovers every log if the root was not closed cleanly; a
     log that strict recovery refuses does not keep the others from being written.
-    Args: config: of every topic that topic_configs does not name; recovery: as in open_log; cluster_id, node_id: for a
-        root without meta.properties, drawn at random and 1 unless given; of one that has it they must be those.
+    Args: config: of every topic that topic_configs does not name; recovery, trusts_recovery_point: as in open_log;
+        cluster_id, node_id: for a root without meta.properties, drawn at random and 1 unless given; of one that has it
+        they must be those.
     Raises: LogNotFoundError if there is no such directory; LogLockedError; StorageError; CorruptCheckpointError for a
         malformed meta.properties; ValueError for another mode, or another cluster's or node's root.
     """
@@ -102,7 +105,15 @@ def open_store(
     lock = PartitionLock.acquire(path, None, env)
     try:
         owner = _claim(path, cluster_id=cluster_id, node_id=node_id, env=env)
-        return WritableStore(path, settings, lock=lock, owner=owner, recovery=recovery, env=env)
+        return WritableStore(
+            path,
+            settings,
+            lock=lock,
+            owner=owner,
+            recovery=recovery,
+            trusts_recovery_point=trusts_recovery_point,
+            env=env,
+        )
     except BaseException:
         lock.release()
         raise
@@ -235,6 +246,7 @@ class WritableStore(_Logs[WritableLog]):
         lock: PartitionLock,
         owner: MetaProperties,
         recovery: RecoveryMode,
+        trusts_recovery_point: bool,
         env: Env,
     ) -> None:
         super().__init__(root, configs, env=env)
@@ -248,6 +260,7 @@ class WritableStore(_Logs[WritableLog]):
         }
         self._lock = lock
         self._recovery = recovery
+        self._trusts_recovery_point = trusts_recovery_point
         disown_in_child(self)
         found = read_clean_shutdown(root, env)
         self._clean_shutdown = CleanShutdown(NO_BROKER_EPOCH) if found is None else found
@@ -304,7 +317,7 @@ class WritableStore(_Logs[WritableLog]):
     def checkpoint(self) -> None:
         """Write how far each log is flushed, where it starts, and its high watermark, as a broker does each minute.
 
-        Recovery after a crash reads no segment below the first of these.
+        Recovery that trusts the first of these reads no segment below it.
         Raises: StorageError, LogLockedError after a fork.
         """
         with self._mutex:
@@ -368,6 +381,7 @@ class WritableStore(_Logs[WritableLog]):
             directory,
             config=self._configs.of(topic_partition.topic),
             recovery=self._recovery,
+            trusts_recovery_point=self._trusts_recovery_point,
             lock=self._lock.share(str(topic_partition)),
             is_clean=topic_partition not in self._unclean,
             env=self._env,

@@ -22,6 +22,7 @@ from kstore.log.appending import (
     check_ack,
     check_fetched,
     check_fits_segment,
+    failed_before,
     follow_epochs,
     next_base_offset,
 )
@@ -107,6 +108,7 @@ class WritableLog(PublishedLog):
         *,
         config: LogConfig,
         recovery: RecoveryMode = "strict",
+        trusts_recovery_point: bool = False,
         lock: PartitionLock | None = None,
         is_clean: bool | None = None,
         env: Env = DEFAULT_ENV,
@@ -118,7 +120,9 @@ class WritableLog(PublishedLog):
         """
         files = WriterFiles.acquire(directory, lock=lock, env=env)
         try:
-            loaded = files.load(config=config, mode=recovery, is_clean=is_clean)
+            loaded = files.load(
+                config=config, mode=recovery, trusts_recovery_point=trusts_recovery_point, is_clean=is_clean
+            )
             return cls(directory, config=config, loaded=loaded, files=files, env=env)
         except BaseException:
             files.release()
@@ -591,9 +595,4 @@ class WritableLog(PublishedLog):
         self._check_open()
         self._writer_files.check_owner()
         if self._failure is not None:
-            raise LogFailedError(
-                f"the log of {self.topic_partition} in {self.path} takes no more since an earlier call failed: "
-                f"{str(self._failure) or type(self._failure).__name__}",
-                path=self.path,
-                errno=getattr(self._failure, "errno", None),
-            ) from self._failure
+            raise failed_before(self._failure, self.topic_partition, path=self.path) from self._failure

@@ -95,7 +95,9 @@ class WriterFiles:
             held.release()
             raise
 
-    def load(self, *, config: LogConfig, mode: RecoveryMode, is_clean: bool | None) -> LoadedLog:
+    def load(
+        self, *, config: LogConfig, mode: RecoveryMode, trusts_recovery_point: bool, is_clean: bool | None
+    ) -> LoadedLog:
         """Load the log, recovered unless it is known to have been closed.
 
         Args: is_clean: None to tell by the marks that closing left.
@@ -110,6 +112,7 @@ class WriterFiles:
             recovery_point=self._checkpointed(RECOVERY_POINT_CHECKPOINT),
             log_start_offset=self._checkpointed(LOG_START_OFFSET_CHECKPOINT),
             is_clean=was_closed,
+            trusts_recovery_point=trusts_recovery_point,
         )
         self._durable_point = DurablePointFile(self._directory.path, self._env)
         return loaded

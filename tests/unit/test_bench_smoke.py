@@ -51,6 +51,14 @@ def run_driver(workload: str, results: Path) -> list[dict[str, object]]:
     return written["cases"]
 
 
+def test_opening_is_held_against_its_bounds(tmp_path: Path) -> None:
+    (case,) = run_driver("open", tmp_path)
+    assert [(bound["unit"], len(bound["values"]), bound["at_most"]) for bound in case["bounds"]] == [
+        ("s", 1, 2.0),
+        ("files", 1, 1),
+    ]
+
+
 @pytest.mark.parametrize(("workload", "ratio"), WORKLOADS)
 def test_workload_compares_equal_outputs_and_writes_its_ratios(workload: str, ratio: str, tmp_path: Path) -> None:
     cases = run_driver(workload, tmp_path)

@@ -158,3 +158,15 @@ def test_root_in_use_is_refused_but_for_a_dry_run(kstore, root):
 def test_json_lines_are_plain_json(kstore, root):
     for line in kstore("recover", root, "--dry-run", "--json").out.splitlines():
         assert json.loads(line)
+
+
+def test_segments_below_the_recovery_point_are_trusted_if_asked_for(kstore, root):
+    write_offset_checkpoint(root / "recovery-point-offset-checkpoint", {"t-0": 7, "t-1": 0, "u-0": 0})
+    flip_bit(root / "t-0" / SEGMENT_0, 70, bit=0)
+    assert kstore("recover", root, "--topic", "t", "--dry-run").status != 0
+    run = kstore("recover", root, "--topic", "t", "--trust-recovery-point", "--json")
+    assert run.err == ""
+    assert [(one["log_end_offset"], one["truncated_bytes"]) for one in run.objects()] == [(10, 5), (3, 0)]
+    refused = kstore("recover", root, "--mode", "salvage", "--trust-recovery-point")
+    assert refused.status == 2
+    assert "salvage" in refused.err

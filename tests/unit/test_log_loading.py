@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from kstore.config import LogConfig
-from kstore.errors import CorruptLogError
+from kstore.errors import CorruptLogError, CorruptRecordError
+from kstore.log import open_log
 from kstore.log.directory import PartitionDirectory
 from kstore.log.durable_point import DurablePoint, DurablePointFile
-from kstore.log.env import Env, ReadFile
-from kstore.log.filenames import LEADER_EPOCH_CHECKPOINT, QUARANTINE_DIRECTORY
+from kstore.log.env import Env, FileStatus, ReadFile, WriteFile
+from kstore.log.filenames import LEADER_EPOCH_CHECKPOINT, QUARANTINE_DIRECTORY, RECOVERY_POINT_CHECKPOINT
 from kstore.log.loading import load_log
 from kstore.log.recovery_report import LoadedLog
+from kstore.log.root_files import NO_BROKER_EPOCH, CleanShutdown, write_clean_shutdown
 from kstore.types import TopicPartition
-from tests.builders import batch, batches, flip_bit, patch_header, write_partition
+from tests.builders import batch, batches, flip_bit, patch_header, write_offset_checkpoint, write_partition
 
 CONFIG = LogConfig(index_interval_bytes=100)
 MAX_RELATIVE_OFFSET = 2**31 - 1
@@ -172,13 +174,57 @@ def test_damage_in_an_older_segment_is_left_by_point_in_time_and_skipped_by_salv
     assert load(path, recovery_point=20).report.is_unharmed
 
 
-def test_older_segments_are_not_read_when_that_is_declined(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("trusts", "read"), [(False, (0, 10)), (True, (10,))])
+def test_segments_below_the_recovery_point_are_left_unread_if_it_is_trusted(
+    tmp_path: Path, trusts: bool, read: tuple[int, ...]
+) -> None:
     path, env = two_segments(tmp_path), ReadingEnv()
     load(path)
-    damage_batch(path, base_offset=0, number=4)
-    loaded = load(path, recovery_point=20, checks_older=False, env=env)
-    assert loaded.report.is_unharmed
-    assert f"{0:020d}.log" not in env.names
+    loaded = load(path, recovery_point=15, trusts_recovery_point=trusts, env=env)
+    assert loaded.log_end_offset == 20
+    assert {name for name in env.names if name.endswith(".log")} == {log_file(path, base).name for base in read}
+
+
+def test_damage_in_a_segment_that_was_trusted_is_met_by_its_reader(tmp_path: Path) -> None:
+    path = two_segments(tmp_path)
+    load(path)
+    position = damage_batch(path, base_offset=0, number=4)
+    write_offset_checkpoint(tmp_path / RECOVERY_POINT_CHECKPOINT, {path.name: 15})
+    with pytest.raises(CorruptLogError) as refused:
+        open_log(path, "a", CONFIG)
+    with open_log(path, "a", CONFIG, trusts_recovery_point=True) as log:
+        assert (log.log_end_offset, log.recovery_report.is_unharmed) == (20, True)
+        assert [record.offset for record in log.read(5)] == list(range(5, 20))
+        with pytest.raises(CorruptRecordError) as caught:
+            list(log.read())
+    for error in (refused.value, caught.value):
+        assert (error.path, error.position) == (str(log_file(path, 0)), position)
+
+
+def test_damage_behind_a_recovery_point_that_is_trusted_is_cut_all_the_same(tmp_path: Path) -> None:
+    path = two_segments(tmp_path)
+    damage_batch(path, base_offset=10, number=2)
+    assert load(path, recovery_point=12, trusts_recovery_point=True).log_end_offset == 12
+    damage_batch(path, base_offset=10, number=1)
+    with pytest.raises(CorruptLogError):
+        load(path, recovery_point=12, trusts_recovery_point=True)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_missing_index_below_a_recovery_point_that_is_trusted_is_rebuilt(tmp_path: Path, suffix: str) -> None:
+    path = two_segments(tmp_path)
+    load(path)
+    index = log_file(path, 0).with_suffix(suffix)
+    content = index.read_bytes()
+    index.unlink()
+    loaded = load(path, recovery_point=15, trusts_recovery_point=True)
+    assert loaded.report.rebuilt == (index.name,)
+    assert index.read_bytes() == content
+
+
+def test_salvage_that_would_trust_the_recovery_point_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="salvage reads every segment"):
+        load(two_segments(tmp_path), mode="salvage", trusts_recovery_point=True)
 
 
 def test_segments_behind_a_cut_go_to_the_quarantine(tmp_path: Path) -> None:
@@ -198,6 +244,17 @@ def test_batch_that_reaches_into_the_next_segment_is_cut_and_the_next_segment_st
     loaded = load(path, mode="point_in_time")
     assert [(one.base_offset, one.next_offset) for one in loaded.segments] == [(0, 10), (10, 20)]
     assert loaded.report.deleted_segments == ()
+
+
+def test_segment_with_others_behind_it_is_never_cut_in_place(tmp_path: Path) -> None:
+    path = two_segments(tmp_path)
+    with log_file(path, 0).open("ab") as log, log_file(path, 10).open("ab") as last:
+        log.write(batch(10, 1))
+        last.write(bytes(100))
+    before = [log_file(path, base).stat().st_ino for base in (0, 10)]
+    load(path, mode="point_in_time")
+    after = [log_file(path, base).stat().st_ino for base in (0, 10)]
+    assert (after[0] != before[0], after[1] == before[1]) == (True, True)
 
 
 def test_salvage_puts_a_batch_with_an_impossible_offset_behind_the_one_before(tmp_path: Path) -> None:
@@ -253,3 +310,52 @@ def test_bits_flipped_anywhere_in_the_last_segment_never_lose_what_is_before_the
         flip_bit(log_file(path, 0), bit // 8, bit=bit % 8)
         loaded = load(path, mode="point_in_time", keeps_copies=False)
         assert loaded.log_end_offset >= sum(start <= bit // 8 for start in starts) - 1
+
+
+class MeteredEnv(Env):
+    """Counts the bytes that are read of .log files, and the calls that look at names."""
+
+    def __init__(self) -> None:
+        self.log_bytes: dict[str, int] = {}
+        self.stats = 0
+
+    def open_read(self, path: str) -> ReadFile:
+        return _metered(ReadFile, super().open_read(path), self)
+
+    def open_write(self, path: str) -> WriteFile:
+        file = super().open_write(path)
+        return _metered(WriteFile, file, self, is_new=file.is_new)
+
+    def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
+        self.stats += 1
+        return super().stat(path, follow_symlinks=follow_symlinks)
+
+
+def _metered(kind: type[Any], file: ReadFile, env: MeteredEnv, **options: Any) -> Any:
+    class Metered(kind):
+        def pread(self, size: int, *, position: int) -> bytes:
+            data: bytes = super().pread(size, position=position)
+            if self.path.endswith(".log"):
+                env.log_bytes[self.path] = env.log_bytes.get(self.path, 0) + len(data)
+            return data
+
+        def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
+            size: int = super().pread_into(buffer, position=position)
+            env.log_bytes[self.path] = env.log_bytes.get(self.path, 0) + size
+            return size
+
+    return Metered(file._fd, path=file.path, **options)
+
+
+def test_opening_many_segments_after_a_clean_close_reads_the_end_of_the_last_one_only(tmp_path: Path) -> None:
+    count = 500
+    path = write_partition(tmp_path, [batches(10 * number, 10, value_bytes=1000) for number in range(count)])
+    write_clean_shutdown(str(tmp_path), CleanShutdown(NO_BROKER_EPOCH), Env())
+    open_log(path, "a", CONFIG).close()
+    env = MeteredEnv()
+    with open_log(path, "a", CONFIG, env=env) as log:
+        assert (len(log.segments), log.log_end_offset) == (count, 10 * count)
+    last = log_file(path, 10 * (count - 1))
+    assert list(env.log_bytes) == [str(last)]
+    assert env.log_bytes[str(last)] < last.stat().st_size / 4
+    assert env.stats < 4 * count

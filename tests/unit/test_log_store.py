@@ -223,6 +223,22 @@ def test_recovery_to_a_point_in_time_cuts_where_kafka_does(damaged: Path) -> Non
     assert (damaged / CLEAN).exists()
 
 
+def test_flushed_segments_are_taken_as_they_are_if_the_recovery_point_is_trusted(root: Path, tmp_path: Path) -> None:
+    with open_store(root, "a") as store:
+        store.create_topic("t")
+        put(store, T0, 3)
+        store.log(*T0).roll()
+        put(store, T0, 2)
+        store.checkpoint()
+        image = crashed(store, tmp_path / "image")
+    flip_bit(image / "t-0" / "00000000000000000000.log", 100, bit=3)
+    with open_store(image, "a") as store:
+        assert list(store.refused) == [T0]
+    with open_store(image, "a", trusts_recovery_point=True) as store:
+        assert store.refused == {}
+        assert [record.offset for record in store.log(*T0).read(3)] == [3, 4]
+
+
 class FailingEnv(Env):
     """Syncs of a file fail once its name is here."""
 

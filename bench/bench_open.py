@@ -1,0 +1,69 @@
+"""Opening a log of many segments for appends after a clean close, and what is read of them for it."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.bench_append import sent_batches
+from bench.common import Bound, Case, Settings, require_equal
+from kstore.log import open_log
+from kstore.log.env import Env, ReadFile
+from kstore.log.root_files import NO_BROKER_EPOCH, CleanShutdown, write_clean_shutdown
+from kstore.record import MemoryRecords
+from kstore.record.rewriting import set_last_offset
+
+SEGMENTS = 10_000
+BYTES_PER_SEGMENT = 4096
+AT_MOST_SECONDS = 2.0
+
+
+class ReadingEnv(Env):
+    """Counts the .log files that are opened only to be read."""
+
+    def __init__(self) -> None:
+        self.read_logs: list[str] = []
+
+    def open_read(self, path: str) -> ReadFile:
+        if path.endswith(".log"):
+            self.read_logs.append(path)
+        return super().open_read(path)
+
+
+def write_segments(root: Path, count: int, settings: Settings) -> Path:
+    """Write a partition of so many segments, a batch in each, closed cleanly."""
+    path = root / "t-0"
+    path.mkdir()
+    sent = bytearray(sent_batches(100, settings)[0])
+    record_count = len(next(MemoryRecords(sent).batches()))
+    for number in range(count):
+        set_last_offset(sent, last_offset=(number + 1) * record_count - 1)
+        name = f"{number * record_count:020d}"
+        (path / f"{name}.log").write_bytes(sent)
+        (path / f"{name}.index").touch()
+        (path / f"{name}.timeindex").touch()
+    write_clean_shutdown(str(root), CleanShutdown(NO_BROKER_EPOCH), Env())
+    with open_log(path, "a") as log:
+        require_equal("end offset", {"written": count * record_count, "kstore": log.log_end_offset})
+    return path
+
+
+def run(settings: Settings) -> Iterator[Case]:
+    """Open a log of 10,000 segments several times."""
+    count = min(SEGMENTS, settings.segment_bytes // BYTES_PER_SEGMENT)
+    case = Case(title=f"Open a log of {count} segments after a clean close", unit="opening", bytes_per_unit=0)
+    seconds, reads = [], []
+    with tempfile.TemporaryDirectory() as directory:
+        path = write_segments(Path(directory), count, settings)
+        for _ in range(settings.rounds):
+            env = ReadingEnv()
+            start = time.perf_counter()
+            log = open_log(path, "a", env=env)
+            seconds.append(time.perf_counter() - start)
+            reads.append(float(len(env.read_logs)))
+            log.close()
+    case.bounds.append(Bound(name="kstore, open_log for appends", unit="s", values=seconds, at_most=AT_MOST_SECONDS))
+    case.bounds.append(Bound(name="kstore, .log files read of", unit="files", values=reads, at_most=1))
+    yield case
