@@ -1,4 +1,4 @@
-"""Goal: whatever breaks inside a run of the Sender, no future is left behind, no byte is lost, no partition stands still.
+"""Goal: whatever breaks in a run of the Sender, futures are done, memory comes back, and every partition goes on.
 Method: parts that fail where nothing should, once; a real log that knows sequences; run step by step."""
 
 from __future__ import annotations
