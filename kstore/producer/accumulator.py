@@ -160,6 +160,7 @@ class RecordAccumulator(AppendPath):
         cluster: Cluster,
         now_ms: int | None = None,
         max_record_bytes: int | None = None,
+        on_partition: Callable[[int], object] | None = None,
         on_new_batch: Callable[[], object] | None = None,
     ) -> ColumnsFuture:
         """Append all rows as batches that take no other records, behind what waits already.
@@ -167,7 +168,8 @@ class RecordAccumulator(AppendPath):
         Args: partition: None to place each row by its key, as Kafka's producer does, and rows without a key in the
             partition of records that name none; columns: without offsets; max_time_to_block_ms: how long to wait for
             memory, for each batch; now_ms: None for the clock's; max_record_bytes: what a record may take in a batch of
-            its own; on_new_batch: called without arguments behind each batch, to wake who sends them.
+            its own; on_partition: called with each partition before the first batch for it, perhaps again before later
+            ones; on_new_batch: called without arguments behind each batch, to wake who sends them.
         Returns: a future of (partition, base_offset, record_count) for each batch, in the order of their making. What
             fails when batches wait already, such as memory that comes too late, fails the future.
         Raises: ProducerClosedError; BufferExhaustedError; UnknownTopicOrPartitionError; RecordTooLargeError; ValueError
@@ -183,6 +185,7 @@ class RecordAccumulator(AppendPath):
             max_record_bytes=max_record_bytes,
             now_ms=self.clock.monotonic_ms() if now_ms is None else now_ms,
             cluster=cluster,
+            on_partition=on_partition,
             on_new_batch=on_new_batch,
         )
         return append.run(partition)

@@ -25,7 +25,8 @@ _MOST_AT_ONCE = 32
 class ColumnsAppend:
     """One call of append_columns().
 
-    Args: max_record_bytes: None for no bound but the memory of the pool; on_new_batch: called behind each batch.
+    Args: max_record_bytes: None for no bound but the memory of the pool; on_partition, on_new_batch: as of
+        RecordAccumulator.append_columns.
     Raises: ValueError, with the row, for columns of which no record can be made; RecordTooLargeError.
     Threads: the one that calls; the GIL is released while rows are checked, placed and packed.
     """
@@ -40,6 +41,7 @@ class ColumnsAppend:
         max_record_bytes: int | None,
         now_ms: int,
         cluster: Cluster,
+        on_partition: Callable[[int], object] | None,
         on_new_batch: Callable[[], object] | None,
     ) -> None:
         if columns.offset is not None:
@@ -51,6 +53,7 @@ class ColumnsAppend:
         self._clock = accumulator.clock
         self._clock_offset_ms = now_ms - self._clock.monotonic_ms()
         self._cluster = cluster
+        self._on_partition = on_partition
         self._on_new_batch = on_new_batch
         self._future = ColumnsFuture()
         batch_bytes = max(accumulator.batch_size, 1)
@@ -96,7 +99,7 @@ class ColumnsAppend:
             first += count
 
     def _append_to(self, partition: int) -> None:
-        queue = self._accumulator.queue_of(TopicPartition(self._topic, partition))
+        queue = self._queue_of(partition)
         while self._packer.rows_left:
             self._push(queue, self._pack_batches(queue.topic_partition, most=_MOST_AT_ONCE))
 
@@ -105,8 +108,13 @@ class ColumnsAppend:
         partitioner = self._accumulator.queues_of(self._topic).partitioner
         while self._packer.rows_left:
             info = partitioner.peek_current_partition_info(self._cluster)
-            queue = self._accumulator.queue_of(TopicPartition(self._topic, info.partition))
+            queue = self._queue_of(info.partition)
             self._push(queue, self._pack_batches(queue.topic_partition, most=1), info)
+
+    def _queue_of(self, partition: int) -> PartitionQueue:
+        if self._on_partition is not None:
+            self._on_partition(partition)
+        return self._accumulator.queue_of(TopicPartition(self._topic, partition))
 
     def _pack_batches(self, topic_partition: TopicPartition, *, most: int) -> list[ProducerBatch]:
         """Pack the next rows: into one batch, whose memory is waited for, and as many more as there is memory for."""

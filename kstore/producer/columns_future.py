@@ -38,9 +38,9 @@ class ColumnsFuture(Future[list[AppendedBatch]]):
         return sum(record_count for _, _, record_count in self._batches)
 
     @property
-    def partitions(self) -> frozenset[int]:
-        """Where the batches go."""
-        return frozenset(partition for partition, _, _ in self._batches)
+    def append_error(self) -> KStoreError | ValueError | None:
+        """Why not all rows came into batches, None if they did."""
+        return self._error
 
     def add(self, partition: int, result: ProduceRequestResult, *, record_count: int) -> None:
         """Count a batch in, before wait() is called."""

@@ -276,18 +276,28 @@ class Producer(SendPath):
                     max_time_to_block_ms=max(self.config.max_block_ms - waited_ms, 0),
                     max_record_bytes=self._max_record_bytes,
                     cluster=cluster,
+                    on_partition=self._partition_adder(topic),
                     on_new_batch=self._sender.wakeup,
                 )
                 future.join(appended)
+                failure = appended.append_error
+                if failure is not None:
+                    break
         except (KStoreError, ValueError) as error:
             if future.appended_rows == 0:
                 raise
             failure = error
-        if manager is not None and manager.is_transactional:
-            for number in future.partitions:
-                manager.maybe_add_partition(TopicPartition(topic, number))
+        if failure is not None and manager is not None:
+            manager.note_failed_send(failure)
         future.wait(failure)
         return future
+
+    def _partition_adder(self, topic: str) -> Callable[[int], None] | None:
+        """Return what makes a partition part of the transaction, None without transactions."""
+        manager = self._transactions
+        if manager is None or not manager.is_transactional:
+            return None
+        return lambda partition: manager.maybe_add_partition(TopicPartition(topic, partition))
 
     # What users ask for besides
 

@@ -322,10 +322,10 @@ class TransactionManager(SequenceTracker):
                 self._last_error = error
                 self._needs_epoch_bump = True
 
-    def note_failed_send(self, error: KStoreError) -> None:
+    def note_failed_send(self, error: KStoreError | ValueError) -> None:
         """Let nothing but an abort be left of a transaction one of whose records came into no batch."""
         if self.is_transactional:
-            self._fail_transaction(error)
+            self._fail_transaction(error if isinstance(error, KStoreError) else KStoreError(str(error)))
 
     def _fail_requests(self, error: KStoreError) -> None:
         for result in (self._init, self._end, self._pending):
