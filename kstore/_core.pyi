@@ -10,8 +10,8 @@ from kstore._core_accumulate import PartitionQueue as PartitionQueue
 from kstore._core_accumulate import SendPath as SendPath
 from kstore._core_accumulate import TopicQueues as TopicQueues
 from kstore._core_accumulate import pack_rows_into as pack_rows_into
-from kstore._core_accumulate import try_allocate as try_allocate
 from kstore._core_producer import BatchAppender as BatchAppender
+from kstore._core_producer import BatchResult as BatchResult
 from kstore._core_producer import PoolMemory as PoolMemory
 from kstore._core_producer import RecordAppendResult as RecordAppendResult
 from kstore._core_producer import RecordFuture as RecordFuture

@@ -89,23 +89,19 @@ cdef class PartitionQueue:
                 return True
         return False
 
-    # Appends to the last batch. Returns: whether it had room. From the look at the batch to the write no code of others runs.
-    cdef bint append_fields(self, RecordFields* r, int64_t timestamp, list flat, int64_t now_ms,
-                            RecordAppendResult result) except -1:
+    # Returns: the last batch; None if there is none.
+    @cython.final
+    cdef inline BatchAppender last_batch(self):
         cdef Py_ssize_t count = len(self.batches)
-        cdef BatchAppender last
-        cdef int64_t before
-        if count == 0:
-            return False
-        last = <BatchAppender>self.batches[count - 1]
-        before = last._builder.estimate()
-        if not last.append_fields(r, timestamp, flat, now_ms, result):
-            return False
+        return <BatchAppender>self.batches[count - 1] if count else None
+
+    # Says in a result what the accumulator has to say of an append to the last batch.
+    @cython.final
+    cdef int describe(self, RecordAppendResult result, BatchAppender last, int64_t before) except -1:
         result.partition = self.partition
         result.appended_bytes = last._builder.estimate() - before
-        result.fills_batch = last.looks_full()
-        result.batch_is_full = count > 1 or result.fills_batch
-        return True
+        result.batch_is_full = len(self.batches) > 1 or last.looks_full()
+        return 0
 
     def append_to_new(self, BatchAppender batch not None, timestamp_ms, key, value, headers, callback, *, int64_t now_ms):
         """Put a new batch behind the others, with one record in it, and return its RecordAppendResult.
@@ -116,26 +112,21 @@ cdef class PartitionQueue:
         if result is None:
             raise ValueError("a new batch must have room for its first record")
         self.push_last(batch)
-        result.partition = self.partition
-        result.appended_bytes = batch._builder.estimate()
-        result.batch_is_full = len(self.batches) > 1 or batch.looks_full()
+        self.describe(result, batch, 0)
         result.new_batch_created = True
         return result
 
     def append_to_last(self, timestamp_ms, key, value, headers, callback, *, int64_t now_ms):
         """Append a record to the last batch; None if there is none with room, and the last one then takes no more."""
-        cdef BatchAppender last
-        if not self.batches:
+        cdef BatchAppender last = self.last_batch()
+        if last is None:
             return None
-        last = <BatchAppender>self.batches[len(self.batches) - 1]
-        before = last._builder.estimate()
+        cdef int64_t before = last._builder.estimate()
         cdef RecordAppendResult result = last.append_record(timestamp_ms, key, value, headers, callback, now_ms)
         if result is None:
             last.close_for_record_appends()
             return None
-        result.partition = self.partition
-        result.appended_bytes = last._builder.estimate() - before
-        result.batch_is_full = len(self.batches) > 1 or last.looks_full()
+        self.describe(result, last, before)
         return result
 
     def stopped_before_new_batch(self):
@@ -144,6 +135,10 @@ cdef class PartitionQueue:
         result.partition = self.partition
         result.abort_for_new_batch = True
         return result
+
+
+cdef enum:
+    MOST_NUMBERED_QUEUES = 4096
 
 
 @cython.final
@@ -155,6 +150,7 @@ cdef class TopicQueues:
 
     cdef readonly object partitioner
     cdef readonly dict queues
+    cdef list queue_by_number     # the same, as far as numbers are small; None where there is none
     cdef readonly bint is_sticky_used
     cdef object sticky_info
     cdef PartitionQueue sticky_queue
@@ -164,13 +160,30 @@ cdef class TopicQueues:
     def __init__(self, partitioner):
         self.partitioner = partitioner
         self.queues = {}
+        self.queue_by_number = []
 
     def __len__(self):
         return len(self.queues)
 
+    def add(self, PartitionQueue queue not None):
+        """Add the queue of a partition, and return it; or the one that there is already."""
+        cdef PartitionQueue known = self.queues.setdefault(queue.partition, queue)
+        if known is queue and queue.partition < MOST_NUMBERED_QUEUES:
+            while len(self.queue_by_number) <= queue.partition:
+                self.queue_by_number.append(None)
+            self.queue_by_number[queue.partition] = queue
+        return known
+
+    # Returns: None if there is none.
+    @cython.final
+    cdef inline PartitionQueue queue_of(self, int64_t partition):
+        if 0 <= partition < len(self.queue_by_number):
+            return <PartitionQueue>self.queue_by_number[partition]
+        return <PartitionQueue>self.queues.get(partition)
+
     def size_of(self, partition):
         """Return how many batches wait for a partition."""
-        cdef PartitionQueue queue = self.queues.get(partition)
+        cdef PartitionQueue queue = self.queue_of(partition)
         return 0 if queue is None else len(queue.batches)
 
     def stick(self, info, PartitionQueue queue not None, int64_t room):
@@ -198,19 +211,58 @@ cdef class TopicQueues:
         return told
 
 
+# What an append is asked for, besides the record.
+cdef struct AppendRequest:
+    int64_t partition             # -1: the one that the partitioner chooses
+    int64_t timestamp_ms
+    int64_t now_ms
+    bint may_begin_batch
+
+
 cdef class AppendPath:
     """The compiled part of RecordAccumulator.
 
+    Args: append_slowly: called where locks, a wait for memory or a choice of partition are needed, with the record's
+        fields as append() got them; batch_type, result_type: the classes of batches and their results; model: a builder
+        without records, as which those of batches begin; estimator: gives their ratio if they are compressed;
+        incomplete: where batches enter themselves.
     Attributes: topics: the queues by topic; active: the queues that are not empty; is_closed: whether appends are refused.
     """
 
     cdef readonly dict topics
     cdef readonly dict active
+    cdef readonly PoolMemory pool
+    cdef public int64_t batch_size
     cdef public bint is_closed
+    cdef object append_slowly
+    cdef object batch_type
+    cdef object future_type
+    cdef object result_type
+    cdef object estimator
+    cdef RecordBatchEncoder model
+    cdef dict incomplete
+    cdef object last_topic
+    cdef TopicQueues last_queues
 
     def __cinit__(self):
         self.topics = {}
         self.active = {}
+
+    def __init__(self, *, PoolMemory pool, int64_t batch_size, RecordBatchEncoder model, batch_type, result_type,
+                 estimator, dict incomplete, append_slowly):
+        if pool is None or model is None or incomplete is None:
+            raise TypeError("pool, model and incomplete must not be None")
+        if not issubclass(batch_type, BatchAppender) or not issubclass(result_type, BatchResult):
+            raise TypeError("batch_type must be a BatchAppender and result_type a BatchResult")
+        self.pool = pool
+        self.batch_size = batch_size
+        self.model = encoder_like(model)
+        self.batch_type = batch_type
+        self.future_type = batch_type.future_type
+        self.result_type = result_type
+        self.estimator = estimator
+        self.incomplete = incomplete
+        self.append_slowly = append_slowly
 
     def append(self, topic, partition, timestamp_ms, key, value, headers=(), callback=None, *,
                int64_t max_time_to_block_ms, int64_t now_ms, cluster, bint abort_on_new_batch=False):
@@ -222,49 +274,150 @@ cdef class AppendPath:
             abort_on_new_batch: come back with abort_for_new_batch rather than begin a batch.
         Raises: ProducerClosedError; BufferExhaustedError; UnknownTopicOrPartitionError if None can't be chosen;
             ValueError, TypeError for what no record can be made of. Then nothing was appended and no memory is taken.
-        Threads: safe.  Cost: one copy of key and value, one object, no lock where the last batch has room.
+        Threads: safe.  Cost: one copy of key and value, one object, no lock while the pool has memory.
         """
         cdef RecordFields r
-        cdef int64_t timestamp = as_int64(timestamp_ms)
+        cdef AppendRequest request
         cdef bytes key_bytes = as_bytes(key), value_bytes = as_bytes(value)
         cdef list flat = None
-        cdef RecordAppendResult result = RecordAppendResult.__new__(RecordAppendResult)
+        cdef RecordAppendResult result
+        request.timestamp_ms = as_int64(timestamp_ms)
+        request.now_ms = now_ms
+        request.may_begin_batch = not abort_on_new_batch
+        request.partition = -1
         if type(headers) is not tuple:
             headers = tuple(headers)
         if headers:
             flat = flat_headers(headers)
         set_fields(&r, key_bytes, value_bytes, flat)
-        result.callback = callback
-        if not self.is_closed and self.append_quickly(topic, partition, &r, timestamp, flat, now_ms, result):
-            return result
-        return self.append_slowly(topic, partition, timestamp, key_bytes, value_bytes, headers, callback,
+        if partition is None or as_partition(partition, &request.partition):
+            result = RecordAppendResult.__new__(RecordAppendResult)
+            result.callback = callback
+            if self.append_quickly(topic, &request, &r, flat, result) is not None:
+                return result
+        return self.append_slowly(topic, partition, request.timestamp_ms, key_bytes, value_bytes, headers, callback,
                                   max_time_to_block_ms=max_time_to_block_ms, now_ms=now_ms, cluster=cluster,
                                   abort_on_new_batch=abort_on_new_batch)
 
-    # No code of others runs here.
+    # Returns: the batch that took the record as its last one; None if that takes more than is done here. A result, if it
+    # is not None, is filled in.
     @cython.final
-    cdef bint append_quickly(self, object topic, object partition, RecordFields* r, int64_t timestamp, list flat,
-                             int64_t now_ms, RecordAppendResult result) except -1:
-        cdef TopicQueues queues = self.topics.get(topic)
+    cdef BatchAppender append_quickly(self, object topic, const AppendRequest* request, RecordFields* r, list flat,
+                                      RecordAppendResult result):
+        cdef TopicQueues queues
         cdef PartitionQueue queue
+        cdef BatchAppender last
+        cdef int64_t before
+        if topic is not self.last_topic:
+            self.last_queues = self.topics.get(topic)
+            self.last_topic = topic
+        queues = self.last_queues
         if queues is None:
-            return False
-        if partition is None:
-            queue = queues.sticky_queue
-            if queue is None or queues.sticky_room - queues.sticky_bytes <= 2 * batch_size_upper_bound(MAGIC_V2, False, r):
-                return False
+            self.last_topic = None
+            return None
+        if request.partition >= 0:
+            queue = queues.queue_of(request.partition)
         else:
-            queue = queues.queues.get(partition)
-        if queue is None or queue.is_held or not queue.append_fields(r, timestamp, flat, now_ms, result):
-            return False
-        if partition is None:
-            queues.sticky_bytes += result.appended_bytes
-        return True
+            queue = queues.sticky_queue
+            if queues.sticky_room - queues.sticky_bytes <= 2 * batch_size_upper_bound(MAGIC_V2, False, r):
+                return None
+        # No code of others runs from here to the write.
+        if queue is None or queue.is_held or self.is_closed:
+            return None
+        last = queue.last_batch()
+        if last is not None:
+            before = last._builder.estimate()
+            if last.append_fields(r, request.timestamp_ms, flat, request.now_ms, result):
+                if result is not None:
+                    queue.describe(result, last, before)
+                if request.partition < 0:
+                    queues.sticky_bytes += last._builder.estimate() - before
+                return last
+        if request.partition < 0 or not request.may_begin_batch:
+            return None
+        return self.append_to_new(queue, last, request, r, flat, result)
 
-    def append_slowly(self, topic, partition, timestamp_ms, key, value, headers, callback, *, max_time_to_block_ms, now_ms,
-                      cluster, abort_on_new_batch):
-        """Append with the queue's lock, and with a new batch if need be; RecordAccumulator has it."""
-        raise NotImplementedError
+    # Begins a batch if there is memory at once. Requires: `last`, the last batch, has no room.
+    @cython.final
+    cdef BatchAppender append_to_new(self, PartitionQueue queue, BatchAppender last, const AppendRequest* request,
+                                     RecordFields* r, list flat, RecordAppendResult result):
+        cdef BatchAppender batch
+        cdef ColumnBuffer buffer
+        cdef Py_ssize_t count = len(queue.batches)
+        if batch_size_upper_bound(MAGIC_V2, False, r) > self.batch_size or request.timestamp_ms < -1:
+            return None
+        batch = self.new_batch(queue.topic_partition)
+        # Code of others may have run. None does from here on.
+        if self.is_closed or queue.is_held or len(queue.batches) != count or queue.last_batch() is not last:
+            return None
+        buffer = try_allocate(self.pool, self.batch_size)
+        if buffer is None:
+            return None
+        if last is not None:
+            last.takes_records = False
+        start_in(batch, buffer, request.now_ms)
+        if not batch.append_fields(r, request.timestamp_ms, flat, request.now_ms, result):
+            batch.deallocate()
+            raise ValueError("a new batch must have room for its first record")
+        self.incomplete[batch] = None
+        queue.push_last(batch)
+        if result is not None:
+            queue.describe(result, batch, 0)
+            result.new_batch_created = True
+        return batch
+
+    # Returns: a batch without a buffer: start_in() is still to be called.
+    @cython.final
+    cdef BatchAppender new_batch(self, object topic_partition):
+        cdef BatchAppender batch = <BatchAppender>new_of(self.batch_type, ())
+        cdef BatchResult result = <BatchResult>new_of(self.result_type, ())
+        cdef RecordBatchEncoder builder = encoder_like(self.model)
+        result.topic_partition = topic_partition
+        batch.start(topic_partition, builder, result, self.pool)
+        batch.type_of_futures = self.future_type
+        if builder.h.attributes & CODEC_MASK:
+            batch.estimator = self.estimator
+            builder.estimated_compression_ratio = self.estimator.estimation(topic_partition[0], builder.compression)
+        return batch
+
+    def open_batch(self, topic_partition, ColumnBuffer buffer not None, int64_t now_ms):
+        """Begin a batch in a buffer of the pool, which is full where the buffer ends."""
+        cdef BatchAppender batch = self.new_batch(topic_partition)
+        start_in(batch, buffer, now_ms)
+        return batch
+
+    def open_batches(self, topic_partition, ColumnBuffer buffer not None, int64_t now_ms, *, int64_t most):
+        """Begin a batch in a buffer of the pool, and as many more of its size as there is memory for, up to `most`."""
+        cdef BatchAppender batch
+        cdef int64_t size = buffer.size
+        cdef Py_ssize_t count = 0
+        cdef list batches = [self.new_batch(topic_partition) for _ in range(max(most, 1))]
+        # No code of others runs from here on.
+        for batch in batches:
+            if count > 0:
+                buffer = try_allocate(self.pool, size)
+                if buffer is None:
+                    break
+            start_in(batch, buffer, now_ms)
+            count += 1
+        return batches[:count]
+
+
+# Returns: whether it is a number that names a partition.
+cdef inline bint as_partition(object partition, int64_t* number) except -1:
+    cdef int overflow = 0
+    if type(partition) is not int:
+        return False
+    number[0] = PyLong_AsLongLongAndOverflow(partition, &overflow)
+    return not overflow and number[0] >= 0
+
+
+# Requires: a new batch, and a buffer that is counted in its pool and has room for the header.
+cdef int start_in(BatchAppender batch, ColumnBuffer buffer, int64_t now_ms) except -1:
+    batch._builder.write_limit_bytes = <int32_t>min(buffer.size, <int64_t>INT32_MAX)
+    batch._builder.start(0, buffer)
+    batch.begin(now_ms)
+    return 0
 
 
 def pack_rows_into(list batches not None, RecordBatchPacker packer not None):
@@ -281,8 +434,8 @@ def pack_rows_into(list batches not None, RecordBatchPacker packer not None):
     return count
 
 
-def try_allocate(PoolMemory pool not None, int64_t size):
-    """Return a buffer of the pool if there is memory and nobody waits for it, else None."""
+# Returns: a buffer if there is memory and nobody waits for it, else None. No code of others runs.
+cdef ColumnBuffer try_allocate(PoolMemory pool, int64_t size):
     cdef PoolSlot* slot
     if size == pool.state.poolable_size:
         slot = take_pooled(&pool.state, False)

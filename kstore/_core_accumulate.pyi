@@ -5,7 +5,15 @@ from typing import Any, Final, final
 
 from typing_extensions import Buffer, Self, disjoint_base
 
-from kstore._core import BatchAppender, ColumnBuffer, PoolMemory, RecordAppendResult, RecordBatchPacker
+from kstore._core import (
+    BatchAppender,
+    BatchResult,
+    ColumnBuffer,
+    PoolMemory,
+    RecordAppendResult,
+    RecordBatchEncoder,
+    RecordBatchPacker,
+)
 from kstore.types import TopicPartition
 
 _Headers = Iterable[tuple[str, Buffer | None]]
@@ -58,6 +66,7 @@ class TopicQueues:
     is_sticky_used: Final[bool]
     def __init__(self, partitioner: Any) -> None: ...
     def __len__(self) -> int: ...
+    def add(self, queue: PartitionQueue) -> PartitionQueue: ...
     def size_of(self, partition: int) -> int: ...
     def stick(self, info: Any, queue: PartitionQueue, room: int) -> None: ...
     def unstick(self, info: Any) -> int: ...
@@ -66,7 +75,21 @@ class TopicQueues:
 class AppendPath:
     topics: Final[dict[str, TopicQueues]]
     active: Final[dict[PartitionQueue, None]]
+    pool: Final[Any]
+    batch_size: int
     is_closed: bool
+    def __init__(
+        self,
+        *,
+        pool: PoolMemory,
+        batch_size: int,
+        model: RecordBatchEncoder,
+        batch_type: type[BatchAppender],
+        result_type: type[BatchResult],
+        estimator: Any,
+        incomplete: dict[Any, None],
+        append_slowly: Callable[..., RecordAppendResult],
+    ) -> None: ...
     def append(
         self,
         topic: str,
@@ -82,24 +105,12 @@ class AppendPath:
         cluster: Any,
         abort_on_new_batch: bool = False,
     ) -> RecordAppendResult: ...
-    def append_slowly(
-        self,
-        topic: str,
-        partition: int | None,
-        timestamp_ms: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: tuple[Any, ...],
-        callback: _Callback | None,
-        *,
-        max_time_to_block_ms: int,
-        now_ms: int,
-        cluster: Any,
-        abort_on_new_batch: bool,
-    ) -> RecordAppendResult: ...
+    def open_batch(self, topic_partition: TopicPartition, buffer: ColumnBuffer, now_ms: int) -> Any: ...
+    def open_batches(
+        self, topic_partition: TopicPartition, buffer: ColumnBuffer, now_ms: int, *, most: int
+    ) -> list[Any]: ...
 
 def pack_rows_into(batches: list[Any], packer: RecordBatchPacker) -> int: ...
-def try_allocate(pool: PoolMemory, size: int) -> ColumnBuffer | None: ...
 
 @disjoint_base
 class SendPath:
@@ -111,6 +122,8 @@ class SendPath:
         *,
         serialize: Callable[[str, Any, Any, str], bytes | None],
         wake_sender: Callable[[], object],
+        send_by_the_long_way: Callable[..., Any],
+        send_serialized: Callable[..., Any],
         key_serializer: Callable[[Any], bytes | None] | None,
         value_serializer: Callable[[Any], bytes | None] | None,
         max_record_bytes: int,
@@ -127,24 +140,4 @@ class SendPath:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: _Callback | None = None,
-    ) -> Any: ...
-    def send_by_the_long_way(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        headers: Any,
-        partition: int | None,
-        timestamp_ms: int | None,
-        on_delivery: _Callback | None,
-    ) -> Any: ...
-    def send_serialized(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Any,
-        partition: int | None,
-        timestamp_ms: int | None,
-        on_delivery: _Callback | None,
     ) -> Any: ...

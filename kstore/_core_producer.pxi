@@ -23,6 +23,19 @@ def estimate_size_in_bytes_upper_bound(*, magic, compression, key=None, value=No
     return batch_size_upper_bound(<int>ranged("magic", magic, MAGIC_V0, MAGIC_V2), compression != 0, &r)
 
 
+# Returns: an encoder like this one, to which no record was appended; it has no buffer, start() is still to be called.
+cdef RecordBatchEncoder encoder_like(RecordBatchEncoder model):
+    cdef RecordBatchEncoder encoder = <RecordBatchEncoder>new_of(type(model), ())
+    encoder.h = model.h
+    encoder.header_size = model.header_size
+    encoder.log_append_time_ms = model.log_append_time_ms
+    encoder.level = model.level
+    encoder.has_horizon = model.has_horizon
+    encoder.write_limit_bytes = model.write_limit_bytes
+    encoder.estimated_compression_ratio = model.estimated_compression_ratio
+    return encoder
+
+
 cdef class BatchAppender:
     """The compiled part of ProducerBatch: appends, times, and the life of the buffer.
 
@@ -34,8 +47,10 @@ cdef class BatchAppender:
     cdef PoolMemory _pool
     cdef readonly object topic_partition
     cdef readonly object result
+    cdef readonly object estimator
     cdef readonly object final_state
-    cdef list thunks
+    cdef object type_of_futures
+    cdef list thunks              # RecordAppendResults with a callback; None if there is none
     cdef readonly int64_t created_ms
     cdef readonly int64_t last_append_ms
     cdef readonly int64_t last_attempt_ms
@@ -56,19 +71,27 @@ cdef class BatchAppender:
     future_type = RecordFuture
 
     def __init__(self, topic_partition, RecordBatchEncoder builder, int64_t created_ms, *, result,
-                 PoolMemory pool=None, bint is_split_batch=False):
+                 PoolMemory pool=None, estimator=None, bint is_split_batch=False):
         if builder is None or self._builder is not None:
             raise ValueError("the batch needs a builder, once")
+        self.start(topic_partition, builder, result, pool)
+        self.type_of_futures = self.future_type
+        self.estimator = estimator
+        self.is_split_batch = is_split_batch
+        self.begin(created_ms)
+
+    @cython.final
+    cdef void start(self, object topic_partition, RecordBatchEncoder builder, object result, PoolMemory pool) noexcept:
         self.topic_partition = topic_partition
         self.result = result
         self._builder = builder
         self._pool = pool
-        self.created_ms = self.last_append_ms = self.last_attempt_ms = created_ms
-        self.drained_ms = created_ms
         self.attempts_of_leader = -1
-        self.is_split_batch = is_split_batch
+
+    @cython.final
+    cdef void begin(self, int64_t created_ms) noexcept:
+        self.created_ms = self.last_append_ms = self.last_attempt_ms = self.drained_ms = created_ms
         self.takes_records = True
-        self.thunks = []
 
     @property
     def builder(self): return self._builder
@@ -113,7 +136,7 @@ cdef class BatchAppender:
     @property
     def counted_bytes(self):
         """What the batch's buffer counts for in the pool."""
-        cdef ColumnBuffer buffer = self._builder.buffer
+        cdef ColumnBuffer buffer = None if self._builder is None else self._builder.buffer
         return 0 if self._pool is None or buffer is None or buffer.slot.pool != &self._pool.state else buffer.slot.counted_bytes
 
     @cython.final
@@ -166,21 +189,24 @@ cdef class BatchAppender:
         self.last_append_ms = now_ms
         return 0
 
-    # Returns: whether the record was appended; result, which gets its place, is kept if it has a callback.
+    # Returns: whether the record was appended. A result, if it is not None, gets its place, and is kept for its callback.
     @cython.final
     cdef bint append_fields(self, RecordFields* r, int64_t timestamp, list flat, int64_t now_ms,
                             RecordAppendResult result) except -1:
         cdef int64_t size = self.room_for(r, timestamp)
         if size == 0:
             return False
-        if result.callback is not None:
-            self.thunks.append(result)
-        result.produce_result = self.result
-        result.future_type = self.future_type
-        result.index = self._builder.h.record_count
-        result.timestamp_ms = timestamp
-        result.serialized_key_size = <int32_t>r.key_size
-        result.serialized_value_size = <int32_t>r.value_size
+        if result is not None:
+            if result.callback is not None:
+                if self.thunks is None:
+                    self.thunks = []
+                self.thunks.append(result)
+            result.produce_result = self.result
+            result.future_type = self.type_of_futures
+            result.index = self._builder.h.record_count
+            result.timestamp_ms = timestamp
+            result.serialized_key_size = <int32_t>r.key_size
+            result.serialized_value_size = <int32_t>r.value_size
         self.write(r, size, timestamp, flat, now_ms)
         return True
 
@@ -356,15 +382,17 @@ cdef class BatchAppender:
 
     def take_thunks(self):
         """Return the RecordAppendResults of the records with a callback, in order, and keep them no more."""
-        thunks, self.thunks = self.thunks, []
-        return thunks
+        thunks, self.thunks = self.thunks, None
+        return [] if thunks is None else thunks
 
     def adopt(self, RecordAppendResult thunk not None, *, int32_t index):
         """Keep the callback of a record that lay in the batch that was split, and is the one of that index here."""
         cdef RecordAppendResult own = RecordAppendResult.__new__(RecordAppendResult)
-        own.produce_result, own.future_type, own.callback = self.result, self.future_type, thunk.callback
+        own.produce_result, own.future_type, own.callback = self.result, self.type_of_futures, thunk.callback
         own.index, own.timestamp_ms = index, thunk.timestamp_ms
         own.serialized_key_size, own.serialized_value_size = thunk.serialized_key_size, thunk.serialized_value_size
+        if self.thunks is None:
+            self.thunks = []
         self.thunks.append(own)
 
     def drained(self, int64_t now_ms):

@@ -1,11 +1,12 @@
 """Types of the producer's part of the compiled core, which kstore._core has too."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol, final
 
 from typing_extensions import Buffer, disjoint_base
 
 from kstore._core import ColumnBuffer, RecordBatchEncoder
+from kstore.errors import KStoreError
 from kstore.types import TopicPartition
 
 class _Clock(Protocol):
@@ -40,6 +41,29 @@ def estimate_size_in_bytes_upper_bound(
     value: Buffer | None = None,
     headers: Iterable[tuple[str, Buffer | None]] = (),
 ) -> int: ...
+
+@disjoint_base
+class BatchResult:
+    topic_partition: Final[TopicPartition]
+    base_offset: Final[int]
+    log_append_time_ms: Final[int]
+    pieces: Final[tuple[Any, ...]]
+    first_indexes: Final[tuple[int, ...]]
+    is_done: Final[bool]
+    def __init__(self, topic_partition: TopicPartition) -> None: ...
+    def set(
+        self,
+        base_offset: int,
+        *,
+        log_append_time_ms: int = -1,
+        error_of: Callable[[int], KStoreError] | None = None,
+    ) -> None: ...
+    def point_to(self, pieces: tuple[Any, ...], first_indexes: tuple[int, ...]) -> None: ...
+    def end(self) -> Sequence[Any]: ...
+    def error_of(self, index: int) -> KStoreError | None: ...
+    def add_watcher(self, watcher: Any) -> bool: ...
+    def add_waiter(self, lock: Any) -> bool: ...
+    def remove_waiter(self, lock: Any) -> None: ...
 
 @disjoint_base
 class RecordFuture:
@@ -79,6 +103,7 @@ class BatchAppender:
     is_inflight: bool
     topic_partition: Final[TopicPartition]
     result: Final[Any]
+    estimator: Final[Any]
     final_state: Final[Any]
     created_ms: Final[int]
     last_append_ms: Final[int]
@@ -99,6 +124,7 @@ class BatchAppender:
         *,
         result: Any,
         pool: PoolMemory | None = None,
+        estimator: Any = None,
         is_split_batch: bool = False,
     ) -> None: ...
     builder: Final[Any]

@@ -13,8 +13,11 @@ cdef class SendPath:
     """The compiled part of Producer.
 
     Args: accumulator: takes the records; serialize: called with "key" or "value", the object, its serializer and the
-        topic, for what is neither bytes nor None or has a serializer; wake_sender: called when a batch is full;
-        max_record_bytes: a larger record, by the estimate of its size, goes the long way; clock: None for the machine's.
+        topic, for what is neither bytes nor None or has a serializer; wake_sender: called when a batch is full or new;
+        send_by_the_long_way, send_serialized: called with the arguments of send(), in the order of its signature but the
+        value before the key, the one where interceptors, a partitioner or a transaction have a say, the other, with
+        bytes, where the batch has no room or something is not right; max_record_bytes: a larger record, by the estimate
+        of its size, goes that way; clock: None for the machine's.
     Attributes: takes_short_way: whether nothing has to happen between send() and the accumulator; partition_counts: of
         the topics whose partitions are numbered from 0 without a gap.
     """
@@ -22,26 +25,33 @@ cdef class SendPath:
     cdef AppendPath accumulator
     cdef object serialize
     cdef object wake_sender
+    cdef object send_by_the_long_way
+    cdef object send_serialized
     cdef object clock
     cdef object key_serializer
     cdef object value_serializer
     cdef int64_t max_record_bytes
+    cdef int64_t wall_clock_ms    # at monotonic_ms
+    cdef int64_t monotonic_ms
     cdef bint ignores_keys
     cdef public bint takes_short_way
     cdef public dict partition_counts
 
-    def __init__(self, AppendPath accumulator, *, serialize, wake_sender, key_serializer, value_serializer,
-                 int64_t max_record_bytes, bint ignores_keys, clock=None):
+    def __init__(self, AppendPath accumulator, *, serialize, wake_sender, send_by_the_long_way, send_serialized,
+                 key_serializer, value_serializer, int64_t max_record_bytes, bint ignores_keys, clock=None):
         if accumulator is None:
             raise TypeError("accumulator must not be None")
         self.accumulator = accumulator
         self.serialize = serialize
         self.wake_sender = wake_sender
+        self.send_by_the_long_way = send_by_the_long_way
+        self.send_serialized = send_serialized
         self.key_serializer = key_serializer
         self.value_serializer = value_serializer
         self.max_record_bytes = max_record_bytes
         self.ignores_keys = ignores_keys
         self.clock = clock
+        self.monotonic_ms = -1
         self.partition_counts = {}
 
     def send(self, topic, value=None, *, key=None, headers=(), partition=None, timestamp_ms=None, on_delivery=None):
@@ -66,44 +76,61 @@ cdef class SendPath:
             value = self.serialize("value", value, self.value_serializer, topic)
         if type(headers) is not tuple:
             headers = tuple(headers)
-        cdef RecordAppendResult result = self.append(topic, key, value, headers, partition, timestamp_ms, on_delivery)
-        if result is None:
+        future = self.append(topic, key, value, headers, partition, timestamp_ms, on_delivery)
+        if future is None:
             return self.send_serialized(topic, key, value, headers, partition, timestamp_ms, on_delivery)
-        if result.fills_batch:
-            self.wake_sender()
-        return result.future
+        return future
 
     # Returns: None if the record has to go the long way.
     @cython.final
-    cdef RecordAppendResult append(self, topic, bytes key, bytes value, tuple headers, partition, timestamp_ms, on_delivery):
+    cdef RecordFuture append(self, topic, bytes key, bytes value, tuple headers, partition, timestamp_ms, on_delivery):
         cdef RecordFields r
-        cdef RecordAppendResult result
+        cdef AppendRequest request
+        cdef RecordAppendResult result = None
+        cdef BatchAppender batch
+        cdef int32_t index
         cdef list flat = flat_headers(headers) if headers else None
-        cdef int64_t timestamp, now_ms
-        if partition is None and key is not None and not self.ignores_keys:
+        request.partition = -1
+        request.may_begin_batch = True
+        if partition is not None:
+            if not as_partition(partition, &request.partition):
+                return None
+        elif key is not None and not self.ignores_keys:
             count = self.partition_counts.get(topic)
             if count is None:
                 return None
-            partition = partition_of_hash(murmur2_of(<const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)), count)
-        if self.clock is None:
-            now_ms = clock_ms(CLOCK_MONOTONIC)
-            timestamp = clock_ms(CLOCK_REALTIME) if timestamp_ms is None else as_int64(timestamp_ms)
-        else:
-            now_ms = self.clock.monotonic_ms()
-            timestamp = self.clock.wall_clock_ms() if timestamp_ms is None else as_int64(timestamp_ms)
+            request.partition = partition_of_hash(
+                murmur2_of(<const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)), count)
+        self.read_clock(timestamp_ms, &request)
         set_fields(&r, key, value, flat)
-        if timestamp < 0 or batch_size_upper_bound(MAGIC_V2, False, &r) > self.max_record_bytes:
+        if request.timestamp_ms < 0 or batch_size_upper_bound(MAGIC_V2, False, &r) > self.max_record_bytes:
             return None
-        result = RecordAppendResult.__new__(RecordAppendResult)
-        result.callback = on_delivery
-        if self.accumulator.is_closed:
+        if on_delivery is not None:
+            result = RecordAppendResult.__new__(RecordAppendResult)
+            result.callback = on_delivery
+        batch = self.accumulator.append_quickly(topic, &request, &r, flat, result)
+        if batch is None:
             return None
-        return result if self.accumulator.append_quickly(topic, partition, &r, timestamp, flat, now_ms, result) else None
+        # Whatever runs from here on, the record is the last one only now.
+        index = batch._builder.h.record_count - 1
+        if index == 0 or batch.looks_full():
+            self.wake_sender()
+        return new_future(batch.type_of_futures, batch.result, index, request.timestamp_ms, <int32_t>r.key_size,
+                          <int32_t>r.value_size)
 
-    def send_by_the_long_way(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
-        """Do as send() where more than the accumulator has a say; Producer has it."""
-        raise NotImplementedError
-
-    def send_serialized(self, topic, key, value, headers, partition, timestamp_ms, on_delivery):
-        """Do the rest of send() where the batch has no room, or something is not right; Producer has it."""
-        raise NotImplementedError
+    # The wall clock is read once a millisecond.
+    @cython.final
+    cdef int read_clock(self, object timestamp_ms, AppendRequest* request) except -1:
+        if self.clock is not None:
+            request.now_ms = self.clock.monotonic_ms()
+            request.timestamp_ms = self.clock.wall_clock_ms() if timestamp_ms is None else as_int64(timestamp_ms)
+            return 0
+        request.now_ms = clock_ms(CLOCK_MONOTONIC)
+        if timestamp_ms is not None:
+            request.timestamp_ms = as_int64(timestamp_ms)
+            return 0
+        if request.now_ms != self.monotonic_ms:
+            self.wall_clock_ms = clock_ms(CLOCK_REALTIME)
+            self.monotonic_ms = request.now_ms
+        request.timestamp_ms = self.wall_clock_ms
+        return 0

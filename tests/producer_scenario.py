@@ -6,14 +6,14 @@ They work on one accumulator over a pool of three batches; where memory is, is k
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any
-from unittest import mock
 
-from kstore._core import try_allocate
 from kstore.errors import KStoreError, ProducerClosedError
 from kstore.producer import accumulator as accumulator_module
-from kstore.producer import append_columns, compression_ratio, flushing, result
+from kstore.producer import compression_ratio, flushing, result
 from kstore.producer.accumulator import RecordAccumulator
 from kstore.producer.batch import FinalState, ProducerBatch
 from kstore.producer.buffer_pool import BufferPool
@@ -23,7 +23,6 @@ from tests.producing import BATCH_BYTES, CLUSTER, FAR_MS, TOPIC
 
 MEMORY = 3 * BATCH_BYTES
 MODULES = (accumulator_module, compression_ratio, flushing, result)
-OPEN = ProducerBatch.open
 RECORDS_PER_APPENDER = 12
 ROWS = 30
 
@@ -46,23 +45,60 @@ class WatchedPool(BufferPool):
         self.on_the_way[id(buffer)] = size
         return buffer
 
-    def try_allocate(self, size: int) -> Any:
-        buffer = try_allocate(self, size)
-        if buffer is not None:
-            self.on_the_way[id(buffer)] = size
-        return buffer
-
     def deallocate(self, buffer: Any) -> None:
         self.on_the_way.pop(id(buffer))
         super().deallocate(buffer)
 
 
+class WatchedBatch(ProducerBatch):
+    """A batch that its accumulator knows; another thread may run while it is made."""
+
+    __slots__ = ()
+    accumulator: WatchedAccumulator
+
+    def __new__(cls, *arguments: Any, **settings: Any) -> WatchedBatch:
+        batch = super().__new__(cls, *arguments, **settings)
+        # a piece of a split batch has its buffer from the beginning
+        if not arguments:
+            cls.accumulator.batches.add(batch)
+            if not cls.accumulator.is_opening:
+                cls.accumulator.schedule.switch()
+        return batch
+
+    @classmethod
+    def open(cls, topic_partition: Any, pool: Any, buffer: Any, **settings: Any) -> ProducerBatch:
+        batch = super().open(topic_partition, pool, buffer, **settings)
+        cls.accumulator.batches.add(batch)
+        cls.accumulator.pool.on_the_way.pop(id(buffer))
+        return batch
+
+
 class WatchedAccumulator(RecordAccumulator):
     """An accumulator that knows all batches that may hold memory."""
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
+    pool: WatchedPool
+
+    def __init__(self, schedule: Schedule, **settings: Any) -> None:
+        self.schedule = schedule
         self.batches: set[ProducerBatch] = set()
+        self.is_opening = False
+        self.batch_type = type("WatchedBatch", (WatchedBatch,), {"__slots__": (), "accumulator": self})
+        super().__init__(clock=schedule, **settings)
+
+    def open_batch(self, topic_partition: Any, buffer: Any, now_ms: int) -> ProducerBatch:
+        with self.opening(buffer):
+            return super().open_batch(topic_partition, buffer, now_ms)
+
+    def open_batches(self, topic_partition: Any, buffer: Any, now_ms: int, *, most: int) -> list[ProducerBatch]:
+        with self.opening(buffer):
+            return super().open_batches(topic_partition, buffer, now_ms, most=most)
+
+    @contextmanager
+    def opening(self, buffer: Any) -> Iterator[None]:
+        self.pool.on_the_way.pop(id(buffer))
+        self.is_opening = True
+        yield
+        self.is_opening = False
 
 
 class Scenario:
@@ -82,26 +118,16 @@ class Scenario:
         self.seed = seed
         self.random = Random(seed)
         self.schedule = Schedule(seed, line_chance=line_chance)
-        with (
-            self.schedule.in_place_of_threading(*MODULES),
-            mock.patch.object(append_columns, "try_allocate", WatchedPool.try_allocate),
-            mock.patch.object(ProducerBatch, "open", self.opened),
-        ):
+        with self.schedule.in_place_of_threading(*MODULES):
             self._set_up(pool_type, accumulator_type)
             self.schedule.check = self.check
             self.schedule.run()
         self.check_end()
 
-    def opened(self, topic_partition: Any, pool: Any, buffer: Any, **settings: Any) -> ProducerBatch:
-        batch = OPEN(topic_partition, pool, buffer, **settings)
-        self.accumulator.batches.add(batch)
-        self.pool.on_the_way.pop(id(buffer))
-        return batch
-
     def _set_up(self, pool_type: type[WatchedPool], accumulator_type: type[WatchedAccumulator]) -> None:
         self.pool = pool_type(self.schedule)
         self.accumulator = accumulator_type(
-            batch_size=BATCH_BYTES, pool=self.pool, clock=self.schedule, random=self.random, retry_backoff_ms=1
+            self.schedule, batch_size=BATCH_BYTES, pool=self.pool, random=self.random, retry_backoff_ms=1
         )
         self.heard: Counter[bytes] = Counter()
         self.succeeded: set[bytes] = set()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random as random_module
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kstore._core import AppendPath, PartitionQueue, RecordAppendResult, TopicQueues, estimate_size_in_bytes_upper_bound
-from kstore.compression import CompressionType, compress, level_of
+from kstore.compression import CompressionType, compress
 from kstore.errors import KStoreError, ProducerClosedError
 from kstore.producer.append_columns import ColumnsAppend
 from kstore.producer.batch import ProducerBatch
@@ -22,9 +22,14 @@ from kstore.producer.flushing import Flushes
 from kstore.producer.incomplete import IncompleteBatches
 from kstore.producer.partitioner import BuiltInPartitioner, StickyPartitionInfo
 from kstore.producer.ready_check import NO_READY_CHECK_MS, ReadyCheck, ReadyCheckResult
+from kstore.producer.result import ProduceRequestResult
 from kstore.producer.retry_backoff import RetryBackoff
+from kstore.record import MemoryRecordsBuilder
 from kstore.record.packing import RecordColumns
 from kstore.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kstore._core import ColumnBuffer
 
 _MAGIC = 2
 _NO_SEQUENCE = -1
@@ -48,6 +53,16 @@ class RecordAccumulator(AppendPath):
     Source: Kafka RecordAccumulator.
     """
 
+    batch_type = ProducerBatch
+
+    if TYPE_CHECKING:
+
+        def open_batch(self, topic_partition: TopicPartition, buffer: ColumnBuffer, now_ms: int) -> ProducerBatch: ...
+
+        def open_batches(
+            self, topic_partition: TopicPartition, buffer: ColumnBuffer, now_ms: int, *, most: int
+        ) -> list[ProducerBatch]: ...
+
     def __init__(
         self,
         *,
@@ -65,19 +80,24 @@ class RecordAccumulator(AppendPath):
         clock: Clock = SYSTEM_CLOCK,
         random: random_module.Random | None = None,
     ) -> None:
-        super().__init__()
-        self.pool = pool
-        self.batch_size = batch_size
         self.compression = CompressionType.for_name(compression)
         self.compression_level = compression_level
-        if compression_level is not None:
-            level_of(self.compression, compression_level)
         # a codec that is not installed is better missed here than by the sender
         compress(self.compression, b"", compression_level)
         self.delivery_timeout_ms = delivery_timeout_ms
         self._release_lock = threading.Lock()
         self.incomplete = IncompleteBatches()
         self.compression_ratios = CompressionRatioEstimator()
+        super().__init__(
+            pool=pool,
+            batch_size=batch_size,
+            model=MemoryRecordsBuilder(magic=_MAGIC, compression=self.compression, level=compression_level),
+            batch_type=self.batch_type,
+            result_type=ProduceRequestResult,
+            estimator=self.compression_ratios,
+            incomplete=self.incomplete.batches,
+            append_slowly=self._append_slowly,
+        )
         self.next_expiry_time_ms = NO_READY_CHECK_MS
         self._transaction_manager = transaction_manager
         self.clock = clock
@@ -99,7 +119,7 @@ class RecordAccumulator(AppendPath):
 
     # appends
 
-    def append_slowly(
+    def _append_slowly(
         self,
         topic: str,
         partition: int | None,
@@ -238,25 +258,12 @@ class RecordAccumulator(AppendPath):
         queue = queues.queues.get(partition)
         if queue is None:
             queue = PartitionQueue(TopicPartition(topic, partition), lock=threading.Lock(), active=self.active)
-            queue = queues.queues.setdefault(partition, queue)
+            queue = queues.add(queue)
         return queue
 
     def _require_open(self) -> None:
         if self.is_closed:
             raise ProducerClosedError("the producer was closed while a record was appended")
-
-    def open_batch(self, topic_partition: TopicPartition, buffer: Any, now_ms: int) -> ProducerBatch:
-        """Make a batch in a buffer of the pool, which is given back if that fails."""
-        return ProducerBatch.open(
-            topic_partition,
-            self.pool,
-            buffer,
-            magic=_MAGIC,
-            compression=self.compression,
-            level=self.compression_level,
-            now_ms=now_ms,
-            estimator=self.compression_ratios,
-        )
 
     def _append_first(
         self, queue: PartitionQueue, batch: ProducerBatch, record: tuple[Any, ...], *, now_ms: int

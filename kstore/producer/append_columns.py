@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kstore._core import RecordBatchPacker, pack_rows_into, try_allocate
+from kstore._core import RecordBatchPacker, pack_rows_into
 from kstore.errors import KStoreError, RecordTooLargeError, UnknownTopicOrPartitionError
 from kstore.producer.cluster import Cluster
 from kstore.producer.columns_future import ColumnsFuture
@@ -13,7 +13,7 @@ from kstore.record.packing import RecordColumns
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kstore._core import ColumnBuffer, PartitionQueue
+    from kstore._core import PartitionQueue
     from kstore.producer.accumulator import RecordAccumulator
     from kstore.producer.batch import ProducerBatch
     from kstore.producer.partitioner import StickyPartitionInfo
@@ -125,16 +125,15 @@ class ColumnsAppend:
         left = self._packer.rows_left * self._largest_bytes // size + 1
         now_ms = self._clock.monotonic_ms() + self._clock_offset_ms
         batches: list[ProducerBatch] = []
-        buffer: ColumnBuffer | None
+        buffer = pool.allocate(size, max_time_to_block_ms=self._max_time_to_block_ms)
         try:
-            buffer = pool.allocate(size, max_time_to_block_ms=self._max_time_to_block_ms)
-            while buffer is not None:
-                batches.append(accumulator.open_batch(topic_partition, buffer, now_ms))
-                buffer = try_allocate(pool, size) if len(batches) < min(most, left) else None
+            batches = accumulator.open_batches(topic_partition, buffer, now_ms, most=min(most, left))
             packed = batches[: pack_rows_into(batches, self._packer)]
         except BaseException:
             for batch in batches:
                 batch.deallocate()
+            if not batches:
+                pool.deallocate(buffer)
             raise
         for batch in batches[len(packed) :]:
             batch.deallocate()

@@ -53,7 +53,7 @@ class ProducerBatch(BatchAppender):
     Source: Kafka ProducerBatch, with KAFKA-19012.
     """
 
-    __slots__ = ("_estimator",)
+    __slots__ = ()
     future_type = FutureRecordMetadata
 
     def __init__(
@@ -67,8 +67,15 @@ class ProducerBatch(BatchAppender):
         is_split_batch: bool = False,
     ) -> None:
         result = ProduceRequestResult(topic_partition)
-        super().__init__(topic_partition, builder, created_ms, result=result, pool=pool, is_split_batch=is_split_batch)
-        self._estimator = estimator
+        super().__init__(
+            topic_partition,
+            builder,
+            created_ms,
+            result=result,
+            pool=pool,
+            estimator=estimator,
+            is_split_batch=is_split_batch,
+        )
         if estimator is not None and self.is_compressed:
             ratio = estimator.estimation(topic_partition.topic, builder.compression)
             builder.estimated_compression_ratio = ratio
@@ -135,9 +142,9 @@ class ProducerBatch(BatchAppender):
         if self.is_closed:
             return
         self.seal()
-        if self._estimator is not None and self.is_compressed and self.record_count:
+        if self.estimator is not None and self.is_compressed and self.record_count:
             compression = self.builder.compression
-            self._estimator.update_estimation(self.topic_partition.topic, compression, self.compression_ratio)
+            self.estimator.update_estimation(self.topic_partition.topic, compression, self.compression_ratio)
 
     def complete(self, base_offset: int, *, log_append_time_ms: int = -1) -> bool:
         """End the batch as sent; return False if it had ended otherwise before, which stays so.
@@ -187,7 +194,10 @@ class ProducerBatch(BatchAppender):
             self.result.done()
 
     def _run_callbacks(self, error_of: _ErrorOf | None) -> None:
-        thunks = iter(self.take_thunks())
+        taken = self.take_thunks()
+        if not taken:
+            return
+        thunks = iter(taken)
         interrupt: KeyboardInterrupt | None = None
         while True:
             try:
@@ -277,7 +287,7 @@ class ProducerBatch(BatchAppender):
         )
         size = max(least, split_batch_size)
         buffer = ColumnBuffer(size) if self.pool is None else self.pool.allocate_anyway(size)
-        return ProducerBatch.open(
+        return self.open(
             self.topic_partition,
             self.pool,
             buffer,
@@ -286,7 +296,7 @@ class ProducerBatch(BatchAppender):
             compression=self.builder.compression,
             level=self.builder.level,
             is_transactional=self.is_transactional,
-            estimator=self._estimator,
+            estimator=self.estimator,
             is_split_batch=True,
         )
 

@@ -11,20 +11,21 @@ if TYPE_CHECKING:
 class IncompleteBatches:
     """The batches from their creation until they are completed.
 
+    Attribute: batches: the keys of a dict, the oldest first.
     Threads: safe, each call is one step under the GIL.  Source: Kafka IncompleteBatches.
     """
 
     def __init__(self) -> None:
-        self._batches: dict[ProducerBatch, None] = {}
+        self.batches: dict[ProducerBatch, None] = {}
 
     def __len__(self) -> int:
-        return len(self._batches)
+        return len(self.batches)
 
     def __contains__(self, batch: object) -> bool:
-        return batch in self._batches
+        return batch in self.batches
 
     def add(self, batch: ProducerBatch) -> None:
-        self._batches[batch] = None
+        self.batches[batch] = None
 
     def remove(self, batch: ProducerBatch) -> None:
         """Forget a batch.
@@ -32,14 +33,14 @@ class IncompleteBatches:
         Raises: ValueError if it is not there: it was completed before, or belongs to another accumulator.
         """
         try:
-            del self._batches[batch]
+            del self.batches[batch]
         except KeyError:
             raise ValueError(f"the batch of {batch.topic_partition} is not, or no more, incomplete") from None
 
     def discard(self, batch: ProducerBatch) -> bool:
         """Forget a batch if it is there; say whether it was."""
-        return self._batches.pop(batch, self) is None
+        return self.batches.pop(batch, self) is None
 
     def copy_all(self) -> list[ProducerBatch]:
         """Return the batches of now, the oldest first."""
-        return list(self._batches)
+        return list(self.batches)

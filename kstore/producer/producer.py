@@ -79,6 +79,8 @@ class Producer(SendPath):
             parts.accumulator,
             serialize=serialized,
             wake_sender=parts.sender.wakeup,
+            send_by_the_long_way=self._send_by_the_long_way,
+            send_serialized=self._send_serialized,
             key_serializer=config.key_serializer,
             value_serializer=config.value_serializer,
             max_record_bytes=self._max_record_bytes,
@@ -121,7 +123,7 @@ class Producer(SendPath):
             on_delivery: DeliveryCallback | None = None,
         ) -> FutureRecordMetadata: ...
 
-    def send_by_the_long_way(
+    def _send_by_the_long_way(
         self,
         topic: str,
         value: Any,
@@ -147,7 +149,7 @@ class Producer(SendPath):
             self._interceptors.on_acknowledgement(_metadata_of_failure(record), error)
             raise
 
-    def send_serialized(
+    def _send_serialized(
         self,
         topic: str,
         key: bytes | None,

@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
-from kstore.errors import KStoreError
+from kstore._core import BatchResult
 from kstore.producer.environment import SYSTEM_CLOCK
-from kstore.types import TopicPartition
 
 LOGGER = logging.getLogger("kstore.producer")
 NO_OFFSET = -1
-_ErrorOf = Callable[[int], KStoreError]
 _MS_PER_S = 1000
+_LONGEST_WAIT_S = threading.TIMEOUT_MAX
 
 
 class Watcher(Protocol):
@@ -40,46 +39,20 @@ class Deadline:
         return max(self._timeout_s - (SYSTEM_CLOCK.monotonic_ms() - self._start_ms) / _MS_PER_S, 0)
 
 
-class ProduceRequestResult:
+class ProduceRequestResult(BatchResult):
     """What became of a batch: set() says it, done() lets go those who wait; behind a split, what became of the pieces.
 
-    Attributes: base_offset (-1 before set(), after an error and in a result that was split), log_append_time_ms (-1 for
-        none), is_done (whether done() was called, or split(), which leaves the rest to `pieces`).
+    Attributes: topic_partition, base_offset (-1 before set(), after an error and in a result that was split),
+        log_append_time_ms (-1 for none), is_done (whether done() was called, or split(), which leaves the rest to
+        `pieces`), first_indexes (the index of the first record of each piece here, none if the batch was not split).
     Threads: safe.  Source: Kafka ProduceRequestResult.
     """
 
-    __slots__ = (
-        "_condition",
-        "_error_of",
-        "_first_indexes",
-        "_is_set",
-        "_watchers",
-        "base_offset",
-        "is_done",
-        "log_append_time_ms",
-        "pieces",
-        "topic_partition",
-    )
-
-    def __init__(self, topic_partition: TopicPartition) -> None:
-        self.topic_partition = topic_partition
-        self.base_offset = NO_OFFSET
-        self.log_append_time_ms = -1
-        self.pieces: tuple[ProduceRequestResult, ...] = ()
-        self._first_indexes: tuple[int, ...] = ()
-        self._error_of: _ErrorOf | None = None
-        self._is_set = self.is_done = False
-        self._condition = threading.Condition(threading.Lock())
-        self._watchers: list[Watcher] = []
+    __slots__ = ()
 
     def __repr__(self) -> str:
         state = "split" if self.pieces else "done" if self.is_done else "pending"
         return f"ProduceRequestResult({self.topic_partition}, {state}, base_offset={self.base_offset})"
-
-    @property
-    def first_indexes(self) -> tuple[int, ...]:
-        """The index of the first record of each piece here, none if the batch was not split."""
-        return self._first_indexes
 
     @property
     def is_completed(self) -> bool:
@@ -92,27 +65,13 @@ class ProduceRequestResult:
             pending += result.pieces
         return True
 
-    def set(self, base_offset: int, *, log_append_time_ms: int = -1, error_of: _ErrorOf | None = None) -> None:
-        """Say what became of the batch: an offset, or the error of each record by its index.
-
-        Raises: ValueError if it was said before.
-        """
-        if self._is_set:
-            raise ValueError(f"the result of a batch of {self.topic_partition} was set before")
-        self._is_set = True
-        self.base_offset = base_offset
-        self.log_append_time_ms = log_append_time_ms
-        self._error_of = error_of
-
     def split(self, pieces: Sequence[tuple[int, ProduceRequestResult]]) -> None:
         """Point on to the pieces of the batch, each with the index of its first record here, the first one 0.
 
         Raises: ValueError if the result was set before.
         """
         self.set(NO_OFFSET)
-        with self._condition:
-            self._first_indexes = tuple(first for first, _ in pieces)
-            self.pieces = tuple(piece for _, piece in pieces)
+        self.point_to(tuple(piece for _, piece in pieces), tuple(first for first, _ in pieces))
         self.done()
 
     def done(self) -> None:
@@ -120,14 +79,8 @@ class ProduceRequestResult:
 
         Raises: ValueError if the result was not set. KeyboardInterrupt of a callback, when all are told.
         """
-        if not self._is_set:
-            raise ValueError(f"the result of a batch of {self.topic_partition} is not set")
-        with self._condition:
-            self.is_done = True
-            watchers, self._watchers = self._watchers, []
-            self._condition.notify_all()
         interrupt = None
-        for watcher in watchers:
+        for watcher in self.end():
             try:
                 if not self.pieces or not self.watch(watcher):
                     watcher.settle()
@@ -163,21 +116,25 @@ class ProduceRequestResult:
         """Wait for done() or split(), but for no piece."""
         if self.is_done:
             return True
-        with self._condition:
-            return self._condition.wait_for(lambda: self.is_done, deadline.left_s())
+        lock = threading.Lock()
+        lock.acquire()
+        if not self.add_waiter(lock):
+            return True
+        left_s = deadline.left_s()
+        try:
+            lock.acquire(timeout=-1 if left_s is None else min(left_s, _LONGEST_WAIT_S))
+        finally:
+            self.remove_waiter(lock)
+        return self.is_done
 
     def place_of(self, index: int) -> tuple[ProduceRequestResult, int]:
         """Return where the record of an index is now: in which piece, and its index there."""
         result = self
         while result.pieces:
-            piece = bisect_right(result._first_indexes, index) - 1
-            index -= result._first_indexes[piece]
+            piece = bisect_right(result.first_indexes, index) - 1
+            index -= result.first_indexes[piece]
             result = result.pieces[piece]
         return result, index
-
-    def error_of(self, index: int) -> KStoreError | None:
-        """Return why the record of an index failed, None if it did not; place_of() says whom to ask after a split."""
-        return None if self._error_of is None else self._error_of(index)
 
     def watch(self, watcher: Watcher) -> bool:
         """Have a future told when its record is done; return False if it is."""
@@ -187,10 +144,3 @@ class ProduceRequestResult:
                 return True
             if not result.pieces:
                 return False
-
-    def add_watcher(self, watcher: Watcher) -> bool:
-        """Have a future told by this result, whatever its index; return False if it is done."""
-        with self._condition:
-            if not self.is_done:
-                self._watchers.append(watcher)
-            return not self.is_done
