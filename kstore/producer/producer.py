@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from threading import TIMEOUT_MAX
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakSet
@@ -55,8 +56,8 @@ class Producer(SendPath):
     producer, which waits for what is still to be sent.
     Args: target: a store that kstore.open_store opened for writing, or a Sink; settings: those of ProducerConfig.
     Attributes: config, transactional_id (None without transactions).
-    Raises: TypeError, ValueError for settings; from every method, ProducerClosedError once it is closed, and in a child
-        made by fork(), because the thread that sends stayed with the parent.
+    Raises: TypeError for another target; TypeError, ValueError for settings; from every method, ProducerClosedError
+        once it is closed, and in a child made by fork(), because the thread that sends stayed with the parent.
     Threads: safe; one thread of its own sends and calls the callbacks.
     Source: Kafka KafkaProducer.
     """
@@ -65,6 +66,7 @@ class Producer(SendPath):
         self.config = config = ProducerConfig.of(settings)
         self._clock = clock
         self._closed_why: str | None = None
+        self._has_ended = False
         given = config.partitioner_class
         self._partitioner: Partitioner | None = given() if isinstance(given, type) else given
         self._on_new_batch: Callable[..., None] | None = getattr(self._partitioner, "on_new_batch", None)
@@ -319,8 +321,7 @@ class Producer(SendPath):
         Raises: ProducerTimeoutError when it is over; RuntimeError in a callback, which would wait for itself.
         """
         self._check_usable()
-        if self._sender.is_own_thread:
-            raise RuntimeError("flush() in a callback would wait for the thread that it runs in")
+        self._check_not_in_callback("flush()")
         with self._timed("flush"):
             self._accumulator.begin_flush()
             self._sender.wakeup()
@@ -330,13 +331,14 @@ class Producer(SendPath):
     def close(self, timeout: float | None = None) -> None:
         """Send what is still to be sent, abort an open transaction, and end; what takes too long fails.
 
-        A second call does nothing. In a callback there is no waiting: what was not sent fails.
+        A second call does nothing, or goes on with an interrupted first one. In a callback there is no waiting:
+        what was not sent fails.
         Args: timeout: in seconds, None to wait without end.
         Raises: ValueError for a negative timeout.
         """
         if timeout is not None and timeout < 0:
             raise ValueError(f"timeout must not be negative, got {timeout}")
-        if self._closed_why is not None:
+        if self._has_ended:
             return
         self._refuse("it was closed")
         sender = self._sender
@@ -348,6 +350,7 @@ class Producer(SendPath):
                 sender.force_close()
                 if not sender.join(_FORCED_CLOSE_S):
                     self._accumulator.abort_incomplete_batches()
+        self._has_ended = True
         self._interceptors.close()
 
     # Transactions
@@ -356,7 +359,8 @@ class Producer(SendPath):
         """Fence earlier producers of the transactional id, end what they left, and get ready to begin.
 
         Raises: TransactionStateError without a transactional id or if it was done; ProducerTimeoutError after
-            max_block_ms, and a second call goes on waiting.
+            max_block_ms, and a second call goes on waiting; RuntimeError in a callback, as of the two calls that end a
+            transaction.
         """
         self._await_transaction("txn-init", lambda manager: manager.init_transactions())
 
@@ -392,10 +396,11 @@ class Producer(SendPath):
 
     def _await_transaction(self, name: str, begin: Callable[[TransactionManager], TransactionalResult]) -> None:
         manager = self._transaction_manager()
+        self._check_not_in_callback(name)
         with self._timed(name):
             result = begin(manager)
             self._sender.wakeup()
-            result.wait(self.config.max_block_ms / _MS_PER_S)
+            result.wait(min(self.config.max_block_ms / _MS_PER_S, TIMEOUT_MAX))
 
     # Inside
 
@@ -411,6 +416,10 @@ class Producer(SendPath):
         if self._closed_why is not None:
             raise ProducerClosedError(f"the producer takes no more: {self._closed_why}")
 
+    def _check_not_in_callback(self, call: str) -> None:
+        if self._sender.is_own_thread:
+            raise RuntimeError(f"{call} in a callback would wait for the thread that it runs in")
+
     def _refuse(self, why: str) -> None:
         self.takes_short_way = False
         self._closed_why = why
@@ -418,6 +427,7 @@ class Producer(SendPath):
     def forbid_in_child(self) -> None:
         """Refuse everything in a process that is a copy of the one that made the producer."""
         self._refuse("it was made before a fork(), in the parent")
+        self._has_ended = True
 
 
 class _Intercepted:

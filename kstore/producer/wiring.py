@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class ProducerParts:
     """Accumulator, sender and what they need, for one producer.
 
-    Raises: ValueError if transactions are wanted of a sink without a coordinator.
+    Raises: TypeError for a target that is neither; ValueError if transactions are wanted of a sink without a
+        coordinator.
     """
 
     def __init__(self, target: Sink | ProducerStore, config: ProducerConfig, *, clock: Clock) -> None:
@@ -88,6 +89,8 @@ class ProducerParts:
 def _sink_of(target: object) -> tuple[Sink, TransactionCoordinator | None]:
     if hasattr(target, "cluster"):
         return cast("Sink", target), getattr(target, "coordinator", None)
+    if not hasattr(target, "create_topic"):
+        raise TypeError(f'a producer needs kstore.open_store(root, "a"), opened for writing, or a Sink: got {target!r}')
     store = cast("ProducerStore", target)
     coordinator = coordinator_of(store)
     return StoreSink(store, coordinator=coordinator), coordinator

@@ -1,0 +1,114 @@
+"""Goal: a Producer that is used oddly says so at once, or does what was meant: no call hangs, none is half done.
+Method: extreme settings, calls in callbacks, wrong targets, interrupted calls; real stores in a temporary folder."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kstore.config import MAX_INT32, MAX_INT64
+from kstore.errors import KStoreError, ProducerClosedError
+from kstore.log import WritableStore, open_store
+from kstore.producer import Producer
+
+TOPIC = "topic"
+WAIT_S = 60
+EXTREMES = {
+    "max_block_ms": MAX_INT64,
+    "linger_ms": MAX_INT64,
+    "delivery_timeout_ms": MAX_INT32,
+    "retry_backoff_ms": MAX_INT64,
+    "retry_backoff_max_ms": MAX_INT64,
+    "metadata_max_age_ms": MAX_INT64,
+    "partitioner_availability_timeout_ms": MAX_INT64,
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[WritableStore]:
+    with open_store(tmp_path / "root", "a") as opened:
+        opened.create_topic(TOPIC, partitions=3)
+        opened.create_topic("__transaction_state", partitions=1)
+        yield opened
+
+
+def begun(store: WritableStore, **settings: Any) -> Producer:
+    producer = Producer(store, transactional_id="id", **settings)
+    producer.init_transactions()
+    producer.begin_transaction()
+    return producer
+
+
+def test_longest_times_are_no_times_that_overflow(store: WritableStore) -> None:
+    with begun(store, **EXTREMES) as producer:
+        future = producer.send(TOPIC, b"", partition=0)
+        producer.commit_transaction()
+        assert future.result(0).offset == 0
+
+
+def test_transaction_timeout_that_the_coordinator_refuses_is_told_at_once(store: WritableStore) -> None:
+    with Producer(store, transactional_id="id", transaction_timeout_ms=MAX_INT32) as producer:
+        with pytest.raises(KStoreError, match="timeout_ms"):
+            producer.init_transactions()
+        with pytest.raises(KStoreError, match="timeout_ms"):
+            producer.begin_transaction()
+
+
+@pytest.mark.parametrize("name", ["commit_transaction", "abort_transaction", "init_transactions"])
+def test_transactional_call_in_a_callback_is_refused_in_place_of_a_deadlock(store: WritableStore, name: str) -> None:
+    caught: list[BaseException] = []
+
+    def calling(*_: object) -> None:
+        try:
+            getattr(producer, name)()
+        except RuntimeError as error:
+            caught.append(error)
+
+    with begun(store) as producer:
+        producer.send(TOPIC, b"", on_delivery=calling)
+        producer.flush(WAIT_S)
+        assert "callback" in str(caught[0])
+        producer.commit_transaction()
+
+
+@pytest.mark.parametrize(
+    "target_of",
+    [lambda store: store.root, lambda store: store.log(TOPIC), lambda _: None],
+    ids=["path", "log", "none"],
+)
+def test_target_that_is_neither_store_nor_sink_is_refused(
+    store: WritableStore, target_of: Callable[[WritableStore], Any]
+) -> None:
+    before = threading.active_count()
+    with pytest.raises(TypeError, match="opened for writing"):
+        Producer(target_of(store))
+    assert threading.active_count() == before
+
+
+def test_store_that_was_opened_for_reading_is_refused(store: WritableStore) -> None:
+    with open_store(store.root) as reading, pytest.raises(TypeError, match="opened for writing"):
+        Producer(reading)
+
+
+def test_close_that_was_interrupted_is_gone_on_with_by_the_next(
+    store: WritableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = Producer(store, linger_ms=10_000, request_timeout_ms=1)
+    future = producer.send(TOPIC, b"", partition=0)
+
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(producer._sender), "join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            producer.close()
+    producer.close()
+    assert not producer._sender.is_running
+    assert future.result(0).offset == 0
+    with pytest.raises(ProducerClosedError):
+        producer.send(TOPIC, b"")
