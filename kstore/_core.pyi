@@ -10,6 +10,12 @@ from kstore._core_accumulate import PartitionQueue as PartitionQueue
 from kstore._core_accumulate import SendPath as SendPath
 from kstore._core_accumulate import TopicQueues as TopicQueues
 from kstore._core_accumulate import pack_rows_into as pack_rows_into
+from kstore._core_append import AppendSurvey as AppendSurvey
+from kstore._core_append import LeaderAssigner as LeaderAssigner
+from kstore._core_append import LogAppender as LogAppender
+from kstore._core_append import ProducerEntry as ProducerEntry
+from kstore._core_append import SegmentAppender as SegmentAppender
+from kstore._core_append import survey_replicated as survey_replicated
 from kstore._core_producer import BatchAppender as BatchAppender
 from kstore._core_producer import BatchResult as BatchResult
 from kstore._core_producer import PoolMemory as PoolMemory
@@ -309,84 +315,6 @@ class RecoveryWalk:
     error: KStoreError | None
 
 def patch_batch_header(buffer: Buffer, at: int = 0, *, base_offset: int, partition_leader_epoch: int) -> None: ...
-
-@final
-class AppendSurvey:
-    records: Final[bytes | bytearray | memoryview]
-    size_in_bytes: Final[int]
-    batch_count: Final[int]
-    first_offset: Final[int]
-    last_offset: Final[int]
-    max_timestamp_ms: Final[int]
-    offset_of_max_timestamp: Final[int]
-    disorder_position: Final[int]
-    leader_epoch: Final[int]
-    is_one_epoch: Final[bool]
-    has_messages: Final[bool]
-    has_producers: Final[bool]
-
-def survey_replicated(
-    records: bytes | bytearray | memoryview, *, max_batch_bytes: int = ..., path: str | None = None
-) -> AppendSurvey: ...
-
-@final
-class LeaderAssigner:
-    def __init__(
-        self,
-        *,
-        max_message_bytes: int,
-        timestamp_before_max_ms: int,
-        timestamp_after_max_ms: int,
-        is_compacted: bool,
-        is_log_append_time: bool,
-    ) -> None: ...
-
-@final
-class SegmentAppender:
-    first_timestamp_ms: int
-    def __init__(
-        self,
-        offset_entries: OffsetIndexEntries,
-        time_entries: TimeIndexEntries,
-        *,
-        write: Callable[[bytes | bytearray | memoryview], object],
-        write_index_pages: Callable[[], None],
-        index_interval_bytes: int,
-        segment_bytes: int,
-        max_age_ms: int,
-        created_ms: int,
-        size_in_bytes: int = 0,
-        first_timestamp_ms: int = -1,
-        max_timestamp_ms: int = -1,
-        offset_of_max_timestamp: int = -1,
-    ) -> None: ...
-    size_in_bytes: Final[int]
-    bytes_since_last_index_entry: Final[int]
-    max_timestamp_ms: Final[int]
-    offset_of_max_timestamp: Final[int]
-    def should_roll(self, survey: AppendSurvey, *, now_ms: int) -> bool: ...
-    def append(self, survey: AppendSurvey) -> None: ...
-
-@final
-class LogAppender:
-    log_start_offset: int
-    leader_epoch: int
-    def __init__(
-        self,
-        info_type: type[tuple[Any, ...]],
-        *,
-        assigner: LeaderAssigner | None,
-        max_batch_bytes: int,
-        log_start_offset: int,
-        leader_epoch: int,
-    ) -> None: ...
-    published: Final[Any]
-    log_end_offset: Final[int]
-    def publish(self, sealed: object, active: object, segment: SegmentAppender, *, log_end_offset: int) -> None: ...
-    def append_sent(self, records: bytes | bytearray | memoryview, *, leader_epoch: int | None, now_ms: int) -> Any: ...
-    def append_replicated(self, records: bytes | bytearray | memoryview) -> Any: ...
-    def append(self, survey: AppendSurvey, *, log_append_time_ms: int) -> Any: ...
-    def info_of(self, survey: AppendSurvey, *, log_append_time_ms: int) -> Any: ...
 
 @disjoint_base
 class RecordBatchEncoder:

@@ -1,8 +1,10 @@
 # One walk over the batches of an append: what a log has to know of them, without an object for each.
 
 # The timestamps, offsets and positions are -1 where no batch has one; first_offset is, for a wrapper, that of its last
-# record; disorder_position is that of the first batch that does not lie behind the one before it.
+# record; disorder_position is that of the first batch that does not lie behind the one before it. last_batch is the header
+# of the last batch, with its final fields.
 cdef struct AppendFacts:
+    Header last_batch
     int64_t size
     int64_t batch_count
     int64_t first_offset
@@ -14,14 +16,6 @@ cdef struct AppendFacts:
     bint is_one_epoch
     bint has_messages
     bint has_producers
-
-# What a topic asks of records that a producer sends.
-cdef struct LeaderRules:
-    int64_t max_message_bytes
-    int64_t before_max_ms
-    int64_t after_max_ms
-    bint is_compacted
-    bint is_log_append_time
 
 
 cdef void note_batch(AppendFacts* f, const Header* h) noexcept nogil:
@@ -42,6 +36,7 @@ cdef void note_batch(AppendFacts* f, const Header* h) noexcept nogil:
         f.offset_of_max_timestamp = last_offset
     f.batch_count += 1
     f.size += h.size
+    f.last_batch = h[0]
 
 
 cdef void start_facts(AppendFacts* f) noexcept nogil:
@@ -91,78 +86,6 @@ cdef Status walk_replicated(const uint8_t* p, int64_t size, int64_t max_batch_by
                 or check_stored_crc(p + f.size, &h, problem) != OK:
             return problem.status
         note_batch(f, &h)
-
-
-# Requires: attributes without bits but the transactional one. The state that a client's batch gives is whole.
-cdef inline bint has_right_producer(const Header* h) noexcept nogil:
-    if h.producer_id == -1:
-        return h.producer_epoch == -1 and h.base_sequence == -1 and not h.attributes & TRANSACTIONAL_MASK
-    return h.producer_id >= 0 and h.producer_epoch >= 0 and h.base_sequence >= 0
-
-
-cdef inline bint is_near(int64_t timestamp, int64_t now_ms, const LeaderRules* rules) noexcept nogil:
-    return timestamp >= 0 and -rules.after_max_ms <= now_ms - timestamp <= rules.before_max_ms
-
-
-# Requires: 61 bytes at p. Returns: whether the buffer is one plain V2 batch of a client that may be appended with no more
-# than new header fields; everything else, and every fault, is for the slower way to tell.
-cdef bint is_plain_append(const uint8_t* p, int64_t size, int64_t now_ms, const LeaderRules* rules, Header* h,
-                          Survey* survey) noexcept nogil:
-    cdef Problem problem
-    start_problem(&problem, 0)
-    if check_frame(p, rules.max_message_bytes, &problem) != OK or p[MAGIC_AT] != MAGIC_V2:
-        return False
-    load_header(p, h)
-    if h.size != size or h.base_offset != 0 or h.attributes & ~TRANSACTIONAL_MASK or h.record_count < 1 \
-            or h.record_count - 1 != h.last_offset_delta or not has_right_producer(h):
-        return False
-    if check_counts(h, size - BATCH_HEADER_SIZE, &problem) != OK or check_batch_crc(p, h, &problem) != OK:
-        return False
-    memset(survey, 0, sizeof(Survey))
-    survey.least_timestamp = survey.greatest_timestamp = NO_TIMESTAMP
-    survey.is_contiguous = True
-    if survey_batch(p + BATCH_HEADER_SIZE, p + size, h, survey, &problem) != OK or not survey.is_contiguous:
-        return False
-    if rules.is_compacted and survey.null_key_count:
-        return False
-    if rules.is_log_append_time or survey.greatest_timestamp == NO_TIMESTAMP:
-        return survey.least_timestamp >= NO_TIMESTAMP
-    return is_near(survey.least_timestamp, now_ms, rules) and is_near(survey.greatest_timestamp, now_ms, rules)
-
-
-# Requires: the whole V2 batch of h at p. Sets timestamp type and largest timestamp, and the CRC if one of them changes.
-cdef void put_max_timestamp(uint8_t* p, Header* h, int64_t timestamp, int type_bit) noexcept nogil:
-    if h.max_timestamp == timestamp and h.attributes & TIMESTAMP_TYPE_MASK == type_bit:
-        return
-    h.max_timestamp = timestamp
-    h.attributes = (h.attributes & ~TIMESTAMP_TYPE_MASK) | type_bit
-    ks_put16(p + ATTRIBUTES_AT, <uint16_t>h.attributes)
-    ks_put64(p + MAX_TIMESTAMP_AT, <uint64_t>timestamp)
-    h.crc = ks_crc32c_by(BEST_PATH, 0, p + ATTRIBUTES_AT, <size_t>(h.size - ATTRIBUTES_AT))
-    ks_put32(p + CRC_AT, h.crc)
-
-
-# Requires: room for `size` bytes at `target`, at least 61; base_offset and now_ms not negative. Copies the records before
-# they are checked, since the buffer given may change meanwhile. Returns: whether they may be appended as they are at
-# `target` now; if not, f is as it was.
-cdef bint put_assigned(uint8_t* target, const uint8_t* records, int64_t size, int64_t base_offset, int32_t leader_epoch,
-                       int64_t now_ms, const LeaderRules* rules, AppendFacts* f) noexcept nogil:
-    cdef Survey found
-    cdef Header h
-    bring(records, min(size, GIL_RELEASE_SIZE))    # all at once: a copy alone waits for memory line by line
-    memcpy(target, records, <size_t>size)
-    if not is_plain_append(target, size, now_ms, rules, &h, &found) or h.last_offset_delta >= INT64_MAX - base_offset:
-        return False
-    put_base_offset(target, base_offset, leader_epoch)
-    if rules.is_log_append_time:
-        put_max_timestamp(target, &h, now_ms, TIMESTAMP_TYPE_MASK)
-    else:
-        put_max_timestamp(target, &h, found.greatest_timestamp, 0)
-    h.base_offset = base_offset
-    h.leader_epoch = leader_epoch
-    start_facts(f)
-    note_batch(f, &h)
-    return True
 
 
 @cython.final
@@ -239,45 +162,3 @@ def survey_replicated(records, *, int64_t max_batch_bytes=INT32_MAX, path=None):
     cdef AppendFacts f
     content = surveyed(records, max_batch_bytes, &f, path)
     return survey_of(&f, content)
-
-
-@cython.final
-cdef class LeaderAssigner:
-    """What a leader does to the appends that need no more than new header fields, by the rules of one topic.
-
-    For all others, and for what is wrong with them, there is validate_and_assign_offsets.
-    Args: as those of kstore.record.validation.RecordRules of that name; max_message_bytes: of one batch.
-    Threads: immutable, safe.
-    """
-
-    cdef LeaderRules rules
-
-    def __cinit__(self, *, int64_t max_message_bytes, int64_t timestamp_before_max_ms, int64_t timestamp_after_max_ms,
-                  bint is_compacted, bint is_log_append_time):
-        self.rules = LeaderRules(max_message_bytes, timestamp_before_max_ms, timestamp_after_max_ms, is_compacted,
-                                 is_log_append_time)
-
-    # Fills f with what has to be known of a copy of the records with the offsets from base_offset on. Returns: the copy;
-    # None if they are anything but one whole V2 batch of a client, not compressed, with nothing that a leader refuses.
-    cdef object assigned(self, object records, int64_t base_offset, int32_t leader_epoch, int64_t now_ms, AppendFacts* f):
-        cdef Py_buffer view
-        cdef bytes copy
-        cdef uint8_t* target
-        cdef bint is_fit = False
-        PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
-        if view.len < BATCH_HEADER_SIZE or base_offset < 0 or now_ms < 0:
-            PyBuffer_Release(&view)
-            return None
-        try:
-            copy = PyBytes_FromStringAndSize(NULL, view.len)
-            target = <uint8_t*>PyBytes_AS_STRING(copy)
-            if view.len < GIL_RELEASE_SIZE:
-                is_fit = put_assigned(target, <const uint8_t*>view.buf, view.len, base_offset, leader_epoch, now_ms,
-                                      &self.rules, f)
-            else:
-                with nogil:
-                    is_fit = put_assigned(target, <const uint8_t*>view.buf, view.len, base_offset, leader_epoch, now_ms,
-                                          &self.rules, f)
-        finally:
-            PyBuffer_Release(&view)
-        return copy if is_fit else None

@@ -5,6 +5,45 @@ cdef extern from "Python.h":
 
 cdef enum:
     ENTRIES_PER_WRITE = 512
+    MOST_BATCHES_PER_WRITE = 256
+    MOST_BYTES_PER_WRITE = 1048576
+
+# One of several batches of a client that are appended together.
+cdef struct SentBatch:
+    Py_buffer view
+    AppendFacts f
+
+
+# Requires: a batch that lies behind those of `all`, in the same epoch.
+cdef void join_facts(AppendFacts* all, const AppendFacts* f) noexcept nogil:
+    if all.batch_count == 0:
+        all[0] = f[0]
+    else:
+        note_batch(all, &f.last_batch)
+
+
+# What comes behind a batch that has its offsets.
+cdef inline void pass_assigned(const AppendFacts* f, int64_t* at, Py_ssize_t* done, Assignment* given) noexcept nogil:
+    at[0] += f.size
+    given.base_offset = f.last_offset + 1
+    done[0] += 1
+
+
+# Requires: room at data + at[0] for all views from done[0] on. Returns: IS_ASSIGNED if all of them are there with their offsets;
+# else what became of the one that done[0] is now.
+cdef Assigned assign_some(uint8_t* data, int64_t* at, SentBatch* sent, Py_ssize_t count, Py_ssize_t* done, Assignment* given,
+                          const LeaderRules* rules, ContentRoom* room) noexcept nogil:
+    cdef SentBatch* one
+    cdef Assigned outcome
+    while done[0] < count:
+        one = &sent[done[0]]
+        if one.view.len < BATCH_HEADER_SIZE:
+            return IS_LEFT
+        outcome = put_assigned(data + at[0], <const uint8_t*>one.view.buf, one.view.len, given, rules, room, &one.f)
+        if outcome != IS_ASSIGNED:
+            return outcome
+        pass_assigned(&one.f, at, done, given)
+    return IS_ASSIGNED
 
 
 @cython.final
@@ -75,10 +114,15 @@ cdef class SegmentAppender:
 
     # Returns: whether nothing more has to be known of the batches than the survey says, and the segment has room.
     cdef bint takes(self, const AppendFacts* f, int64_t log_end_offset, int32_t leader_epoch) noexcept:
-        if f.batch_count == 0 or f.has_producers or f.has_messages or f.leader_epoch != leader_epoch \
-                or not f.is_one_epoch or f.disorder_position >= 0 or f.first_offset < log_end_offset:
+        if f.batch_count == 0 or f.has_messages or f.leader_epoch != leader_epoch or not f.is_one_epoch \
+                or f.disorder_position >= 0 or f.first_offset < log_end_offset:
             return False
         return not (self.size_in_bytes and self.first_timestamp_ms < 0 or self.is_outgrown(f, 0))
+
+    # Returns: whether so many appends that are taken as one are taken one by one too.
+    cdef bint takes_together(self, int64_t count) noexcept:
+        return self.size_in_bytes > 0 and self.offset_entries.entry_count + count < self.offset_entries.max_entries \
+            and self.time_entries.entry_count + count < self.time_entries.max_entries - 1
 
     def append(self, AppendSurvey survey not None):
         """Write the batches behind those before, and count them.
@@ -91,6 +135,12 @@ cdef class SegmentAppender:
 
     cdef int put(self, const AppendFacts* f, object records) except -1:
         self.write(records)
+        self.note(f, records)
+        self.follow_with_index_pages()
+        return 0
+
+    # Requires: the batches of f are written behind those before.
+    cdef int note(self, const AppendFacts* f, object records) except -1:
         if self.size_in_bytes == 0:
             self.first_timestamp_ms = f.max_timestamp
         if f.batch_count == 1:
@@ -98,6 +148,9 @@ cdef class SegmentAppender:
         else:
             self.note_all(records)
         self.size_in_bytes += f.size
+        return 0
+
+    cdef int follow_with_index_pages(self) except -1:
         if self.offset_entries.entry_count - self.written_entry_count >= ENTRIES_PER_WRITE:
             self.written_entry_count = self.offset_entries.entry_count
             self.write_index_pages()
@@ -134,12 +187,14 @@ cdef class SegmentAppender:
 cdef class LogAppender:
     """The end of a log that takes appends: the common one in one call, and what readers see of it.
 
-    More has to be known, than one call can, of batches of a producer, of another leader epoch, of magic 0 or 1, out of
-    order or below the log's end, larger than a segment, or that ask for another one. Nothing is changed then.
+    More has to be known, than one call can, of batches of another leader epoch, of magic 0 or 1, out of order or below the
+    log's end, larger than a segment, or that ask for another one; and of a producer's, unless it is one that follows the
+    producer's last one. Nothing is changed then.
     Attributes: published ((sealed segments, active segment, its size, the log's end), replaced in one step),
     log_end_offset, log_start_offset, leader_epoch (of the last batch).
     Args: info_type: a tuple of seven fields, of which each append returns one; assigner: None if what a
-        leader takes always asks for more; max_batch_bytes: of a batch from a leader.
+        leader takes always asks for more; max_batch_bytes: of a batch from a leader; producers: ProducerEntry by id, of
+        which an append replaces its producer's; verifications: while there are any, producers ask for more.
     Raises: from each append what the segment's write raises, with nothing changed; ValueError before anything was
         published.
     Threads: one appends and changes; the attributes may be read by any. The GIL is released as survey_replicated does.
@@ -147,9 +202,12 @@ cdef class LogAppender:
 
     cdef SegmentAppender segment
     cdef LeaderAssigner assigner
+    cdef dict producers
+    cdef dict verifications
     cdef object sealed
     cdef object active
     cdef object info_type
+    cdef ContentRoom room
     cdef readonly object published
     cdef int64_t max_batch_bytes
     cdef readonly int64_t log_end_offset
@@ -157,14 +215,19 @@ cdef class LogAppender:
     cdef public int32_t leader_epoch
 
     def __cinit__(self, info_type, *, LeaderAssigner assigner, int64_t max_batch_bytes, int64_t log_start_offset,
-                  int32_t leader_epoch):
+                  int32_t leader_epoch, dict producers=None, dict verifications=None):
         if not (isinstance(info_type, type) and issubclass(info_type, tuple)):
             raise TypeError(f"info_type must be a subclass of tuple, got {info_type!r}")
         self.info_type = info_type
         self.assigner = assigner
+        self.producers = {} if producers is None else producers
+        self.verifications = {} if verifications is None else verifications
         self.max_batch_bytes = max_batch_bytes
         self.log_start_offset = log_start_offset
         self.leader_epoch = leader_epoch
+
+    def __dealloc__(self):
+        free(self.room.data)
 
     def publish(self, sealed, active, SegmentAppender segment not None, *, int64_t log_end_offset):
         """Go on with these segments, and let readers see them."""
@@ -183,12 +246,41 @@ cdef class LogAppender:
         """
         cdef AppendFacts f
         cdef int32_t epoch = max(self.leader_epoch, 0) if leader_epoch is None else leader_epoch
+        cdef Assignment given = Assignment(self.log_end_offset, now_ms, epoch)
         if self.assigner is None:
             return None
-        assigned = self.assigner.assigned(records, self.log_end_offset, epoch, now_ms, &f)
+        assigned = self.assigner.assigned(records, &given, &self.room, &f)
         if assigned is None:
             return None
-        return self.put(&f, assigned, now_ms if self.assigner.rules.is_log_append_time else NO_TIMESTAMP)
+        return self.put(&f, assigned, self.append_time(now_ms))
+
+    def append_all_sent(self, list batches not None, *, Py_ssize_t start, int64_t now_ms):
+        """Append the batches of clients from `start` on up to the first of which more has to be known, as append_sent does.
+
+        They are written together, so that a write that fails leaves none of them; at most 1 MiB or one batch.
+        Args: batches: the bytes of one each.
+        Returns: what was done with each that was appended.
+        Threads: the GIL is released for 64 KiB and more.
+        """
+        cdef Py_ssize_t count = min(len(batches) - start, MOST_BATCHES_PER_WRITE), taken = 0
+        cdef int64_t size = 0
+        cdef SentBatch* sent
+        if self.assigner is None or start < 0 or count <= 0 or self.log_end_offset < 0 or now_ms < 0:
+            return []
+        sent = <SentBatch*>malloc(count * sizeof(SentBatch))
+        if sent == NULL:
+            raise MemoryError(f"no memory for {count} batches")
+        try:
+            while taken < count and (taken == 0 or size < MOST_BYTES_PER_WRITE):
+                PyObject_GetBuffer(batches[start + taken], &sent[taken].view, PyBUF_SIMPLE)
+                size += sent[taken].view.len
+                taken += 1
+            return self.append_together(sent, taken, size, now_ms)
+        finally:
+            while taken:
+                taken -= 1
+                PyBuffer_Release(&sent[taken].view)
+            free(sent)
 
     def append_replicated(self, records):
         """Append whole batches as their leader sent them, checked as by survey_replicated, and return what was done.
@@ -201,26 +293,109 @@ cdef class LogAppender:
 
     def append(self, AppendSurvey survey not None, *, int64_t log_append_time_ms):
         """Append surveyed batches and return what was done; the survey itself if more has to be known."""
-        if not self.takes(&survey.f):
-            return survey
-        return self.put(&survey.f, survey.records, log_append_time_ms)
+        done = self.put(&survey.f, survey.records, log_append_time_ms)
+        return survey if isinstance(done, AppendSurvey) else done
 
     def info_of(self, AppendSurvey survey not None, *, int64_t log_append_time_ms):
         """Return what the append of these batches did."""
         return self.made_info(&survey.f, log_append_time_ms)
+
+    cdef int64_t append_time(self, int64_t now_ms) noexcept:
+        return now_ms if self.assigner.rules.is_log_append_time else NO_TIMESTAMP
 
     cdef bint takes(self, const AppendFacts* f) except *:
         if self.segment is None:
             raise ValueError("no segment was published")
         return self.segment.takes(f, self.log_end_offset, self.leader_epoch)
 
+    # Requires: f.has_producers. Returns: the producer behind the append, a copy to be put in its place; None if more has to be
+    # known. entry: of the producer, None for the one the log knows.
+    cdef ProducerEntry followed(self, const AppendFacts* f, ProducerEntry entry):
+        cdef ProducerEntry known = entry
+        if f.batch_count != 1 or self.verifications:
+            return None
+        if entry is None:
+            found = self.producers.get(f.last_batch.producer_id)
+            if not isinstance(found, ProducerEntry):
+                return None
+            known = <ProducerEntry>found
+        elif entry.producer_id != f.last_batch.producer_id:
+            return None
+        if not known.is_followed_by(&f.last_batch):
+            return None
+        if entry is None:
+            known = known.copied()
+        known.follow(&f.last_batch)
+        return known
+
     cdef object put(self, const AppendFacts* f, object records, int64_t log_append_time_ms):
-        if not self.takes(f):
-            return survey_of(f, records)
-        self.segment.put(f, records)
-        self.log_end_offset = f.last_offset + 1
-        self.published = (self.sealed, self.active, self.segment.size_in_bytes, self.log_end_offset)
-        return self.made_info(f, log_append_time_ms)
+        cdef ProducerEntry producer = None
+        if self.takes(f):
+            if not f.has_producers or (producer := self.followed(f, None)) is not None:
+                self.segment.put(f, records)
+                if producer is not None:
+                    self.producers[producer.producer_id] = producer
+                self.go_on(f.last_offset + 1)
+                return self.made_info(f, log_append_time_ms)
+        return survey_of(f, records)
+
+    # Requires: it is all in the file, and noted.
+    cdef int go_on(self, int64_t log_end_offset) except -1:
+        self.log_end_offset = log_end_offset
+        self.published = (self.sealed, self.active, self.segment.size_in_bytes, log_end_offset)
+        return 0
+
+    # Requires: the size of all views. Returns: what was done with the first ones of the batches.
+    cdef list append_together(self, SentBatch* sent, Py_ssize_t count, int64_t size, int64_t now_ms):
+        cdef ColumnBuffer content = new_buffer(size)
+        cdef ProducerEntry producer = None, behind
+        cdef AppendFacts together, longer
+        cdef Py_ssize_t assigned = self.assign_together(sent, count, content, now_ms), taken = 0, i
+        start_facts(&together)
+        while taken < assigned:
+            longer = together
+            join_facts(&longer, &sent[taken].f)
+            if not self.takes(&longer) or taken and not self.segment.takes_together(taken + 1):
+                break
+            if sent[taken].f.has_producers:
+                behind = self.followed(&sent[taken].f, producer)
+                if behind is None:
+                    break
+                producer = behind
+            together = longer
+            taken += 1
+        if taken == 0:
+            return []
+        content.size = together.size
+        self.segment.write(memoryview(content))
+        for i in range(taken):
+            self.segment.note(&sent[i].f, None)
+        self.segment.follow_with_index_pages()
+        if producer is not None:
+            self.producers[producer.producer_id] = producer
+        self.go_on(together.last_offset + 1)
+        return [self.made_info(&sent[i].f, self.append_time(now_ms)) for i in range(taken)]
+
+    # Puts the batches with the next offsets into content, one behind the other. Returns: how many of the first ones can be.
+    cdef Py_ssize_t assign_together(self, SentBatch* sent, Py_ssize_t count, ColumnBuffer content,
+                                    int64_t now_ms) except -1:
+        cdef Assignment given = Assignment(self.log_end_offset, now_ms, max(self.leader_epoch, 0))
+        cdef LeaderRules* rules = &self.assigner.rules
+        cdef uint8_t* data = content.block.data
+        cdef int64_t at = 0
+        cdef Py_ssize_t done = 0
+        cdef Assigned outcome = IS_ASSIGNED
+        while outcome == IS_ASSIGNED and done < count:
+            if content.size < GIL_RELEASE_SIZE:
+                outcome = assign_some(data, &at, sent, count, &done, &given, rules, &self.room)
+            else:
+                with nogil:
+                    outcome = assign_some(data, &at, sent, count, &done, &given, rules, &self.room)
+            if outcome == ASKS_CODEC:
+                outcome = self.assigner.assign_by_package(content, data, at, &given, &sent[done].f)
+                if outcome == IS_ASSIGNED:
+                    pass_assigned(&sent[done].f, &at, &done, &given)
+        return done
 
     # As info_type._make, without a tuple in between.
     cdef object made_info(self, const AppendFacts* f, int64_t log_append_time_ms):

@@ -172,7 +172,16 @@ class ProducerStateError(AppendError):
 
 
 class OutOfOrderSequenceError(ProducerStateError):
-    """The sequence does not follow the producer's last one (Kafka: OutOfOrderSequenceException)."""
+    """The sequence does not follow the producer's last one (Kafka: OutOfOrderSequenceException).
+
+    Attributes: last_sequence (the last one that the log knows of this epoch, -1 if it knows none).
+    """
+
+    def __init__(
+        self, message: str, *, producer_id: int, producer_epoch: int, last_sequence: int = -1, path: str | None = None
+    ) -> None:
+        super().__init__(message, producer_id=producer_id, producer_epoch=producer_epoch, path=path)
+        self.last_sequence = last_sequence
 
 
 class InvalidProducerEpochError(ProducerStateError):

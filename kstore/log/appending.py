@@ -1,7 +1,7 @@
 """What becomes of records on their way into a log, before a byte is written: as a leader, as a follower.
 
-Layer 5. The common append, one plain V2 batch, is one compiled call; everything else takes the steps of
-kstore.record.validation, which also name what is wrong.
+Layer 5. The common append, one V2 batch that needs no more than new header fields, is one compiled call; all else takes
+the steps of kstore.record.validation, which also name what is wrong.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple, TypeAlias
 
 from kstore._core import AppendSurvey, LeaderAssigner, survey_replicated
-from kstore.compression import CompressionType
+from kstore.compression import CompressionType, decompress
 from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import (
     InvalidRecordError,
@@ -32,7 +32,7 @@ Ack: TypeAlias = Literal["buffered", "written", "flushed"]
 _ACKS = ("buffered", "written", "flushed")
 _MAGIC_V2 = 2
 _UNCOMPRESSED = ("uncompressed", "none")
-_IN_PLACE = ("producer", *_UNCOMPRESSED)
+_ANY_CODEC = -1
 
 
 class LogAppendInfo(NamedTuple):
@@ -71,13 +71,16 @@ class LeaderRules:
             is_compacted=config.is_compacted,
         )
         self.assigner: LeaderAssigner | None = None
-        if config.message_format_magic >= _MAGIC_V2 and config.compression_type in _IN_PLACE:
+        if config.message_format_magic >= _MAGIC_V2:
             self.assigner = LeaderAssigner(
                 max_message_bytes=config.max_message_bytes,
                 timestamp_before_max_ms=config.message_timestamp_before_max_ms,
                 timestamp_after_max_ms=config.message_timestamp_after_max_ms,
                 is_compacted=config.is_compacted,
                 is_log_append_time=self.is_append_time,
+                codec_id=_ANY_CODEC if self._rules.compression is None else self._rules.compression,
+                max_decompressed_bytes=config.max_decompressed_bytes,
+                decompress=decompress,
             )
 
     def pack(self, records: RecordBatch | Iterable[Record]) -> MemoryRecords:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from kstore._core import BatchHeader, read_header
+from kstore._core import BatchHeader, ProducerEntry, read_header
 from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import (
     InvalidProducerEpochError,
@@ -19,11 +19,20 @@ from kstore.errors import (
 )
 from kstore.log.producer_snapshot import ProducerSnapshotEntry
 from kstore.record import AppendOrigin, ControlRecordType, EndTransactionMarker, RecordBatch, control_record_value
-from kstore.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, TopicPartition
+from kstore.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
 
 BATCHES_KEPT = 5
 NO_OFFSET = -1
 NO_COORDINATOR_EPOCH = -1
+
+_ENTRY_FIELDS = (
+    "batches",
+    "coordinator_epoch",
+    "current_txn_first_offset",
+    "last_timestamp_ms",
+    "producer_epoch",
+    "producer_id",
+)
 
 # Looking a member up at its class costs as much as the check that needs it.
 _CLIENT = AppendOrigin.CLIENT
@@ -94,74 +103,32 @@ class CompletedTransaction(NamedTuple):
     last_stable_offset: int = NO_OFFSET
 
 
-class ProducerStateEntry:
-    """What a log knows of one producer; -1 where it knows nothing. Source: Kafka ProducerStateEntry.
+class ProducerStateEntry(ProducerEntry):
+    """What a log knows of one producer; see ProducerEntry of the core, of which LogAppender makes the next one too."""
 
-    Attributes: producer_id, producer_epoch, coordinator_epoch, last_timestamp_ms, current_txn_first_offset (of the
-        open transaction), batches (the last BATCHES_KEPT of this epoch, oldest first).
-    """
-
-    __slots__ = (
-        "batches",
-        "coordinator_epoch",
-        "current_txn_first_offset",
-        "last_timestamp_ms",
-        "producer_epoch",
-        "producer_id",
-    )
-
-    def __init__(
-        self,
-        producer_id: int,
-        *,
-        producer_epoch: int = NO_PRODUCER_EPOCH,
-        coordinator_epoch: int = NO_COORDINATOR_EPOCH,
-        last_timestamp_ms: int = NO_TIMESTAMP,
-        current_txn_first_offset: int = NO_OFFSET,
-        batches: tuple[BatchMetadata, ...] = (),
-    ) -> None:
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.coordinator_epoch = coordinator_epoch
-        self.last_timestamp_ms = last_timestamp_ms
-        self.current_txn_first_offset = current_txn_first_offset
-        self.batches = batches
-
-    def copy(self) -> ProducerStateEntry:
-        """Return an entry that says the same and can be changed apart."""
-        new = ProducerStateEntry.__new__(ProducerStateEntry)
-        new.producer_id = self.producer_id
-        new.producer_epoch = self.producer_epoch
-        new.coordinator_epoch = self.coordinator_epoch
-        new.last_timestamp_ms = self.last_timestamp_ms
-        new.current_txn_first_offset = self.current_txn_first_offset
-        new.batches = self.batches
-        return new
+    __slots__ = ()
 
     @property
-    def last_sequence(self) -> int:
-        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
-
-    @property
-    def has_open_transaction(self) -> bool:
-        return self.current_txn_first_offset != NO_OFFSET
+    def batches(self) -> tuple[BatchMetadata, ...]:
+        """The last BATCHES_KEPT of its epoch, oldest first."""
+        return tuple(map(BatchMetadata._make, self.kept_batches))
 
     def find_duplicate(self, batch: ProducerBatch) -> BatchMetadata | None:
         """Return the kept batch with the same epoch and the same first and last sequence."""
-        base_sequence, batches = batch.base_sequence, self.batches
-        if not batches or batch.producer_epoch != self.producer_epoch or base_sequence == NO_SEQUENCE:
+        base_sequence = batch.base_sequence
+        if batch.producer_epoch != self.producer_epoch or base_sequence == NO_SEQUENCE:
             return None
-        if base_sequence == (batches[-1].last_sequence + 1) & MAX_INT32:
+        if base_sequence == (self.last_sequence + 1) & MAX_INT32:
             return None
         last_sequence = batch.last_sequence
-        for kept in batches:
+        for kept in self.batches:
             if kept.last_sequence == last_sequence and kept.first_sequence == batch.base_sequence:
                 return kept
         return None
 
     def snapshot_entry(self) -> ProducerSnapshotEntry:
         """Return what a snapshot keeps of the producer."""
-        last = self.batches[-1] if self.batches else None
+        last = next(reversed(self.batches), None)
         return ProducerSnapshotEntry(
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
@@ -187,7 +154,7 @@ class ProducerStateEntry:
         )
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in sorted(self.__slots__))
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in _ENTRY_FIELDS)
         return f"ProducerStateEntry({fields})"
 
 
@@ -259,11 +226,9 @@ class ProducerAppendInfo:
             self._refuse_mixture(batch)
         if epoch != entry.producer_epoch:
             self._take_epoch(epoch)
-        offset_delta = last_offset - base_offset
-        last_sequence = NO_SEQUENCE if base_sequence == NO_SEQUENCE else (base_sequence + offset_delta) & MAX_INT32
-        added = tuple.__new__(BatchMetadata, (last_sequence, last_offset, offset_delta, timestamp_ms))
-        entry.batches = (*entry.batches[-(BATCHES_KEPT - 1) :], added)
-        entry.last_timestamp_ms = timestamp_ms
+        entry.add_batch(
+            base_sequence=base_sequence, base_offset=base_offset, last_offset=last_offset, timestamp_ms=timestamp_ms
+        )
 
     def _check_sequence(self, batch: ProducerBatch) -> None:
         entry, first = self.entry, batch.base_sequence
@@ -275,8 +240,7 @@ class ProducerAppendInfo:
             return
         if self._is_unknown:
             return
-        batches = entry.batches
-        expected = (batches[-1].last_sequence + 1) & MAX_INT32 if batches else 0
+        expected = (entry.last_sequence + 1) & MAX_INT32
         if first != expected:
             raise self._out_of_order(batch, str(expected))
 
@@ -300,7 +264,7 @@ class ProducerAppendInfo:
     def _take_epoch(self, producer_epoch: int) -> None:
         if producer_epoch != self.entry.producer_epoch:
             self.entry.producer_epoch = producer_epoch
-            self.entry.batches = ()
+            self.entry.forget_batches()
 
     def _refuse_epoch(self, batch: ProducerBatch) -> None:
         reason = f"expected an epoch of at least {self.entry.producer_epoch}, found {batch.producer_epoch}"
@@ -329,7 +293,13 @@ class ProducerAppendInfo:
 
     def _out_of_order(self, batch: ProducerBatch, expected: str) -> OutOfOrderSequenceError:
         message = self._message(batch, f"expected sequence {expected}, found {batch.base_sequence}")
-        return OutOfOrderSequenceError(message, producer_id=batch.producer_id, producer_epoch=batch.producer_epoch)
+        entry = self.entry
+        return OutOfOrderSequenceError(
+            message,
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+            last_sequence=entry.last_sequence if entry.producer_epoch == batch.producer_epoch else NO_SEQUENCE,
+        )
 
     def _message(self, batch: ProducerBatch, reason: str) -> str:
         place = f"at offset {batch.base_offset} of {self._topic_partition}"

@@ -122,6 +122,14 @@ class ProducerStateManager:
         """Return what is known of a producer."""
         return self._producers.get(producer_id)
 
+    def tables(self) -> tuple[dict[int, ProducerStateEntry], dict[int, _Verification]]:
+        """Return the producers and the verifications under way, always the same two, for a LogAppender.
+
+        Of an append that follows a producer's last batch it puts the new entry in place by itself; nothing else here
+        changes by such a one.
+        """
+        return self._producers, self._verifications
+
     def last_stable_offset(self, *, high_watermark: int, log_start_offset: int) -> int:
         """Return the offset below which every transaction is decided, and the high watermark if that is lower."""
         unstable = self.first_unstable_offset

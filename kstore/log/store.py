@@ -148,6 +148,8 @@ class _Logs(Closing, Generic[_SomeLog]):
         self._mutex = threading.RLock()
         self._is_closed = False
         self._directories = {directory.topic_partition: directory for directory in partitions_of_root(root, env)}
+        # Made when it is asked for, until a partition comes or goes.
+        self._partitions: tuple[TopicPartition, ...] | None = None
         self._logs: dict[TopicPartition, _SomeLog] = {}
 
     def __repr__(self) -> str:
@@ -162,7 +164,9 @@ class _Logs(Closing, Generic[_SomeLog]):
     def partitions(self) -> tuple[TopicPartition, ...]:
         """The partitions, by topic and number."""
         with self._mutex:
-            return tuple(sorted(self._directories))
+            if self._partitions is None:
+                self._partitions = tuple(sorted(self._directories))
+            return self._partitions
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
         """Return the topic's id from partition.metadata, None if no partition of it has one (before Kafka 2.8).
@@ -396,6 +400,7 @@ class WritableStore(_Logs[WritableLog]):
             write_partition_metadata(path, topic_id, self._env)
         self._env.sync_directory(self.root)
         self._directories[topic_partition] = PartitionDirectory(topic_partition, path, self.root)
+        self._partitions = None
         self.log(*topic_partition).close()
 
     def _write_checkpoints(self) -> None:

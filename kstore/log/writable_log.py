@@ -6,15 +6,14 @@ append lock for what the log is, and before it the flush lock for what must not 
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from errno import EDQUOT, ENOSPC
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from operator import attrgetter
 
 from kstore._core import AppendSurvey, LogAppender
 from kstore.config import MAX_INT64, LogConfig
-from kstore.errors import KStoreError, LogFailedError, StorageError
+from kstore.errors import KStoreError, StorageError
 from kstore.log.appending import (
     Ack,
     LeaderRules,
@@ -22,19 +21,18 @@ from kstore.log.appending import (
     check_ack,
     check_fetched,
     check_fits_segment,
-    failed_before,
     follow_epochs,
     next_base_offset,
 )
 from kstore.log.directory import PartitionDirectory
 from kstore.log.durable_point import DurablePoint, DurablePointFile
 from kstore.log.env import DEFAULT_ENV, Env
+from kstore.log.failing_log import FailingLog
 from kstore.log.group_commit import GroupCommit
 from kstore.log.lock import PartitionLock, disown_in_child
 from kstore.log.log_segments import LogSegments
 from kstore.log.producer_append import BatchMetadata, CompletedTransaction, producer_batches_in
 from kstore.log.producer_state import VerificationGuard
-from kstore.log.published_log import PublishedLog
 from kstore.log.recovery_report import LoadedLog, RecoveryMode, RecoveryReport
 from kstore.log.root_checkpoints import PartitionMarks
 from kstore.log.segment import LogSegment
@@ -45,14 +43,10 @@ from kstore.record import MemoryRecords, Record, RecordBatch
 from kstore.record.validation import AppendOrigin
 from kstore.types import NO_TIMESTAMP
 
-# Errors of a write after which a log goes on: there was no space, and nothing of the append is left.
-_NO_SPACE = (ENOSPC, EDQUOT)
 _CLIENT = AppendOrigin.CLIENT
 
-_logger = logging.getLogger("kstore.log")
 
-
-class WritableLog(PublishedLog):
+class WritableLog(FailingLog):
     """The log in one partition directory with the right to write it; a context manager that closes it.
 
     What append returned from survives the end of the process, with ack "flushed" also a power cut. After a write or a
@@ -82,18 +76,20 @@ class WritableLog(PublishedLog):
         self._flushes_by_itself = (config.flush_messages, config.flush_ms) != (MAX_INT64, MAX_INT64)
         self._needs_no_flush = not self._flushes_by_itself
         self._group = GroupCommit(self._sync)
-        self._failure: BaseException | None = None
         self._flushed_offset = loaded.recovery_point
         self._flushed_ms = env.monotonic_ms()
         self._rolled_offset: int | None = None
         # To which offset the log was cut last, and where its last batch ended then.
         self._cut = (-1, -1)
+        producers, verifications = self.producer_state.tables()
         self._appender = LogAppender(
             LogAppendInfo,
             assigner=self._rules.assigner,
             max_batch_bytes=config.max_batch_bytes,
             log_start_offset=loaded.log_start_offset,
             leader_epoch=self.leader_epochs.latest_epoch,
+            producers=producers,
+            verifications=verifications,
         )
         self._publish(loaded.log_end_offset)
         self.producer_state.on_high_watermark(self.high_watermark)
@@ -150,7 +146,8 @@ class WritableLog(PublishedLog):
             guard: of a transaction that was verified; see ProducerStateManager.start_verification.
         Raises: before anything is written: CorruptRecordError, InvalidRecordError, UnsupportedError;
             RecordValidationError and its kin, RecordTooLargeError, RecordBatchTooLargeError, ProducerStateError.
-        Cost: one write; for one plain V2 batch one compiled call, else an object per batch.
+        Cost: one write; for one V2 batch that needs no more than new header fields, of a producer that goes on where it
+            was, one compiled call; else an object per batch.
         Source: Kafka UnifiedLog.appendAsLeader.
         """
         if ack != "written":
@@ -172,6 +169,55 @@ class WritableLog(PublishedLog):
                     sent, done, leader_epoch=partition_leader_epoch, origin=origin, now_ms=now_ms, guard=guard
                 )
         return done if self._needs_no_flush and ack == "written" else self._flushed_behind(done, ack)
+
+    def append_batches(
+        self, batches: Sequence[MemoryRecords], *, ack: Ack = "written"
+    ) -> list[LogAppendInfo | KStoreError]:
+        """Append what producers sent, each as append does, by as few writes and locks as can be.
+
+        Returns: of each in order what was done, or why it was refused. Behind one that could not be written
+            (StorageError) none is tried: that error is theirs too.
+        Raises: LogClosedError, LogFailedError before anything is written. With ack "flushed" the error of a flush is
+            that of all that were appended.
+        """
+        check_ack(ack)
+        with self._append_lock:
+            if not self._is_writable:
+                self._check_writable()
+            now_ms = self._env.wall_clock_ms()
+            buffers: list[bytes | bytearray | memoryview] = [one.buffer for one in batches]
+            done: list[LogAppendInfo | KStoreError] = []
+            while len(done) < len(batches):
+                try:
+                    together = self._append_together(buffers, start=len(done), now_ms=now_ms)
+                    done += together
+                    if not together:
+                        done.append(self._append_sent(batches[len(done)], None, now_ms=now_ms))
+                except StorageError as error:
+                    done += [error] * (len(batches) - len(done))
+                except KStoreError as error:
+                    done.append(error)
+        return self._all_flushed_behind(done, ack)
+
+    def _append_together(
+        self, buffers: list[bytes | bytearray | memoryview], *, start: int, now_ms: int
+    ) -> list[LogAppendInfo]:
+        """Append, under the append lock, those of the batches from one on that are common appends."""
+        with self._failing_unless_undone():
+            return self._appender.append_all_sent(buffers, start=start, now_ms=now_ms)
+
+    def _all_flushed_behind(
+        self, done: list[LogAppendInfo | KStoreError], ack: Ack
+    ) -> list[LogAppendInfo | KStoreError]:
+        """Flush what several appends have to wait for, without the append lock."""
+        appended = [info for info in done if not isinstance(info, KStoreError)]
+        if not appended or (self._needs_no_flush and ack == "written"):
+            return done
+        try:
+            self._flushed_behind(max(appended, key=attrgetter("last_offset")), ack)
+        except KStoreError as error:
+            return [one if isinstance(one, KStoreError) else error for one in done]
+        return done
 
     def append_as_follower(self, records: MemoryRecords, *, ack: Ack = "written") -> LogAppendInfo:
         """Append batches with the offsets that their leader gave; gaps are allowed, an incomplete last batch falls off.
@@ -199,10 +245,10 @@ class WritableLog(PublishedLog):
         sent: MemoryRecords,
         survey: AppendSurvey | None,
         *,
-        leader_epoch: int | None,
-        origin: AppendOrigin,
         now_ms: int,
-        guard: VerificationGuard | None,
+        leader_epoch: int | None = None,
+        origin: AppendOrigin = _CLIENT,
+        guard: VerificationGuard | None = None,
     ) -> LogAppendInfo:
         """Append as leader, under the append lock, what asks for more than the common append."""
         append_time_ms = now_ms if self._rules.is_append_time else NO_TIMESTAMP
@@ -285,11 +331,6 @@ class WritableLog(PublishedLog):
             return self.producer_state.remove_expired_producers(self._env.wall_clock_ms())
 
     # Flush and roll
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether a failure made the log take no more, or kept it from being closed cleanly."""
-        return self._failure is not None
 
     def marks(self) -> PartitionMarks:
         """Return what the checkpoints of the root should say of this log."""
@@ -522,21 +563,6 @@ class WritableLog(PublishedLog):
         self._settled_state = None
         self._appender.leader_epoch = self.leader_epochs.latest_epoch
 
-    @contextmanager
-    def _cutting(self, offset: int) -> Iterator[None]:
-        """Tell readers that what lies at an offset and behind it goes, and take no more if that fails on the way."""
-        self._is_cutting = True
-        self._cuts = self._cuts.with_cut(offset)
-        try:
-            yield
-        except BaseException as error:
-            self._fail(error)
-            raise
-        finally:
-            # Once more, for who began to read meanwhile.
-            self._cuts = self._cuts.with_cut(offset)
-            self._is_cutting = False
-
     # Inside
 
     @property
@@ -566,33 +592,3 @@ class WritableLog(PublishedLog):
         """Open the last segment that was loaded for appends; the others only when they are read."""
         self._parts = LogSegments(self._context, self._loaded.segments, env=env)
         return ()
-
-    def _fail(self, error: BaseException) -> None:
-        self._is_writable = False
-        if self._failure is None:
-            self._failure = error
-            _logger.error("%s takes no more until it is opened anew: %r", self.path, error)
-
-    @contextmanager
-    def _failing_unless_undone(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as error:
-            self._fail_unless_undone(error)
-            raise
-
-    def _fail_unless_undone(self, error: BaseException) -> None:
-        """Take no more after an error that may leave something behind: any of the disk's but a lack of space, or an
-        interrupt between a write and its publication."""
-        active, (_, published, size, end) = self._parts.active, self._appender.published
-        is_undone = active is published and active.size_in_bytes == size and active.base_offset <= end
-        if isinstance(error, StorageError):
-            is_undone = is_undone and error.errno in _NO_SPACE and not isinstance(error, LogFailedError)
-        if not is_undone:
-            self._fail(error)
-
-    def _check_writable(self) -> None:
-        self._check_open()
-        self._writer_files.check_owner()
-        if self._failure is not None:
-            raise failed_before(self._failure, self.topic_partition, path=self.path) from self._failure

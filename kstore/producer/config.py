@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from kstore.compression import CompressionType, level_of
 from kstore.config import MAX_INT32, MAX_INT64, MIB
+from kstore.producer.producer_store import Ack
 
 if TYPE_CHECKING:
     from kstore.producer.interceptors import ProducerInterceptor
     from kstore.producer.partitioner import Partitioner
     from kstore.serializers import Serializer
 
-Ack: TypeAlias = Literal["buffered", "written", "flushed"]
 Acks: TypeAlias = Literal["buffered", "written", "flushed", "0", "1", "all", "-1", 0, 1, -1]
 
 MAX_IN_FLIGHT_WITH_IDEMPOTENCE = 5

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol, TypeAlias
 
 from kstore.config import LogConfig
+from kstore.errors import KStoreError
 from kstore.record import MemoryRecords, Record
 from kstore.record.validation import AppendOrigin
 from kstore.types import TopicPartition
@@ -24,23 +25,6 @@ class AppendInfo(Protocol):
     def log_append_time_ms(self) -> int: ...
 
 
-class ProducerEntry(Protocol):
-    """What a log knows of one producer."""
-
-    @property
-    def producer_epoch(self) -> int: ...
-
-    @property
-    def last_sequence(self) -> int: ...
-
-
-class ProducerStates(Protocol):
-    """What a log knows of its producers."""
-
-    @property
-    def active_producers(self) -> Mapping[int, ProducerEntry]: ...
-
-
 class LeaderEpochs(Protocol):
     """The leader epochs of a log."""
 
@@ -55,7 +39,7 @@ class PartitionLog(Protocol):
     def is_closed(self) -> bool: ...
 
     @property
-    def producer_state(self) -> ProducerStates: ...
+    def has_failed(self) -> bool: ...
 
     @property
     def leader_epochs(self) -> LeaderEpochs: ...
@@ -63,6 +47,8 @@ class PartitionLog(Protocol):
     def append(
         self, records: MemoryRecords, *, ack: Ack = "written", origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> AppendInfo: ...
+
+    def append_batches(self, batches: Sequence[MemoryRecords]) -> Sequence[AppendInfo | KStoreError]: ...
 
     def flush(self) -> int: ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from errno import EDQUOT, ENOSPC
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # Of a write that left nothing behind, after which the log goes on.
 _NO_SPACE = (ENOSPC, EDQUOT)
 _NO_OFFSET = -1
+_NOT_TRIED = ProduceResponse(_NO_OFFSET)
 
 
 class StoreSink:
@@ -57,7 +58,7 @@ class StoreSink:
         """Return the store's partitions as they are now, each led by this sink's node."""
         partitions = self._store.partitions
         known, cluster = self._cluster
-        if known != partitions:
+        if known is not partitions and known != partitions:
             cluster = Cluster([PartitionInfo(*one, self._node) for one in partitions], nodes=[self._node])
             self._cluster = partitions, cluster
         return cluster
@@ -85,35 +86,42 @@ class StoreSink:
                 responses += [ProduceResponse(_NO_OFFSET, error=error)] * len(group)
         return responses
 
-    def _append(self, batches: Iterable[ProducerBatch], *, ack: Ack) -> list[ProduceResponse]:
-        responses = []
-        # Partitions with a batch that has to be tried again, before any later one.
-        blocked: dict[TopicPartition, ProduceResponse] = {}
-        unflushed: dict[TopicPartition, list[int]] = {}
+    def _append(self, batches: Sequence[ProducerBatch], *, ack: Ack) -> list[ProduceResponse]:
+        """Append the batches of each partition together; return a response for each batch, in their order."""
+        by_partition: dict[TopicPartition, list[int]] = {}
         for index, batch in enumerate(batches):
-            topic_partition = batch.topic_partition
-            response = blocked.get(topic_partition)
-            if response is None:
-                try:
-                    info = self._log(topic_partition).append(batch.records())
-                    response = ProduceResponse(info.base_offset, info.log_append_time_ms)
-                except KStoreError as error:
-                    response = self._refusal(batch, error)
-                if response.is_retriable:
-                    blocked[topic_partition] = response
-                elif response.error is None:
-                    unflushed.setdefault(topic_partition, []).append(index)
-            responses.append(response)
+            by_partition.setdefault(batch.topic_partition, []).append(index)
+        responses = [_NOT_TRIED] * len(batches)
+        for topic_partition, indexes in by_partition.items():
+            done = self._append_to(topic_partition, [batches[index] for index in indexes])
+            for index, response in zip(indexes, done, strict=True):
+                responses[index] = response
         if ack == "flushed":
-            self._flush(unflushed, responses)
+            self._flush(by_partition, responses)
         return responses
 
-    def _flush(self, unflushed: dict[TopicPartition, list[int]], responses: list[ProduceResponse]) -> None:
-        for topic_partition, indexes in unflushed.items():
+    def _append_to(self, topic_partition: TopicPartition, batches: list[ProducerBatch]) -> list[ProduceResponse]:
+        try:
+            log = self._log(topic_partition)
+            done = log.append_batches([one.records() for one in batches])
+        except KStoreError as error:
+            return [self._refusal(one, error) for one in batches]
+        return [
+            self._refusal(one, info, has_failed=log.has_failed)
+            if isinstance(info, KStoreError)
+            else ProduceResponse(info.base_offset, info.log_append_time_ms)
+            for one, info in zip(batches, done, strict=True)
+        ]
+
+    def _flush(self, by_partition: dict[TopicPartition, list[int]], responses: list[ProduceResponse]) -> None:
+        for topic_partition, indexes in by_partition.items():
+            appended = [index for index in indexes if responses[index].error is None]
+            if not appended:
+                continue
             try:
                 self._log(topic_partition).flush()
             except KStoreError as error:
-                for index in indexes:
+                for index in appended:
                     responses[index] = ProduceResponse(_NO_OFFSET, error=error)
 
     def _log(self, topic_partition: TopicPartition) -> PartitionLog:
@@ -122,8 +130,9 @@ class StoreSink:
             log = self._logs[topic_partition] = self._store.log(*topic_partition)
         return log
 
-    def _refusal(self, batch: ProducerBatch, error: KStoreError) -> ProduceResponse:
-        if isinstance(error, OutOfOrderSequenceError) and self._is_known(batch):
+    @staticmethod
+    def _refusal(batch: ProducerBatch, error: KStoreError, *, has_failed: bool = False) -> ProduceResponse:
+        if isinstance(error, OutOfOrderSequenceError) and _is_known(batch, error):
             return ProduceResponse(_NO_OFFSET)
         if isinstance(error, LogNotFoundError):
             unknown = UnknownTopicOrPartitionError(f"the store has no partition {batch.topic_partition}")
@@ -134,14 +143,14 @@ class StoreSink:
                 one.record_index: type(error)(one.message, errors=(one,), path=error.path) for one in error.errors
             }
             return ProduceResponse(_NO_OFFSET, error=error, record_errors=refused)
-        return ProduceResponse(_NO_OFFSET, error=error, is_retriable=_is_without_space(error))
+        return ProduceResponse(_NO_OFFSET, error=error, is_retriable=not has_failed and _is_without_space(error))
 
-    def _is_known(self, batch: ProducerBatch) -> bool:
-        """Tell whether the log has a batch of an idempotent producer, or had it before it was compacted or cut."""
-        entry = self._log(batch.topic_partition).producer_state.active_producers.get(batch.producer_id)
-        if entry is None or entry.producer_epoch != batch.producer_epoch or entry.last_sequence == NO_SEQUENCE:
-            return False
-        return not is_sequence_behind(batch.last_sequence, other=entry.last_sequence)
+
+def _is_known(batch: ProducerBatch, error: OutOfOrderSequenceError) -> bool:
+    """Tell whether the log has a batch that it refused, or had it before it was compacted or cut."""
+    if error.last_sequence == NO_SEQUENCE:
+        return False
+    return not is_sequence_behind(batch.last_sequence, other=error.last_sequence)
 
 
 def _is_without_space(error: KStoreError) -> bool:

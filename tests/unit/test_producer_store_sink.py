@@ -119,14 +119,14 @@ def test_written_and_buffered_batches_are_not_synced(store, monkeypatch):
 def test_full_disk_is_tried_again_and_a_failed_log_is_not(store, monkeypatch):
     parts = Producing(StoreSink(store))
     log = store.log(*T0)
-    append, errors = log.append, [StorageError("full", errno=errno.ENOSPC)]
+    append, errors = log.append_batches, [StorageError("full", errno=errno.ENOSPC)]
 
-    def troubled(records, **options):
+    def troubled(batches):
         if errors:
             raise errors.pop()
-        return append(records, **options)
+        return append(batches)
 
-    monkeypatch.setattr(log, "append", troubled)
+    monkeypatch.setattr(log, "append_batches", troubled)
     futures = parts.append_batch(b"0") + parts.append_batch(b"1")
     parts.run_until_done(*futures)
     assert values(store) == [b"0", b"1"]

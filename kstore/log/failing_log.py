@@ -1,0 +1,78 @@
+"""FailingLog: what a failure makes of a log that is written. Layer 5."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import EDQUOT, ENOSPC
+
+from kstore.errors import LogFailedError, StorageError
+from kstore.log.appending import failed_before
+from kstore.log.log_segments import LogSegments
+from kstore.log.published_log import PublishedLog
+from kstore.log.writer_files import WriterFiles
+
+# Errors of a write after which a log goes on: there was no space, and nothing of the append is left.
+_NO_SPACE = (ENOSPC, EDQUOT)
+
+_logger = logging.getLogger("kstore.log")
+
+
+class FailingLog(PublishedLog):
+    """The part of WritableLog that decides whether it may go on after an error, and refuses what it may not."""
+
+    _parts: LogSegments
+    _writer_files: WriterFiles
+    _is_writable: bool = False
+    _failure: BaseException | None = None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a failure made the log take no more, or kept it from being closed cleanly."""
+        return self._failure is not None
+
+    def _fail(self, error: BaseException) -> None:
+        self._is_writable = False
+        if self._failure is None:
+            self._failure = error
+            _logger.error("%s takes no more until it is opened anew: %r", self.path, error)
+
+    @contextmanager
+    def _failing_unless_undone(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self._fail_unless_undone(error)
+            raise
+
+    def _fail_unless_undone(self, error: BaseException) -> None:
+        """Take no more after an error that may leave something behind: any of the disk's but a lack of space, or an
+        interrupt between a write and its publication."""
+        active, (_, published, size, end) = self._parts.active, self._appender.published
+        is_undone = active is published and active.size_in_bytes == size and active.base_offset <= end
+        if isinstance(error, StorageError):
+            is_undone = is_undone and error.errno in _NO_SPACE and not isinstance(error, LogFailedError)
+        if not is_undone:
+            self._fail(error)
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        self._writer_files.check_owner()
+        if self._failure is not None:
+            raise failed_before(self._failure, self.topic_partition, path=self.path) from self._failure
+
+    @contextmanager
+    def _cutting(self, offset: int) -> Iterator[None]:
+        """Tell readers that what lies at an offset and behind it goes, and take no more if that fails on the way."""
+        self._is_cutting = True
+        self._cuts = self._cuts.with_cut(offset)
+        try:
+            yield
+        except BaseException as error:
+            self._fail(error)
+            raise
+        finally:
+            # Once more, for who began to read meanwhile.
+            self._cuts = self._cuts.with_cut(offset)
+            self._is_cutting = False
