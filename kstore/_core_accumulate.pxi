@@ -347,6 +347,8 @@ cdef class AppendPath:
         if batch_size_upper_bound(MAGIC_V2, False, r) > self.batch_size or request.timestamp_ms < -1:
             return None
         batch = self.new_batch(queue.topic_partition)
+        if result is not None and result.callback is not None:
+            batch.make_thunks()
         # Code of others may have run. None does from here on.
         if self.is_closed or queue.is_held or len(queue.batches) != count or queue.last_batch() is not last:
             return None

@@ -189,17 +189,25 @@ cdef class BatchAppender:
         self.last_append_ms = now_ms
         return 0
 
+    # A collection of garbage may come with the list, and run code of others.
+    @cython.final
+    cdef int make_thunks(self) except -1:
+        if self.thunks is None:
+            self.thunks = []
+        return 0
+
     # Returns: whether the record was appended. A result, if it is not None, gets its place, and is kept for its callback.
     @cython.final
     cdef bint append_fields(self, RecordFields* r, int64_t timestamp, list flat, int64_t now_ms,
                             RecordAppendResult result) except -1:
-        cdef int64_t size = self.room_for(r, timestamp)
+        cdef int64_t size
+        if result is not None and result.callback is not None:
+            self.make_thunks()
+        size = self.room_for(r, timestamp)
         if size == 0:
             return False
         if result is not None:
             if result.callback is not None:
-                if self.thunks is None:
-                    self.thunks = []
                 self.thunks.append(result)
             result.produce_result = self.result
             result.future_type = self.type_of_futures
@@ -391,8 +399,7 @@ cdef class BatchAppender:
         own.produce_result, own.future_type, own.callback = self.result, self.type_of_futures, thunk.callback
         own.index, own.timestamp_ms = index, thunk.timestamp_ms
         own.serialized_key_size, own.serialized_value_size = thunk.serialized_key_size, thunk.serialized_value_size
-        if self.thunks is None:
-            self.thunks = []
+        self.make_thunks()
         self.thunks.append(own)
 
     def drained(self, int64_t now_ms):

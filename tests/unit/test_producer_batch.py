@@ -3,8 +3,10 @@ Method: batches in small pools driven through their life by hand; what they hold
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -42,6 +44,42 @@ def test_records_are_encoded_as_the_builder_encodes_them() -> None:
         batch.append_record(timestamp_ms, key, value, headers, None, 0)
         builder.append(timestamp_ms=timestamp_ms, key=key, value=value, headers=headers)
     assert bytes(batch.records()) == bytes(builder.build())
+
+
+class Garbage:
+    """Calls something when it is collected, which takes a collection."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call = call
+        self.itself = self
+
+    def __del__(self) -> None:
+        self.call()
+
+
+@pytest.mark.parametrize("allocations", range(4))
+def test_append_that_a_finalizer_appends_in_the_midst_of_keeps_both_records(allocations: int) -> None:
+    batch = open_batch()
+    told: Told = []
+    kept = [[] for _ in range(300)]  # so that the next list is allocated, and none is used again
+    thresholds = gc.get_threshold()
+    gc.disable()
+    try:
+        gc.collect()
+        Garbage(lambda: fill(batch, 1, value=b"inner"))
+        gc.set_threshold(gc.get_count()[0] + allocations)
+        gc.enable()
+        batch.append_record(7, None, b"outer", (), lambda metadata, error: told.append((0, metadata, error)), 0)
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.enable()
+    gc.collect()
+    assert len(kept) == 300
+    records = list(batch.records())
+    assert sorted(record.value or b"" for record in records) == [b"inner", b"outer"]
+    assert [record.offset for record in records] == [0, 1]
+    batch.complete(100)
+    assert told[0][1].offset == 100 + [record.value for record in records].index(b"outer")
 
 
 @pytest.mark.parametrize("magic", [0, 1])
