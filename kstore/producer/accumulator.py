@@ -105,12 +105,15 @@ class RecordAccumulator(AppendPath):
         self._flushes = Flushes(self.incomplete, clock=clock)
         self._backoff = RetryBackoff(initial_ms=retry_backoff_ms, max_ms=retry_backoff_max_ms, random=self._random)
         self._drain = Drain(
-            self.active, backoff=self._backoff, transaction_manager=transaction_manager, release=self._release
+            self.active,
+            backoff=self._backoff,
+            linger_ms=linger_ms,
+            transaction_manager=transaction_manager,
+            release=self._release,
         )
         self._ready_check = ReadyCheck(
             self.active,
             self.topics,
-            pool=pool,
             backoff=self._backoff,
             linger_ms=linger_ms,
             adaptive_partitioning=adaptive_partitioning,
@@ -314,19 +317,33 @@ class RecordAccumulator(AppendPath):
         exhausted, the accumulator is closed, a flush is under way, a transaction ends.
         Cost: O(partitions that have batches).
         """
+        return self._ready_check.run(cluster, now_ms, is_urgent=self._is_urgent)
+
+    @property
+    def _is_urgent(self) -> bool:
+        """Whether no batch is to wait for more records."""
         manager = self._transaction_manager
-        is_urgent = self.is_closed or self._flushes.in_progress or (manager is not None and manager.is_completing)
-        return self._ready_check.run(cluster, now_ms, is_urgent=is_urgent)
+        if self.is_closed or self._flushes.in_progress or self.pool.queued > 0:
+            return True
+        return manager is not None and manager.is_completing
 
     def drain(
-        self, cluster: Cluster, nodes: Iterable[Node], max_size: int, *, now_ms: int
+        self, cluster: Cluster, nodes: Iterable[Node], max_size: int, *, now_ms: int, batches_per_partition: int = 1
     ) -> dict[int, list[ProducerBatch]]:
-        """Take out, close and return at most one batch of each partition, for each node by its id.
+        """Take out, close and return batches for each node by its id, those of a partition in their order.
 
-        Args: max_size: bytes of one node's batches; a single larger one goes alone.
+        Args: max_size: bytes of one node's batches; a single larger one goes alone. batches_per_partition: at most so
+            many; behind the first only those that are ready.
         Cost: O(partitions that have batches).
         """
-        return self._drain.run(cluster, nodes, max_size=max_size, now_ms=now_ms)
+        return self._drain.run(
+            cluster,
+            nodes,
+            max_size=max_size,
+            batches_per_partition=batches_per_partition,
+            now_ms=now_ms,
+            is_urgent=self._is_urgent,
+        )
 
     def mute_partition(self, topic_partition: TopicPartition) -> None:
         """Let no batch of a partition be drained until it is unmuted."""

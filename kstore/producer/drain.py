@@ -57,6 +57,24 @@ class SequenceManager(Protocol):
     def add_in_flight_batch(self, batch: ProducerBatch, /) -> object: ...
 
 
+class _Request:
+    """What goes to one node together; is_full: a batch found no room, was_changed: one was taken out of its queue.
+
+    Args: lingered_ms: how long a batch that is not full must have waited to go behind another one.
+    """
+
+    __slots__ = ("batches", "cluster", "is_full", "lingered_ms", "max_size", "now_ms", "size", "was_changed")
+
+    def __init__(self, cluster: Cluster, *, max_size: int, now_ms: int, lingered_ms: int) -> None:
+        self.lingered_ms = lingered_ms
+        self.cluster = cluster
+        self.max_size = max_size
+        self.now_ms = now_ms
+        self.batches: list[ProducerBatch] = []
+        self.size = 0
+        self.is_full = self.was_changed = False
+
+
 class Drain:
     """Take batches out of the queues, for one request to each node.
 
@@ -72,28 +90,48 @@ class Drain:
         active: dict[PartitionQueue, None],
         *,
         backoff: RetryBackoff,
+        linger_ms: int,
         transaction_manager: SequenceManager | None,
         release: Callable[[ProducerBatch], None],
     ) -> None:
         self._active = active
         self._backoff = backoff
+        self._linger_ms = linger_ms
         self._transaction_manager = transaction_manager
         self._release = release
         self._next_of_node: dict[int, tuple[str, int]] = {}
 
     def run(
-        self, cluster: Cluster, nodes: Iterable[Node], *, max_size: int, now_ms: int
+        self,
+        cluster: Cluster,
+        nodes: Iterable[Node],
+        *,
+        max_size: int,
+        batches_per_partition: int,
+        now_ms: int,
+        is_urgent: bool,
     ) -> dict[int, list[ProducerBatch]]:
-        """Return the batches for each of the nodes; a request takes max_size bytes, or one batch that is larger."""
+        """Return the batches for each of the nodes; a request takes max_size bytes, or one batch that is larger.
+
+        Args: batches_per_partition: how many there may be of one; behind its first one come only those that are ready
+            themselves, by turns with the other partitions' as long as there is room. is_urgent: whether all are.
+        """
         queues_of: dict[int, list[PartitionQueue]] = {node.id: [] for node in nodes}
         for queue in list(self._active):
             leader = cluster.leader_for(queue.topic_partition)
             if leader is not None and leader.id in queues_of and not queue.is_muted:
                 queues_of[leader.id].append(queue)
-        return {
-            node_id: self._drain_node(node_id, cluster, queues, max_size=max_size, now_ms=now_ms)
-            for node_id, queues in queues_of.items()
-        }
+        drained = {}
+        for node_id, queues in queues_of.items():
+            lingered_ms = 0 if is_urgent else self._linger_ms
+            request = _Request(cluster, max_size=max_size, now_ms=now_ms, lingered_ms=lingered_ms)
+            turn = self._first_turn(node_id, request, self._in_turn(node_id, queues))
+            for _ in range(batches_per_partition - 1):
+                if not turn or request.is_full:
+                    break
+                turn = [queue for queue in turn if self._take(request, queue, is_first=False)]
+            drained[node_id] = request.batches
+        return drained
 
     def _in_turn(self, node_id: int, queues: list[PartitionQueue]) -> list[PartitionQueue]:
         if len(queues) < 2:
@@ -102,37 +140,51 @@ class Drain:
         start = bisect_left(queues, self._next_of_node.get(node_id, ("", 0)), key=_place_of)
         return queues[start:] + queues[:start]
 
-    def _drain_node(
-        self, node_id: int, cluster: Cluster, queues: list[PartitionQueue], *, max_size: int, now_ms: int
-    ) -> list[ProducerBatch]:
-        drained: list[ProducerBatch] = []
-        size = 0
+    def _first_turn(self, node_id: int, request: _Request, queues: list[PartitionQueue]) -> list[PartitionQueue]:
+        """Take one batch of each partition, and note where the node's next request begins; return who had one."""
+        taken: list[PartitionQueue] = []
         next_place: tuple[str, int] | None = None
-        for queue in self._in_turn(node_id, queues):
-            with queue:
-                batch = queue.first
-                if batch is None or not self._may_send(batch, queue, cluster, now_ms):
-                    continue
-                if drained and size + batch.estimated_size_in_bytes > max_size:
-                    next_place = _place_of(queue)
-                    break
-                queue.pop_first()
-                self._prepare(batch)
-            if next_place is None:
+        for queue in queues:
+            if self._take(request, queue, is_first=True):
+                taken.append(queue)
+            if next_place is None and request.was_changed:
                 topic, partition = _place_of(queue)
                 next_place = topic, partition + 1
-            self._backoff.forget(batch)
-            batch.close()
-            if batch.is_done:
-                # aborted by another thread while it was closed here
-                self._release(batch)
-                continue
-            size += batch.estimated_size_in_bytes
-            batch.drained(now_ms)
-            drained.append(batch)
+            if request.is_full:
+                next_place = _place_of(queue)
+                break
         if next_place is not None:
             self._next_of_node[node_id] = next_place
-        return drained
+        return taken
+
+    def _take(self, request: _Request, queue: PartitionQueue, *, is_first: bool) -> bool:
+        """Take the head of a queue into a request if it may go now and finds room; return whether it did."""
+        with queue:
+            batch = queue.first
+            if batch is None:
+                return False
+            if not (
+                is_first or len(queue) > 1 or batch.is_full or batch.waited_ms(request.now_ms) >= request.lingered_ms
+            ):
+                return False
+            if not self._may_send(batch, queue, request.cluster, request.now_ms):
+                return False
+            if request.batches and request.size + batch.estimated_size_in_bytes > request.max_size:
+                request.is_full = True
+                return False
+            queue.pop_first()
+            self._prepare(batch)
+        request.was_changed = True
+        self._backoff.forget(batch)
+        batch.close()
+        if batch.is_done:
+            # aborted by another thread while it was closed here
+            self._release(batch)
+            return False
+        request.size += batch.estimated_size_in_bytes
+        batch.drained(request.now_ms)
+        request.batches.append(batch)
+        return True
 
     def _may_send(self, batch: ProducerBatch, queue: PartitionQueue, cluster: Cluster, now_ms: int) -> bool:
         """Say whether the head of a queue may go now: it backs off no more and fits the producer's state."""

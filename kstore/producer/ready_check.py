@@ -10,7 +10,6 @@ from kstore.producer.cluster import Cluster, Node
 if TYPE_CHECKING:
     from kstore._core import PartitionQueue, TopicQueues
     from kstore.producer.batch import ProducerBatch
-    from kstore.producer.buffer_pool import BufferPool
     from kstore.producer.retry_backoff import RetryBackoff
 
 NO_READY_CHECK_MS = 2**63 - 1
@@ -47,7 +46,6 @@ class ReadyCheck:
         active: dict[PartitionQueue, None],
         topics: dict[str, TopicQueues],
         *,
-        pool: BufferPool,
         backoff: RetryBackoff,
         linger_ms: int,
         adaptive_partitioning: bool,
@@ -55,7 +53,6 @@ class ReadyCheck:
     ) -> None:
         self._active = active
         self._topics = topics
-        self._pool = pool
         self._backoff = backoff
         self._linger_ms = linger_ms
         self._adaptive_partitioning = adaptive_partitioning
@@ -68,7 +65,6 @@ class ReadyCheck:
 
         Args: is_urgent: whether everything is to be sent that is not backing off.
         """
-        is_urgent = is_urgent or self._pool.queued > 0
         ready_nodes: set[Node] = set()
         unknown_leader_topics: set[str] = set()
         waiting_topics: set[str] = set()

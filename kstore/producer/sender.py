@@ -33,7 +33,8 @@ class Sender:
     """Drains batches, hands them to a sink, and completes, repeats, splits or fails them.
 
     Each run drains up to max_in_flight times, each time one batch of a partition, and hands all of it to the sink by
-    one call for each node. The order of a partition is kept with max_in_flight 1, or with a transaction manager.
+    one call for each node. A sink whose batches_per_partition is larger gets as many as that by one drain, unless
+    max_in_flight is 1. The order of a partition is kept with max_in_flight 1, or with a transaction manager.
     What the sink raises fails the batches that it was given, what its cluster() raises fails all there are.
     Args: ack: what has to have happened before a future is done. "buffered": the batch was taken out of the
         accumulator, with offset -1 and nobody told of a failure; "written" and "flushed" as docs/durability.md says.
@@ -65,7 +66,8 @@ class Sender:
         self._accumulator = accumulator
         self._sink = sink
         self._ack: Ack = ack
-        self._max_in_flight = max_in_flight
+        most = getattr(sink, "batches_per_partition", 1) if max_in_flight > 1 else 1
+        self._drains_per_run, self._batches_per_drain = (1, most) if most > max_in_flight else (max_in_flight, 1)
         self._max_request_size = max_request_size
         self._retry_backoff_ms = retry_backoff_ms
         self._delivery_timeout_ms = delivery_timeout_ms
@@ -260,7 +262,7 @@ class Sender:
         nodes = {node.id: node for node in cluster.nodes}
         drained: dict[Node, list[ProducerBatch]] = {}
         delay_ms = 0
-        for _ in range(self._max_in_flight):
+        for _ in range(self._drains_per_run):
             check = accumulator.ready(cluster, now_ms)
             delay_ms = check.next_ready_check_delay_ms
             if check.unknown_leader_topics:
@@ -268,7 +270,13 @@ class Sender:
             if not check.ready_nodes:
                 break
             found = False
-            by_node = accumulator.drain(cluster, check.ready_nodes, self._max_request_size, now_ms=now_ms)
+            by_node = accumulator.drain(
+                cluster,
+                check.ready_nodes,
+                self._max_request_size,
+                now_ms=now_ms,
+                batches_per_partition=self._batches_per_drain,
+            )
             for node_id, batches in by_node.items():
                 if batches:
                     found = True

@@ -43,8 +43,10 @@ class Sink(Protocol):
     def send(self, node: Node, batches: Sequence[ProducerBatch], *, ack: Ack) -> Sequence[ProduceResponse]:
         """Take batches for partitions that a node leads, and return one response for each, in order.
 
-        Several may be of one partition; they have to get there in their order. batch.records() is the closed batch; its
-        bytes may be used until this returns. What is raised here fails all batches.
+        Several may be of one partition, in their order, in which they have to get there: at most
+        max_in_flight_requests_per_connection, or, if that is above 1, as many as an attribute batches_per_partition of
+        the sink says, should it have one. batch.records() is the closed batch; its bytes may be used until this
+        returns. What is raised here fails all batches.
         Args: ack: "written" or "flushed", what has to have happened (docs/durability.md); with "buffered" nobody waits
             for the responses.
         """

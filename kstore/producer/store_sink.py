@@ -38,12 +38,15 @@ class StoreSink:
 
     A batch of an idempotent producer that is in the log already counts as appended, also where the log has forgotten
     its offsets (-1 then): the sequences of an epoch have no gap, so what is not behind the last one is there. If a
-    batch has to be tried again, the later ones of its partition are not tried before it. With ack "flushed" the batches
-    of one call share one fdatasync for each log. A log that failed stays so until its store is opened anew.
+    batch has to be tried again, the later ones of its partition are not tried before it. That holds for any number of
+    them, so a call may have up to batches_per_partition of one partition. With ack "flushed" the batches of one call
+    share one fdatasync for each log. A log that failed stays so until its store is opened anew.
     Args: coordinator: refuses transactional batches that come too late for their transaction; needed for no others.
         node: what stands for the leader of every partition.
     Threads: safe.
     """
+
+    batches_per_partition = 256
 
     def __init__(
         self, store: ProducerStore, *, coordinator: TransactionCoordinator | None = None, node: Node | None = None

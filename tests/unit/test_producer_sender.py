@@ -20,7 +20,7 @@ from kstore.producer.cluster import Cluster, PartitionInfo
 from kstore.producer.completion import SenderHooks
 from kstore.producer.futures import RecordMetadata
 from kstore.producer.sink import ProduceResponse
-from tests.sending import CLUSTER, NODE, OTHER_NODE, T0, T1, Producing, ScriptedSink, again, fails, ok
+from tests.sending import BATCH_SIZE, CLUSTER, NODE, OTHER_NODE, T0, T1, Producing, ScriptedSink, again, fails, ok
 
 
 def too_large(limit: int):
@@ -56,6 +56,45 @@ def test_one_run_hands_over_as_many_batches_of_a_partition_as_may_be_in_flight()
     parts.run()
     assert [one.values for one in parts.sink.calls[1]] == [[b"3"], [b"4"]]
     assert [future.result().offset for future in futures] == [0, 1, 2, 3, 4, 0]
+    parts.check_at_rest()
+
+
+def many_taking_sink(count):
+    sink = ScriptedSink()
+    sink.batches_per_partition = count
+    return sink
+
+
+def test_sink_that_takes_many_batches_of_a_partition_gets_the_full_ones_by_turns():
+    parts = Producing(many_taking_sink(7), is_idempotent=True, max_in_flight=2, linger_ms=50)
+    futures = [parts.append_batch(b"%d" % number)[0] for number in range(9)]
+    futures += [parts.append_batch(b"x", to=T1)[0], parts.append(b"y", to=T1)]
+    parts.run()
+    (call,) = parts.sink.calls
+    assert [one.values for one in call[:2]] == [[b"0"], [b"x"]]
+    assert [one.values for one in call if one.topic_partition == T0] == [[b"%d" % number] for number in range(7)]
+    assert [one.values for one in call if one.topic_partition == T1] == [[b"x"]]
+    parts.run()
+    assert [one.values for one in parts.sink.calls[1]] == [[b"y"], [b"7"], [b"8"]]
+    assert [future.result().offset for future in futures] == [*range(9), 0, 1]
+    parts.check_at_rest()
+
+
+def test_call_to_a_sink_that_takes_many_ends_at_the_request_size():
+    parts = Producing(many_taking_sink(100), max_request_size=3 * BATCH_SIZE)
+    futures = [parts.append(b"x" * (BATCH_SIZE - 100)) for _ in range(8)]
+    parts.run(3)
+    assert [len(call) for call in parts.sink.calls] == [3, 3, 2]
+    assert [future.result().offset for future in futures] == list(range(8))
+    parts.check_at_rest()
+
+
+def test_one_in_flight_is_one_batch_of_a_partition_for_any_sink():
+    parts = Producing(many_taking_sink(100), max_in_flight=1)
+    for number in range(3):
+        parts.append_batch(b"%d" % number)
+    parts.run(3)
+    assert [[one.values for one in call] for call in parts.sink.calls] == [[[b"0"]], [[b"1"]], [[b"2"]]]
     parts.check_at_rest()
 
 
