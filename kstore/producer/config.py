@@ -66,7 +66,7 @@ class ProducerConfig:
         batch_size: of a batch, uncompressed; 0 sends each record in a batch of its own.
         buffer_memory: that all records waiting to be sent may take; send() waits max_block_ms for room.
         delivery_timeout_ms: from send() to success or failure; raised to linger_ms + request_timeout_ms unless given.
-        enable_idempotence: None is on unless another setting speaks against it.
+        enable_idempotence: None is on unless retries or acks speak against it.
         compression_gzip_level, compression_lz4_level, compression_zstd_level: None for Kafka's default.
         partitioner_class: a Partitioner, or a class of one; None for the built-in choice.
         key_serializer, value_serializer: kstore.serializers or any callable; None takes bytes and other buffers as they
@@ -160,6 +160,12 @@ class ProducerConfig:
         object.__setattr__(self, "delivery_timeout_ms", least)
 
     def _check_idempotence(self) -> None:
+        in_flight = self.max_in_flight_requests_per_connection
+        if in_flight > MAX_IN_FLIGHT_WITH_IDEMPOTENCE and self.enable_idempotence is not False:
+            raise ValueError(
+                f"max_in_flight_requests_per_connection must be at most {MAX_IN_FLIGHT_WITH_IDEMPOTENCE} unless "
+                f"enable_idempotence is False, got {in_flight}"
+            )
         reason = self._speaks_against_idempotence()
         if self.enable_idempotence and reason is not None:
             raise ValueError(f"enable_idempotence needs {reason}")
@@ -173,9 +179,4 @@ class ProducerConfig:
             return "retries above 0, got 0"
         if self.ack == "buffered":
             return f'acks "written" or "flushed", got {self.acks!r}'
-        if self.max_in_flight_requests_per_connection > MAX_IN_FLIGHT_WITH_IDEMPOTENCE:
-            return (
-                f"max_in_flight_requests_per_connection of at most {MAX_IN_FLIGHT_WITH_IDEMPOTENCE}, "
-                f"got {self.max_in_flight_requests_per_connection}"
-            )
         return None

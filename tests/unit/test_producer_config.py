@@ -101,14 +101,19 @@ def test_delivery_timeout_that_was_not_given_is_raised_to_linger_and_request_tim
 AGAINST_IDEMPOTENCE = [
     pytest.param({"retries": 0}, "retries", id="retries"),
     pytest.param({"acks": 0}, "acks", id="acks"),
-    pytest.param({"max_in_flight_requests_per_connection": 6}, "max_in_flight", id="in-flight"),
 ]
 
 
+@pytest.mark.parametrize("other", [{}, {"enable_idempotence": True}, {"retries": 0}, {"acks": 0}], ids=repr)
+def test_more_than_5_in_flight_are_refused_unless_idempotence_is_off(other: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="at most 5 unless enable_idempotence is False, got 6"):
+        ProducerConfig(max_in_flight_requests_per_connection=6, **other)
+    settings = ProducerConfig(max_in_flight_requests_per_connection=6, enable_idempotence=False)
+    assert settings.max_in_flight_requests_per_connection == 6
+
+
 @pytest.mark.parametrize(("settings", "name"), AGAINST_IDEMPOTENCE)
-def test_idempotence_that_was_asked_for_needs_retries_acks_and_at_most_5_in_flight(
-    settings: dict[str, Any], name: str
-) -> None:
+def test_idempotence_that_was_asked_for_needs_retries_and_acks(settings: dict[str, Any], name: str) -> None:
     with pytest.raises(ValueError, match=f"enable_idempotence needs .*{name}"):
         ProducerConfig(enable_idempotence=True, **settings)
     with pytest.raises(ValueError, match=f"transactional_id needs .*{name}"):
