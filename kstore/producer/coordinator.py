@@ -13,6 +13,7 @@ from kstore.config import MIB, LogConfig
 from kstore.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
+    KStoreError,
     LogNotFoundError,
     ProducerFencedError,
     TransactionStateError,
@@ -198,17 +199,23 @@ class TransactionCoordinator:
     def abort_expired(self) -> int:
         """Abort the transactions open for longer than their timeout, fence their producers, and return how many.
 
-        Only ids that were looked at since the store was opened are known; see load.
+        What is decided and not complete is completed. One that can't be ended, or not be read, is logged.
+        Cost: the first call reads the transactional ids of the whole store.
         """
+        for number in self._partition_numbers():
+            with _going_on(f"transactional ids of partition {number}"), self._lock:
+                self._load(number)
         now_ms = self._clock.wall_clock_ms()
         count = 0
-        for entry in list(self._ids.values()):
-            with entry.lock:
+        for transactional_id, entry in list(self._ids.items()):
+            with _going_on(f"transaction of {transactional_id!r}"), entry.lock:
                 state = entry.state
-                is_open = state is not None and state.status is TransactionStatus.ONGOING
-                if state is not None and is_open and now_ms - state.start_ms > state.timeout_ms:
+                if state is None:
+                    continue
+                is_late = now_ms - state.start_ms > state.timeout_ms
+                if state.is_prepared or (state.status is TransactionStatus.ONGOING and is_late):
                     self._end_what_is_open(entry, state, ack="written")
-                    count += 1
+                    count += not state.is_prepared
         return count
 
     def load(self) -> None:
@@ -355,6 +362,14 @@ def coordinator_of(store: ProducerStore) -> TransactionCoordinator:
         if coordinator is None:
             coordinator = _coordinators[id(store)] = TransactionCoordinator(store)
         return coordinator
+
+
+@contextmanager
+def _going_on(what: str) -> Iterator[None]:
+    try:
+        yield
+    except KStoreError as error:
+        _logger.warning("%s: %s", what, error)
 
 
 def _next_producer(producer: ProducerIdAndEpoch) -> ProducerIdAndEpoch:

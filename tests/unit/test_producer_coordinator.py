@@ -80,8 +80,8 @@ def data(producer: ProducerIdAndEpoch, *, sequence: int = 0, count: int = 2) -> 
     )
 
 
-def put(coordinator, store, producer, *partitions: TopicPartition, sequence: int = 0) -> None:
-    coordinator.add_partitions("id", producer, partitions)
+def put(coordinator, store, producer, *partitions: TopicPartition, sequence: int = 0, of: str = "id") -> None:
+    coordinator.add_partitions(of, producer, partitions)
     with coordinator.appending(producer, partitions):
         for one in partitions:
             store.log(*one).append(data(producer, sequence=sequence))
@@ -230,6 +230,41 @@ def test_transaction_open_for_longer_than_its_timeout_is_aborted_and_its_produce
     with pytest.raises(ProducerFencedError):
         coordinator.end_transaction("id", producer, is_commit=True)
     assert coordinator.abort_expired() == 0
+
+
+def test_transactions_that_a_process_left_behind_expire_without_their_producers(root, clock):
+    with open_store(root, "a") as store:
+        failing = FailingStore(store)
+        coordinator = TransactionCoordinator(failing, partition_count=3, clock=clock)
+        put(coordinator, failing, coordinator.init_producer_id("open", timeout_ms=500), T0, of="open")
+        decided = coordinator.init_producer_id("decided")
+        put(coordinator, failing, decided, T1, of="decided")
+        failing.left = 1
+        with pytest.raises(LogFailedError):
+            coordinator.end_transaction("decided", decided, is_commit=True)
+    clock.now_ms += 501
+    with open_store(root, "a") as store:
+        coordinator = TransactionCoordinator(store, clock=clock)
+        assert coordinator.abort_expired() == 1
+        assert is_decided(store, T0)
+        assert committed(store, T0) == []
+        assert is_decided(store, T1)
+        assert committed(store, T1) == [0, 1]
+
+
+def test_transaction_that_can_not_be_ended_keeps_no_other_open(store, clock, monkeypatch):
+    coordinator = TransactionCoordinator(store, partition_count=3, clock=clock)
+    put(coordinator, store, coordinator.init_producer_id("first", timeout_ms=500), T0, of="first")
+    put(coordinator, store, coordinator.init_producer_id("second", timeout_ms=500), T1, of="second")
+    clock.now_ms += 501
+
+    def refuse(*_, **__):
+        raise LogFailedError("failed")
+
+    monkeypatch.setattr(store.log(*T0), "append", refuse)
+    assert coordinator.abort_expired() == 1
+    assert is_decided(store, T1)
+    assert not is_decided(store, T0)
 
 
 def test_partition_that_is_gone_does_not_keep_a_transaction_open(coordinator, store):
