@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # How long to wait at most without being woken, and how often expired transactions are looked for.
 _MAX_WAIT_MS = 10_000
+# How long to wait at least before asking again where records go.
+_LEAST_WAIT_MS = 1
 _MS_PER_S = 1000
 _NO_OFFSET = -1
 
@@ -36,8 +38,8 @@ class Sender:
     one call for each node. A sink whose batches_per_partition is larger gets as many as that by one drain, unless
     max_in_flight is 1. The order of a partition is kept with max_in_flight 1, or with a transaction manager.
     What the sink raises fails the batches that it was given, what its cluster() raises fails all there are.
-    Args: ack: what has to have happened before a future is done. "buffered": the batch was taken out of the
-        accumulator, with offset -1 and nobody told of a failure; "written" and "flushed" as docs/durability.md says.
+    Args: ack: what has to have happened before a future is done. "buffered": the batch was handed to the
+        sink, with offset -1 and nobody told of a failure; "written" and "flushed" as docs/durability.md says.
         max_request_size: bytes of batches for one node in one drain. retries: of one batch. coordinator: whose expired
         transactions are aborted now and then.
     Threads: run, run_once for one thread; the others from any.
@@ -69,7 +71,7 @@ class Sender:
         most = getattr(sink, "batches_per_partition", 1) if max_in_flight > 1 else 1
         self._drains_per_run, self._batches_per_drain = (1, most) if most > max_in_flight else (max_in_flight, 1)
         self._max_request_size = max_request_size
-        self._retry_backoff_ms = retry_backoff_ms
+        self._retry_backoff_ms = max(retry_backoff_ms, _LEAST_WAIT_MS)
         self._delivery_timeout_ms = delivery_timeout_ms
         self._transaction_manager = transaction_manager
         self._coordinator = coordinator
@@ -294,9 +296,6 @@ class Sender:
             else:
                 batches.append(batch)
                 batch.begin_send()
-        if self._ack == "buffered":
-            for batch in batches:
-                batch.complete(_NO_OFFSET)
         try:
             self._hooks.on_send(node, batches)
             responses = self._ask_sink(node, batches) if batches else ()
@@ -324,7 +323,8 @@ class Sender:
         return responses
 
     def _release(self, batch: ProducerBatch, response: ProduceResponse) -> None:
-        """Let the memory of a batch go that nobody waits for."""
+        """End a batch of which nobody wants to know more, and let its memory go."""
+        batch.complete(_NO_OFFSET)
         if response.error is not None:
             _logger.warning("%s: %s records are lost: %s", batch.topic_partition, batch.record_count, response.error)
             self._hooks.on_error(batch.topic_partition.topic, batch.record_count)

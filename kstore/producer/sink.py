@@ -34,7 +34,8 @@ class ProduceResponse(NamedTuple):
 class Sink(Protocol):
     """Takes the batches of a Sender and says what became of each.
 
-    Threads: one Sender calls it, always in the same thread; a sink for several producers has to be safe.
+    Threads: one Sender calls send(), always in the same thread; cluster() is called by all that send records, too. A
+        sink for several producers has to be safe.
     """
 
     def cluster(self) -> Cluster:

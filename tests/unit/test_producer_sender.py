@@ -155,6 +155,30 @@ def test_buffered_batch_is_done_without_an_offset_and_nobody_hears_of_a_failure(
     parts.check_at_rest()
 
 
+def test_buffered_batch_is_done_when_the_sink_has_it_and_not_before(monkeypatch):
+    parts = Producing(ack="buffered")
+    seen = []
+    send = parts.sink.send
+
+    def look(*arguments, **how):
+        seen.append(future.done())
+        return send(*arguments, **how)
+
+    monkeypatch.setattr(parts.sink, "send", look)
+    future = parts.append()
+    parts.run()
+    assert seen == [False]
+    assert future.result(0).offset == -1
+    parts.check_at_rest()
+
+
+def test_sender_that_may_ask_again_at_once_waits_for_a_millisecond_where_nobody_leads():
+    parts = Producing(retry_backoff_ms=0)
+    parts.sink.now = Cluster([PartitionInfo("t", 0, None)])
+    parts.append()
+    assert parts.sender.run_once() == 1
+
+
 def test_hooks_are_told_of_sends_retries_errors_and_splits():
     told = []
     hooks = SenderHooks(
