@@ -133,7 +133,8 @@ class ProducerBatch(BatchAppender):
         Raises: ValueError if it was aborted or deallocated, or its producer state contradicts itself.
         Lifetime: as long as it is kept the buffer is not used again.
         """
-        self.close()
+        if not self.is_closed:
+            self.close()
         records: MemoryRecords = self.seal()
         return records
 

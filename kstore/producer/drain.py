@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from kstore.producer.cluster import Cluster, Node
@@ -18,12 +18,10 @@ _NO_SEQUENCE = -1
 
 
 class ProducerIdentity(Protocol):
-    """A producer id and its epoch; iterating it gives both."""
+    """A producer id and its epoch."""
 
     @property
     def is_valid(self) -> bool: ...
-
-    def __iter__(self) -> Iterator[int]: ...
 
 
 class SequenceManager(Protocol):
@@ -40,8 +38,6 @@ class SequenceManager(Protocol):
 
     def is_send_to_partition_allowed(self, topic_partition: TopicPartition, /) -> bool: ...
 
-    def maybe_update_producer_id_and_epoch(self, topic_partition: TopicPartition, /) -> object: ...
-
     def has_unresolved_sequence(self, topic_partition: TopicPartition, /) -> bool: ...
 
     def has_stale_producer_id_and_epoch(self, topic_partition: TopicPartition, /) -> bool: ...
@@ -50,9 +46,7 @@ class SequenceManager(Protocol):
 
     def first_in_flight_sequence(self, topic_partition: TopicPartition, /) -> int: ...
 
-    def sequence_number(self, topic_partition: TopicPartition, /) -> int: ...
-
-    def increment_sequence_number(self, topic_partition: TopicPartition, count: int, /) -> object: ...
+    def give_sequence(self, batch: ProducerBatch, /) -> object: ...
 
     def add_in_flight_batch(self, batch: ProducerBatch, /) -> object: ...
 
@@ -190,7 +184,7 @@ class Drain:
         """Say whether the head of a queue may go now: it backs off no more and fits the producer's state."""
         topic_partition = queue.topic_partition
         batch.maybe_update_leader_epoch(cluster.leader_epoch_for(topic_partition))
-        if self._backoff.is_backing_off(batch, now_ms):
+        if batch.attempts and self._backoff.is_backing_off(batch, now_ms):
             return False
         manager = self._transaction_manager
         if manager is None:
@@ -212,17 +206,7 @@ class Drain:
         manager = self._transaction_manager
         if manager is None or batch.has_sequence:
             return
-        topic_partition = batch.topic_partition
-        manager.maybe_update_producer_id_and_epoch(topic_partition)
-        producer_id, producer_epoch = manager.producer_id_and_epoch
-        batch.set_producer_state(
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=manager.sequence_number(topic_partition),
-            is_transactional=manager.is_transactional,
-        )
-        manager.increment_sequence_number(topic_partition, batch.record_count)
-        manager.add_in_flight_batch(batch)
+        manager.give_sequence(batch)
 
 
 def _place_of(queue: PartitionQueue) -> tuple[str, int]:

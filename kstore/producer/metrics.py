@@ -23,13 +23,17 @@ class _Sampled:
         self._windows: deque[list[float]] = deque(maxlen=2)
 
     def record(self, value: float, now_ms: int) -> None:
+        self.record_all((value,), now_ms)
+
+    def record_all(self, values: Sequence[float], now_ms: int) -> None:
+        """Record values of one moment, at least one."""
         windows = self._windows
         if not windows or now_ms - windows[-1][0] >= _WINDOW_MS:
-            windows.append([now_ms, 0, 0.0, value])
+            windows.append([now_ms, 0, 0.0, values[0]])
         window = windows[-1]
-        window[1] += 1
-        window[2] += value
-        window[3] = max(window[3], value)
+        window[1] += len(values)
+        window[2] += sum(values)
+        window[3] = max(window[3], *values)
 
     def _recent(self, now_ms: int) -> list[list[float]]:
         return [window for window in self._windows if now_ms - window[0] < 2 * _WINDOW_MS]
@@ -93,19 +97,19 @@ class ProducerMetrics:
     def note_request(self, batches: Sequence[ProducerBatch]) -> None:
         """Count the batches that are sent to a node together."""
         now_ms = self._clock.monotonic_ms()
-        averages = self._averages
-        records = sizes = 0
+        sizes = [batch.estimated_size_in_bytes for batch in batches]
+        records = sum([batch.record_count for batch in batches])
         with self._lock:
-            for batch in batches:
-                size = batch.estimated_size_in_bytes
-                records += batch.record_count
-                sizes += size
-                averages["batch-size"].record(size, now_ms)
-                averages["record-size"].record(batch.max_record_size, now_ms)
-                averages["record-queue-time"].record(batch.drained_ms - batch.created_ms, now_ms)
-                averages["compression-rate"].record(batch.compression_ratio, now_ms)
-            averages["records-per-request"].record(records, now_ms)
-            for name, amount in (("record-send", records), ("outgoing-byte", sizes)):
+            if batches:
+                for name, values in (
+                    ("batch-size", sizes),
+                    ("record-size", [batch.max_record_size for batch in batches]),
+                    ("record-queue-time", [batch.drained_ms - batch.created_ms for batch in batches]),
+                    ("compression-rate", [batch.compression_ratio for batch in batches]),
+                ):
+                    self._averages[name].record_all(values, now_ms)
+            self._averages["records-per-request"].record(records, now_ms)
+            for name, amount in (("record-send", records), ("outgoing-byte", sum(sizes))):
                 self._totals[name] += amount
                 self._rates[name].record(amount, now_ms)
 

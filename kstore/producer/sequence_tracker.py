@@ -59,9 +59,20 @@ class SequenceTracker:
         """Return the sequence of the next record of a partition."""
         return self.sequences_of(topic_partition).next_sequence
 
-    def increment_sequence_number(self, topic_partition: TopicPartition, count: int) -> None:
-        entry = self.sequences_of(topic_partition)
-        entry.next_sequence = add_to_sequence(entry.next_sequence, count=count)
+    def give_sequence(self, batch: ProducerBatch) -> None:
+        """Make a batch that was never sent the current producer's next one, and note that it is in flight."""
+        self.maybe_update_producer_id_and_epoch(batch.topic_partition)
+        entry = self.sequences_of(batch.topic_partition)
+        producer_id, producer_epoch = self.producer_id_and_epoch
+        batch.set_producer_state(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=entry.next_sequence,
+            is_transactional=self.is_transactional,
+        )
+        entry.next_sequence = add_to_sequence(entry.next_sequence, count=batch.record_count)
+        # Whatever else is in flight came before it.
+        entry.in_flight.append(batch)
 
     def maybe_update_producer_id_and_epoch(self, topic_partition: TopicPartition) -> None:
         """Let a partition count from 0 as the current producer, if it has no batch in flight as the one before."""

@@ -58,9 +58,6 @@ class FakeTransactionManager:
     def is_send_to_partition_allowed(self, topic_partition: TopicPartition) -> bool:
         return topic_partition not in self.blocked
 
-    def maybe_update_producer_id_and_epoch(self, topic_partition: TopicPartition) -> None:
-        self.sequences.setdefault(topic_partition, 0)
-
     def has_unresolved_sequence(self, topic_partition: TopicPartition) -> bool:
         return topic_partition in self.unresolved
 
@@ -74,11 +71,13 @@ class FakeTransactionManager:
         batches = self.in_flight.get(topic_partition)
         return min(batch.base_sequence for batch in batches) if batches else -1
 
-    def sequence_number(self, topic_partition: TopicPartition) -> int:
-        return self.sequences[topic_partition]
-
-    def increment_sequence_number(self, topic_partition: TopicPartition, count: int) -> None:
-        self.sequences[topic_partition] = (self.sequences[topic_partition] + count) % 2**31
+    def give_sequence(self, batch: ProducerBatch) -> None:
+        sequence = self.sequences.setdefault(batch.topic_partition, 0)
+        batch.set_producer_state(
+            producer_id=7, producer_epoch=1, base_sequence=sequence, is_transactional=self.is_transactional
+        )
+        self.sequences[batch.topic_partition] = (sequence + batch.record_count) % 2**31
+        self.add_in_flight_batch(batch)
 
     def add_in_flight_batch(self, batch: ProducerBatch) -> None:
         self.in_flight.setdefault(batch.topic_partition, []).append(batch)
