@@ -25,6 +25,7 @@ WORKLOADS = (
     "producer",
     "send",
     "memory",
+    "udfs",
     "spark",
 )
 

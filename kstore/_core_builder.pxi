@@ -256,7 +256,7 @@ cdef class RecordBatchEncoder:
 
     # Requires: check passed.
     @cython.final
-    cdef int put(self, RecordFields* r, int64_t offset, int64_t timestamp, list flat) except -1:
+    cdef inline int put(self, RecordFields* r, int64_t offset, int64_t timestamp, list flat) except -1:
         cdef int64_t base = self.base_for(timestamp)
         cdef int64_t size
         cdef uint8_t* at

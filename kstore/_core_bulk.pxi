@@ -97,6 +97,7 @@ cdef class RecordBatchPacker:
     cdef object level
     cdef ColumnBuffer sorted_rows
     cdef int64_t largest_record_bytes
+    cdef int64_t given_row_count, first_row
     cdef bint is_busy
 
     def __init__(self, *, int64_t row_count, timestamp, key=None, value=None, headers=None, offset=None,
@@ -109,7 +110,7 @@ cdef class RecordBatchPacker:
         memset(&self.p, 0, sizeof(Packing))
         if row_count < 0 or base_offset < 0 or codec_id < 0 or codec_id > MAX_CODEC_ID or units_per_ms < 1:
             raise ValueError("row_count, base_offset, codec_id and units_per_ms must not be negative")
-        self.p.row_count = row_count
+        self.p.row_count = self.given_row_count = row_count
         self.p.units_per_ms = units_per_ms
         self.p.next_offset = base_offset
         self.p.batch_bytes = ranged("batch_bytes", batch_bytes, 1, INT32_MAX)
@@ -169,7 +170,7 @@ cdef class RecordBatchPacker:
 
     cdef object error(self, PackStatus status):
         cdef int64_t row = row_now(&self.p) if self.p.row < self.p.row_count else self.p.row
-        return ValueError(_PACK_ERRORS[status].format(row=row, found=self.p.found))
+        return ValueError(_PACK_ERRORS[status].format(row=row - self.first_row, found=self.p.found))
 
     cdef ColumnBuffer plain_run(self):
         cdef ColumnBuffer run = ColumnBuffer(self.run_bytes + min(self.p.batch_bytes, MOST_FIRST_CAPACITY))
@@ -283,8 +284,21 @@ cdef class RecordBatchPacker:
             raise ValueError(f"expected rows of the {sorted_count} that are sorted, got {count} from {first} on")
         self.begin()
         self.p.rows = <const int64_t*>self.sorted_rows.block.data + first
-        self.p.row = 0
+        self.p.row = self.first_row = 0
         self.p.row_count = count
+        self.is_busy = False
+
+    def restart(self, *, int64_t first, int64_t count, int64_t base_offset):
+        """Pack `count` rows from `first` on, offsets and the rows of errors counted anew."""
+        if first < 0 or count < 0 or first > self.given_row_count or count > self.given_row_count - first:
+            raise ValueError(f"expected some of {self.given_row_count} rows, got {count} from {first} on")
+        if base_offset < 0:
+            raise ValueError(f"base_offset must not be negative, got {base_offset}")
+        self.begin()
+        self.p.rows = NULL
+        self.p.row = self.first_row = first
+        self.p.row_count = first + count
+        self.p.next_offset = base_offset
         self.is_busy = False
 
     @property

@@ -125,6 +125,12 @@ cdef inline uint32_t short_varint(const uint8_t** at) noexcept nogil:
 # Brings bytes into the cache that will be wanted, without waiting for them. They need not be readable.
 cdef inline void bring(const uint8_t* p, int64_t size) noexcept nogil:
     cdef int64_t at = 0
+    while size - at > 3 * CACHE_LINE:
+        ks_prefetch(p + at)
+        ks_prefetch(p + at + CACHE_LINE)
+        ks_prefetch(p + at + 2 * CACHE_LINE)
+        ks_prefetch(p + at + 3 * CACHE_LINE)
+        at += 4 * CACHE_LINE
     while at < size:
         ks_prefetch(p + at)
         at += CACHE_LINE

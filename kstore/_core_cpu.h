@@ -32,7 +32,7 @@ static inline void ks_put32(uint8_t *p, uint32_t v) { v = __builtin_bswap32(v); 
 static inline void ks_put64(uint8_t *p, uint64_t v) { v = __builtin_bswap64(v); memcpy(p, &v, 8); }
 
 /* Bytes of a value in groups of 7 bits: one for each group, one for 0. */
-static inline int ks_varint_size(uint64_t value) { return (70 - __builtin_clzll(value | 1)) / 7; }
+static inline int ks_varint_size(uint64_t value) { return ((63 ^ __builtin_clzll(value | 1)) * 9 + 73) / 64; }
 
 #if defined(__GNUC__) || defined(__clang__)
 #define ks_prefetch(p) __builtin_prefetch(p)

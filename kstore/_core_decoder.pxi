@@ -57,7 +57,6 @@ cdef class ColumnDecoder:
         if not 1 <= batch_bytes <= LARGEST_BATCH_BYTES:
             raise ValueError(f"batch_bytes must be from 1 to {LARGEST_BATCH_BYTES}, got {batch_bytes}")
         self.chunk = None
-        self.payload = None
         self.content = ColumnBuffer(0)
         memset(&self.table, 0, sizeof(Table))
         memset(&self.source, 0, sizeof(Source))
@@ -126,8 +125,8 @@ cdef class ColumnDecoder:
         return self.table.rows
 
     def start_file(self, *, int64_t position, int64_t end_position, int64_t base_offset=0, next_base_offset=None,
-                   path=None):
-        """Begin a run of whole batches [position, end_position) of a file.
+                   path=None, bint keeps_chunk=False):
+        """Begin a run of whole batches [position, end_position) of a file; keeps_chunk: it is fed already.
 
         None may start below base_offset or reach next_base_offset, that of the segment behind (None: there is none).
         """
@@ -142,7 +141,8 @@ cdef class ColumnDecoder:
         self.least_offset = base_offset
         self.next_base_offset = INT64_MAX if next_base_offset is None else next_base_offset
         self.needed = BATCH_HEADER_SIZE
-        self.chunk = None
+        if not keeps_chunk:
+            self.chunk = None
 
     def feed(self, chunk, int64_t position):
         """Give the bytes of the file from `position` on, which must be self.position.

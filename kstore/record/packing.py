@@ -5,11 +5,12 @@ kstore.arrow.pack_record_batch takes Arrow data; this module knows buffers alone
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from kstore._core import RecordBatchPacker
 from kstore.compression import CompressionType, compress, level_of
+from kstore.config import MAX_INT32
 from kstore.record.memory_records import MemoryRecords
 from kstore.types import NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TimestampType
 
@@ -100,9 +101,7 @@ def pack_columns(
     Lifetime: the columns' buffers are held until the end; runs own their bytes.  Threads: one at a time; the GIL is
         released.  Cost: one pass, memory of one run and one batch.
     """
-    codec = compression if isinstance(compression, CompressionType) else CompressionType.for_name(compression)
-    if level is not None:
-        level_of(codec, level)
+    codec = _codec_of(compression, level)
     packer = RecordBatchPacker(
         **columns._asdict(),
         base_offset=base_offset,
@@ -119,6 +118,39 @@ def pack_columns(
         is_transactional=is_transactional,
     )
     return _runs_of(packer)
+
+
+def pack_groups(
+    columns: RecordColumns,
+    counts: Iterable[int],
+    *,
+    base_offset: int = 0,
+    compression: str | CompressionType = "none",
+    level: int | None = None,
+) -> Iterator[bytes]:
+    """Pack each group of rows that follow one another into one V2 batch; iterate them, no bytes for a group of none.
+
+    Args: counts: the rows of each group; base_offset: of each batch. The others are those of pack_columns.
+    Raises: as pack_columns, rows counted from the start of their group; ValueError for more than a batch can hold.
+    Cost: one pass, memory of one batch.
+    """
+    codec = _codec_of(compression, level)
+    packer = RecordBatchPacker(**columns._asdict(), batch_bytes=MAX_INT32, run_bytes=1, codec_id=codec, level=level)
+    first = 0
+    for count in counts:
+        packer.restart(first=first, count=count, base_offset=base_offset)
+        batch = packer.next_run(compress)
+        if packer.rows_left:
+            raise ValueError(f"{count} records are more than one record batch can hold")
+        yield b"" if batch is None else bytes(batch)
+        first += count
+
+
+def _codec_of(compression: str | CompressionType, level: int | None) -> CompressionType:
+    codec = compression if isinstance(compression, CompressionType) else CompressionType.for_name(compression)
+    if level is not None:
+        level_of(codec, level)
+    return codec
 
 
 def _runs_of(packer: RecordBatchPacker) -> Iterator[MemoryRecords]:

@@ -9,30 +9,35 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kstore import _core
-from kstore.arrow import Assembler, Projection, pack_record_batch, schema
+from kstore.arrow import Assembler, Projection, record_columns, schema
 from kstore.compression import CompressionType, decompress
-from kstore.config import MAX_INT32, LogConfig
+from kstore.config import LogConfig
 from kstore.errors import KStoreError
 from kstore.record import RecordBatch
+from kstore.record.packing import pack_groups
 from kstore.types import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 TABLE_BYTES = 1024 * 1024
+MOST_TABLE_BYTES = 64 * 1024 * 1024
 # Spark's lists have int32 offsets, and so have the binary columns in them.
 MOST_BYTES = 2**31 - 1
 _CONFIG = LogConfig()
+_CODEC_LABELS = tuple(codec.label for codec in CompressionType)
 
 
 class Unpacker:
     """Decode the batches of many values into one run of rows; a value is taken whole or not at all.
 
     Every batch stands for itself: offsets need not rise from one to the next. Control batches have no rows.
+    Args: table_bytes: rows of about so many bytes are decoded at once; what is more is put together in the end.
     Threads: not safe.
     """
 
-    def __init__(self, columns: Sequence[str]) -> None:
+    def __init__(self, columns: Sequence[str], *, table_bytes: int) -> None:
+        self._table_bytes = table_bytes
         self._projection = Projection(schema(columns), verify_crc=True)
         self._assembler = Assembler(self._projection)
         self._decoder = self._new_decoder()
@@ -61,6 +66,29 @@ class Unpacker:
             self._since_take.append(value)
         return self.row_count - rows_before
 
+    def add_all(self, values: pa.Array) -> list[int | None]:
+        """Decode all values of a binary array where they lie; return the list's ends, a null's start None.
+
+        Requires: nothing was added yet.
+        Raises: as add and value_places, but positions count from the array's first byte, and the Unpacker is of no more use.
+        """
+        places, data = value_places(values)
+        self._decoder.start_file(position=0, end_position=0)
+        self._decoder.feed(data, 0)
+        ends: list[int | None] = [0]
+        for number, is_null in enumerate(values.is_null().to_pylist()):
+            position, end = (0, 0) if is_null else places[number : number + 2]
+            while position < end:
+                batch_end = position + _core.batch_size_at(data[position:end], 0)
+                self._decoder.start_file(position=position, end_position=batch_end, keeps_chunk=True)
+                while self._decoder.run() != "done":
+                    self._take()
+                position = batch_end
+            if is_null:
+                ends[-1] = None
+            ends.append(self._rows_taken + self._decoder.row_count)
+        return ends
+
     def finish(self) -> pa.StructArray:
         """Return the rows of all values."""
         import pyarrow as pa
@@ -78,7 +106,7 @@ class Unpacker:
             offset=selection.offset,
             timestamp=selection.timestamp,
             headers=selection.headers,
-            batch_bytes=TABLE_BYTES,
+            batch_bytes=self._table_bytes,
             max_batch_bytes=_CONFIG.max_batch_bytes,
             max_decompressed_bytes=_CONFIG.max_decompressed_bytes,
             decompress=decompress,
@@ -131,6 +159,23 @@ def batch_places(value: memoryview) -> Iterator[tuple[int, int]]:
         position += size
 
 
+def value_places(values: pa.Array) -> tuple[list[int], memoryview]:
+    """Give where each value of a binary array starts in the bytes of all, the end of the last one behind; no copy.
+
+    Raises: NotImplementedError for other layouts than binary and large binary.
+    """
+    import pyarrow as pa
+
+    is_large = pa.types.is_large_binary(values.type)
+    if not is_large and not pa.types.is_binary(values.type):
+        raise NotImplementedError(f"values of {values.type} do not lie one behind the other")
+    if not len(values):
+        return [0], memoryview(b"")
+    _, offsets, data = values.buffers()
+    places = memoryview(offsets).cast("B").cast("q" if is_large else "i")[values.offset : values.offset + len(values) + 1].tolist()
+    return places, memoryview(b"" if data is None else data).cast("B")
+
+
 def views(values: pa.Array) -> Iterator[memoryview | None]:
     """Give the bytes of each value of a binary array, or None, without a copy."""
     for value in values:
@@ -142,9 +187,28 @@ def unpack(values: pa.Array, columns: Sequence[str], *, is_permissive: bool) -> 
     """Return the records of each value as a list, null for null; see kstore.spark.udfs.unpack_batches."""
     import pyarrow as pa
 
-    unpacker = Unpacker(columns)
-    ends: list[int | None] = [0]
+    # All rows of values without a codec mostly fit one table, which need not be copied then.
+    table_bytes = min(max(TABLE_BYTES, 2 * values.nbytes), MOST_TABLE_BYTES)
+    unpacker = Unpacker(columns, table_bytes=table_bytes)
     reasons: list[str | None] = [None] * len(values)
+    try:
+        ends = unpacker.add_all(values)
+    except (KStoreError, NotImplementedError):
+        unpacker = Unpacker(columns, table_bytes=TABLE_BYTES)
+        ends = _add_each(unpacker, values, reasons, is_permissive=is_permissive)
+    records = unpacker.finish()
+    kind = pa.list_(pa.field("element", records.type))
+    lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), records, type=kind)
+    if not is_permissive:
+        return lists
+    return pa.StructArray.from_arrays([lists, pa.array(reasons, pa.string())], names=["records", "error"])
+
+
+def _add_each(
+    unpacker: Unpacker, values: pa.Array, reasons: list[str | None], *, is_permissive: bool
+) -> list[int | None]:
+    """Add value by value, so that a damaged one is known by its error and place; return the list's ends."""
+    ends: list[int | None] = [0]
     for number, view in enumerate(views(values)):
         try:
             if view is None:
@@ -157,12 +221,7 @@ def unpack(values: pa.Array, columns: Sequence[str], *, is_permissive: bool) -> 
             ends[-1] = None
             reasons[number] = describe(error)
         ends.append(unpacker.row_count)
-    records = unpacker.finish()
-    kind = pa.list_(pa.field("element", records.type))
-    lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), records, type=kind)
-    if not is_permissive:
-        return lists
-    return pa.StructArray.from_arrays([lists, pa.array(reasons, pa.string())], names=["records", "error"])
+    return ends
 
 
 def describe(error: KStoreError) -> str:
@@ -240,39 +299,27 @@ BATCH_INFO: dict[str, tuple[str, Callable[[_core.BatchHeader], Any]]] = {
 
 def codec_label(codec_id: int) -> str:
     """Return Kafka's name of a codec, UNKNOWN(n) for an id that Kafka does not define."""
-    labels = [codec.label for codec in CompressionType]
-    return labels[codec_id] if codec_id < len(labels) else f"UNKNOWN({codec_id})"
+    return _CODEC_LABELS[codec_id] if codec_id < len(_CODEC_LABELS) else f"UNKNOWN({codec_id})"
 
 
-def pack(values: pa.Array, **options: Any) -> pa.Array:
-    """Return one record batch for each list of records, null for null.
+def pack(values: pa.ListArray, **options: Any) -> pa.Array:
+    """Return one record batch for each list of records, by their PACKED_FIELDS; null for null, no bytes for no record.
 
-    Args: options: those of pack_columns.
-    Raises: ValueError as pack_one.
+    Args: options: those of pack_groups.
+    Raises: ValueError as pack_groups, and for a record that is null.
     """
     import pyarrow as pa
 
-    return pa.array([pack_one(value.values, options) if value.is_valid else None for value in values], pa.binary())
-
-
-def pack_one(records: pa.StructArray, options: dict[str, Any]) -> bytes:
-    """Return one record batch of these records, by their PACKED_FIELDS; without a record there are no bytes.
-
-    Raises: ValueError as pack_columns, for a record that is null, and for more than a batch can hold.
-    """
-    import pyarrow as pa
-
+    records = values.flatten()
     if records.null_count:
         raise ValueError("a record must not be null")
     columns = {name: records.field(name) for name in PACKED_FIELDS if records.type.get_field_index(name) >= 0}
     if "timestamp" not in columns:
         columns["timestamp"] = pa.repeat(pa.scalar(NO_TIMESTAMP, pa.int64()), len(records))
     table = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-    runs = list(pack_record_batch(table, batch_bytes=MAX_INT32, **options))
-    packed = b"".join(map(bytes, runs))
-    if len(list(batch_places(memoryview(packed)))) > 1:
-        raise ValueError(f"{len(records)} records are more than one record batch can hold")
-    return packed
+    counts = values.value_lengths().to_pylist()
+    batches = pack_groups(record_columns(table), (count for count in counts if count is not None), **options)
+    return pa.array([None if count is None else next(batches) for count in counts], pa.binary())
 
 
 PACKED_FIELDS = ("key", "value", "timestamp", "headers", "offset")

@@ -36,6 +36,7 @@ WORKLOADS = [
     pytest.param("producer", "kstore append from two threads / kstore append", id="producer"),
     pytest.param("send", "Producer.send, written / confluent-kafka, mock cluster", id="send"),
     pytest.param("append", "kstore, append as leader, written / os.write", id="append"),
+    pytest.param("udfs", "kstore, unpack_batches / aiokafka in a Python UDF, unpack", id="udfs"),
     pytest.param("spark", "kstore / ready-made Arrow batches", id="spark", marks=pytest.mark.spark),
 ]
 

@@ -6,8 +6,10 @@ Method: tables of calls with the error or the batch that follows; the bytes are 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kstore
@@ -39,6 +41,48 @@ def test_builder_is_a_public_name() -> None:
 def test_appends_can_be_chained() -> None:
     memory = MemoryRecordsBuilder().append(timestamp_ms=1, value=b"a").append(timestamp_ms=2, key=b"k").build()
     assert [(r.offset, r.timestamp_ms, r.key, r.value) for r in memory] == [(0, 1, None, b"a"), (1, 2, b"k", None)]
+
+
+Call = Callable[[MemoryRecordsBuilder], object]
+CALLS: dict[str, Call] = {
+    "names in another order": lambda builder: builder.append(value=b"v", key=b"k", timestamp_ms=5),
+    "names made at run time": lambda builder: builder.append(
+        **{bytes(name).decode(): item for name, item in ((b"timestamp_ms", 5), (b"key", b"k"), (b"value", b"v"))}
+    ),
+    "all arguments": lambda builder: builder.append(timestamp_ms=5, key=b"k", value=b"v", headers=(), offset=0),
+    "buffers": lambda builder: builder.append(timestamp_ms=5, key=bytearray(b"k"), value=memoryview(b"v")),
+    "number of another type": lambda builder: builder.append(timestamp_ms=np.int32(5), key=b"k", value=b"v"),
+    "function of the class": lambda builder: MemoryRecordsBuilder.append(builder, timestamp_ms=5, key=b"k", value=b"v"),
+    "bound method": lambda builder: partial(builder.append, timestamp_ms=5)(key=b"k", value=b"v"),
+    "record": lambda builder: builder.append(Record(offset=0, timestamp_ms=5, key=b"k", value=b"v")),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_however_append_is_called_the_same_record_is_written(call: Call) -> None:
+    builder, other = MemoryRecordsBuilder(), MemoryRecordsBuilder()
+    assert call(builder) is builder
+    other.append(timestamp_ms=5, key=b"k", value=b"v")
+    assert bytes(builder.build()) == bytes(other.build())
+
+
+BAD_CALLS: dict[str, tuple[dict[str, Any], type[Exception]]] = {
+    "timestamp beyond int64": ({"timestamp_ms": 2**63, "key": None, "value": None}, OverflowError),
+    "timestamp that is a float": ({"timestamp_ms": 1.0, "key": None, "value": None}, TypeError),
+    "no timestamp": ({"timestamp_ms": None, "key": b"", "value": b""}, TypeError),
+    "key that is text": ({"timestamp_ms": 1, "key": "k", "value": None}, TypeError),
+    "value that is a number": ({"timestamp_ms": 1, "key": None, "value": 7}, TypeError),
+    "unknown name": ({"timestamp": 1, "key": None, "value": None}, TypeError),
+    "negative timestamp": ({"timestamp_ms": -2, "key": None, "value": None}, ValueError),
+}
+
+
+@pytest.mark.parametrize(("fields", "error"), BAD_CALLS.values(), ids=BAD_CALLS)
+def test_bad_call_of_append_adds_nothing(fields: dict[str, Any], error: type[Exception]) -> None:
+    builder = MemoryRecordsBuilder()
+    with pytest.raises(error):
+        builder.append(**fields)
+    assert builder.record_count == 0
 
 
 @codec_parameter

@@ -14,7 +14,8 @@ import pytest
 
 from kstore import _core
 from kstore.compression import compress
-from kstore.record.packing import BinaryColumn, Int64Column, RecordColumns, pack_columns
+from kstore.record import MemoryRecords
+from kstore.record.packing import BinaryColumn, Int64Column, RecordColumns, pack_columns, pack_groups
 from kstore.types import TimestampType
 from tests import builders, reference
 from tests.packing import binary_column, bits, columns_of, expected_batches, headers_column, int64_column, with_key
@@ -318,3 +319,32 @@ def test_run_whose_compression_failed_can_be_asked_for_again(fail: Callable[...,
     run = packer.next_run(compress)
     assert run is not None
     assert [record.offset for record in reference.read_records(bytes(run))] == [0, 1]
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_groups_of_rows_are_batches_of_their_own_whose_offsets_start_anew(codec: str) -> None:
+    rows = builders.records(0, 6)
+    counts = [2, 0, 3, 1]
+    batches = list(pack_groups(columns_of(rows)._replace(offset=None), counts, base_offset=7, compression=codec))
+    got = [[(r.offset, r.value) for r in MemoryRecords(batch)] for batch in batches]
+    values = iter([row.value for row in rows])
+    assert got == [[(7 + number, next(values)) for number in range(count)] for count in counts]
+    assert batches[1] == b""
+
+
+def test_row_of_an_error_counts_from_the_start_of_its_group() -> None:
+    columns = RecordColumns(row_count=5, timestamp=int64_column([1, 2, 3, -9, 5]))
+    with pytest.raises(ValueError, match="got -9 at row 1"):
+        list(pack_groups(columns, [2, 3]))
+
+
+@pytest.mark.parametrize("counts", [[6], [3, 3], [-1]], ids=str)
+def test_group_of_rows_that_there_are_not_is_refused(counts: list[int]) -> None:
+    with pytest.raises(ValueError, match="expected some of 5 rows"):
+        list(pack_groups(RecordColumns(row_count=5, timestamp=1), counts))
+
+
+def test_group_that_no_single_batch_can_hold_is_refused() -> None:
+    columns = RecordColumns(row_count=2, timestamp=1, offset=int64_column([0, 2**31]))
+    with pytest.raises(ValueError, match="2 records are more than one record batch can hold"):
+        list(pack_groups(columns, [2]))

@@ -79,6 +79,32 @@ def test_sliced_array_gives_the_records_of_its_own_values():
     assert done.to_pylist() == [[{"offset": 1}], None]
 
 
+@pytest.mark.parametrize("kind", [pa.large_binary(), pa.binary_view()], ids=str)
+def test_values_of_other_binary_layouts_are_unpacked_alike(kind):
+    values = pa.array([batch(0, 3), None, b"", batch(7) + batch(2)], pa.binary())
+    assert batch_arrays.unpack(values.cast(kind), FIELDS, is_permissive=False) == unpack(*values.to_pylist())
+
+
+def test_bytes_under_a_null_are_not_looked_at():
+    plain = pa.array([batch(0), b"no batch", batch(1)], pa.binary())
+    validity = pa.array([True, False, True]).buffers()[1]
+    values = pa.Array.from_buffers(pa.binary(), 3, [validity, *plain.buffers()[1:]])
+    assert batch_arrays.unpack(values, FIELDS, is_permissive=False) == unpack(batch(0), None, batch(1))
+
+
+def test_batch_that_two_values_share_is_damage_of_both():
+    value = batch(0, 4)
+    assert offsets(value[:90], value[90:], batch(9))[0] == [None, None, [9]]
+
+
+@CODECS
+def test_rows_that_fill_many_tables_are_put_together(monkeypatch, codec):
+    monkeypatch.setattr(batch_arrays, "MOST_TABLE_BYTES", 500)
+    monkeypatch.setattr(batch_arrays, "TABLE_BYTES", 500)
+    lists = [batch(100 * n, 20, value_bytes=60, codec=codec) for n in range(5)]
+    assert offsets(*lists) == ([list(range(100 * n, 100 * n + 20)) for n in range(5)], [None] * 5)
+
+
 def test_damage_where_no_field_looks_is_not_noticed_unless_the_crc_covers_it():
     value = patch_header(batch(0, 3), attributes=1)
     assert unpack(value, fields=("offset",)).to_pylist() == [[{"offset": 0}, {"offset": 1}, {"offset": 2}]]
@@ -222,6 +248,14 @@ def test_packed_records_are_unpacked_again(codec):
     assert unpack(*packed.to_pylist()) == lists
     assert packed.to_pylist()[3:] == [None, b""]
     assert batch_arrays.info(packed, is_permissive=False).field("codec").to_pylist()[:3] == [codec] * 3
+
+
+def test_sliced_lists_with_rows_under_a_null_are_packed_as_if_those_were_not_there():
+    rows = pa.array([[{"value": "a"}], [{"value": "b"}, {"value": "c"}], None, [{"value": "d"}]])
+    validity = pa.array([True, False, True, True]).buffers()[1]
+    lists = pa.Array.from_buffers(rows.type, 4, [validity, rows.buffers()[1]], children=[rows.values]).slice(1)
+    packed = unpack(*batch_arrays.pack(lists).to_pylist(), fields=("value",)).to_pylist()
+    assert packed == [None, [], [{"value": b"d"}]]
 
 
 def test_records_without_offset_and_timestamp_are_counted_and_have_none():
