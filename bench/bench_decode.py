@@ -76,10 +76,10 @@ def sum_of_fields(segment: bytes) -> int:
     return total
 
 
-def digest_of_limit(limit: Limit, binary: str) -> ColumnDigest:
-    """Give the digest of what stands in the columns of limit.c after each fill."""
+def digest_of_limit(limit: Limit, binary: str, function: str | None = None) -> ColumnDigest:
+    """Give the digest of what stands in the columns of limit.c after each fill by its function for V2, or another."""
     digest, columns = ColumnDigest(), limit.columns
-    for rows in limit.fills(LIMIT_FUNCTIONS[binary]):
+    for rows in limit.fills(function or LIMIT_FUNCTIONS[binary]):
         if binary == "copy":
             keys = from_ends(columns.key_end[: rows + 1], columns.keys)
             values = from_ends(columns.value_end[: rows + 1], columns.values)

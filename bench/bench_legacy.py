@@ -8,17 +8,21 @@ from functools import partial
 
 from aiokafka.record._crecords import LegacyRecordBatchBuilder
 
-from bench.bench_decode import AIOKAFKA, BINARIES, CORE, digest_of_aiokafka, read_with_aiokafka
+from bench.bench_decode import AIOKAFKA, BINARIES, CORE, digest_of_aiokafka, digest_of_limit, read_with_aiokafka
 from bench.common import Case, Contestant, Settings, exhausting, interleaved, require_equal
 from bench.core_decode import columns_of, record_batch_of
 from bench.data import BATCH_BYTES, CODEC_IDS, records
 from bench.digest import digest_of_arrow
+from bench.limit import Limit, compile_limit, padded
+from kstore.arrow import DEFAULT_BATCH_BYTES
 
 SEED = 42
 MAGIC = 1
 # Builders here take no more than this, so plain messages come from several, one behind the other.
 MESSAGE_OVERHEAD = 34
 TARGET_OF_AIOKAFKA = 8.0
+LIMIT = "limit.c, messages, copied"
+LIMIT_FUNCTION = "limit_messages"
 CASES = ((100, "none"), (1000, "none"), (100, "gzip"), (100, "lz4"))
 
 
@@ -57,6 +61,11 @@ def case_of(value_bytes: int, codec: str, settings: Settings) -> Case:
         decode = partial(columns_of, memoryview(segment), binary)
         digests[CORE[binary]] = digest_of_arrow(record_batch_of(columns, binary) for columns in decode())
         contestants.append(Contestant(CORE[binary], exhausting(decode), count))
+    library = compile_limit(settings) if codec == "none" else None
+    if library is not None:
+        limit = Limit(library, padded(segment), column_bytes=DEFAULT_BATCH_BYTES)
+        digests[LIMIT] = digest_of_limit(limit, "copy", LIMIT_FUNCTION)
+        contestants.append(Contestant(LIMIT, exhausting(partial(limit.fills, LIMIT_FUNCTION)), count))
     require_equal(f"columns of {value_bytes}-byte values, {codec}", dict(digests))
     if digests[AIOKAFKA].rows != count:
         raise ValueError(f"expected {count} rows, found {digests[AIOKAFKA].rows}")
@@ -65,6 +74,8 @@ def case_of(value_bytes: int, codec: str, settings: Settings) -> Case:
     case.samples = interleaved(contestants, settings)
     for binary in BINARIES:
         case.add_ratio(CORE[binary], AIOKAFKA, target=TARGET_OF_AIOKAFKA if codec == "none" else None)
+    case.add_ratio(CORE["copy"], LIMIT)
+    case.add_ratio(LIMIT, AIOKAFKA)
     return case
 
 

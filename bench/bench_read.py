@@ -6,6 +6,7 @@ import mmap
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -28,6 +29,8 @@ from bench.common import (
 from bench.core_decode import columns_of, record_batch_of
 from bench.data import PartitionSpec, partition
 from bench.digest import digest_of_arrow
+from kstore.arrow import record_batches
+from kstore.log.plan import ScanRange
 
 COLUMNS = ["offset", "timestamp", "key", "value"]
 KEPT = "preads of 1 MiB into a kept buffer"
@@ -40,9 +43,11 @@ CODECS = ("none", "lz4", "zstd", "snappy", "gzip")
 ONE_THREAD = "kstore Log, one thread"
 TWO_THREADS = "kstore Log, two threads"
 TWO_PROCESSES = "kstore Log, two processes, a half each"
+TWO_HALVES = "kstore Log, two threads, a half each, no order between them"
 TARGET_OF_TWO_THREADS = 1.7
 # One segment without codec is decoded in 15 ms by two threads, a tenth of which starts the thread and opens the log.
 SEGMENTS_FOR_THREADS = 4
+RANGES_OF_HALVES = 8
 
 
 def read_kept(path: Path) -> int:
@@ -73,6 +78,19 @@ def decode_by_log(directory: Path, *, threads: int = 1) -> Iterator[pa.RecordBat
     """Decode a partition directory through the public interface."""
     with kstore.open_log(directory) as log:
         yield from log.to_arrow_batches(columns=COLUMNS, threads=threads)
+
+
+def decode_halves(halves: tuple[list[ScanRange], list[ScanRange]]) -> None:
+    """Decode one half of the ranges in a thread and the other here; neither hands anything to the other."""
+
+    def decode(ranges: list[ScanRange]) -> None:
+        for _ in record_batches(ranges, columns=COLUMNS):
+            pass
+
+    thread = threading.Thread(target=decode, args=(halves[1],))
+    thread.start()
+    decode(halves[0])
+    thread.join()
 
 
 def decode_whole(path: Path) -> Iterator[pa.RecordBatch]:
@@ -162,11 +180,16 @@ def threads_case(codec: str, settings: Settings) -> Case:
         bytes_per_unit=data.size_in_bytes / data.record_count,
     )
     contestants = [Contestant(name, exhausting(way), data.record_count) for name, way in ways.items()]
+    with kstore.open_log(data.path) as log:
+        ranges = log.plan(max_bytes=data.size_in_bytes // RANGES_OF_HALVES)
+    parts = (ranges[: len(ranges) // 2], ranges[len(ranges) // 2 :])
+    contestants.append(Contestant(TWO_HALVES, partial(decode_halves, parts), data.record_count))
     with ExitStack() as stack:
         halves = Halves(data.path, stack)
         require_equal("rows", {TWO_PROCESSES: halves.rows(), ONE_THREAD: data.record_count})
         contestants.append(Contestant(TWO_PROCESSES, without_result(halves.rows), data.record_count))
         case.samples = interleaved(contestants, settings)
     case.add_ratio(TWO_THREADS, ONE_THREAD, target=TARGET_OF_TWO_THREADS)
+    case.add_ratio(TWO_HALVES, ONE_THREAD)
     case.add_ratio(TWO_PROCESSES, ONE_THREAD)
     return case

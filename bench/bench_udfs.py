@@ -1,4 +1,4 @@
-"""What the UDFs of kstore.spark.udfs do with an Arrow array in a worker, beside plain Python functions over aiokafka."""
+"""What the UDFs of kstore.spark.udfs do with an Arrow array in a worker, beside Python functions over aiokafka."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def _columns(column_bytes: int) -> Columns:
 
 
 class Limit:
-    """The compiled program over one padded segment; not safe for other files than those of data.py without codec."""
+    """The compiled program over one padded segment; not safe for files that others made, nor with a codec."""
 
     def __init__(self, library: ctypes.CDLL, segment: NDArray[np.uint8], *, column_bytes: int) -> None:
         self._library = library
@@ -81,7 +81,7 @@ class Limit:
         self._pointers = _Columns(*(getattr(self.columns, name).ctypes.data for name in COLUMN_NAMES))
 
     def fills(self, function: str) -> Iterator[int]:
-        """Run limit_copied, limit_views or limit_views_unchecked; yield the rows that stand in the columns now."""
+        """Run a function that fills columns, by its name; yield the rows that stand in the columns now."""
         fill = getattr(self._library, function)
         cursor = _Cursor(self.segment.ctypes.data, self._size, 0)
         at, to, column_bytes = ctypes.byref(cursor), ctypes.byref(self._pointers), ctypes.c_int64(self._column_bytes)
@@ -156,7 +156,8 @@ def compile_limit(settings: Settings) -> ctypes.CDLL | None:
 
 def _load(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
-    for name in ("limit_copied", "limit_views", "limit_views_unchecked", "limit_crc", "limit_encode"):
+    for name in ("limit_copied", "limit_views", "limit_views_unchecked", "limit_crc", "limit_encode", "limit_messages"):
         getattr(library, name).restype = ctypes.c_int64
     library.limit_prepare()
+    library.limit_prepare_messages()
     return library

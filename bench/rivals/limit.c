@@ -1,4 +1,4 @@
-/* What one core can do with V2 batches when nothing has to be safe: the ceiling that kstore's decoder is held against.
+/* What one core can do with V2 batches, and messages of magic 1, when nothing has to be safe: the ceiling that kstore's decoder is held against.
  * It trusts the record count, reads past the end of the segment and writes past the end of a column (both are padded
  * by the caller), knows no codec, no null and no header. The CRC is checked and each record must end where it says.
  *
@@ -183,6 +183,90 @@ int64_t limit_crc(struct cursor *cursor) {
 }
 
 uint32_t limit_crc32c(const uint8_t *data, int64_t size) { return crc32c(data, size); }
+
+/* Plain messages of magic 1: CRC-32, which has no instruction, by folding with carry-less multiplication. */
+enum { MESSAGE_CRC_AT = 12, MESSAGE_CRC_FROM = 16, MESSAGE_TIMESTAMP_AT = 18, MESSAGE_KEY_SIZE_AT = 26 };
+enum { LANE = 16, LANES = 4, MESSAGES_AHEAD_BYTES = 4096 };
+#define CRC32_POLYNOMIAL 0xedb88320u
+static uint32_t crc32_table[8][256];
+static uint64_t over_one[2], over_all[2];  /* what moves a lane over one lane, over all four */
+
+static uint64_t power(int n) {             /* x^n modulo the polynomial, bits reversed, moved up by the bit clmul leaves out */
+    uint32_t bits = 1u << 31;
+    while (n--) bits = bits >> 1 ^ (bits & 1 ? CRC32_POLYNOMIAL : 0);
+    return (uint64_t)bits << 1;
+}
+
+void limit_prepare_messages(void) {
+    for (uint32_t n = 0; n < 256; n++) {
+        uint32_t state = n;
+        for (int bit = 0; bit < 8; bit++) state = state >> 1 ^ (state & 1 ? CRC32_POLYNOMIAL : 0);
+        crc32_table[0][n] = state;
+    }
+    for (int row = 1; row < 8; row++)
+        for (int n = 0; n < 256; n++)
+            crc32_table[row][n] = crc32_table[0][crc32_table[row - 1][n] & 255] ^ crc32_table[row - 1][n] >> 8;
+    over_one[0] = power(8 * LANE + 32), over_one[1] = power(8 * LANE - 32);
+    over_all[0] = power(8 * LANE * LANES + 32), over_all[1] = power(8 * LANE * LANES - 32);
+}
+
+static inline uint32_t crc32_by_table(uint32_t state, const uint8_t *data, int64_t size) {
+    for (; size >= 8; size -= 8, data += 8) {
+        uint64_t eight = word(data) ^ state;
+        state = 0;
+        for (int i = 0; i < 8; i++, eight >>= 8) state ^= crc32_table[7 - i][eight & 255];
+    }
+    for (; size > 0; size--) state = crc32_table[0][(state ^ *data++) & 255] ^ state >> 8;
+    return state;
+}
+
+static inline __m128i folded(__m128i lane, const uint64_t *over, __m128i next) {
+    const __m128i by = _mm_loadu_si128((const __m128i *)over);
+    return _mm_xor_si128(_mm_xor_si128(_mm_clmulepi64_si128(lane, by, 0x00), _mm_clmulepi64_si128(lane, by, 0x11)), next);
+}
+
+static inline uint32_t crc32(const uint8_t *data, int64_t size) {
+    uint32_t state = 0xffffffff;
+    if (size >= LANE * LANES) {
+        __m128i lanes[LANES];
+        for (int i = 0; i < LANES; i++) lanes[i] = _mm_loadu_si128((const __m128i *)data + i);
+        lanes[0] = _mm_xor_si128(lanes[0], _mm_cvtsi32_si128((int)state));
+        for (data += LANE * LANES, size -= LANE * LANES; size >= LANE * LANES; data += LANE * LANES, size -= LANE * LANES) {
+            _mm_prefetch((const char *)data + MESSAGES_AHEAD_BYTES, _MM_HINT_T0);
+            for (int i = 0; i < LANES; i++) lanes[i] = folded(lanes[i], over_all, _mm_loadu_si128((const __m128i *)data + i));
+        }
+        for (int i = 1; i < LANES; i++) lanes[i] = folded(lanes[i - 1], over_one, lanes[i]);
+        for (; size >= LANE; data += LANE, size -= LANE)
+            lanes[LANES - 1] = folded(lanes[LANES - 1], over_one, _mm_loadu_si128((const __m128i *)data));
+        uint8_t last[LANE];
+        _mm_storeu_si128((__m128i *)last, lanes[LANES - 1]);
+        state = crc32_by_table(0, last, LANE);
+    }
+    return ~crc32_by_table(state, data, size);
+}
+
+int64_t limit_messages(struct cursor *cursor, const struct columns *to, int64_t column_bytes) {
+    int64_t row = 0, key_bytes = 0, value_bytes = 0, start = cursor->position;
+    to->key_end[0] = to->value_end[0] = 0;
+    for (; start + MESSAGE_KEY_SIZE_AT <= cursor->size && value_bytes <= column_bytes; row++) {
+        const uint8_t *message = cursor->segment + start;
+        const int64_t size = LOG_OVERHEAD + big32(message + 8);
+        if (crc32(message + MESSAGE_CRC_FROM, size - MESSAGE_CRC_FROM) != big32(message + MESSAGE_CRC_AT)) return -1;
+        const int64_t key_size = big32(message + MESSAGE_KEY_SIZE_AT);
+        const uint8_t *key = message + MESSAGE_KEY_SIZE_AT + 4, *value = key + key_size + 4;
+        const int64_t value_size = big32(value - 4);
+        if (value + value_size != message + size) return -1;
+        to->offset[row] = big64(message);
+        to->timestamp_us[row] = big64(message + MESSAGE_TIMESTAMP_AT) * 1000;
+        copy_short(to->keys + key_bytes, key, key_size);
+        copy_by_words(to->values + value_bytes, value, value_size);
+        to->key_end[row + 1] = (int32_t)(key_bytes += key_size);
+        to->value_end[row + 1] = (int32_t)(value_bytes += value_size);
+        start += size;
+    }
+    cursor->position = start;
+    return row;
+}
 
 /* The way back: columns to V2 batches that the next record would take above batch_bytes, output used again. */
 struct records {

@@ -70,7 +70,7 @@ class Unpacker:
         """Decode all values of a binary array where they lie; return the list's ends, a null's start None.
 
         Requires: nothing was added yet.
-        Raises: as add and value_places, but positions count from the array's first byte, and the Unpacker is of no more use.
+        Raises: as add and value_places, positions counted from the array's first byte; the Unpacker is then of no use.
         """
         places, data = value_places(values)
         self._decoder.start_file(position=0, end_position=0)
@@ -172,8 +172,9 @@ def value_places(values: pa.Array) -> tuple[list[int], memoryview]:
     if not len(values):
         return [0], memoryview(b"")
     _, offsets, data = values.buffers()
-    places = memoryview(offsets).cast("B").cast("q" if is_large else "i")[values.offset : values.offset + len(values) + 1].tolist()
-    return places, memoryview(b"" if data is None else data).cast("B")
+    places = memoryview(offsets).cast("B").cast("q" if is_large else "i")
+    places = places[values.offset : values.offset + len(values) + 1]
+    return places.tolist(), memoryview(b"" if data is None else data).cast("B")
 
 
 def views(values: pa.Array) -> Iterator[memoryview | None]:
