@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import tempfile
@@ -12,7 +13,8 @@ from functools import partial
 from pathlib import Path
 
 from bench.bench_builder import append_with_kstore, batches_of
-from bench.common import MIB, Case, Samples, Settings, require_equal
+from bench.common import BENCH_DIRECTORY, MIB, Case, Samples, Settings, require_equal
+from bench.limit import compiled
 from bench.other_languages import JAVA_APPEND, Rivals
 from kstore.log import WritableLog, open_log
 from kstore.record import MemoryRecords
@@ -25,6 +27,11 @@ FLUSHED_WRITE = "os.write, fdatasync each MiB"
 FLUSHED = "kstore, append as leader, flush each MiB"
 ONE_THREAD = "kstore, flushed, one thread"
 MANY_THREADS = "kstore, flushed, 16 threads"
+SYNC_EACH = "os.write, fdatasync each batch"
+SYNC_SIXTEEN = "os.write, fdatasync each 16 batches"
+C_THREADS = "C, 16 threads that share fdatasync"
+GROUP_COMMIT = BENCH_DIRECTORY / "rivals" / "group_commit.c"
+GROUP_COMMIT_FLAGS = ("-O2", "-pthread", "-shared", "-fPIC")
 JAVA_MODES = ("leader", "follower", "channel")
 JAVA_LEADER, JAVA_FOLLOWER, JAVA_CHANNEL = (f"{JAVA_APPEND}, {mode}" for mode in JAVA_MODES)
 TARGET_OF_WRITTEN = 0.75
@@ -180,16 +187,39 @@ def written_case(value_bytes: int, settings: Settings, *, scratch: Path) -> Case
 
 
 def flushed_case(settings: Settings, *, scratch: Path) -> Case:
-    """Measure group commit beside one thread, and the disk's own rate of syncs."""
-    count = THREADS * max(settings.segment_bytes // (4 * MIB), 1)
+    """Measure group commit beside one thread, the disk's own rate of syncs, and what 16 threads of C make of it."""
+    count = THREADS * max(settings.segment_bytes // (2 * MIB), 1)
     records = MemoryRecords(sent_batches(100, settings)[0])
     data = bytes(records)
     runs = {
-        "os.write, fdatasync each batch": written(scratch, flush_bytes=1, sent=[data] * count),
+        SYNC_EACH: written(scratch, flush_bytes=1, sent=[data] * count),
+        SYNC_SIXTEEN: written(scratch, flush_bytes=THREADS * len(data), sent=[data] * count),
         ONE_THREAD: appended(scratch, lambda log: append_flushed(log, records, count=count, threads=1)),
         MANY_THREADS: appended(scratch, lambda log: append_flushed(log, records, count=count, threads=THREADS)),
     }
+    library = compiled(GROUP_COMMIT, GROUP_COMMIT_FLAGS, settings)
+    if library is not None:
+        runs[C_THREADS] = committed(ctypes.CDLL(str(library)), scratch, data, count=count)
     case = Case(title="append, flushed before it returns", unit="batch", bytes_per_unit=float(len(data)))
     case.samples = rated(runs, settings, units=count)
     case.add_ratio(MANY_THREADS, ONE_THREAD, target=TARGET_OF_GROUP_COMMIT)
+    case.add_ratio(SYNC_SIXTEEN, SYNC_EACH)
+    case.add_ratio(C_THREADS, SYNC_EACH)
+    case.add_ratio(MANY_THREADS, C_THREADS)
     return case
+
+
+def committed(library: ctypes.CDLL, scratch: Path, data: bytes, *, count: int) -> Callable[[], float]:
+    """Make a run of rivals/group_commit.c, which returns its seconds."""
+    run = library.group_commit
+    run.restype = ctypes.c_double
+    path = str(scratch / "group").encode()
+    sizes = [ctypes.c_int64(number) for number in (len(data), THREADS, count // THREADS)]
+
+    def run_once() -> float:
+        seconds = float(run(path, data, *sizes))
+        if seconds < 0:
+            raise OSError("group_commit.c: a write or a sync failed")
+        return seconds
+
+    return run_once

@@ -6,7 +6,7 @@ import ctypes
 import hashlib
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,16 +142,22 @@ def compile_limit(settings: Settings) -> ctypes.CDLL | None:
     if platform.machine() != "x86_64":
         print(f"limit.c left out: it needs x86-64 instructions, this is {platform.machine()}")
         return None
-    version = hashlib.sha256(SOURCE.read_bytes() + " ".join(FLAGS).encode()).hexdigest()[:16]
-    library = settings.build_directory / f"limit-{version}.so"
+    library = compiled(SOURCE, FLAGS, settings)
+    return None if library is None else _load(library)
+
+
+def compiled(source: Path, flags: Sequence[str], settings: Settings) -> Path | None:
+    """Compile a C program of rivals/ as a library, once for each version of it; None, with a line, if that fails."""
+    version = hashlib.sha256(source.read_bytes() + " ".join(flags).encode()).hexdigest()[:16]
+    library = settings.build_directory / f"{source.stem}-{version}.so"
     if not library.exists():
         library.parent.mkdir(parents=True, exist_ok=True)
         try:
-            subprocess.run(["cc", *FLAGS, "-o", str(library), str(SOURCE)], check=True)
+            subprocess.run(["cc", *flags, "-o", str(library), str(source)], check=True)
         except (OSError, subprocess.CalledProcessError) as error:
-            print(f"limit.c left out: {error}")
+            print(f"{source.name} left out: {error}")
             return None
-    return _load(library)
+    return library
 
 
 def _load(path: Path) -> ctypes.CDLL:
