@@ -6,6 +6,8 @@ cdef enum:
     MAX_INTERVAL_BYTES = 262144
     # Read behind the place where a record is expected, beside a part of the batch.
     EXTRA_BYTES = 256
+    # A record's size, attributes, timestamp and offset, where no varint takes more than 2 bytes.
+    SHORT_START_BYTES = 7
 
 cdef enum ProofState:
     UNPROVEN = 0
@@ -69,6 +71,40 @@ cdef int64_t bytes_up_to(const uint8_t* entry, int64_t timestamp_ms, int64_t siz
     return size if wanted >= size else <int64_t>wanted
 
 
+# Passes over records with short varints that come before the first one of a timestamp; place, least_delta: where the next one
+# starts, and its least offset delta. Returns: how many they are; find_in_part looks again at what stopped it.
+cdef int32_t pass_earlier(const uint8_t* data, int64_t read_size, const Header* h, int64_t timestamp_ms, int64_t start_offset,
+                          int64_t* place, int64_t* least_delta) noexcept nogil:
+    cdef bint appended = h.attributes & TIMESTAMP_TYPE_MASK != 0
+    cdef int64_t base_timestamp = h.max_timestamp if appended else h.base_timestamp
+    cdef int64_t delta_mask = 0 if appended else -1
+    cdef int64_t at = place[0], least = least_delta[0], offset_delta, next_at
+    cdef const uint8_t* p
+    cdef uint32_t size_code, timestamp_code, offset_code
+    cdef int32_t passed = 0
+    if not INT16_MAX <= base_timestamp <= INT64_MAX - INT16_MAX:
+        return 0
+    while passed < h.record_count and read_size - at >= SHORT_START_BYTES:
+        p = data + at
+        size_code = short_varint(&p)
+        next_at = (p - data) + (size_code >> 1)
+        p += 1
+        timestamp_code = short_varint(&p)
+        offset_code = short_varint(&p)
+        offset_delta = offset_code >> 1
+        if (size_code | offset_code) & (LONG_VARINT | 1) or timestamp_code & LONG_VARINT or p - data > next_at \
+                or next_at > h.size or offset_delta < least or offset_delta > h.last_offset_delta \
+                or (base_timestamp + (unzigzag32(timestamp_code) & delta_mask) >= timestamp_ms
+                    and h.base_offset + offset_delta >= start_offset):
+            break
+        at = next_at
+        least = offset_delta + 1
+        passed += 1
+    place[0] = at
+    least_delta[0] = least
+    return passed
+
+
 # Returns: whether the first record of a timestamp is in these bytes, the first ones of a plain batch that has `size` bytes and
 # ends with last_offset.
 cdef bint find_in_part(const uint8_t* data, int64_t read_size, int64_t size, int64_t last_offset, int64_t timestamp_ms,
@@ -88,7 +124,7 @@ cdef bint find_in_part(const uint8_t* data, int64_t read_size, int64_t size, int
             or h.base_offset + h.last_offset_delta != last_offset or check_offsets(&h, &problem) != OK \
             or check_counts(&h, size - BATCH_HEADER_SIZE, &problem) != OK:
         return False
-    for i in range(h.record_count):
+    for i in range(pass_earlier(data, read_size, &h, timestamp_ms, start_offset, &place, &least_delta), h.record_count):
         at = data + place
         if place >= read_size or read_varint(&at, data + read_size, &record_size) != OK:
             return False

@@ -230,11 +230,14 @@ class WriteFile(ReadFile):
 
     def sync(self) -> None:
         """Wait until the content and the size of the file survive a power cut; its name is sync_directory's."""
-        with storage_errors("sync", self.path):
+        fd = self._open_fd()
+        try:
             if hasattr(os, "fdatasync"):
-                os.fdatasync(self._open_fd())
+                os.fdatasync(fd)
             else:
-                os.fsync(self._open_fd())
+                os.fsync(fd)
+        except OSError as error:
+            raise _storage_error("sync", self.path, error) from error
 
 
 class LockFile:

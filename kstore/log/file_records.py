@@ -376,11 +376,14 @@ class FileRecords(FileRecordsSlice, Closing):
             the next one does not report.
         """
         writer = self._writable()
-        with self._failing():
+        try:
             writer.sync()
             if not self._is_name_durable:
                 self._env.sync_directory(split_path(self.path)[0])
-        self._is_name_durable = True
+                self._is_name_durable = True
+        except StorageError as error:
+            self._failure = error
+            raise
 
     def close(self) -> None:
         """Flush, trim and close the file; a second call does nothing, and a file that is read-only is only closed.

@@ -226,6 +226,38 @@ def test_every_timestamp_is_found_before_and_after_the_proof(tmp_path: Path, tim
                 assert log.segments[0].search_timestamp(timestamp_ms, start_offset=start_offset) == expected
 
 
+SHAPES = [
+    pytest.param([0, 1, 2, 3, 4], [1, 9000, 1, 9000, 1], [1, 2, 3, 4, 5], id="long-sizes"),
+    pytest.param([0, 1, 2, 3, 4], [300, 300, 300, 300, 300], [0, 9000, 18000, 27000, 36000], id="long-times"),
+    pytest.param([0, 9, 9000, 9001, 9002], [300, 300, 300, 300, 300], [1, 2, 3, 4, 5], id="gaps-and-long-offsets"),
+]
+
+
+@pytest.mark.parametrize(("offsets", "sizes", "times"), SHAPES)
+def test_records_of_any_shape_are_found_by_time(
+    tmp_path: Path, offsets: list[int], sizes: list[int], times: list[int]
+) -> None:
+    records = [
+        record(10_000 * number + offset, b"." * size, timestamp_ms=FIRST_TIMESTAMP_MS + 40_000 * number + time_ms)
+        for number in range(6)
+        for offset, size, time_ms in zip(offsets, sizes, times, strict=True)
+    ]
+    segment = [write_batch(records[first : first + 5]) for first in range(0, 30, 5)]
+    with opened(tmp_path, segment, Layout(index_interval_bytes=1000)) as log:
+        for start_offset in (0, 0, 0, 0, 20_005):
+            for last_ms in [one.timestamp_ms for one in records]:
+                for timestamp_ms in (last_ms, last_ms + 1):
+                    expected = next(
+                        (
+                            (one.offset, one.timestamp_ms)
+                            for one in records
+                            if one.timestamp_ms >= timestamp_ms and one.offset >= start_offset
+                        ),
+                        None,
+                    )
+                    assert log.segments[0].search_timestamp(timestamp_ms, start_offset=start_offset) == expected
+
+
 def test_batch_replaced_under_a_checked_entry_is_found_out(tmp_path: Path) -> None:
     with opened(tmp_path, LARGE, Layout(index_interval_bytes=1000)) as log:
         segment = log.segments[0]
