@@ -1,7 +1,8 @@
 """A Producer through to the files of a store, record by record and by columns, beside its accumulator alone, beside
 confluent-kafka's producer before its mock cluster, and beside the bare write loop.
 
-A run sends all records and flushes; each record's future is made. Stores are made and read back outside of the time.
+A run sends all records and flushes; each record's future is made. Stores are made, their logs opened, and read back
+outside of the time, as the connections of confluent-kafka are.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ def in_fresh_store(scratch: Path, send: Callable[[Producer], object], count: int
     shutil.rmtree(scratch / "root", ignore_errors=True)
     with open_store(scratch / "root", "a") as store:
         store.create_topic(TOPIC)
+        store.log(TOPIC)
         with Producer(store, **settings) as producer:
             start = time.perf_counter()
             send(producer)
