@@ -36,7 +36,7 @@ from kstore.log.filenames import (
 from kstore.log.index import IndexCache
 from kstore.log.plan import ScanRange, extents, plan_ranges
 from kstore.log.segment import LogContext, LogSegment
-from kstore.log.transactions import AbortedTransaction, Transactions, find_transactions
+from kstore.log.transactions import NOTHING_SETTLED, AbortedTransaction, Transactions, settle_transactions
 from kstore.record import Record, RecordBatch
 from kstore.types import OffsetAndTimestamp, TopicPartition
 
@@ -152,9 +152,8 @@ class Log(Closing):
         """
         self._check_open()
         if self._transactions is None:
-            self._transactions = find_transactions(
-                self.segments, log_end_offset=self.log_end_offset, config=self.config
-            )
+            settled = settle_transactions(self.segments, behind=NOTHING_SETTLED, config=self.config)
+            self._transactions = settled.transactions(log_end_offset=self.log_end_offset)
         return self._transactions
 
     def batches(

@@ -13,7 +13,7 @@ from kstore.errors import CorruptionError, OffsetOutOfRangeError, StorageError
 from kstore.log.log import FetchData, Isolation, Log
 from kstore.log.producer_state import ProducerStateManager
 from kstore.log.segment import LogSegment
-from kstore.log.transactions import Transactions, find_transactions
+from kstore.log.transactions import NOTHING_SETTLED, Settled, Transactions, settle_transactions
 from kstore.log.writable_segment import WritableSegment
 from kstore.types import OffsetAndTimestamp
 
@@ -56,6 +56,8 @@ class PublishedLog(Log):
     _is_cutting: bool = False
     _made_segments: tuple[_State, tuple[LogSegment, ...]] | None = None
     _settled_state: tuple[_State, Transactions] | None = None
+    # What the last walk over transactions found, and how many cuts there were then.
+    _walked: tuple[int, Settled] = (0, NOTHING_SETTLED)
 
     @property
     def segments(self) -> tuple[LogSegment, ...]:
@@ -90,7 +92,10 @@ class PublishedLog(Log):
         )
 
     def transactions(self) -> Transactions:
-        """Return the aborted transactions and the last stable offset of now; see Log.transactions."""
+        """Return the aborted transactions and the last stable offset of now; see Log.transactions.
+
+        Cost: a header walk over what came since the last call; over the whole log the first time and after a cut.
+        """
         self._check_open()
         state: _State = self._appender.published
         settled = self._settled_state
@@ -111,9 +116,18 @@ class PublishedLog(Log):
 
     def _find_transactions(self) -> Transactions:
         def find() -> Transactions:
+            known = self._cuts.made
+            settled_cuts, behind = self._walked
+            if settled_cuts != known:
+                behind = NOTHING_SETTLED
             # The end before the segments: a transaction that begins in between must not lie below it.
             log_end_offset = self.log_end_offset
-            return find_transactions(self.segments, log_end_offset=log_end_offset, config=self.config)
+            settled = settle_transactions(self.segments, behind=behind, config=self.config)
+            if self._was_cut(known):
+                settled = settle_transactions(self.segments, behind=NOTHING_SETTLED, config=self.config)
+            else:
+                self._walked = known, settled
+            return settled.transactions(log_end_offset=log_end_offset)
 
         return self._retried(find)
 

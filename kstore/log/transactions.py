@@ -7,7 +7,7 @@ broker forget its aborted transactions.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from kstore._core import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
@@ -52,16 +52,53 @@ class Transactions(NamedTuple):
         return is_aborted
 
 
-def find_transactions(segments: Iterable[LogSegment], *, log_end_offset: int, config: LogConfig) -> Transactions:
-    """Walk all headers of the segments and settle every transaction.
+class Settled(NamedTuple):
+    """What a walk over a log found, and where it stopped: at `position` of a segment, behind previous_last_offset.
 
+    open: the first offset by producer id of those that were not ended; aborted: as in Transactions.
+    """
+
+    base_offset: int = -1
+    position: int = 0
+    previous_last_offset: int = -1
+    open: tuple[tuple[int, int], ...] = ()
+    aborted: tuple[AbortedTransaction, ...] = ()
+
+    def transactions(self, *, log_end_offset: int) -> Transactions:
+        """Return what this says of a log that ends there."""
+        first_undecided = min((first_offset for _, first_offset in self.open), default=log_end_offset)
+        return Transactions(self.aborted, first_undecided)
+
+
+NOTHING_SETTLED = Settled()
+
+
+def settle_transactions(segments: Iterable[LogSegment], *, behind: Settled, config: LogConfig) -> Settled:
+    """Walk the headers of the segments from where another walk stopped, and settle every transaction.
+
+    Args: behind: of the same log, which has grown since.
     Raises: CorruptRecordError and the like for damage on the way.
     Cost: a compiled header walk; each transactional or control batch costs a call, each control batch a read.
     """
-    started: dict[int, int] = {}
-    aborted: list[AbortedTransaction] = []
+    started, aborted = dict(behind.open), list(behind.aborted)
+    base_offset, position, previous_last_offset = behind[:3]
     for segment in segments:
-        for header in _marked_batches(segment):
+        if segment.base_offset < base_offset:
+            continue
+        if segment.base_offset > base_offset:
+            base_offset, position, previous_last_offset = segment.base_offset, 0, -1
+        while position < segment.scan_end_position:
+            scan = segment.records.walk(
+                position=position,
+                end_position=segment.scan_end_position,
+                previous_last_offset=previous_last_offset,
+                stop_attributes=TRANSACTIONAL_BIT | CONTROL_BIT,
+            )
+            header = segment.records.stopped_at(scan)
+            if header is None:
+                position, previous_last_offset = scan.position, max(previous_last_offset, scan.last_offset)
+                break
+            position, previous_last_offset = header.position + header.size_in_bytes, header.last_offset
             if not header.is_control:
                 started.setdefault(header.producer_id, header.base_offset)
                 continue
@@ -71,23 +108,7 @@ def find_transactions(segments: Iterable[LogSegment], *, log_end_offset: int, co
             first_offset = started.pop(header.producer_id, None)
             if end is ControlRecordType.ABORT and first_offset is not None:
                 aborted.append(AbortedTransaction(header.producer_id, first_offset, header.last_offset))
-    return Transactions(tuple(aborted), min(started.values(), default=log_end_offset))
-
-
-def _marked_batches(segment: LogSegment) -> Iterator[BatchHeader]:
-    position, end_position, previous = 0, segment.scan_end_position, -1
-    while position < end_position:
-        scan = segment.records.walk(
-            position=position,
-            end_position=end_position,
-            previous_last_offset=previous,
-            stop_attributes=TRANSACTIONAL_BIT | CONTROL_BIT,
-        )
-        header = segment.records.stopped_at(scan)
-        if header is None:
-            return
-        yield header
-        position, previous = header.position + header.size_in_bytes, header.last_offset
+    return Settled(base_offset, position, previous_last_offset, tuple(started.items()), tuple(aborted))
 
 
 def _end_marker(segment: LogSegment, header: BatchHeader, config: LogConfig) -> ControlRecordType | None:

@@ -3,6 +3,7 @@ Method: batches of idempotent and transactional producers appended; readers aske
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from kstore.config import LogConfig
 from kstore.errors import InvalidTxnStateError, OutOfOrderSequenceError
 from kstore.log import LogSegment, open_log
-from kstore.log.env import Env
+from kstore.log.env import Env, ReadFile
 from kstore.log.writable_log import WritableLog
 from kstore.record import (
     AppendOrigin,
@@ -168,6 +169,69 @@ def test_transaction_that_begins_during_the_walk_is_not_taken_for_decided(
         monkeypatch.setattr(WritableLog, "segments", property(then_append))
         assert log.transactions().last_stable_offset <= 2
         assert not left
+
+
+def test_transactions_are_looked_for_only_in_what_was_appended_since(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    pread = ReadFile.pread
+
+    def counted(file: ReadFile, size: int, *, position: int) -> bytes:
+        data = pread(file, size, position=position)
+        if file.path.endswith(".log"):
+            sizes.append(len(data))
+        return data
+
+    monkeypatch.setattr(ReadFile, "pread", counted)
+    with opened(directory) as log:
+        for number in range(50):
+            log.append(sent(2 * number, transactional=True))
+            end(log, commit=number % 2 == 0)
+            assert len(log.transactions().aborted) == (number + 1) // 2
+            added = log.size_in_bytes
+            if number == 25:
+                log.roll()
+        assert sum(sizes) < 3 * added
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_transactions_are_at_any_time_those_of_a_walk_over_all(directory: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    sequences = {PRODUCER: 0, OTHER: 0}
+    with opened(directory) as log:
+        for _ in range(60):
+            producer_id = rng.choice((PRODUCER, OTHER))
+            action = rng.choice(["append", "append", "append", "end", "end", "roll", "cut", "delete"])
+            if action == "append":
+                log.append(sent(sequences[producer_id], producer_id=producer_id, transactional=True))
+                sequences[producer_id] += 2
+            elif action == "end":
+                end(log, producer_id=producer_id, commit=rng.random() < 0.5)
+            elif action == "roll":
+                log.roll()
+            elif rng.random() < 0.7:
+                continue
+            elif action == "delete":
+                log.delete_records(rng.randint(log.log_start_offset, log.high_watermark))
+            else:
+                log.truncate_fully_and_start_at(rng.randint(0, 100))
+                sequences = {PRODUCER: 0, OTHER: 0}
+            found = log.transactions()
+            with open_log(directory) as reader:
+                assert found.aborted == reader.transactions().aborted
+                assert found.last_stable_offset == reader.transactions().last_stable_offset
+
+
+def test_transactions_of_a_log_that_was_cut_are_looked_for_anew(directory: Path) -> None:
+    with opened(directory) as log:
+        log.append(sent(0, transactional=True))
+        end(log, commit=False)
+        assert len(log.transactions().aborted) == 1
+        log.truncate_to(0)
+        log.append(sent(0, transactional=True))
+        end(log, commit=True)
+        assert log.transactions() == ((), 3)
 
 
 def test_batches_without_a_producer_leave_no_trace(directory: Path) -> None:

@@ -233,6 +233,17 @@ def test_batches_that_the_log_forgot_the_offsets_of_are_in_it_once(tmp_path, is_
     assert all(offset in (-1, place) for place, offset in enumerate(told))
 
 
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_producer_goes_on_where_the_log_has_lost_what_it_knew_of_it(store, kept):
+    """Of a producer that is unknown any sequence is taken; one that is known too little of begins a new epoch."""
+    parts = Producing(StoreSink(store), is_idempotent=True)
+    parts.run_until_done(*(parts.append_batch(b"%d" % number)[0] for number in range(3)))
+    store.log(*T0).truncate_to(kept)
+    parts.run_until_done(*(parts.append_batch(b"%d" % number)[0] for number in range(3, 6)))
+    assert values(store) == [*(b"%d" % number for number in range(kept)), b"3", b"4", b"5"]
+    parts.check_at_rest()
+
+
 # Transactions
 
 
