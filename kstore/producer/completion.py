@@ -83,7 +83,7 @@ class BatchCompletion:
             self._to_put_back.append(batch)
             self._hooks.on_retry(batch.topic_partition.topic, batch.record_count)
         else:
-            self.fail(batch, error, record_errors=response.record_errors, closes_gap=batch.attempts < self._retries)
+            self.fail(batch, error, record_errors=response.record_errors, may_be_in_log=batch.in_retry)
 
     def put_back(self, *, now_ms: int) -> None:
         """Put the batches that have to be sent again before all others of their partitions, in the order they had."""
@@ -105,9 +105,7 @@ class BatchCompletion:
             if batch.is_done:
                 self._accumulator.deallocate(batch)
                 continue
-            self.fail(batch, error)
-            if batch.has_sequence and self._transaction_manager is not None:
-                self._transaction_manager.mark_sequence_unresolved(batch)
+            self.fail(batch, error, may_be_in_log=True)
 
     def fail(
         self,
@@ -115,14 +113,14 @@ class BatchCompletion:
         error: KStoreError,
         *,
         record_errors: Mapping[int, KStoreError] | None = None,
-        closes_gap: bool = False,
+        may_be_in_log: bool,
     ) -> None:
-        """Fail a batch for good, and let its memory go.
-
-        Args: closes_gap: whether it is certain not to be in the log.
-        """
-        if self._transaction_manager is not None:
-            self._transaction_manager.handle_failed_batch(batch, error, closes_gap=closes_gap)
+        """Fail a batch for good, and let its memory go."""
+        manager = self._transaction_manager
+        if manager is not None:
+            manager.handle_failed_batch(batch, error, closes_gap=batch.has_sequence and not may_be_in_log)
+            if batch.has_sequence and may_be_in_log:
+                manager.mark_sequence_unresolved(batch)
         self._hooks.on_error(batch.topic_partition.topic, batch.record_count)
         if batch.complete_exceptionally(error, _errors_of_records(record_errors) if record_errors else None):
             self._accumulator.deallocate(batch)
@@ -134,10 +132,7 @@ class BatchCompletion:
             f"expiring {batch.record_count} record(s) for {batch.topic_partition}: {passed_ms} ms have passed since "
             "the batch was made"
         )
-        was_tried = batch.in_retry
-        self.fail(batch, error, closes_gap=batch.has_sequence and not was_tried)
-        if was_tried and self._transaction_manager is not None:
-            self._transaction_manager.mark_sequence_unresolved(batch)
+        self.fail(batch, error, may_be_in_log=batch.in_retry)
 
     def _complete(self, batch: ProducerBatch, response: ProduceResponse) -> None:
         if self._transaction_manager is not None:

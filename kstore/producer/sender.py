@@ -298,7 +298,7 @@ class Sender:
                 batch.begin_send()
         try:
             self._hooks.on_send(node, batches)
-            responses = self._ask_sink(node, batches) if batches else ()
+            responses, failure = self._ask_sink(node, batches) if batches else ((), None)
         finally:
             for batch in batches:
                 batch.end_send()
@@ -307,20 +307,25 @@ class Sender:
         for batch, response in zip(batches, responses, strict=True):
             if self._ack == "buffered":
                 self._release(batch, response)
+            elif failure is not None:
+                self._completion.fail(batch, failure, may_be_in_log=True)
             else:
                 self._completion.take(batch, response, now_ms=now_ms)
 
-    def _ask_sink(self, node: Node, batches: list[ProducerBatch]) -> Sequence[ProduceResponse]:
-        """Return one response for each batch, whatever the sink does."""
+    def _ask_sink(
+        self, node: Node, batches: list[ProducerBatch]
+    ) -> tuple[Sequence[ProduceResponse], KStoreError | None]:
+        """Return one response for each batch, whatever the sink does, and why it is not known what became of them."""
         try:
             responses = self._sink.send(node, batches, ack=self._ack)
         except Exception as error:
             _logger.exception("the sink failed with %s batches", len(batches))
-            return [ProduceResponse(_NO_OFFSET, error=_as_kstore_error(error))] * len(batches)
-        if len(responses) != len(batches):
-            wrong = KStoreError(f"responses of the sink: expected {len(batches)}, found {len(responses)}")
-            return [ProduceResponse(_NO_OFFSET, error=wrong)] * len(batches)
-        return responses
+            failure = _as_kstore_error(error)
+        else:
+            if len(responses) == len(batches):
+                return responses, None
+            failure = KStoreError(f"responses of the sink: expected {len(batches)}, found {len(responses)}")
+        return [ProduceResponse(_NO_OFFSET, error=failure)] * len(batches), failure
 
     def _release(self, batch: ProducerBatch, response: ProduceResponse) -> None:
         """End a batch of which nobody wants to know more, and let its memory go."""

@@ -64,6 +64,10 @@ class PartitionSequences:
         """Tell whether a sequence follows the last one that is known to be in the log."""
         return sequence == add_to_sequence(self.last_acked_sequence, count=1)
 
+    def has_any_before(self, batch: ProducerBatch) -> bool:
+        """Tell whether a batch with an earlier sequence is in flight."""
+        return any(_comes_before(one, batch) for one in self.in_flight if one is not batch)
+
     def start_at_beginning(self, producer: ProducerIdAndEpoch, *, is_transactional: bool) -> None:
         """Count from 0 for a producer; batches in flight get sequences anew."""
         sequence = 0

@@ -87,7 +87,8 @@ class TransactionManager(SequenceTracker):
     is wanted; the Sender asks the coordinator for it (run_request) and completes the TransactionalResult.
     An error is fatal (ProducerFencedError and what the coordinator fails by: only close() is left) or abortable
     (anything else in a transaction: begin_abort is left, behind which comes a new epoch). Without transactions an error
-    of a batch leads to a new epoch, in which its partition counts from 0.
+    of a batch leads to a new epoch, in which its partition counts from 0; not before those are done that came before the
+    batch, which the log may have and would not know again with other sequences.
     Args: timeout_ms: transaction.timeout.ms; ack: of the coordinator's own records and markers.
     Threads: safe; what begins with sequences and batches is for the Sender's thread.
     Source: Kafka TransactionManager, of which it has no FindCoordinator and no consumer offsets.
@@ -467,16 +468,19 @@ class TransactionManager(SequenceTracker):
 
     def can_retry(self, response: ProduceResponse, batch: ProducerBatch) -> bool:
         """Tell whether a batch that was answered by an error should be sent again, perhaps in a new epoch."""
-        topic_partition = batch.topic_partition
         if isinstance(response.error, OutOfOrderSequenceError):
-            is_next = self.sequences_of(topic_partition).is_next(batch.base_sequence)
-            is_known = not self.has_unresolved_sequence(topic_partition)
-            if is_known and (batch.sequence_has_been_reset or not is_next):
-                return True
-            if not self.is_transactional:
-                self._request_epoch(topic_partition)
-                return True
+            if self.is_transactional:
+                return self._is_out_of_order_for_a_while(batch) or response.is_retriable
+            if self.next_batch_by_sequence(batch.topic_partition) is batch:
+                self._request_epoch(batch.topic_partition)
+            return True
         return response.is_retriable
+
+    def _is_out_of_order_for_a_while(self, batch: ProducerBatch) -> bool:
+        topic_partition = batch.topic_partition
+        if self.has_unresolved_sequence(topic_partition):
+            return False
+        return batch.sequence_has_been_reset or not self.sequences_of(topic_partition).is_next(batch.base_sequence)
 
     def handle_completed_batch(self, batch: ProducerBatch) -> None:
         """Note that a batch is in the log."""
@@ -506,7 +510,9 @@ class TransactionManager(SequenceTracker):
         if self.has_fatal_error:
             return
         if not self.is_transactional:
-            if closes_gap or isinstance(error, OutOfOrderSequenceError):
+            if entry.has_any_before(batch):
+                self.mark_sequence_unresolved(batch)
+            elif closes_gap or isinstance(error, OutOfOrderSequenceError):
                 self._request_epoch(topic_partition)
         elif closes_gap and (batch.producer_id, batch.producer_epoch) == entry.producer:
             entry.close_gap(batch, is_transactional=True)

@@ -184,6 +184,39 @@ def test_batch_behind_one_that_failed_for_good_goes_in_a_new_epoch():
     parts.check_at_rest()
 
 
+def test_batch_that_the_log_may_have_keeps_its_sequence_when_a_later_one_fails():
+    parts = Producing(is_idempotent=True)
+    (first,), (failed,) = parts.append_batch(b"0"), parts.append_batch(b"1")
+    (third,) = parts.append_batch(b"2")
+    parts.sink.answers += [again(), fails(KStoreError("no")), fails(OUT_OF_ORDER)]
+    parts.run()
+    later = parts.append_batch(b"3")
+    parts.sink.answers += [None, fails(OUT_OF_ORDER)]
+    parts.run_until_done(first, third, *later)
+    assert isinstance(failed.exception(0), KStoreError)
+    assert sequences(parts, epoch=0) == [0, 1, 2, 0, 2]
+    assert sequences(parts, epoch=1) == [0, 1]
+    assert parts.sink.values[T0] == [b"0", b"2", b"3"]
+    parts.check_at_rest()
+
+
+def test_batch_that_the_log_has_is_not_renumbered_behind_one_of_which_nobody_knows():
+    parts = Producing(is_idempotent=True)
+    (unknown,), (kept,) = parts.append_batch(b"0"), parts.append_batch(b"1")
+    parts.sink.answers += [again()] * 2
+    parts.run()
+    parts.clock.now_ms += 200
+    parts.sink.error = OSError("gone")
+    parts.run()
+    parts.sink.error = None
+    parts.run_until_done(unknown, kept)
+    assert isinstance(unknown.exception(0), KStoreError)
+    assert sequences(parts, epoch=0) == [0, 1, 0, 1]
+    later = parts.append_batch(b"2")
+    parts.run_until_done(*later)
+    assert sequences(parts, epoch=0) == [0, 1, 0, 1, 2]
+
+
 def test_next_batch_that_is_out_of_order_leads_to_a_new_epoch():
     parts = Producing(is_idempotent=True)
     first = parts.append_batch(b"0")
