@@ -70,6 +70,10 @@ class Cluster:
         """Return the partitions of a topic that have a leader, by number."""
         return self._available.get(topic, ())
 
+    def has_partition(self, topic: str, partition: int) -> bool:
+        """Tell whether a topic has a partition of that number, with a leader or without."""
+        return TopicPartition(topic, partition) in self._by_topic_partition
+
     def partition_count(self, topic: str) -> int:
         """Return how many partitions a topic has, 0 if it is unknown."""
         return len(self._by_topic.get(topic, ()))

@@ -70,7 +70,4 @@ class Metadata:
 
 
 def _has(cluster: Cluster, topic: str, partition: int | None) -> bool:
-    infos = cluster.partitions_for_topic(topic)
-    if partition is None:
-        return bool(infos)
-    return any(info.partition == partition for info in infos)
+    return cluster.partition_count(topic) > 0 if partition is None else cluster.has_partition(topic, partition)
