@@ -1,11 +1,13 @@
 # Appends of the producer: the queues of its partitions, and the short way of a record into the last batch of one.
 
+from cpython.pythread cimport PyThread_get_thread_ident
+
 @cython.final
 cdef class PartitionQueue:
     """The batches of one partition that wait to be sent, the oldest first, and the lock that guards them.
 
-    A context manager, which holds the lock. What is one compiled call needs no lock, since the GIL is held all the time,
-    but then it looks first whether somebody else holds it.
+    A context manager, which holds the lock, also for a finalizer or signal handler that appends in its midst. What is one
+    compiled call needs no lock, since the GIL is held all the time, but then it looks first whether somebody holds it.
     Args: lock: has acquire() and release(); active: where the queue enters itself while it is not empty.
     Attributes: is_muted: whether nothing may be drained now.
     Threads: safe while the lock is held.
@@ -17,7 +19,8 @@ cdef class PartitionQueue:
     cdef object lock
     cdef dict active
     cdef int32_t partition
-    cdef bint is_held
+    cdef int32_t hold_count       # of the thread that holds the lock
+    cdef long holder
 
     def __init__(self, topic_partition, *, lock, active):
         self.topic_partition = topic_partition
@@ -27,13 +30,17 @@ cdef class PartitionQueue:
         self.batches = []
 
     def __enter__(self):
-        self.lock.acquire()
-        self.is_held = True
+        cdef long own = PyThread_get_thread_ident()
+        if self.hold_count == 0 or self.holder != own:
+            self.lock.acquire()
+            self.holder = own
+        self.hold_count += 1
         return self
 
     def __exit__(self, *exception):
-        self.is_held = False
-        self.lock.release()
+        self.hold_count -= 1
+        if self.hold_count == 0:
+            self.lock.release()
 
     def __len__(self):
         return len(self.batches)
@@ -322,7 +329,7 @@ cdef class AppendPath:
             if queues.sticky_room - queues.sticky_bytes <= 2 * batch_size_upper_bound(MAGIC_V2, False, r):
                 return None
         # No code of others runs from here to the write.
-        if queue is None or queue.is_held or self.is_closed:
+        if queue is None or queue.hold_count or self.is_closed:
             return None
         last = queue.last_batch()
         if last is not None:
@@ -350,7 +357,7 @@ cdef class AppendPath:
         if result is not None and result.callback is not None:
             batch.make_thunks()
         # Code of others may have run. None does from here on.
-        if self.is_closed or queue.is_held or len(queue.batches) != count or queue.last_batch() is not last:
+        if self.is_closed or queue.hold_count or len(queue.batches) != count or queue.last_batch() is not last:
             return None
         buffer = try_allocate(self.pool, self.batch_size)
         if buffer is None:

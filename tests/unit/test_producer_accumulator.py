@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import threading
 from random import Random
+from typing import Any
 
 import pytest
 
+from kstore._core import PartitionQueue
 from kstore.errors import BufferExhaustedError, ProducerClosedError, UnsupportedCompressionTypeError
 from kstore.producer.batch import FinalState
 from kstore.producer.buffer_pool import BufferPool
@@ -351,6 +353,54 @@ def test_timestamp_below_minus_one_is_refused_and_costs_nothing() -> None:
     assert accumulator.pool.available_memory == accumulator.pool.memory
     assert not accumulator.has_undrained
     assert not accumulator.has_incomplete
+
+
+class CountingLock:
+    """Notes what is asked of it."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def acquire(self) -> None:
+        self.calls.append("acquire")
+
+    def release(self) -> None:
+        self.calls.append("release")
+
+
+def test_queue_is_held_until_its_holder_has_left_it_as_often_as_entered() -> None:
+    lock = CountingLock()
+    queue = PartitionQueue(TP_1, lock=lock, active={})
+    with queue:
+        with queue:
+            assert lock.calls == ["acquire"]
+        assert lock.calls == ["acquire"]
+    assert lock.calls == ["acquire", "release"]
+
+
+def test_append_of_a_finalizer_or_signal_handler_in_the_midst_of_another_is_no_deadlock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    accumulator = new_accumulator()
+    (nested,) = put(accumulator)
+    append_first = accumulator._append_first
+
+    def interrupted(*arguments: Any, **how: Any) -> Any:
+        monkeypatch.undo()
+        put(accumulator, value=b"inner")
+        return append_first(*arguments, **how)
+
+    monkeypatch.setattr(accumulator, "_append_first", interrupted)
+    large = bytes(2 * BATCH_BYTES)
+    appending = threading.Thread(target=lambda: put(accumulator, value=large), daemon=True)
+    appending.start()
+    appending.join(10)
+    assert not appending.is_alive()
+    batches = [batch for _ in range(3) for batch in drain(accumulator, nodes=[NODE_1])]
+    assert sorted(value or b"" for batch in batches for value in values_of(batch)) == sorted([VALUE, b"inner", large])
+    finish(accumulator, batches)
+    assert nested.future.done()
+    assert accumulator.pool.available_memory == accumulator.pool.memory
 
 
 def test_codec_that_is_unknown_is_refused_at_once() -> None:
