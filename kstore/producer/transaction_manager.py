@@ -87,7 +87,7 @@ class TransactionManager(SequenceTracker):
     is wanted; the Sender asks the coordinator for it (run_request) and completes the TransactionalResult.
     An error is fatal (ProducerFencedError and what the coordinator fails by: only close() is left) or abortable
     (anything else in a transaction: begin_abort is left, behind which comes a new epoch). Without transactions an error
-    of a batch leads to a new epoch, in which its partition counts from 0; not before those are done that came before the
+    of a batch leads to a new epoch, in which its partition counts from 0; but first those are done that came before the
     batch, which the log may have and would not know again with other sequences.
     Args: timeout_ms: transaction.timeout.ms; ack: of the coordinator's own records and markers.
     Threads: safe; what begins with sequences and batches is for the Sender's thread.
