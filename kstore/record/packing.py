@@ -127,12 +127,12 @@ def pack_groups(
     base_offset: int = 0,
     compression: str | CompressionType = "none",
     level: int | None = None,
-) -> Iterator[bytes]:
+) -> Iterator[Buffer]:
     """Pack each group of rows that follow one another into one V2 batch; iterate them, no bytes for a group of none.
 
     Args: counts: the rows of each group; base_offset: of each batch. The others are those of pack_columns.
     Raises: as pack_columns, rows counted from the start of their group; ValueError for more than a batch can hold.
-    Cost: one pass, memory of one batch.
+    Lifetime: a batch owns its bytes, and memory for many more.  Cost: one pass.
     """
     codec = _codec_of(compression, level)
     packer = RecordBatchPacker(**columns._asdict(), batch_bytes=MAX_INT32, run_bytes=1, codec_id=codec, level=level)
@@ -142,7 +142,7 @@ def pack_groups(
         batch = packer.next_run(compress)
         if packer.rows_left:
             raise ValueError(f"{count} records are more than one record batch can hold")
-        yield b"" if batch is None else bytes(batch)
+        yield b"" if batch is None else batch
         first += count
 
 

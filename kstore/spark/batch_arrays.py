@@ -123,11 +123,7 @@ class Unpacker:
         if self._decoder.row_count:
             table = self._assembler.record_batch(self._decoder.take())
             self._size_in_bytes += table.nbytes
-            if self._size_in_bytes > MOST_BYTES:
-                raise ValueError(
-                    f"the records of one Arrow batch have more than {MOST_BYTES} bytes: "
-                    "lower spark.sql.execution.arrow.maxRecordsPerBatch"
-                )
+            _check_size(self._size_in_bytes, "records")
             self._tables.append(table)
             self._rows_taken += table.num_rows
         self._since_take.clear()
@@ -307,7 +303,7 @@ def pack(values: pa.ListArray, **options: Any) -> pa.Array:
     """Return one record batch for each list of records, by their PACKED_FIELDS; null for null, no bytes for no record.
 
     Args: options: those of pack_groups.
-    Raises: ValueError as pack_groups, and for a record that is null.
+    Raises: ValueError as pack_groups, for a record that is null, and for more bytes than an array can hold.
     """
     import pyarrow as pa
 
@@ -319,8 +315,23 @@ def pack(values: pa.ListArray, **options: Any) -> pa.Array:
         columns["timestamp"] = pa.repeat(pa.scalar(NO_TIMESTAMP, pa.int64()), len(records))
     table = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     counts = values.value_lengths().to_pylist()
-    batches = pack_groups(record_columns(table), (count for count in counts if count is not None), **options)
-    return pa.array([None if count is None else next(batches) for count in counts], pa.binary())
+    data, ends = bytearray(), [0]
+    for batch in pack_groups(record_columns(table), (count or 0 for count in counts), **options):
+        data += batch
+        ends.append(len(data))
+    _check_size(len(data), "batches")
+    validity = pa.array([count is not None for count in counts], pa.bool_()).buffers()[1] if values.null_count else None
+    return pa.Array.from_buffers(
+        pa.binary(), len(counts), [validity, pa.array(ends, pa.int32()).buffers()[1], pa.py_buffer(data)]
+    )
+
+
+def _check_size(size_in_bytes: int, what: str) -> None:
+    if size_in_bytes > MOST_BYTES:
+        raise ValueError(
+            f"the {what} of one Arrow batch have more than {MOST_BYTES} bytes: "
+            "lower spark.sql.execution.arrow.maxRecordsPerBatch"
+        )
 
 
 PACKED_FIELDS = ("key", "value", "timestamp", "headers", "offset")

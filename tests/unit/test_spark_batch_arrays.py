@@ -197,6 +197,12 @@ def test_more_records_than_an_arrow_list_holds_are_refused_with_the_setting_to_l
         unpack(batch(0, 20, value_bytes=100))
 
 
+def test_more_bytes_of_batches_than_an_arrow_array_holds_are_refused_with_the_setting_to_lower(monkeypatch):
+    monkeypatch.setattr(batch_arrays, "MOST_BYTES", 1000)
+    with pytest.raises(ValueError, match="maxRecordsPerBatch"):
+        batch_arrays.pack(pa.array([[{"value": b"x" * 500}]] * 2))
+
+
 def test_crc_is_right_wrong_or_unknown():
     values = [batch(0), batch(0) + batch(1), b"", MARKER, None, *(value for value, _ in DAMAGED.values())]
     found = dict(zip(DAMAGED, batch_arrays.crc_ok(pa.array(values, pa.binary())).to_pylist()[5:], strict=True))
