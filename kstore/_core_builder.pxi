@@ -212,17 +212,18 @@ cdef class RecordBatchEncoder:
             2^31 - 1 above the base offset, the timestamp is below -1, a control record meets a batch of another kind,
             headers meet magic 0 or 1, a header key has other lone surrogates, or the batch would exceed 2^31 - 1 bytes.
         """
-        cdef int64_t timestamp
+        cdef RecordFields r
         if record is not None or not (is_bytes_or_none(key) and is_bytes_or_none(value) and is_empty_tuple(headers)):
             self.append_any(record, timestamp_ms, key, value, headers, offset)
             return self
-        timestamp = given_timestamp(timestamp_ms)
-        self.add(<bytes>key, <bytes>value, None, self.next_or(offset), timestamp, False)
+        set_fields(&r, <bytes>key, <bytes>value, None)
+        self.add(&r, None, self.next_or(offset), given_timestamp(timestamp_ms), False)
         return self
 
     @cython.final
     cdef int append_any(self, Record record, object timestamp_ms, object key, object value, object headers,
                         object offset) except -1:
+        cdef RecordFields r
         cdef int64_t timestamp
         cdef bytes key_bytes, value_bytes
         cdef list flat
@@ -238,7 +239,8 @@ cdef class RecordBatchEncoder:
         flat = None if is_empty_tuple(headers) else flat_headers(headers)
         if flat and self.h.magic != MAGIC_V2:
             raise ValueError(f"a record of magic {self.h.magic} can't have headers")
-        return self.add(key_bytes, value_bytes, flat, self.next_or(offset), timestamp, is_control)
+        set_fields(&r, key_bytes, value_bytes, flat)
+        return self.add(&r, flat, self.next_or(offset), timestamp, is_control)
 
     @cython.final
     cdef int64_t next_or(self, object offset) except? -1:
@@ -246,22 +248,19 @@ cdef class RecordBatchEncoder:
 
     # No code of the caller runs here, so what is checked stays true.
     @cython.final
-    cdef int add(self, bytes key, bytes value, list flat, int64_t offset, int64_t timestamp, bint is_control) except -1:
-        cdef RecordFields r
+    cdef int add(self, RecordFields* r, list flat, int64_t offset, int64_t timestamp, bint is_control) except -1:
         self.check(offset, timestamp, is_control)
-        set_fields(&r, key, value, flat)
         if self.h.magic == MAGIC_V2:
-            return self.put(&r, offset, timestamp, flat)
-        return self.append_message(&r, offset, timestamp)
+            return self.put(r, offset, timestamp, flat)
+        return self.append_message(r, offset, timestamp)
 
     # Requires: check passed.
     @cython.final
     cdef inline int put(self, RecordFields* r, int64_t offset, int64_t timestamp, list flat) except -1:
-        cdef int64_t base = self.base_for(timestamp)
         cdef int64_t size
         cdef uint8_t* at
         cdef uint8_t* end
-        r.timestamp_delta = <int64_t>(<uint64_t>timestamp - <uint64_t>base)
+        r.timestamp_delta = <int64_t>(<uint64_t>timestamp - <uint64_t>self.base_for(timestamp))
         r.offset_delta = offset - self.h.base_offset
         size = body_size(r)
         at = self.reserve(size)

@@ -9,6 +9,10 @@ cdef extern from "Python.h":
     Py_ssize_t PyVectorcall_NARGS(size_t counted) noexcept
     Py_ssize_t name_count "PyTuple_GET_SIZE"(PyObject* names) noexcept
     PyObject* name_at "PyTuple_GET_ITEM"(PyObject* names, Py_ssize_t number) noexcept
+    bint is_exact_int "PyLong_CheckExact"(PyObject* it) noexcept
+    bint is_exact_bytes "PyBytes_CheckExact"(PyObject* it) noexcept
+    char* first_byte "PyBytes_AS_STRING"(PyObject* it) noexcept
+    Py_ssize_t byte_count "PyBytes_GET_SIZE"(PyObject* it) noexcept
     bint is_of_type "PyObject_TypeCheck"(PyObject* it, PyTypeObject* kind) noexcept
 
 cdef str _TIMESTAMP_NAME = "timestamp_ms"
@@ -17,18 +21,32 @@ cdef str _VALUE_NAME = "value"
 cdef vectorcallfunc append_parsed = NULL
 
 
+# Returns: whether the field is bytes or None. Lifetime: it points into the object.
+cdef inline bint set_field(const uint8_t** data, int64_t* size, PyObject* it) noexcept:
+    data[0] = NULL
+    size[0] = -1
+    if it == <PyObject*>None:
+        return True
+    if not is_exact_bytes(it):
+        return False
+    data[0] = <const uint8_t*>first_byte(it)
+    size[0] = byte_count(it)
+    return True
+
+
 # append(timestamp_ms=, key=, value=) of an int and bytes or None is done here, whatever else comes is parsed. Names in a
 # call are interned, as those here; where they are not, they are parsed too.
 cdef PyObject* append_called(PyObject* method, PyObject* const* args, size_t counted, PyObject* names) except NULL:
     cdef RecordBatchEncoder encoder
+    cdef RecordFields r
     if names != NULL and PyVectorcall_NARGS(counted) == 1 and name_count(names) == 3 \
             and name_at(names, 0) == <PyObject*>_TIMESTAMP_NAME and name_at(names, 1) == <PyObject*>_KEY_NAME \
-            and name_at(names, 2) == <PyObject*>_VALUE_NAME and type(<object>args[1]) is int \
-            and is_bytes_or_none(<object>args[2]) and is_bytes_or_none(<object>args[3]) \
+            and name_at(names, 2) == <PyObject*>_VALUE_NAME and is_exact_int(args[1]) \
+            and set_field(&r.key, &r.key_size, args[2]) and set_field(&r.value, &r.value_size, args[3]) \
             and is_of_type(args[0], <PyTypeObject*>RecordBatchEncoder):
+        r.header_count = r.headers_size = 0
         encoder = <RecordBatchEncoder>args[0]
-        encoder.add(<bytes>args[2], <bytes>args[3], None, encoder.h.base_offset + encoder.h.last_offset_delta + 1,
-                    <int64_t><object>args[1], False)
+        encoder.add(&r, None, encoder.h.base_offset + encoder.h.last_offset_delta + 1, <int64_t><object>args[1], False)
         Py_INCREF(encoder)
         return args[0]
     return append_parsed(method, args, counted, names)
