@@ -2,6 +2,7 @@
 
 from cpython.pythread cimport PyThread_get_thread_ident
 
+
 @cython.final
 cdef class PartitionQueue:
     """The batches of one partition that wait to be sent, the oldest first, and the lock that guards them.
@@ -427,20 +428,6 @@ cdef int start_in(BatchAppender batch, ColumnBuffer buffer, int64_t now_ms) exce
     batch._builder.start(0, buffer)
     batch.begin(now_ms)
     return 0
-
-
-def pack_rows_into(list batches not None, RecordBatchPacker packer not None):
-    """Pack the next rows of columns into empty batches, which take no more records then; return how many got rows.
-
-    Raises: ValueError with the row.
-    """
-    cdef BatchAppender batch
-    cdef list builders = [(<BatchAppender?>batch)._builder for batch in batches]
-    cdef int64_t count = packer.pack_into(builders)
-    for batch in batches:
-        batch.max_record_size = packer.largest_record_bytes
-        batch.takes_records = False
-    return count
 
 
 # Returns: a buffer if there is memory and nobody waits for it, else None. No code of others runs.

@@ -355,3 +355,17 @@ cdef class RecordBatchPacker:
             raise ValueError("the columns are being packed by another thread")
         self.is_busy = True
         return 0
+
+
+def pack_rows_into(list batches not None, RecordBatchPacker packer not None):
+    """Pack the next rows of columns into empty batches, which take no more records then; return how many got rows.
+
+    Raises: ValueError with the row.
+    """
+    cdef BatchAppender batch
+    cdef list builders = [(<BatchAppender?>batch)._builder for batch in batches]
+    cdef int64_t count = packer.pack_into(builders)
+    for batch in batches:
+        batch.max_record_size = packer.largest_record_bytes
+        batch.takes_records = False
+    return count
