@@ -72,7 +72,6 @@ class Drained:
             for batches in accumulator.drain(CLUSTER, ready, MIB, now_ms=now_ms).values():
                 for batch in batches:
                     batch.complete(0)
-                    accumulator.complete_batch(batch)
                     accumulator.deallocate(batch)
 
     def append(self, count: int) -> None:

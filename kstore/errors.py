@@ -6,6 +6,7 @@ TypeError or ValueError. Every message says what, where, expected, found.
 
 from __future__ import annotations
 
+import sys
 from enum import Enum
 from typing import NamedTuple
 
@@ -196,7 +197,19 @@ class TransactionCoordinatorFencedError(ProducerStateError):
     """The marker comes from a coordinator that was replaced (Kafka: TransactionCoordinatorFencedException)."""
 
 
-class ProducerTimeoutError(KStoreError, TimeoutError):
+if sys.version_info >= (3, 11):
+
+    class _FutureTimeoutError(KStoreError, TimeoutError):
+        """What those catch who wait for a future, by either name."""
+
+else:
+    from concurrent import futures
+
+    class _FutureTimeoutError(KStoreError, TimeoutError, futures.TimeoutError):
+        """What those catch who wait for a future, by either name: two classes before Python 3.11."""
+
+
+class ProducerTimeoutError(_FutureTimeoutError):
     """Something took longer than the producer was told to wait (Kafka: TimeoutException)."""
 
 

@@ -274,7 +274,7 @@ class Scenario:
             batch.end_send()
             self.accumulator.reenqueue(batch, now_ms)
         elif lot < 0.2 and batch.record_count > 1 and not batch.is_split_batch:
-            self.split(batch, now_ms)
+            self.split(batch)
             batch.end_send()
             self.accumulator.deallocate(batch)
         else:
@@ -284,9 +284,9 @@ class Scenario:
             batch.end_send()
             self.accumulator.deallocate(batch)
 
-    def split(self, batch: ProducerBatch, now_ms: int) -> None:
+    def split(self, batch: ProducerBatch) -> None:
         try:
-            self.accumulator.split_and_reenqueue(batch, now_ms)
+            self.accumulator.split_and_reenqueue(batch)
         except ValueError:
             assert batch.final_state is FinalState.ABORTED
 

@@ -115,6 +115,5 @@ def finish(accumulator: RecordAccumulator, batches: Iterable[ProducerBatch], bas
     for batch in batches:
         batch.complete(base_offset)
         base_offset += batch.record_count
-        accumulator.complete_batch(batch)
         accumulator.deallocate(batch)
     return base_offset

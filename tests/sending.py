@@ -122,6 +122,7 @@ class Producing:
         clock: Any = None,
         retry_backoff_ms: int = 100,
         max_block_ms: int = 0,
+        partition_availability_timeout_ms: int = 0,
         **options: Any,
     ) -> None:
         self.max_block_ms = max_block_ms
@@ -138,6 +139,7 @@ class Producing:
             retry_backoff_max_ms=retry_backoff_ms,
             delivery_timeout_ms=delivery_timeout_ms,
             transaction_manager=self.manager,
+            partition_availability_timeout_ms=partition_availability_timeout_ms,
             clock=self.clock,
         )
         self.sender = Sender(

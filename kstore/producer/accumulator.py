@@ -109,7 +109,7 @@ class RecordAccumulator(AppendPath):
             backoff=self._backoff,
             linger_ms=linger_ms,
             transaction_manager=transaction_manager,
-            release=self._release,
+            release=self.deallocate,
         )
         self._ready_check = ReadyCheck(
             self.active,
@@ -278,7 +278,7 @@ class RecordAccumulator(AppendPath):
             is_queued = True
         finally:
             if not is_queued:
-                self._release(batch)
+                self.deallocate(batch)
         return result
 
     def _is_partition_changed(
@@ -356,7 +356,7 @@ class RecordAccumulator(AppendPath):
         return self.queue_of(topic_partition).is_muted
 
     def update_node_latency_stats(self, node_id: int, *, now_ms: int, can_drain: bool) -> None:
-        """Note that a node had something to be sent, and whether it could be sent to."""
+        """Note that a node had something to be sent, and whether any of it could go."""
         self._ready_check.update_node_latency_stats(node_id, now_ms=now_ms, can_drain=can_drain)
 
     def reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:
@@ -371,10 +371,10 @@ class RecordAccumulator(AppendPath):
                 self._put_back(queue, batch)
             batch.is_inflight = False
 
-    def split_and_reenqueue(self, batch: ProducerBatch, _now_ms: int = 0) -> int:
+    def split_and_reenqueue(self, batch: ProducerBatch) -> int:
         """Split a batch that was too large for the sink, put the pieces back, and return how many there are.
 
-        A piece that is too large again is split in half. The caller then completes and deallocates the batch itself.
+        A piece that is too large again is split in half. The caller then deallocates the batch itself.
         """
         ratio = max(1.0, batch.compression_ratio)
         self.compression_ratios.set_estimation(batch.topic_partition.topic, self.compression, ratio)
@@ -420,7 +420,7 @@ class RecordAccumulator(AppendPath):
         self.next_expiry_time_ms = min(self.next_expiry_time_ms, max(expiry_ms, 0))
 
     def expired_batches(self, now_ms: int) -> list[ProducerBatch]:
-        """Take out the batches that were not delivered in time; the caller completes and deallocates them."""
+        """Take out the batches that were not delivered in time; the caller ends and deallocates them."""
         expired = []
         for queue in list(self.active):
             with queue:
@@ -459,20 +459,8 @@ class RecordAccumulator(AppendPath):
     def has_incomplete(self) -> bool:
         return len(self.incomplete) > 0
 
-    def complete_batch(self, batch: ProducerBatch) -> None:
-        """Forget a batch that is done.
-
-        Raises: ValueError if it is not, or no more, incomplete.
-        """
-        self.incomplete.remove(batch)
-        self._backoff.forget(batch)
-
     def deallocate(self, batch: ProducerBatch) -> None:
-        """Forget a batch and give its memory back, once, as soon as no writer holds it."""
-        self.incomplete.discard(batch)
-        self._release(batch)
-
-    def _release(self, batch: ProducerBatch) -> None:
+        """Forget a batch, and give its memory back as soon as no writer holds it; a second call does nothing."""
         self.incomplete.discard(batch)
         self._backoff.forget(batch)
         with self._release_lock:
@@ -515,7 +503,7 @@ class RecordAccumulator(AppendPath):
             queue.remove(batch)
         self.incomplete.discard(batch)
         if not is_being_closed:
-            self._release(batch)
+            self.deallocate(batch)
 
     def close(self) -> None:
         """Refuse appends from now on; what is there is sent without waiting for more."""

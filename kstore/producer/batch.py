@@ -233,6 +233,7 @@ class ProducerBatch(BatchAppender):
     def split(self, split_batch_size: int) -> deque[ProducerBatch]:
         """Share the records out to batches of at most that size, or of one record, and end this one.
 
+        What was split off before becomes at least two pieces, if it has two records, so that splitting comes to an end.
         Futures and callbacks go with their records, created_ms stays, and sequences go on from this batch's. The pieces
         are closed for appends. Their memory counts, whether there is any or not: this batch's is to be deallocated.
         Raises: ValueError for a batch that has ended or has no records, or for uncompressed ones of magic 0 or 1.
@@ -243,7 +244,10 @@ class ProducerBatch(BatchAppender):
             raise ValueError("an empty batch can't be split")
         if self.is_done:
             raise ValueError(f"{self} has ended: {self.final_state.value}")
-        pieces = self._pieces(split_batch_size)
+        pieces = self._pieces(split_batch_size, most_records=self.record_count)
+        if len(pieces) == 1 < self.record_count and self.is_split_batch:
+            pieces.pop().deallocate()
+            pieces = self._pieces(split_batch_size, most_records=(self.record_count + 1) // 2)
         if not self.set_final_state(FinalState.FAILED):
             for piece in pieces:
                 piece.deallocate()
@@ -263,11 +267,11 @@ class ProducerBatch(BatchAppender):
         self.result.split(chain)
         return pieces
 
-    def _pieces(self, split_batch_size: int) -> deque[ProducerBatch]:
+    def _pieces(self, split_batch_size: int, *, most_records: int) -> deque[ProducerBatch]:
         pieces: deque[ProducerBatch] = deque()
         try:
             for record in self.records():
-                if not pieces or not append_again(pieces[-1], record):
+                if not pieces or pieces[-1].record_count == most_records or not append_again(pieces[-1], record):
                     pieces.append(self._piece_for(record, split_batch_size))
                     append_again(pieces[-1], record)
         except BaseException:

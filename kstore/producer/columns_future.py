@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import NamedTuple
 
 from kstore.errors import KStoreError
+from kstore.producer.futures import timed_out
 from kstore.producer.result import ProduceRequestResult
 
 
@@ -29,7 +30,7 @@ class ColumnsFuture(Future[list[AppendedBatch]]):
         super().__init__()
         self.set_running_or_notify_cancel()
         self._batches: list[tuple[int, ProduceRequestResult, int]] = []
-        self._next = 0
+        self._pending_count = 0
         self._error: KStoreError | ValueError | None = None
 
     @property
@@ -56,7 +57,25 @@ class ColumnsFuture(Future[list[AppendedBatch]]):
         """Be done when all batches are, with this error if there is one."""
         if self._error is None:
             self._error = error
+        self._pending_count = len(self._batches)
         self.settle()
+
+    def result(self, timeout: float | None = None) -> list[AppendedBatch]:
+        """Return the batches, or raise the first error; wait at most `timeout` seconds.
+
+        Raises: ProducerTimeoutError, also when they are done later.
+        """
+        self._await(timeout)
+        return super().result()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the first error, None if there is none; wait as result()."""
+        self._await(timeout)
+        return super().exception()
+
+    def _await(self, timeout: float | None) -> None:
+        if not self.done() and not wait([self], timeout).done:
+            raise timed_out(timeout)
 
     @property
     def index(self) -> int:
@@ -64,12 +83,11 @@ class ColumnsFuture(Future[list[AppendedBatch]]):
         return 0
 
     def settle(self) -> None:
-        """Wait for the next batch that is not done, or be done."""
-        while self._next < len(self._batches):
-            result = self._batches[self._next][1]
-            pending = _first_pending(result)
+        """Wait for the last batch that is not done, or be done."""
+        while self._pending_count:
+            pending = _first_pending(self._batches[self._pending_count - 1][1])
             if pending is None:
-                self._next += 1
+                self._pending_count -= 1
             elif pending.watch(self):
                 return
         outcomes = self.outcomes()
@@ -83,7 +101,8 @@ class ColumnsFuture(Future[list[AppendedBatch]]):
         """Return each batch with its error, None if there is none or the batch is not done."""
         found = []
         for partition, result, record_count in self._batches:
-            for leaf, count in _leaves(result, record_count):
+            leaves = _leaves(result, record_count) if result.pieces else ((result, record_count),)
+            for leaf, count in leaves:
                 found.append((AppendedBatch(partition, leaf.base_offset, count), leaf.error_of(0)))
         return found
 

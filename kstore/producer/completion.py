@@ -91,7 +91,7 @@ class BatchCompletion:
             batch = self._to_put_back.pop()
             if batch in self._to_split:
                 self._to_split.discard(batch)
-                self._split(batch, now_ms=now_ms)
+                self._split(batch)
             else:
                 self._accumulator.reenqueue(batch, now_ms)
 
@@ -148,11 +148,11 @@ class BatchCompletion:
             and (batch.magic >= _MAGIC_V2 or batch.is_compressed)
         )
 
-    def _split(self, batch: ProducerBatch, *, now_ms: int) -> None:
+    def _split(self, batch: ProducerBatch) -> None:
         _logger.info("%s: a batch of %s records is too large, and split", batch.topic_partition, batch.record_count)
         if self._transaction_manager is not None:
             self._transaction_manager.remove_in_flight_batch(batch)
-        self._accumulator.split_and_reenqueue(batch, now_ms)
+        self._accumulator.split_and_reenqueue(batch)
         self._accumulator.deallocate(batch)
         self._hooks.on_split(batch.topic_partition.topic)
 

@@ -112,8 +112,7 @@ class FutureRecordMetadata(RecordFuture, Future[RecordMetadata]):
 
     def _wait(self, timeout: float | None) -> None:
         if not self.produce_result.await_record(self.index, timeout):
-            milliseconds = 0 if timeout is None else int(timeout * _MS_PER_S)
-            raise ProducerTimeoutError(f"Timeout after waiting for {milliseconds} ms.")
+            raise timed_out(timeout)
 
     def done(self) -> bool:
         return self._place()[0].is_done
@@ -156,6 +155,11 @@ class FutureRecordMetadata(RecordFuture, Future[RecordMetadata]):
     def set_running_or_notify_cancel(self) -> bool:
         """Raise InvalidStateError: only its batch completes it."""
         raise InvalidStateError(f"{self} is completed by its batch")
+
+
+def timed_out(timeout: float | None) -> ProducerTimeoutError:
+    """Return the error of a wait for a future that was over before it was done; the timeout is in seconds."""
+    return ProducerTimeoutError(f"Timeout after waiting for {int((timeout or 0) * _MS_PER_S)} ms.")
 
 
 def failed_future(topic_partition: TopicPartition, error: KStoreError) -> FutureRecordMetadata:

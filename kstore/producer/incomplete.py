@@ -27,19 +27,9 @@ class IncompleteBatches:
     def add(self, batch: ProducerBatch) -> None:
         self.batches[batch] = None
 
-    def remove(self, batch: ProducerBatch) -> None:
-        """Forget a batch.
-
-        Raises: ValueError if it is not there: it was completed before, or belongs to another accumulator.
-        """
-        try:
-            del self.batches[batch]
-        except KeyError:
-            raise ValueError(f"the batch of {batch.topic_partition} is not, or no more, incomplete") from None
-
-    def discard(self, batch: ProducerBatch) -> bool:
-        """Forget a batch if it is there; say whether it was."""
-        return self.batches.pop(batch, self) is None
+    def discard(self, batch: ProducerBatch) -> None:
+        """Forget a batch if it is there."""
+        self.batches.pop(batch, None)
 
     def copy_all(self) -> list[ProducerBatch]:
         """Return the batches of now, the oldest first."""

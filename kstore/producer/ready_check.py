@@ -102,7 +102,7 @@ class ReadyCheck:
             return max(self._linger_ms - batch.waited_ms(now_ms), 0)
 
     def update_node_latency_stats(self, node_id: int, *, now_ms: int, can_drain: bool) -> None:
-        """Note that a node had something to be sent, and whether it could be sent to."""
+        """Note that a node had something to be sent, and whether any of it could go."""
         if self._partition_availability_timeout_ms <= 0:
             return
         stats = self._node_stats.setdefault(node_id, NodeLatencyStats(now_ms))

@@ -280,6 +280,7 @@ class Sender:
                 batches_per_partition=self._batches_per_drain,
             )
             for node_id, batches in by_node.items():
+                accumulator.update_node_latency_stats(node_id, now_ms=now_ms, can_drain=bool(batches))
                 if batches:
                     found = True
                     drained.setdefault(nodes[node_id], []).extend(batches)

@@ -215,7 +215,7 @@ def test_too_large_batch_is_split_and_its_pieces_keep_order_and_futures() -> Non
     (batch,) = drain(accumulator)
     assert batch.record_count == len(values)
     accumulator.begin_flush()
-    pieces = accumulator.split_and_reenqueue(batch, 0)
+    pieces = accumulator.split_and_reenqueue(batch)
     assert pieces > 1
     accumulator.deallocate(batch)
     assert not accumulator.await_flush_completion(0.0)
@@ -236,7 +236,7 @@ def test_flush_waits_for_the_pieces_of_a_split_batch() -> None:
     put(accumulator, count=RECORDS_PER_BATCH)
     (batch,) = drain(accumulator)
     results = [one.result for one in accumulator.incomplete.copy_all()]
-    assert accumulator.split_and_reenqueue(batch, 0) == 1
+    assert accumulator.split_and_reenqueue(batch) == 1
     accumulator.deallocate(batch)
     assert not results[0].is_completed
     accumulator.begin_flush()
@@ -249,10 +249,10 @@ def test_piece_that_is_too_large_again_is_halved() -> None:
     accumulator = new_accumulator(batch_size=2048, linger_ms=0)
     put(accumulator, count=100)
     (batch,) = drain(accumulator)
-    assert accumulator.split_and_reenqueue(batch, 0) == 1
+    assert accumulator.split_and_reenqueue(batch) == 1
     accumulator.deallocate(batch)
     (piece,) = drain(accumulator)
-    assert accumulator.split_and_reenqueue(piece, 0) in {2, 3}
+    assert accumulator.split_and_reenqueue(piece) in {2, 3}
     accumulator.deallocate(piece)
 
 
@@ -268,7 +268,7 @@ def test_wrong_estimates_split_few_batches() -> None:
             (batch,) = drain(accumulator)
             batches += 1
             if batch.estimated_size_in_bytes > 1024 + 61:
-                splits += accumulator.split_and_reenqueue(batch, 0) > 0
+                splits += accumulator.split_and_reenqueue(batch) > 0
             else:
                 batch.complete(0)
             accumulator.deallocate(batch)

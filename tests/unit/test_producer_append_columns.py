@@ -3,6 +3,7 @@ Method: rows made of Python values, batches read back, partitions against the ha
 
 from __future__ import annotations
 
+import concurrent.futures
 import threading
 from collections.abc import Sequence
 from itertools import accumulate
@@ -17,6 +18,7 @@ from kstore.errors import (
     BufferExhaustedError,
     KStoreError,
     ProducerClosedError,
+    ProducerTimeoutError,
     RecordTooLargeError,
     UnknownTopicOrPartitionError,
 )
@@ -276,12 +278,21 @@ def test_future_can_not_be_cancelled_and_tells_its_callbacks() -> None:
     assert future.result() == [(0, 9, 1)]
 
 
+@pytest.mark.parametrize("method", ["result", "exception"])
+def test_wait_that_is_over_too_early_is_a_timeout_by_each_of_its_names(method: str) -> None:
+    future = append(new_accumulator(), rows(VALUES[:1]))
+    with pytest.raises(ProducerTimeoutError, match="waiting for 0 ms") as raised:
+        getattr(future, method)(timeout=0)
+    assert isinstance(raised.value, TimeoutError)
+    assert isinstance(raised.value, concurrent.futures.TimeoutError)
+
+
 def test_pieces_of_a_split_batch_are_batches_of_the_future() -> None:
     accumulator = new_accumulator(batch_size=1024)
     future = append(accumulator, rows(VALUES[:40]))
     (batch,) = drain_all(accumulator)
     accumulator.batch_size = BATCH_BYTES
-    pieces = accumulator.split_and_reenqueue(batch, 0)
+    pieces = accumulator.split_and_reenqueue(batch)
     accumulator.deallocate(batch)
     assert pieces > 3
     assert not future.done()

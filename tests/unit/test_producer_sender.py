@@ -20,7 +20,11 @@ from kstore.producer.cluster import Cluster, PartitionInfo
 from kstore.producer.completion import SenderHooks
 from kstore.producer.futures import RecordMetadata
 from kstore.producer.sink import ProduceResponse
+from kstore.producer.transaction_manager import TransactionManager
+from kstore.types import TopicPartition
 from tests.sending import BATCH_SIZE, CLUSTER, NODE, OTHER_NODE, T0, T1, Producing, ScriptedSink, again, fails, ok
+
+ANY = TopicPartition("t", None)
 
 
 def too_large(limit: int):
@@ -323,6 +327,28 @@ def test_batch_no_larger_than_batch_size_is_split_until_its_pieces_fit():
     parts.check_at_rest()
 
 
+def test_records_that_fit_where_the_larger_one_does_are_split_all_the_same():
+    parts = Producing()
+    parts.sink.answers += [too_large(1)] * 20
+    futures = [parts.append(b"x" * 500), parts.append(b"")]
+    parts.run_until_done(*futures)
+    assert [len(one.values) for one in parts.sink.sent] == [2, 2, 1, 1]
+    assert [future.result().offset for future in futures] == [0, 1]
+    parts.check_at_rest()
+
+
+def test_records_that_are_too_large_one_by_one_all_fail():
+    parts = Producing()
+    parts.sink.answers += [fails(RecordTooLargeError("too large"))] * 100
+    futures = [parts.append(value) for value in (b"x" * 500, b"", b"y" * 200, b"z")]
+    parts.run_until_done(*futures)
+    for future in futures:
+        with pytest.raises(RecordTooLargeError):
+            future.result()
+    assert len(parts.sink.sent) <= 2 * len(futures)
+    parts.check_at_rest()
+
+
 def test_single_record_that_is_too_large_fails_and_leaves_the_others():
     parts = Producing()
     parts.sink.answers.append(fails(RecordTooLargeError("too large")))
@@ -523,3 +549,21 @@ def test_thread_that_is_made_to_exit_leaves_no_future_behind():
     with pytest.raises(ProducerClosedError):
         parts.append().result(timeout=60)
     assert parts.sender.join(60)
+
+
+def test_partition_of_which_nothing_can_go_for_long_is_not_chosen():
+    class HoldsOne(TransactionManager):
+        def is_send_to_partition_allowed(self, topic_partition):
+            return topic_partition != T0
+
+    cluster = Cluster([PartitionInfo("t", 0, NODE), PartitionInfo("t", 1, OTHER_NODE)])
+    parts = Producing(ScriptedSink(cluster), manager=HoldsOne(), partition_availability_timeout_ms=50)
+    for to in (T0, T1, ANY, ANY):
+        parts.append(to=to)
+        parts.run()
+        parts.clock.now_ms += 30
+    for _ in range(2):
+        parts.append(b"x" * 900, to=ANY)
+    parts.run()
+    chosen = [parts.append(b"x" * 900, to=ANY) for _ in range(20)]
+    assert {future.produce_result.topic_partition for future in chosen} == {T1}
