@@ -10,6 +10,7 @@ from kstore._core_accumulate import PartitionQueue as PartitionQueue
 from kstore._core_accumulate import SendPath as SendPath
 from kstore._core_accumulate import TopicQueues as TopicQueues
 from kstore._core_accumulate import pack_rows_into as pack_rows_into
+from kstore._core_append import BATCHES_KEPT as BATCHES_KEPT
 from kstore._core_append import AppendSurvey as AppendSurvey
 from kstore._core_append import LeaderAssigner as LeaderAssigner
 from kstore._core_append import LogAppender as LogAppender

@@ -7,6 +7,8 @@ from typing_extensions import Self, disjoint_base
 
 from kstore._core import OffsetIndexEntries, TimeIndexEntries
 
+BATCHES_KEPT: Final[int]
+
 @final
 class AppendSurvey:
     records: Final[bytes | bytearray | memoryview]

@@ -295,6 +295,16 @@ cdef class BatchAppender:
         """Take no more records; they are compressed by close()."""
         self.takes_records = False
 
+    def compress_records(self):
+        """Take no more records, and compress those there are before the batch is closed.
+
+        Threads: the GIL may be released; nobody else may use the batch meanwhile.
+        """
+        cdef int64_t counted_before = self.counted_bytes
+        self.takes_records = False
+        self._builder.end_appends(self._builder.compress_records)
+        self.settle(counted_before)
+
     def abort_record_appends(self):
         """Take no more records and drop those there are, for a batch that will not be sent."""
         cdef ColumnBuffer buffer = self._builder.buffer

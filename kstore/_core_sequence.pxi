@@ -4,6 +4,8 @@ cdef enum:
     KEPT_BATCHES = 5
     NOT_KNOWN = -1
 
+BATCHES_KEPT = KEPT_BATCHES
+
 cdef struct KeptBatch:
     int64_t last_sequence
     int64_t last_offset

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
+from kstore._core import BATCHES_KEPT as BATCHES_KEPT
 from kstore._core import BatchHeader, ProducerEntry, read_header
 from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import (
@@ -21,7 +22,6 @@ from kstore.log.producer_snapshot import ProducerSnapshotEntry
 from kstore.record import AppendOrigin, ControlRecordType, EndTransactionMarker, RecordBatch, control_record_value
 from kstore.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
 
-BATCHES_KEPT = 5
 NO_OFFSET = -1
 NO_COORDINATOR_EPOCH = -1
 

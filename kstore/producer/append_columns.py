@@ -129,6 +129,10 @@ class ColumnsAppend:
         try:
             batches = accumulator.open_batches(topic_partition, buffer, now_ms, most=min(most, left))
             packed = batches[: pack_rows_into(batches, self._packer)]
+            # Here, while the Sender is busy with earlier ones; the last batch may have room left.
+            for batch in packed[:-1]:
+                if batch.is_compressed:
+                    batch.compress_records()
         except BaseException:
             for batch in batches:
                 batch.deallocate()

@@ -105,6 +105,19 @@ def test_batches_are_compressed_when_they_are_drained(codec: str) -> None:
     assert accumulator.pool.available_memory == accumulator.pool.memory
 
 
+def test_full_batches_are_compressed_before_they_wait_for_the_sender() -> None:
+    accumulator = new_accumulator(compression="lz4", batch_size=1024)
+    append(accumulator, rows([b"again " * 5] * 100))
+    *full, last = accumulator.queue_of(TP_1).copy()
+    assert full
+    assert not any(batch.builder.is_open for batch in full)
+    assert last.builder.is_open
+    batches = drain_all(accumulator)
+    assert records_by_partition(batches)[0] == [(None, b"again " * 5)] * 100
+    finish(accumulator, batches)
+    assert accumulator.pool.available_memory == accumulator.pool.memory
+
+
 def test_everything_of_a_row_is_kept() -> None:
     headers = HeadersColumn(
         np.array([0, 2, 2, 3], dtype=np.int32), column([b"a", b"b", b"c"]), column([b"1", None, b""])

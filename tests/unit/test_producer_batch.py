@@ -324,6 +324,24 @@ def test_codec_takes_more_records_than_the_buffer_is_long_and_counts_them() -> N
     assert pool.available_memory == pool.memory
 
 
+@pytest.mark.parametrize("size", [BATCH_SIZE, 1 << 20], ids=["one-buffer", "long"])
+def test_batch_compressed_ahead_is_closed_like_any_other(size: int) -> None:
+    pool = BufferPool(4 << 20, BATCH_SIZE)
+    early, late = (open_batch(pool, size=size, compression="gzip", level=1) for _ in range(2))
+    for batch in (early, late):
+        batch.append_record(1, None, random.Random(1).randbytes(size - 90), (), None, 0)
+    early.compress_records()
+    assert early.append_record(1, None, b"v", (), None, 0) is None
+    assert (early.is_closed, early.is_full) == (False, True)
+    for batch in (early, late):
+        batch.set_producer_state(producer_id=7, producer_epoch=2, base_sequence=5, is_transactional=False)
+    assert bytes(early.records()) == bytes(late.records())
+    assert early.counted_bytes == late.counted_bytes
+    for batch in (early, late):
+        batch.deallocate()
+    assert pool.available_memory == pool.memory
+
+
 def test_growth_that_the_pool_refuses_makes_the_batch_full() -> None:
     pool = BufferPool(2 * BATCH_SIZE, BATCH_SIZE)
     estimator = CompressionRatioEstimator()
