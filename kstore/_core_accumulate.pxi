@@ -329,10 +329,14 @@ cdef class AppendPath:
             queue = queues.sticky_queue
             if queues.sticky_room - queues.sticky_bytes <= 2 * batch_size_upper_bound(MAGIC_V2, False, r):
                 return None
-        # No code of others runs from here to the write.
-        if queue is None or queue.hold_count or self.is_closed:
+        if queue is None:
             return None
         last = queue.last_batch()
+        if last is not None and result is not None and result.callback is not None:
+            last.make_thunks()
+        # No code of others runs from here to the write.
+        if queue.hold_count or self.is_closed or queue.last_batch() is not last:
+            return None
         if last is not None:
             before = last._builder.estimate()
             if last.append_fields(r, request.timestamp_ms, flat, request.now_ms, result):

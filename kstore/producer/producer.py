@@ -189,6 +189,8 @@ class Producer(SendPath):
         self, record: ProducerRecord, key: bytes | None, value: bytes | None, on_delivery: DeliveryCallback | None
     ) -> RecordAppendResult:
         topic, headers = record.topic, record.headers
+        # In a callback nobody else gives memory back.
+        max_block_ms = 0 if self._sender.is_own_thread else self.config.max_block_ms
         before_ms = self._clock.monotonic_ms()
         cluster = self._metadata.cluster_with(topic, record.partition)
         size = estimate_size_in_bytes_upper_bound(
@@ -207,7 +209,7 @@ class Producer(SendPath):
                 value,
                 headers,
                 on_delivery,
-                max_time_to_block_ms=max(before_ms + self.config.max_block_ms - self._clock.monotonic_ms(), 0),
+                max_time_to_block_ms=max(before_ms + max_block_ms - self._clock.monotonic_ms(), 0),
                 now_ms=self._clock.monotonic_ms(),
                 cluster=cluster,
                 abort_on_new_batch=may_ask_again,

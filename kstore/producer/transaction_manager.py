@@ -150,6 +150,7 @@ class TransactionManager(SequenceTracker):
         with self._lock:
             self._check_transactional("begin_transaction")
             self._check_not_pending("begin_transaction")
+            self._pending = None
             self.raise_error()
             self._enter(_S.IN_TRANSACTION)
 

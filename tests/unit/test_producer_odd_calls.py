@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kstore.config import MAX_INT32, MAX_INT64
-from kstore.errors import KStoreError, ProducerClosedError
+from kstore.errors import BufferExhaustedError, KStoreError, ProducerClosedError
 from kstore.log import WritableStore, open_store
 from kstore.producer import Producer
 
@@ -112,3 +112,18 @@ def test_close_that_was_interrupted_is_gone_on_with_by_the_next(
     assert future.result(0).offset == 0
     with pytest.raises(ProducerClosedError):
         producer.send(TOPIC, b"")
+
+
+def test_send_in_a_callback_does_not_wait_for_memory_that_only_its_own_thread_gives_back(store: WritableStore) -> None:
+    caught: list[BaseException | None] = []
+    told = threading.Event()
+    with Producer(store, batch_size=1000, buffer_memory=1000, max_block_ms=MAX_INT64) as producer:
+
+        def on_delivery(*_: Any) -> None:
+            caught.append(producer.send(TOPIC, bytes(900), partition=1).exception(0))
+            told.set()
+
+        producer.send(TOPIC, bytes(900), partition=0, on_delivery=on_delivery)
+        assert told.wait(WAIT_S)
+        assert isinstance(caught[0], BufferExhaustedError)
+        assert producer.send(TOPIC, bytes(900), partition=1).result(WAIT_S).offset == 0
