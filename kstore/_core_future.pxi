@@ -69,19 +69,22 @@ cdef class BatchResult:
 
     def add_watcher(self, watcher):
         """Have a future told by this result, whatever its index; return False if it is done."""
+        # With a list a collection of garbage may come, and code of others that changes all this.
+        cdef list made = [] if self.watchers is None else None
         if self.is_done:
             return False
         if self.watchers is None:
-            self.watchers = []
+            self.watchers = made
         self.watchers.append(watcher)
         return True
 
     def add_waiter(self, lock):
         """Have a lock, which is held, released when the batch is done; return False if it is."""
+        cdef list made = [] if self.waiters is None else None
         if self.is_done:
             return False
         if self.waiters is None:
-            self.waiters = []
+            self.waiters = made
         self.waiters.append(lock)
         return True
 
