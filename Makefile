@@ -9,8 +9,9 @@ BUILD := .venv/.build-stamp
 CORE := setup.py pyproject.toml $(wildcard kstore/*.pyx kstore/*.pxi kstore/*.h)
 DEBUG_TREE := build/debug
 DEBUG_TESTS := tests/unit tests/property tests/differential tests/fuzz tests/golden
-UNDER_SANITIZERS = LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
-	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+# libstdc++ too: without it the sanitizer can't follow what pyarrow throws
+UNDER_SANITIZERS = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
+	PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 MINUTES ?= 30
 export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

@@ -192,7 +192,8 @@ def json_of_records(RecordIterator records, *, const uint8_t[::1] opening, const
         raise MemoryError
     try:
         with nogil:
-            memcpy(copy, start, <size_t>payload_size)
+            if payload_size > 0:
+                memcpy(copy, start, <size_t>payload_size)
             size = json_size(copy, copy + payload_size, &records.h, &text)
         if size < 0:
             return None
