@@ -336,7 +336,10 @@ def test_batch_compressed_ahead_is_closed_like_any_other(size: int) -> None:
     for batch in (early, late):
         batch.set_producer_state(producer_id=7, producer_epoch=2, base_sequence=5, is_transactional=False)
     assert bytes(early.records()) == bytes(late.records())
-    assert early.counted_bytes == late.counted_bytes
+    # Memory that was kept from before may be longer than what was asked for, so the two may differ in length.
+    for batch in (early, late):
+        assert max(BATCH_SIZE, len(bytes(batch.records()))) <= batch.counted_bytes < 3 * size
+    assert pool.available_memory == pool.memory - early.counted_bytes - late.counted_bytes
     for batch in (early, late):
         batch.deallocate()
     assert pool.available_memory == pool.memory
