@@ -212,12 +212,7 @@ cdef class RecordBatchEncoder:
             2^31 - 1 above the base offset, the timestamp is below -1, a control record meets a batch of another kind,
             headers meet magic 0 or 1, a header key has other lone surrogates, or the batch would exceed 2^31 - 1 bytes.
         """
-        cdef RecordFields r
-        if record is not None or not (is_bytes_or_none(key) and is_bytes_or_none(value) and is_empty_tuple(headers)):
-            self.append_any(record, timestamp_ms, key, value, headers, offset)
-            return self
-        set_fields(&r, <bytes>key, <bytes>value, None)
-        self.add(&r, None, self.next_or(offset), given_timestamp(timestamp_ms), False)
+        self.append_any(record, timestamp_ms, key, value, headers, offset)
         return self
 
     @cython.final

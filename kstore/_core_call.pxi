@@ -18,6 +18,8 @@ cdef extern from "Python.h":
 cdef str _TIMESTAMP_NAME = "timestamp_ms"
 cdef str _KEY_NAME = "key"
 cdef str _VALUE_NAME = "value"
+cdef str _HEADERS_NAME = "headers"
+cdef str _OFFSET_NAME = "offset"
 cdef vectorcallfunc append_parsed = NULL
 
 
@@ -34,19 +36,49 @@ cdef inline bint set_field(const uint8_t** data, int64_t* size, PyObject* it) no
     return True
 
 
-# append(timestamp_ms=, key=, value=) of an int and bytes or None is done here, whatever else comes is parsed. Names in a
-# call are interned, as those here; where they are not, they are parsed too.
+# Take the fields of a call by name. Returns: whether they are of the types that come by the million: int, bytes, None and
+# an empty tuple of headers. Names in a call are interned, as those here; where they are not, they are parsed.
+cdef inline bint set_named(RecordFields* r, PyObject** timestamp_ms, PyObject** offset, PyObject* const* given,
+                           PyObject* names) noexcept:
+    cdef Py_ssize_t number
+    cdef PyObject* name
+    cdef PyObject* it
+    r.key = r.value = NULL
+    r.key_size = r.value_size = -1
+    r.header_count = r.headers_size = 0
+    timestamp_ms[0] = NULL
+    offset[0] = <PyObject*>None
+    for number in range(name_count(names)):
+        name, it = name_at(names, number), given[number]
+        if name == <PyObject*>_TIMESTAMP_NAME:
+            if not is_exact_int(it):
+                return False
+            timestamp_ms[0] = it
+        elif name == <PyObject*>_KEY_NAME:
+            if not set_field(&r.key, &r.key_size, it):
+                return False
+        elif name == <PyObject*>_VALUE_NAME:
+            if not set_field(&r.value, &r.value_size, it):
+                return False
+        elif name == <PyObject*>_OFFSET_NAME:
+            if not is_exact_int(it) and it != <PyObject*>None:
+                return False
+            offset[0] = it
+        elif name != <PyObject*>_HEADERS_NAME or not is_empty_tuple(<object>it):
+            return False
+    return timestamp_ms[0] != NULL
+
+
+# append() of a record's fields by name is done here, whatever else comes is parsed.
 cdef PyObject* append_called(PyObject* method, PyObject* const* args, size_t counted, PyObject* names) except NULL:
     cdef RecordBatchEncoder encoder
     cdef RecordFields r
-    if names != NULL and PyVectorcall_NARGS(counted) == 1 and name_count(names) == 3 \
-            and name_at(names, 0) == <PyObject*>_TIMESTAMP_NAME and name_at(names, 1) == <PyObject*>_KEY_NAME \
-            and name_at(names, 2) == <PyObject*>_VALUE_NAME and is_exact_int(args[1]) \
-            and set_field(&r.key, &r.key_size, args[2]) and set_field(&r.value, &r.value_size, args[3]) \
+    cdef PyObject* timestamp_ms
+    cdef PyObject* offset
+    if names != NULL and PyVectorcall_NARGS(counted) == 1 and set_named(&r, &timestamp_ms, &offset, args + 1, names) \
             and is_of_type(args[0], <PyTypeObject*>RecordBatchEncoder):
-        r.header_count = r.headers_size = 0
         encoder = <RecordBatchEncoder>args[0]
-        encoder.add(&r, None, encoder.h.base_offset + encoder.h.last_offset_delta + 1, <int64_t><object>args[1], False)
+        encoder.add(&r, None, encoder.next_or(<object>offset), <int64_t><object>timestamp_ms, False)
         Py_INCREF(encoder)
         return args[0]
     return append_parsed(method, args, counted, names)

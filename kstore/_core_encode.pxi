@@ -219,10 +219,6 @@ cdef inline int64_t given_timestamp(object timestamp_ms) except? -1:
     return as_int64(timestamp_ms)
 
 
-cdef inline bint is_bytes_or_none(object data) noexcept:
-    return data is None or type(data) is bytes
-
-
 cdef inline bint is_empty_tuple(object data) noexcept:
     return type(data) is tuple and len(<tuple>data) == 0
 

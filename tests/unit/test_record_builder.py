@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,23 @@ CALLS: dict[str, Call] = {
 }
 
 
+FIELDS: dict[str, Any] = {"timestamp_ms": 5, "key": b"k", "value": b"v", "headers": (), "offset": 3}
+
+
+@pytest.mark.parametrize("count", range(1, len(FIELDS) + 1))
+def test_fields_may_come_in_any_order_and_may_be_left_out(count: int) -> None:
+    for names in permutations(FIELDS, count):
+        builder = MemoryRecordsBuilder()
+        fields = {name: FIELDS[name] for name in names}
+        if "timestamp_ms" not in names:
+            with pytest.raises(TypeError, match="timestamp_ms"):
+                builder.append(**fields)
+            continue
+        [record] = builder.append(**fields).build()
+        found = (record.offset, record.timestamp_ms, record.key, record.value)
+        assert found == (fields.get("offset", 0), 5, fields.get("key"), fields.get("value"))
+
+
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_however_append_is_called_the_same_record_is_written(call: Call) -> None:
     builder, other = MemoryRecordsBuilder(), MemoryRecordsBuilder()
@@ -74,6 +92,11 @@ BAD_CALLS: dict[str, tuple[dict[str, Any], type[Exception]]] = {
     "value that is a number": ({"timestamp_ms": 1, "key": None, "value": 7}, TypeError),
     "unknown name": ({"timestamp": 1, "key": None, "value": None}, TypeError),
     "negative timestamp": ({"timestamp_ms": -2, "key": None, "value": None}, ValueError),
+    "negative timestamp alone": ({"timestamp_ms": -2}, ValueError),
+    "offset beyond int64": ({"value": b"", "offset": 2**63, "timestamp_ms": 1}, OverflowError),
+    "offset that is text": ({"timestamp_ms": 1, "offset": "0"}, TypeError),
+    "headers that are none": ({"timestamp_ms": 1, "headers": None}, TypeError),
+    "nothing": ({}, TypeError),
 }
 
 
