@@ -14,7 +14,6 @@ from kstore.compression import CompressionType, decompress
 from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import (
     InvalidRecordError,
-    LogFailedError,
     OffsetsOutOfOrderError,
     RecordBatchTooLargeError,
     RecordTooLargeError,
@@ -25,7 +24,7 @@ from kstore.record import MemoryRecords, Record, RecordBatch
 from kstore.record.creation import with_records
 from kstore.record.rewriting import set_last_offset
 from kstore.record.validation import AppendOrigin, RecordRules, validate_and_assign_offsets
-from kstore.types import NO_PARTITION_LEADER_EPOCH, TimestampType, TopicPartition
+from kstore.types import NO_PARTITION_LEADER_EPOCH, TimestampType
 
 Ack: TypeAlias = Literal["buffered", "written", "flushed"]
 
@@ -151,16 +150,6 @@ def check_ack(ack: str) -> None:
     """Raise ValueError for an acknowledgement that there is not."""
     if ack not in _ACKS:
         raise ValueError(f"ack must be one of {', '.join(_ACKS)}, got {ack!r}")
-
-
-def failed_before(failure: BaseException, topic_partition: TopicPartition, *, path: str) -> LogFailedError:
-    """Return the error of a log that takes no more since an earlier call failed."""
-    return LogFailedError(
-        f"the log of {topic_partition} in {path} takes no more since an earlier call failed: "
-        f"{str(failure) or type(failure).__name__}",
-        path=path,
-        errno=getattr(failure, "errno", None),
-    )
 
 
 def check_fetched(survey: AppendSurvey, *, log_end_offset: int) -> None:

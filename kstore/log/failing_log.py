@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from errno import EDQUOT, ENOSPC
 
 from kstore.errors import LogFailedError, StorageError
-from kstore.log.appending import failed_before
 from kstore.log.log_segments import LogSegments
 from kstore.log.published_log import PublishedLog
 from kstore.log.writer_files import WriterFiles
@@ -60,7 +59,12 @@ class FailingLog(PublishedLog):
         self._check_open()
         self._writer_files.check_owner()
         if self._failure is not None:
-            raise failed_before(self._failure, self.topic_partition, path=self.path) from self._failure
+            raise LogFailedError(
+                f"the log of {self.topic_partition} in {self.path} takes no more since an earlier call failed: "
+                f"{str(self._failure) or type(self._failure).__name__}",
+                path=self.path,
+                errno=getattr(self._failure, "errno", None),
+            ) from self._failure
 
     @contextmanager
     def _cutting(self, offset: int) -> Iterator[None]:
