@@ -6,6 +6,7 @@ What the UDFs of kstore.spark.udfs do in a worker, without Spark. Layer: spark.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kstore import _core
@@ -69,8 +70,8 @@ class Unpacker:
     def add_all(self, values: pa.Array) -> list[int | None]:
         """Decode all values of a binary array where they lie; return the list's ends, a null's start None.
 
-        Requires: nothing was added yet.
-        Raises: as add and value_places, positions counted from the array's first byte; the Unpacker is then of no use.
+        Requires: nothing was added yet; values lie one behind the other.
+        Raises: as add, positions counted from the array's first byte; the Unpacker is then of no use.
         """
         places, data = value_places(values)
         self._decoder.start_file(position=0, end_position=0)
@@ -155,20 +156,24 @@ def batch_places(value: memoryview) -> Iterator[tuple[int, int]]:
         position += size
 
 
+def are_behind_each_other(values: pa.Array) -> bool:
+    """Say whether the values of a binary array lie one behind the other, as those of a view or of fixed size do not."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type))
+
+
 def value_places(values: pa.Array) -> tuple[list[int], memoryview]:
     """Give where each value of a binary array starts in the bytes of all, the end of the last one behind; no copy.
 
-    Raises: NotImplementedError for other layouts than binary and large binary.
+    Requires: values lie one behind the other.
     """
     import pyarrow as pa
 
-    is_large = pa.types.is_large_binary(values.type)
-    if not is_large and not pa.types.is_binary(values.type):
-        raise NotImplementedError(f"values of {values.type} do not lie one behind the other")
     if not len(values):
         return [0], memoryview(b"")
     _, offsets, data = values.buffers()
-    places = memoryview(offsets).cast("B").cast("q" if is_large else "i")
+    places = memoryview(offsets).cast("B").cast("q" if pa.types.is_large_binary(values.type) else "i")
     places = places[values.offset : values.offset + len(values) + 1]
     return places.tolist(), memoryview(b"" if data is None else data).cast("B")
 
@@ -188,9 +193,11 @@ def unpack(values: pa.Array, columns: Sequence[str], *, is_permissive: bool) -> 
     table_bytes = min(max(TABLE_BYTES, 2 * values.nbytes), MOST_TABLE_BYTES)
     unpacker = Unpacker(columns, table_bytes=table_bytes)
     reasons: list[str | None] = [None] * len(values)
-    try:
-        ends = unpacker.add_all(values)
-    except (KStoreError, NotImplementedError):
+    ends: list[int | None] | None = None
+    if are_behind_each_other(values):
+        with suppress(KStoreError):
+            ends = unpacker.add_all(values)
+    if ends is None:
         unpacker = Unpacker(columns, table_bytes=TABLE_BYTES)
         ends = _add_each(unpacker, values, reasons, is_permissive=is_permissive)
     records = unpacker.finish()
