@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from kstore.log import WritableStore, open_store
 from tests.record_files import DATA
 from tests.source_tree import copy_sources
 
@@ -41,3 +43,12 @@ def written_log(log_path: Path) -> Path:
     """A file of the batches of record_files."""
     log_path.write_bytes(DATA)
     return log_path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[WritableStore]:
+    """A Store for a producer: the topic "topic" of three partitions, and the states of transactions."""
+    with open_store(tmp_path / "root", "a") as opened:
+        opened.create_topic("topic", partitions=3)
+        opened.create_topic("__transaction_state", partitions=1)
+        yield opened

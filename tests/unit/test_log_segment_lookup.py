@@ -3,7 +3,7 @@ Method: reads counted at the door to the system; batches whose intervals hold on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from kstore.errors import CorruptRecordError, InvalidRecordError, LogClosedError
 from kstore.log import Log, open_log
 from kstore.log.env import ReadFile
 from tests.builders import FIRST_TIMESTAMP_MS, Layout, batch, batches, patch_header, record, write_partition
-from tests.reference import Header, read_records, write_batch
+from tests.reference import Header, Record, read_records, write_batch
 
 CONFIG = LogConfig(time_index_proof_bytes=4096)
 LARGE = batches(0, 12, records_per_batch=5, value_bytes=400)
@@ -208,6 +208,12 @@ SPREADS = [
 ]
 
 
+def first_at(records: Iterable[Record], timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record of a time or later, from an offset on."""
+    found = (one for one in records if one.timestamp_ms >= timestamp_ms and one.offset >= start_offset)
+    return next(((one.offset, one.timestamp_ms) for one in found), None)
+
+
 @pytest.mark.parametrize("times", SPREADS)
 def test_every_timestamp_is_found_before_and_after_the_proof(tmp_path: Path, times: list[int]) -> None:
     segment = timed(times)
@@ -215,14 +221,7 @@ def test_every_timestamp_is_found_before_and_after_the_proof(tmp_path: Path, tim
     with opened(tmp_path, segment, Layout(index_interval_bytes=1000)) as log:
         for start_offset in (0, 0, 0, 0, 33):
             for timestamp_ms in range(FIRST_TIMESTAMP_MS - 1, FIRST_TIMESTAMP_MS + 602):
-                expected = next(
-                    (
-                        (r.offset, r.timestamp_ms)
-                        for r in records
-                        if r.timestamp_ms >= timestamp_ms and r.offset >= start_offset
-                    ),
-                    None,
-                )
+                expected = first_at(records, timestamp_ms, start_offset)
                 assert log.segments[0].search_timestamp(timestamp_ms, start_offset=start_offset) == expected
 
 
@@ -247,14 +246,7 @@ def test_records_of_any_shape_are_found_by_time(
         for start_offset in (0, 0, 0, 0, 20_005):
             for last_ms in [one.timestamp_ms for one in records]:
                 for timestamp_ms in (last_ms, last_ms + 1):
-                    expected = next(
-                        (
-                            (one.offset, one.timestamp_ms)
-                            for one in records
-                            if one.timestamp_ms >= timestamp_ms and one.offset >= start_offset
-                        ),
-                        None,
-                    )
+                    expected = first_at(records, timestamp_ms, start_offset)
                     assert log.segments[0].search_timestamp(timestamp_ms, start_offset=start_offset) == expected
 
 

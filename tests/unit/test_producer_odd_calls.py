@@ -4,8 +4,7 @@ Method: extreme settings, calls in callbacks, wrong targets, interrupted calls; 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,14 +25,6 @@ EXTREMES = {
     "metadata_max_age_ms": MAX_INT64,
     "partitioner_availability_timeout_ms": MAX_INT64,
 }
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[WritableStore]:
-    with open_store(tmp_path / "root", "a") as opened:
-        opened.create_topic(TOPIC, partitions=3)
-        opened.create_topic("__transaction_state", partitions=1)
-        yield opened
 
 
 def begun(store: WritableStore, **settings: Any) -> Producer:

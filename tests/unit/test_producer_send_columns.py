@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from kstore.errors import (
     TransactionStateError,
     UnknownTopicOrPartitionError,
 )
-from kstore.log import WritableStore, open_store
+from kstore.log import WritableStore
 from kstore.producer import Producer, partition_for_key
 from kstore.record.packing import BinaryColumn, RecordColumns
 
@@ -29,14 +28,6 @@ WAIT_S = 60
 VALUES = [b"%05d" % number + bytes(95) for number in range(1000)]
 BATCH_BYTES = 1024
 MEMORY = 8 * BATCH_BYTES
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[WritableStore]:
-    with open_store(tmp_path / "root", "a") as opened:
-        opened.create_topic(TOPIC, partitions=3)
-        opened.create_topic("__transaction_state", partitions=1)
-        yield opened
 
 
 def column(values: Sequence[bytes]) -> BinaryColumn:

@@ -54,6 +54,13 @@ def store(tmp_path):
         yield opened
 
 
+def one_written_and_one_to_be_lost(store):
+    parts = Producing(Checking(store), is_idempotent=True)
+    written = parts.append_batch(b"0")
+    parts.run()
+    return parts, written, parts.append_batch(b"1")
+
+
 @IDEMPOTENCE
 @pytest.mark.parametrize("method", ["close", "drained"])
 def test_drain_that_breaks_off_fails_what_was_taken_out(monkeypatch, is_idempotent, method):
@@ -92,10 +99,7 @@ def test_partition_goes_on_behind_an_answer_that_is_none(monkeypatch, answer):
 
 
 def test_sequences_go_on_in_a_new_epoch_when_it_is_not_known_what_is_in_the_log(monkeypatch, store):
-    parts = Producing(Checking(store), is_idempotent=True)
-    first = parts.append_batch(b"0")
-    parts.run()
-    lost = parts.append_batch(b"1")
+    parts, first, lost = one_written_and_one_to_be_lost(store)
     run_broken(parts, monkeypatch, ProducerBatch, "close")
     later = parts.append_batch(b"2")
     parts.run(2)
@@ -105,10 +109,7 @@ def test_sequences_go_on_in_a_new_epoch_when_it_is_not_known_what_is_in_the_log(
 
 
 def test_sequences_go_on_in_a_new_epoch_when_batches_to_be_sent_again_were_aborted(monkeypatch, store):
-    parts = Producing(Checking(store), is_idempotent=True)
-    first = parts.append_batch(b"0")
-    parts.run()
-    lost = parts.append_batch(b"1")
+    parts, first, lost = one_written_and_one_to_be_lost(store)
     parts.sink.answers.append(again())
     parts.run()
     run_broken(parts, monkeypatch, parts.sink, "cluster")
