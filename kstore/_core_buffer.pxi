@@ -20,38 +20,38 @@ cdef int kept_count = 0
 cdef int64_t kept_bytes = 0
 
 
-cdef Block take_kept(int number) noexcept:
+cdef void take_kept(int number, Block* block) noexcept:
     global kept_count, kept_bytes
-    cdef Block block = kept_blocks[number]
+    block[0] = kept_blocks[number]
     kept_count -= 1
     kept_bytes -= block.capacity
     for number in range(number, kept_count):
         kept_blocks[number] = kept_blocks[number + 1]
-    return block
 
 
-cdef Block take_block(int64_t capacity) except *:
-    cdef Block block
+cdef int take_block(int64_t capacity, Block* block) except -1:
     cdef int number
     for number in range(kept_count - 1, -1, -1):
-        block = kept_blocks[number]
-        if capacity <= block.capacity and block.capacity // 2 <= capacity:
-            return take_kept(number)
+        if capacity <= kept_blocks[number].capacity and kept_blocks[number].capacity // 2 <= capacity:
+            take_kept(number, block)
+            return 0
     block.data = <uint8_t*>malloc(<size_t>(capacity + PADDING))
     block.capacity = capacity
     if block.data == NULL:
         raise MemoryError(f"no memory for a buffer of {capacity} bytes")
-    return block
+    return 0
 
 
-cdef void give_back(Block block) noexcept:
+cdef void give_back(Block* block) noexcept:
     global kept_count, kept_bytes
+    cdef Block oldest
     if not LEAST_KEPT_SIZE <= block.capacity <= MOST_KEPT_BYTES:
         free(block.data)
         return
     while kept_count == MOST_KEPT or kept_bytes > MOST_KEPT_BYTES - block.capacity:
-        free(take_kept(0).data)
-    kept_blocks[kept_count] = block
+        take_kept(0, &oldest)
+        free(oldest.data)
+    kept_blocks[kept_count] = block[0]
     kept_count += 1
     kept_bytes += block.capacity
 
@@ -88,7 +88,7 @@ cdef class ColumnBuffer:
         self.take(capacity)
 
     cdef int take(self, int64_t capacity) except -1:
-        self.block = take_block(capacity)
+        take_block(capacity, &self.block)
         self.size = capacity
         return 0
 
@@ -104,7 +104,7 @@ cdef class ColumnBuffer:
 
     def __dealloc__(self):
         if self.block.data != NULL:
-            give_back(self.block)
+            give_back(&self.block)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         PyBuffer_FillInfo(view, self, self.block.data, self.size, self.is_read_only, flags)
