@@ -59,7 +59,7 @@ cdef class IndexEntries:
         return memoryview(self.memory)[:self.entry_count * self.entry_size]
 
     def extend(self, const uint8_t[::1] content):
-        """Append encoded entries; their order is not checked, and max_entries gives way.
+        """Append encoded entries; their order is not checked, and max_entries gives way (also to a closing time entry).
 
         Raises: ValueError if they are no whole number of entries.
         """
@@ -72,7 +72,7 @@ cdef class IndexEntries:
         self.reserve(size // self.entry_size)
         memcpy(self.memory.block.data + old_size, &content[0], <size_t>size)
         self.entry_count += size // self.entry_size
-        self.max_entries = max(self.max_entries, self.entry_count)
+        self.max_entries = max(self.max_entries, self.entry_count + (self.entry_size == TIME_ENTRY_SIZE))
 
     def keep(self, int64_t entry_count):
         """Remove all but the first `entry_count` entries."""
@@ -128,6 +128,8 @@ cdef class TimeIndexEntries(IndexEntries):
                 raise ValueError(f"offset must be at least {self.last_entry[1]}, that of the last entry, got {offset}")
             if timestamp < last_timestamp:
                 raise ValueError(f"timestamp_ms must be at least {last_timestamp}, that of the last entry, got {timestamp}")
+        if skip_full_check and timestamp <= last_timestamp:
+            return 0    # closed before
         if self.entry_count >= self.max_entries - (not skip_full_check):
             raise ValueError(f"the time index is full: at most {self.max_entries} entries, the last one for its closing")
         if timestamp <= last_timestamp:

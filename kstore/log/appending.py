@@ -181,6 +181,15 @@ def check_fits_segment(survey: AppendSurvey, config: LogConfig) -> None:
         )
 
 
+def check_offsets_fit_segment(survey: AppendSurvey, *, base_offset: int) -> None:
+    """Raise RecordBatchTooLargeError for an append whose offsets no index of one segment can hold."""
+    if survey.first_offset < base_offset or survey.last_offset - base_offset > MAX_INT32:
+        raise RecordBatchTooLargeError(
+            f"offsets of the append: expected from {base_offset} to {base_offset + MAX_INT32}, "
+            f"found from {survey.first_offset} to {survey.last_offset}"
+        )
+
+
 def follow_epochs(epochs: LeaderEpochCache, survey: AppendSurvey, *, config: LogConfig) -> None:
     """Assign the leader epochs of an append, durably, before it is written; messages of magic 0 and 1 have none.
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from errno import EDQUOT, ENOSPC
 
 from kstore.errors import LogFailedError, StorageError
+from kstore.log.checkpoints import EpochEntry
+from kstore.log.leader_epochs import LeaderEpochCache
 from kstore.log.log_segments import LogSegments
 from kstore.log.published_log import PublishedLog
 from kstore.log.writer_files import WriterFiles
@@ -21,6 +23,7 @@ _logger = logging.getLogger("kstore.log")
 class FailingLog(PublishedLog):
     """The part of WritableLog that decides whether it may go on after an error, and refuses what it may not."""
 
+    leader_epochs: LeaderEpochCache
     _parts: LogSegments
     _writer_files: WriterFiles
     _is_writable: bool = False
@@ -54,6 +57,24 @@ class FailingLog(PublishedLog):
             is_undone = is_undone and error.errno in _NO_SPACE and not isinstance(error, LogFailedError)
         if not is_undone:
             self._fail(error)
+
+    @contextmanager
+    def _restoring_epochs(self) -> Iterator[None]:
+        """Take the leader epochs of an append back if it leaves nothing else behind."""
+        before = self.leader_epochs.entries
+        try:
+            yield
+        except BaseException:
+            if self._failure is None:
+                self._restore_epochs(before)
+            raise
+
+    def _restore_epochs(self, entries: tuple[EpochEntry, ...]) -> None:
+        try:
+            self.leader_epochs.restore(entries)
+        except StorageError as error:
+            self._fail(error)
+        self._appender.leader_epoch = self.leader_epochs.latest_epoch
 
     def _check_writable(self) -> None:
         self._check_open()

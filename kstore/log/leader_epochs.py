@@ -119,6 +119,14 @@ class LeaderEpochCache:
             if gone > 1 or entries[0] != first:
                 self._replace((first, *entries[gone:]))
 
+    def restore(self, entries: tuple[EpochEntry, ...]) -> None:
+        """Go back to the entries of before, after an append of later ones failed.
+
+        Raises: StorageError, then nothing is changed.
+        """
+        if entries != self.entries:
+            self._replace(entries)
+
     def clear(self) -> None:
         """Drop all epochs, as an append of magic 0 or 1 does.
 

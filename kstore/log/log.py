@@ -153,7 +153,9 @@ class Log(Closing):
         self._check_open()
         if self._transactions is None:
             settled = settle_transactions(self.segments, behind=NOTHING_SETTLED, config=self.config)
-            self._transactions = settled.transactions(log_end_offset=self.log_end_offset)
+            self._transactions = settled.transactions(
+                log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset
+            )
         return self._transactions
 
     def batches(

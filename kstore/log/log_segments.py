@@ -49,6 +49,7 @@ class LogSegments:
         self.unflushed: tuple[WritableSegment, ...] = ()
         timestamp = TimestampOffset(last.max_timestamp_ms, last.offset_of_max_timestamp)
         self.active = self._opened(last.base_offset, timestamp=timestamp)
+        self.active.drop_entries_from(last.next_offset)
 
     @property
     def first_base_offset(self) -> int:

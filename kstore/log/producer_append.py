@@ -316,7 +316,7 @@ def producer_batches_in(records: bytes | bytearray | memoryview, *, config: LogC
     while at < size:
         header = read_header(records, at, position=at, max_batch_bytes=config.max_batch_bytes)
         end = at + header.size_in_bytes
-        if header.producer_id != NO_PRODUCER_ID:
+        if header.producer_id > NO_PRODUCER_ID:
             marker = None
             if header.is_control:
                 marker = read_marker(RecordBatch(memoryview(records)[at:end], position=at, config=config))

@@ -6,6 +6,7 @@ Layer 5. Source: Kafka LogLoader.recoverSegment, UnifiedLog.rebuildProducerState
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from kstore.config import LogConfig
 from kstore.log.env import Env, join_path
@@ -34,10 +35,12 @@ def load_producer_state(
     manager = ProducerStateManager(topic_partition, path, config=config, env=env)
     recovered = [one for one in segments if one.is_recovered]
     last_two = {one.base_offset for one in segments[-2:]}
+    following = {one.base_offset: two.base_offset for one, two in pairwise(segments)}
     for segment in recovered:
         replay.bring_to(manager, segment.base_offset, snapshot_offsets={*last_two, segment.base_offset})
         replay.run(manager, segment, end_offset=segment.next_offset)
-        manager.update_map_end_offset(segment.next_offset)
+        # Over a gap of offsets to the segment behind it: a snapshot inside would tell of one that is lost.
+        manager.update_map_end_offset(following.get(segment.base_offset, segment.next_offset))
         manager.take_snapshot()
     if recovered:
         # Loaded anew, so that producers which have expired by now are left out.

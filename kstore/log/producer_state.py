@@ -365,6 +365,13 @@ class ProducerStateManager:
         """
         self._remove_snapshots([one for one in self._snapshots if one < offset])
 
+    def delete_snapshots_between(self, start_offset: int, *, end_offset: int) -> None:
+        """Remove the snapshots in [start_offset, end_offset).
+
+        Raises: StorageError.
+        """
+        self._remove_snapshots([one for one in self._snapshots if start_offset <= one < end_offset])
+
     # Parts
 
     def _check_verified(self, batch: ProducerBatch, *, origin: AppendOrigin, guard: VerificationGuard | None) -> None:

@@ -123,11 +123,9 @@ class PublishedLog(Log):
             # The end before the segments: a transaction that begins in between must not lie below it.
             log_end_offset = self.log_end_offset
             settled = settle_transactions(self.segments, behind=behind, config=self.config)
-            if self._was_cut(known):
-                settled = settle_transactions(self.segments, behind=NOTHING_SETTLED, config=self.config)
-            else:
+            if not self._was_cut(known):
                 self._walked = known, settled
-            return settled.transactions(log_end_offset=log_end_offset)
+            return settled.transactions(log_start_offset=self.log_start_offset, log_end_offset=log_end_offset)
 
         return self._retried(find)
 
@@ -162,7 +160,11 @@ class PublishedLog(Log):
         while True:
             known = self._cuts.made
             try:
-                return read()
+                found = read()
             except (CorruptionError, StorageError):
                 if self._is_closed or not self._was_cut(known):
                     raise
+                continue
+            # A cut that goes on has changed nothing but the ends of files; behind it others may stand in their place.
+            if self._cuts.made == known:
+                return found

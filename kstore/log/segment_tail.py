@@ -51,7 +51,7 @@ def find_tail(
     with env.open_read(path) as file:
         headers = _Headers(file, base_offset=base_offset, size_in_bytes=size_in_bytes, config=config)
         tail = headers.tail_from(start, Tail(base_offset, timestamp_ms, offset_of_timestamp)) if start else None
-        if tail is None or tail.next_offset <= least:
+        if tail is None or tail.next_offset <= max(least, tail.offset_of_max_timestamp):
             tail = headers.tail_from(0, Tail(base_offset, -1, -1))
     return tail if tail is None or tail.next_offset - base_offset <= MAX_RELATIVE_OFFSET + 1 else None
 

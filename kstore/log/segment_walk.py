@@ -143,7 +143,7 @@ class _Notes:
     def producers_of(self, headers: list[BatchHeader]) -> Iterator[ProducerBatch]:
         """Yield the batches with a producer id."""
         for header in headers:
-            if header.producer_id == NO_PRODUCER_ID:
+            if header.producer_id <= NO_PRODUCER_ID:
                 continue
             yield batch_of_header(header, read_marker(self._batch(header)) if header.is_control else None)
 

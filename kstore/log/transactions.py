@@ -27,7 +27,8 @@ class AbortedTransaction(NamedTuple):
 
 
 class Transactions(NamedTuple):
-    """aborted: in the order of their markers; last_stable_offset: where the first undecided transaction starts."""
+    """aborted: in the order of their markers; last_stable_offset: where the first undecided transaction starts,
+    or the log if that is later."""
 
     aborted: tuple[AbortedTransaction, ...]
     last_stable_offset: int
@@ -64,10 +65,10 @@ class Settled(NamedTuple):
     open: tuple[tuple[int, int], ...] = ()
     aborted: tuple[AbortedTransaction, ...] = ()
 
-    def transactions(self, *, log_end_offset: int) -> Transactions:
-        """Return what this says of a log that ends there."""
+    def transactions(self, *, log_start_offset: int, log_end_offset: int) -> Transactions:
+        """Return what this says of a log with these bounds."""
         first_undecided = min((first_offset for _, first_offset in self.open), default=log_end_offset)
-        return Transactions(self.aborted, first_undecided)
+        return Transactions(self.aborted, max(first_undecided, log_start_offset))
 
 
 NOTHING_SETTLED = Settled()

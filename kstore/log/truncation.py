@@ -59,6 +59,6 @@ def replay_producers(
             continue
         batches = segment.records.read_batches(position=first.position, end_position=segment.scan_end_position)
         for header, data in batches:
-            if header.producer_id != NO_PRODUCER_ID:
+            if header.producer_id > NO_PRODUCER_ID:
                 producer_state.replay(producer_batch(RecordBatch(data, position=header.position, path=segment.path)))
     producer_state.update_map_end_offset(log_end_offset)

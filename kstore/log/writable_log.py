@@ -21,6 +21,7 @@ from kstore.log.appending import (
     check_ack,
     check_fetched,
     check_fits_segment,
+    check_offsets_fit_segment,
     follow_epochs,
     next_base_offset,
 )
@@ -31,8 +32,8 @@ from kstore.log.failing_log import FailingLog
 from kstore.log.group_commit import GroupCommit
 from kstore.log.lock import PartitionLock, disown_in_child
 from kstore.log.log_segments import LogSegments
-from kstore.log.producer_append import BatchMetadata, CompletedTransaction, producer_batches_in
-from kstore.log.producer_state import VerificationGuard
+from kstore.log.producer_append import BatchMetadata, producer_batches_in
+from kstore.log.producer_state import PreparedAppend, VerificationGuard
 from kstore.log.recovery_report import LoadedLog, RecoveryMode, RecoveryReport
 from kstore.log.root_checkpoints import PartitionMarks
 from kstore.log.segment import LogSegment
@@ -285,44 +286,42 @@ class WritableLog(FailingLog):
     ) -> LogAppendInfo:
         """Append what was surveyed, with all that has to be known of it, under the append lock."""
         check_fits_segment(survey, self.config)
+        rolls = self._parts.active.should_roll(survey, now_ms=now_ms)
+        base_offset = next_base_offset(survey, log_end_offset=self._end) if rolls else self._parts.active.base_offset
+        check_offsets_fit_segment(survey, base_offset=base_offset)
         prepared = None
         if survey.has_producers:
             batches = producer_batches_in(survey.records, config=self.config)
             prepared = self.producer_state.analyze(batches, origin=origin, verification_guard=guard)
             if prepared.duplicate is not None:
                 return self._info_of_duplicate(prepared.duplicate)
-        if survey.leader_epoch != self._appender.leader_epoch or survey.has_messages or not survey.is_one_epoch:
-            follow_epochs(self.leader_epochs, survey, config=self.config)
-            self._appender.leader_epoch = self.leader_epochs.latest_epoch
-        if self._parts.active.should_roll(survey, now_ms=now_ms):
-            self._roll(next_base_offset(survey, log_end_offset=self._end))
-        with self._failing_unless_undone():
-            self._parts.active.append(survey)
-            # Before readers see it, so that none takes data of a transaction that begins here for decided.
-            completed = [] if prepared is None else self.producer_state.commit(prepared)
-            self._publish(survey.last_offset + 1)
-        if prepared is not None:
-            self._follow_transactions(completed)
+        with self._restoring_epochs():
+            if survey.leader_epoch != self._appender.leader_epoch or survey.has_messages or not survey.is_one_epoch:
+                follow_epochs(self.leader_epochs, survey, config=self.config)
+                self._appender.leader_epoch = self.leader_epochs.latest_epoch
+            if rolls:
+                self._roll(base_offset)
+            self._write(survey, prepared)
+        if prepared is not None and self._managed_watermark is None:
+            self.producer_state.on_high_watermark(self._end)
         done: LogAppendInfo = self._appender.info_of(survey, log_append_time_ms=append_time_ms)
         return done
+
+    def _write(self, survey: AppendSurvey, prepared: PreparedAppend | None) -> None:
+        """Write batches, take over what they do to producers and transactions, and then let readers see them."""
+        with self._failing_unless_undone():
+            self._parts.active.append(survey)
+            if prepared is not None:
+                for one in self.producer_state.commit(prepared):
+                    if one.is_aborted:
+                        aborted = AbortedTxn(one.producer_id, one.first_offset, one.last_offset, one.last_stable_offset)
+                        self._parts.active.transaction_index.append(aborted)
+            self._publish(survey.last_offset + 1)
 
     def _info_of_duplicate(self, found: BatchMetadata) -> LogAppendInfo:
         append_time_ms = found.timestamp_ms if self._rules.is_append_time else NO_TIMESTAMP
         offsets = found.first_offset, found.last_offset
         return LogAppendInfo(*offsets, found.timestamp_ms, append_time_ms, self._start, 0, is_duplicate=True)
-
-    def _follow_transactions(self, completed: list[CompletedTransaction]) -> None:
-        """Note the transactions that an append aborted, and those that all have."""
-        try:
-            for one in completed:
-                if one.is_aborted:
-                    aborted = AbortedTxn(one.producer_id, one.first_offset, one.last_offset, one.last_stable_offset)
-                    self._parts.active.transaction_index.append(aborted)
-        except BaseException as error:
-            self._fail(error)
-            raise
-        if self._managed_watermark is None:
-            self.producer_state.on_high_watermark(self._end)
 
     def remove_expired_producers(self) -> int:
         """Forget producers silent for producer_id_expiration_ms, as a broker does every 10 minutes; return how many."""
@@ -407,15 +406,18 @@ class WritableLog(FailingLog):
     def _roll(self, base_offset: int) -> None:
         """Put a new segment behind the active one, whose indexes are flushed later."""
         # Its records are flushed now: no power cut may leave the new segment's without the end of these.
-        self.producer_state.update_map_end_offset(self._end)
+        written_end = self._written_end
         with self._failing_unless_undone():
             self._parts.active.records.flush()
-            self.producer_state.take_snapshot()
             self._parts.roll(base_offset)
             self._cut = (-1, -1)
             self._rolled_offset = self._end
             self._needs_no_flush = False
             self._publish(self._end)
+            # Where offsets are missing before the segment, a snapshot among them would tell of a segment that is lost.
+            self.producer_state.delete_snapshots_between(written_end, end_offset=base_offset)
+            self.producer_state.update_map_end_offset(base_offset)
+            self.producer_state.take_snapshot()
 
     # Truncation and marks
 
@@ -442,6 +444,7 @@ class WritableLog(FailingLog):
             self._check_writable()
             if offset >= self._end:
                 self.leader_epochs.truncate_from_end(offset)
+                self._appender.leader_epoch = self.leader_epochs.latest_epoch
                 return False
             with self._cutting(offset):
                 if offset < self._parts.first_base_offset:
@@ -546,6 +549,7 @@ class WritableLog(FailingLog):
         self._writer_files.lower_recovery_point(0)
         self._durable_point.lower(DurablePoint(0, 0, 0))
         self._parts.restart(offset)
+        self._cut = (-1, -1)
         self._appender.log_start_offset = offset
         self.leader_epochs.clear()
         self.producer_state.truncate_fully_and_start_at(offset)

@@ -180,6 +180,18 @@ class WritableSegment:
         self._is_age_known = position == 0
         self.flush()
 
+    def drop_entries_from(self, offset: int) -> None:
+        """Remove index entries of an offset and behind it, or of places behind the records: there is nothing of them.
+
+        Raises: StorageError.
+        """
+        index, size = self._offset_index.view(), self.size_in_bytes
+        last = index.entry(index.entry_count - 1) if index.entry_count else None
+        if last is not None and (last.offset >= offset or last.position >= size):
+            self._offset_index.truncate_to(offset, log_size_in_bytes=size)
+        if self._time_index.last_entry.offset >= offset:
+            self._time_index.truncate_to(offset)
+
     def flush(self) -> None:
         """Wait until the records and the transaction index survive a power cut.
 

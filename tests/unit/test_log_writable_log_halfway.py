@@ -14,9 +14,12 @@ from kstore.config import LogConfig
 from kstore.errors import LogFailedError, LogLockedError, StorageError
 from kstore.log import open_log
 from kstore.log.env import Env, WriteFile
+from kstore.log.transaction_index import AbortedTxn, TransactionIndexFile
 from kstore.log.writable_log import WritableLog
-from kstore.record import MemoryRecords
+from kstore.record import AppendOrigin, MemoryRecords
 from tests.builders import batch, batches
+from tests.messages import packed_entry
+from tests.reference import write_end_transaction_marker
 
 DATA = batches(0, 4, records_per_batch=2, value_bytes=40)
 # Two batches a segment.
@@ -144,6 +147,58 @@ def test_full_disk_behind_any_other_roll_does_not_stop_the_log(directory: Path, 
             log.append_as_follower(MemoryRecords(DATA[2]))
         log.append_as_follower(MemoryRecords(DATA[2]))
         assert (log.flush(), offsets(log)) == (6, [0, 1, 2, 3, 4, 5])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [batch(2, 1, partition_leader_epoch=5), packed_entry(b"v", None, offset=2, magic=1)],
+    ids=["epoch", "message"],
+)
+def test_append_that_finds_no_space_leaves_the_leader_epochs_as_they_were(
+    directory: Path, env: StoppingEnv, data: bytes
+) -> None:
+    with open_log(directory, "a", env=env) as log:
+        log.append_as_follower(MemoryRecords(batch(0, 2, partition_leader_epoch=3)))
+        env.arm("write", ".log", FULL)
+        with pytest.raises(StorageError, match="no space"):
+            log.append_as_follower(MemoryRecords(data))
+        assert log.leader_epochs.entries == ((3, 0),)
+        log.append(sent())
+    assert (directory / "leader-epoch-checkpoint").read_text() == "0\n1\n3 0\n"
+
+
+def test_leader_epochs_that_can_not_be_put_back_stop_the_log(
+    directory: Path, env: StoppingEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find_no_space(entries: object) -> None:
+        raise FULL
+
+    with open_log(directory, "a", env=env) as log:
+        log.append_as_follower(MemoryRecords(batch(0, 2, partition_leader_epoch=3)))
+        monkeypatch.setattr(log.leader_epochs, "restore", find_no_space)
+        env.arm("write", ".log", FULL)
+        with pytest.raises(StorageError, match="no space"):
+            log.append_as_follower(MemoryRecords(batch(2, 1, partition_leader_epoch=5)))
+        assert log.has_failed
+    with open_log(directory, "a") as log:
+        assert (log.leader_epochs.entries, offsets(log)) == (((3, 0),), [0, 1])
+
+
+def test_readers_see_the_end_of_a_transaction_once_its_abort_is_noted(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_log(directory, "a") as log:
+        log.append(sent(2, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True))
+        append, seen = TransactionIndexFile.append, []
+
+        def look_and_append(index: TransactionIndexFile, txn: AbortedTxn) -> None:
+            seen.append((log.log_end_offset, log.last_stable_offset))
+            append(index, txn)
+
+        monkeypatch.setattr(TransactionIndexFile, "append", look_and_append)
+        marker = write_end_transaction_marker(0, timestamp_ms=1, producer_id=7, producer_epoch=0, commit=False)
+        log.append(MemoryRecords(marker), origin=AppendOrigin.COORDINATOR)
+        assert (seen, log.last_stable_offset) == ([(2, 0)], 3)
 
 
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", "kstore-durable-point"])

@@ -11,11 +11,14 @@ import pytest
 
 from kstore.config import LogConfig
 from kstore.errors import OffsetOutOfRangeError, OutOfOrderSequenceError
-from kstore.log import open_log
+from kstore.log import LogSegment, open_log
 from kstore.log.published_log import Cuts
+from kstore.log.segment_records import SegmentRecords
 from kstore.log.writable_log import WritableLog
 from kstore.record import MemoryRecords, Record
-from tests.builders import batch, batches
+from kstore.types import OffsetAndTimestamp
+from tests.builders import FIRST_TIMESTAMP_MS, batch, batches, record
+from tests.reference import write_batch
 
 RECORDS_PER_BATCH = 3
 # Ten batches of three records, four batches a segment: segments at 0, 12 and 24.
@@ -162,6 +165,28 @@ def test_log_cut_inside_a_batch_is_rolled_and_flushed(directory: Path) -> None:
         assert offsets(log) == [0, 1, 2, 4]
 
 
+def test_log_started_anew_where_it_was_cut_inside_a_batch_is_flushed(directory: Path) -> None:
+    with open_log(directory, "a") as log:
+        for data in DATA[:2]:
+            log.append_as_follower(MemoryRecords(data))
+        log.truncate_to(4)
+        log.truncate_fully_and_start_at(4)
+        assert log.flush() == 4
+        assert log.marks().recovery_point == 4
+
+
+def test_leader_epoch_that_a_cut_behind_the_last_record_takes_back_is_noted_by_the_next_append(
+    directory: Path,
+) -> None:
+    with open_log(directory, "a") as log:
+        log.append(MemoryRecords(batch(0, 1)))
+        log.delete_records(1)
+        assert not log.truncate_to(1)
+        assert log.leader_epochs.entries == ()
+        log.append(MemoryRecords(batch(0, 1)))
+        assert log.leader_epochs.entries == ((0, 1),)
+
+
 def test_high_watermark_is_never_seen_above_the_end_of_a_log_that_is_cut(
     log: WritableLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +246,45 @@ def test_reader_of_what_is_cut_goes_on_or_is_told(log: WritableLog) -> None:
     for start, reader in zip(first, readers, strict=True):
         with pytest.raises(OffsetOutOfRangeError):
             require_offsets_below(max(15, start + RECORDS_PER_BATCH), reader)
+
+
+def test_fetch_over_a_cut_gives_batches_of_what_took_the_place(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_log(directory, "a") as log:
+        for data in DATA[:4]:
+            log.append_as_follower(MemoryRecords(data))
+        read_bytes = SegmentRecords.read_bytes
+
+        def cut_and_read(records: SegmentRecords, size: int, *, position: int) -> bytes:
+            monkeypatch.undo()
+            log.truncate_to(0)
+            log.append(MemoryRecords(batch(0, 12, value_bytes=90)))
+            return read_bytes(records, size, position=position)
+
+        monkeypatch.setattr(SegmentRecords, "read_bytes", cut_and_read)
+        found = log.fetch(6, 10_000)
+        assert [record.offset for record in MemoryRecords(found.records)] == list(range(12))
+        assert found.base_offset == 0
+
+
+def test_lookup_by_time_over_a_cut_gives_a_record_of_what_took_the_place(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_log(directory, "a") as log:
+        for data in DATA[:4]:
+            log.append_as_follower(MemoryRecords(data))
+        search, wanted = LogSegment.search_timestamp, FIRST_TIMESTAMP_MS + 5
+
+        def search_and_cut(segment: LogSegment, timestamp_ms: int, *, start_offset: int) -> OffsetAndTimestamp | None:
+            monkeypatch.undo()
+            found = search(segment, timestamp_ms, start_offset=start_offset)
+            log.truncate_to(2)
+            log.append(MemoryRecords(write_batch([record(0, timestamp_ms=wanted + 1)])))
+            return found
+
+        monkeypatch.setattr(LogSegment, "search_timestamp", search_and_cut)
+        assert log.offset_for_timestamp(wanted) == (2, wanted + 1)
 
 
 def test_reader_of_deleted_segments_goes_on_or_is_told(log: WritableLog) -> None:
