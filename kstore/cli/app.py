@@ -216,6 +216,9 @@ def dump_files(
     transactions: Annotated[
         bool, typer.Option("--transaction-log-decoder", help="Show records, decoded as those of __transaction_state.")
     ] = False,
+    share_state: Annotated[
+        bool, typer.Option("--share-group-state-decoder", help="Show records, decoded as those of __share_group_state.")
+    ] = False,
     metadata: Annotated[
         bool, typer.Option("--cluster-metadata-decoder", help="Show records, decoded as those of __cluster_metadata.")
     ] = False,
@@ -225,7 +228,8 @@ def dump_files(
     from kstore.cli import dump
     from kstore.cli.decoders import Decoder
 
-    wanted = [kind for kind, is_set in zip(Decoder, (offsets, transactions, metadata), strict=True) if is_set]
+    options = (offsets, transactions, share_state, metadata)
+    wanted = [kind for kind, is_set in zip(Decoder, options, strict=True) if is_set]
     if len(wanted) > 1:
         raise WrongUseError(f"only one decoder at a time, got {' and '.join(kind.value for kind in wanted)}")
     decoder = wanted[0] if wanted else None

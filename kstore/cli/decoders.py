@@ -11,6 +11,7 @@ from kstore.record.internal_topics import (
     DecodedMessage,
     decode_group_record,
     decode_metadata_record,
+    decode_share_state_record,
     decode_transaction_record,
 )
 
@@ -26,7 +27,15 @@ class Decoder(Enum):
 
     OFFSETS = "offsets"
     TRANSACTION_LOG = "transaction-log"
+    SHARE_GROUP_STATE = "share-group-state"
     CLUSTER_METADATA = "cluster-metadata"
+
+
+_COORDINATORS = {
+    Decoder.OFFSETS: decode_group_record,
+    Decoder.TRANSACTION_LOG: decode_transaction_record,
+    Decoder.SHARE_GROUP_STATE: decode_share_state_record,
+}
 
 
 class Decoded(NamedTuple):
@@ -42,8 +51,7 @@ def decode(decoder: Decoder, record: Record) -> Decoded:
     try:
         if decoder is Decoder.CLUSTER_METADATA:
             return Decoded(None, metadata_json(decode_metadata_record(record.value)))
-        is_group = decoder is Decoder.OFFSETS
-        key, value = (decode_group_record if is_group else decode_transaction_record)(record.key, record.value)
+        key, value = _COORDINATORS[decoder](record.key, record.value)
     except InvalidRecordError as error:
         return Decoded(None, None, str(error))
     key_json = message_json(key, "type", None if key.type_id is None else str(key.type_id))

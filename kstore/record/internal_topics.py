@@ -1,7 +1,8 @@
 """Records of the topics that brokers and controllers keep for themselves, decoded as Kafka's DumpLogSegments does.
 
 `__consumer_offsets`: decode_group_record; `__transaction_state`: decode_transaction_record, encode_transaction_record;
-`__cluster_metadata`: decode_metadata_record. Kafka's names are used throughout, since that is what people search for.
+`__share_group_state`: decode_share_state_record; `__cluster_metadata`: decode_metadata_record. Kafka's names are used
+throughout, since that is what people search for.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from kstore.record.schemas_coordinator import (
     CONSUMER_PROTOCOL,
     GROUP_KEYS,
     GROUP_VALUES,
+    SHARE_STATE_KEYS,
+    SHARE_STATE_VALUES,
     TRANSACTION_KEYS,
     TRANSACTION_VALUES,
 )
@@ -88,6 +91,14 @@ def decode_transaction_record(key: bytes | None, value: bytes | None) -> Coordin
     Raises: InvalidRecordError as decode_group_record.
     """
     return _coordinator_record(key, value, TRANSACTION_KEYS, TRANSACTION_VALUES)
+
+
+def decode_share_state_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord:
+    """Return what a record of `__share_group_state` says: how far a share group is with a partition.
+
+    Raises: InvalidRecordError as decode_group_record.
+    """
+    return _coordinator_record(key, value, SHARE_STATE_KEYS, SHARE_STATE_VALUES)
 
 
 def encode_transaction_record(transactional_id: str, fields: Mapping[str, Any] | None) -> tuple[bytes, bytes | None]:

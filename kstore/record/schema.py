@@ -166,7 +166,7 @@ def _read_one(reader: ProtocolReader, field: Field, *, is_nullable: bool, versio
     if layout is not None:
         return reader.number(field.name, layout)
     if field.kind == "struct":
-        if is_nullable and reader.number(field.name, _INT8) < 0:
+        if is_nullable and _is_null_struct(reader, field):
             return None
         return _read_struct(reader, field.fields, version=version)
     if field.kind == "bool":
@@ -177,6 +177,13 @@ def _read_one(reader: ProtocolReader, field: Field, *, is_nullable: bool, versio
     if value is None and not is_nullable:
         raise reader.error(field.name, expected=field.kind, found=None)
     return value
+
+
+def _is_null_struct(reader: ProtocolReader, field: Field) -> bool:
+    """Read what tells a struct from null: a varint in a tagged field, a byte elsewhere."""
+    if field.tag is not None:
+        return reader.unsigned_varint(field.name) == 0
+    return reader.number(field.name, _INT8) < 0
 
 
 def encode_message(schema: Schema, fields: Mapping[str, Any], *, version: int) -> bytes:
@@ -226,7 +233,9 @@ def _write_one(out: ProtocolWriter, field: Field, value: Any, *, is_nullable: bo
     if layout is not None:
         out.number(field.name, layout, value)
     elif field.kind == "struct":
-        if is_nullable:
+        if is_nullable and field.tag is not None:
+            out.unsigned_varint(int(value is not None))
+        elif is_nullable:
             out.number(field.name, _INT8, -1 if value is None else 1)
         if value is not None:
             _write_struct(out, field.fields, value, version=version)

@@ -22,6 +22,7 @@ RegisterBrokerRecord 0 0-4 0+
   fenced bool
   inControlledShutdown bool 1+
   logDirs []uuid 3+ tag=0
+  cordonedLogDirs []uuid 4+ null=4+ tag=1
 UnregisterBrokerRecord 1 0 0+
   brokerId int32
   brokerEpoch int64
@@ -142,4 +143,6 @@ RegisterControllerRecord 27 0 0+
     maxSupportedVersion int16
 ClearElrRecord 28 0 0+
   topicName string
+UnregisterControllerRecord 29 0 0+
+  controllerId int32
 """

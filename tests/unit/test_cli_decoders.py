@@ -65,6 +65,18 @@ CASES = {
             "decodeError": "OffsetCommitValue v0: commitTimestamp at byte 11 of 18: expected 8 bytes, found 7",
         },
     ),
+    "share state": (
+        "--share-group-state-decoder",
+        bytes.fromhex("0000 0001 67") + bytes(16) + bytes.fromhex("00000003"),
+        None,
+        {
+            "decodedKey": {
+                "type": "0",
+                "data": {"groupId": "g", "topicId": "AAAAAAAAAAAAAAAAAAAAAA", "partition": 3},
+            },
+            "decodedValue": None,
+        },
+    ),
     "metadata": (
         "--cluster-metadata-decoder",
         None,

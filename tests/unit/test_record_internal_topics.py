@@ -13,6 +13,7 @@ from kstore.record.internal_topics import (
     UndecodedMessage,
     decode_group_record,
     decode_metadata_record,
+    decode_share_state_record,
     decode_transaction_record,
     encode_transaction_record,
 )
@@ -119,6 +120,49 @@ def test_metadata_record_is_named_as_kafka_names_it():
     message = decode_metadata_record(bytes.fromhex("01 02 00 02 74") + TOPIC_ID.bytes + b"\0")
     assert (message.name, message.type_id, message.version) == ("TOPIC_RECORD", 2, 0)
     assert message.fields == {"name": "t", "topicId": TOPIC_ID}
+
+
+MEMBER_KEY = bytes.fromhex("0005 0001 67 0001 6d")
+MEMBER = "0000 00 00 02 63 02 68 02 02 74 00 0000000a 00"
+CLASSIC = {
+    "null": ("01 00 01 00", {"classicMemberMetadata": None}),
+    "present": (
+        "01 00 0c 01 00000007 02 02 72 02 ff 00 00",
+        {
+            "classicMemberMetadata": {
+                "sessionTimeoutMs": 7,
+                "supportedProtocols": [{"name": "r", "metadata": b"\xff"}],
+            }
+        },
+    ),
+    "not-written": ("00", {}),
+}
+
+
+@pytest.mark.parametrize(("tagged", "expected"), CLASSIC.values(), ids=CLASSIC)
+def test_struct_in_a_tagged_field_may_be_null(tagged, expected):
+    _, value = decode_group_record(MEMBER_KEY, bytes.fromhex(MEMBER + tagged))
+    assert value.fields["rebalanceTimeoutMs"] == 10
+    assert {name: field for name, field in value.fields.items() if name == "classicMemberMetadata"} == expected
+
+
+def test_share_state_is_decoded():
+    key = bytes.fromhex("0001 0001 67") + TOPIC_ID.bytes + bytes.fromhex("00000003")
+    data = "00000001 00000002 0000000000000005 02 0000000000000005 0000000000000006 01 0002 00 01 00 04 00000009"
+    record = decode_share_state_record(key, versioned(0, data))
+    assert (record.key.name, record.key.fields) == (
+        "ShareUpdateKey",
+        {"groupId": "g", "topicId": TOPIC_ID, "partition": 3},
+    )
+    assert record.value.name == "ShareUpdateValue"
+    batch = {"firstOffset": 5, "lastOffset": 6, "deliveryState": 1, "deliveryCount": 2}
+    assert record.value.fields == {
+        "snapshotEpoch": 1,
+        "leaderEpoch": 2,
+        "startOffset": 5,
+        "deliveryCompleteCount": 9,
+        "stateBatches": [batch],
+    }
 
 
 UNKNOWN_GROUP = {
