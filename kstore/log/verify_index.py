@@ -132,7 +132,11 @@ class OffsetIndexCheck:
 
 
 class TimeIndexCheck:
-    """Checks one .timeindex file: whole entries in order, each the largest timestamp up to its offset."""
+    """Checks one .timeindex file: whole entries in order, each the largest timestamp up to its offset.
+
+    Messages of V0 have none: a broker that made them of later ones noted what it left out, so that an entry behind them
+    may be larger than what the log tells.
+    """
 
     def __init__(self, file: IndexFile) -> None:
         self._file = file
@@ -144,6 +148,7 @@ class TimeIndexCheck:
         self._last_in_order: TimestampOffset | None = None
         self._largest_timestamp_ms = -1
         self._is_certain = True
+        self._has_untimed = False
         self._last_offset = file.base_offset - 1
 
     def step(self, step: Step) -> Iterator[Damage]:
@@ -154,6 +159,7 @@ class TimeIndexCheck:
             return
         self._last_offset = step.header.last_offset
         self._largest_timestamp_ms = max(self._largest_timestamp_ms, step.header.max_timestamp_ms)
+        self._has_untimed |= step.header.magic == 0
         while self._slot < self._entry_count:
             entry = self._entry(self._slot)
             if not self._is_in_order(entry):
@@ -161,7 +167,7 @@ class TimeIndexCheck:
                 yield from self._run.add(self._slot, reason)
             elif entry.offset > self._last_offset:
                 return
-            elif self._is_certain and entry.timestamp_ms != self._largest_timestamp_ms:
+            elif self._is_certain and not self._may_be_largest(entry):
                 reason = (
                     f"timestamp {entry.timestamp_ms} is not {self._largest_timestamp_ms}, the largest up to "
                     f"offset {entry.offset}"
@@ -182,6 +188,10 @@ class TimeIndexCheck:
 
     def _entry(self, slot: int) -> TimestampOffset:
         return self._index.entry(slot) if slot < self._index.entry_count else TimestampOffset(0, self._file.base_offset)
+
+    def _may_be_largest(self, entry: TimestampOffset) -> bool:
+        largest = self._largest_timestamp_ms
+        return entry.timestamp_ms == largest or (self._has_untimed and entry.timestamp_ms > largest)
 
     def _is_in_order(self, entry: TimestampOffset) -> bool:
         if self._last_in_order is None:

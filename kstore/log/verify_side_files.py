@@ -98,7 +98,7 @@ class SideFileCheck:
             yield from _compared(entries, header)
         if header.is_control:
             self._end_transaction(segment, header)
-        elif header.is_transactional:
+        elif header.is_transactional and header.record_count:
             self._open.setdefault(header.producer_id, header.base_offset)
 
     def finish_segment(self, segment: LogSegment) -> Iterator[Damage]:
@@ -177,8 +177,12 @@ class SideFileCheck:
             return
         if not marker.is_abort:
             self._others[header.last_offset] = "a transaction that was committed"
-        elif first_offset is not None and first_offset >= self._whole_from:
+        elif first_offset is not None and first_offset >= self._whole_from and not self._is_below_log_start(header):
             self._aborted.append(AbortedTxn(header.producer_id, first_offset, header.last_offset, NO_OFFSET))
+
+    def _is_below_log_start(self, header: BatchHeader) -> bool:
+        """Whether nobody is served the batch any more, so that a cleaner passes over its transaction."""
+        return header.last_offset < self._log.log_start_offset
 
     def _marker(self, segment: LogSegment, header: BatchHeader) -> TransactionMarker | None:
         data = segment.records.read_bytes(header.size_in_bytes, position=header.position)
@@ -253,11 +257,16 @@ def _contradiction(entry: ProducerSnapshotEntry, offset: int) -> str | None:
 
 
 def _compared(entries: dict[ProducerSnapshotEntry, tuple[str, int]], header: BatchHeader) -> Iterator[Damage]:
-    """Yield the snapshot entries that say something else of a batch than its header does."""
+    """Yield the snapshot entries that say something else of a batch than its header does.
+
+    Kafka 0.11 notes the offset of a transaction's marker together with the sequence of the data before it.
+    """
     delta = header.last_offset - header.base_offset
     sequence = NO_SEQUENCE if header.base_sequence == NO_SEQUENCE else (header.base_sequence + delta) & MAX_INT32
     expected = (header.producer_id, header.producer_epoch, sequence, header.last_offset, delta)
     for entry, (path, position) in entries.items():
+        if header.is_control and entry._replace(last_sequence=NO_SEQUENCE)[:5] == expected:
+            continue
         if tuple(entry[:5]) != expected or header.is_control:
             reason = (
                 f"batch up to offset {header.last_offset}: in the log producer {expected[0]}, epoch {expected[1]}, "

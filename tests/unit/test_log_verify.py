@@ -31,7 +31,7 @@ from tests.builders import (
     zero,
 )
 from tests.messages import packed_entry, write_wrapper
-from tests.reference import Header, write_batch, write_empty_batch
+from tests.reference import Header, write_batch, write_empty_batch, write_time_index
 
 OLD = batches(0, 12, records_per_batch=3, value_bytes=60)
 ACTIVE = batches(36, 12, records_per_batch=3, value_bytes=60)
@@ -382,6 +382,27 @@ def test_index_of_another_segment_is_damage(directory: Path) -> None:
     for name in (INDEX, TIME_INDEX):
         (directory / name).write_bytes((donor / name).read_bytes())
     assert {name for name, _, _ in damages(directory)} == {INDEX, TIME_INDEX}
+
+
+UNTIMED = [packed_entry(b"v" * 60, None, offset=offset, magic=0) for offset in range(4)]
+TIMED = [packed_entry(b"v" * 60, None, offset=offset, magic=1, timestamp_ms=offset) for offset in range(4, 8)]
+TIMES = {
+    "left-out-by-the-format": ([(900, 1), (950, 3), (960, 6)], []),
+    "left-out-then-smaller": ([(900, 3)], []),
+    "below-one-that-is-there": ([(3, 4)], [(TIME_INDEX, 0, 12)]),
+    "out-of-order": ([(900, 1), (900, 3)], [(TIME_INDEX, 12, 12)]),
+}
+
+
+@pytest.mark.parametrize(("entries", "expected"), TIMES.values(), ids=TIMES)
+def test_timestamps_that_messages_of_v0_could_not_keep_are_no_damage(
+    tmp_path: Path, entries: list[tuple[int, int]], expected: list[tuple[str, int, int]]
+) -> None:
+    directory = write_partition(tmp_path, [OLD])
+    (directory / LOG).write_bytes(b"".join([*UNTIMED, *TIMED]))
+    (directory / INDEX).write_bytes(b"")
+    (directory / TIME_INDEX).write_bytes(write_time_index(entries))
+    assert damages(directory) == expected
 
 
 def test_damage_in_the_log_is_not_charged_to_the_indexes(directory: Path) -> None:

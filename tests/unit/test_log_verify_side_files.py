@@ -12,7 +12,7 @@ import pytest
 from kstore.log import open_log
 from kstore.log.producer_snapshot import ProducerSnapshotEntry, encode_snapshot
 from kstore.log.verify import verify
-from tests.builders import batch, flip_bit, patch_header, write_partition
+from tests.builders import batch, flip_bit, patch_header, write_offset_checkpoint, write_partition
 from tests.reference import (
     CONTROL_BIT,
     TRANSACTIONAL_BIT,
@@ -267,3 +267,27 @@ def test_emptied_control_batch_ends_a_transaction(tmp_path: Path) -> None:
     path = write_partition(tmp_path, [[data(0, producer_id=1, sequence=0), emptied, later, abort]])
     (path / TXN_INDEX).write_bytes(txn_index((1, 3, 5, 6)))
     assert damages(path) == []
+
+
+def test_snapshot_of_kafka_0_11_names_the_marker_and_the_sequence_before_it(directory: Path) -> None:
+    ended = ProducerSnapshotEntry(2, 0, 5, 12, 0, 12, 0, -1)
+    (directory / LAST_SNAPSHOT).write_bytes(encode_snapshot([PRODUCERS[0], ended]))
+    assert damages(directory) == []
+    for wrong in (ended._replace(producer_id=3), ended._replace(producer_epoch=1), ended._replace(offset_delta=1)):
+        (directory / LAST_SNAPSHOT).write_bytes(encode_snapshot([PRODUCERS[0], wrong]))
+        assert damages(directory) == [(LAST_SNAPSHOT, 56, 46)]
+
+
+def test_abort_below_the_log_start_needs_no_entry(directory: Path) -> None:
+    (directory / TXN_INDEX).unlink()
+    write_offset_checkpoint(directory.parent / "log-start-offset-checkpoint", {"t-0": 5})
+    assert damages(directory) == []
+    write_offset_checkpoint(directory.parent / "log-start-offset-checkpoint", {"t-0": 4})
+    assert damages(directory) == [(TXN_INDEX, 0, 0)]
+
+
+def test_abort_of_which_a_cleaner_left_an_empty_batch_needs_no_entry(tmp_path: Path) -> None:
+    emptied = write_empty_batch(0, last_offset=1, max_timestamp_ms=1, attributes=TRANSACTIONAL_BIT)
+    emptied = patch_header(emptied, producer_id=1, producer_epoch=0, base_sequence=0)
+    segments = [[emptied, marker(2, producer_id=1, commit=False)], [batch(3, 2)]]
+    assert damages(write_partition(tmp_path, segments)) == []
