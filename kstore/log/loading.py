@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 
-from kstore.config import LogConfig
+from kstore.config import MAX_INT64, LogConfig
 from kstore.errors import CorruptCheckpointError
 from kstore.log.directory import PartitionDirectory
 from kstore.log.durable_point import DurablePoint, DurablePointFile
 from kstore.log.env import DEFAULT_ENV, Env, join_path
-from kstore.log.filenames import LEADER_EPOCH_CHECKPOINT
+from kstore.log.filenames import CLEANER_CHECKPOINT, LEADER_EPOCH_CHECKPOINT
 from kstore.log.leader_epochs import LeaderEpochCache
 from kstore.log.partition_files import PartitionFiles, list_partition, settle_side_files
 from kstore.log.producer_loading import load_producer_state
@@ -24,6 +24,7 @@ from kstore.log.recovery_report import LoadedLog, LoadedSegment, RecoveryMode, R
 from kstore.log.recovery_salvage import SalvagedSegment, as_if_salvaged, carry_out_salvage, plan_salvage
 from kstore.log.recovery_steps import carry_out, create_segment
 from kstore.log.recovery_strict import find_refusal
+from kstore.log.root_checkpoints import read_checkpoint
 from kstore.log.segment_walk import walk_segment
 
 _logger = logging.getLogger("kstore.log")
@@ -72,6 +73,7 @@ class _Loading:
     ) -> None:
         self._topic_partition = directory.topic_partition
         self._path = directory.path
+        self._root = directory.root
         self._config = config
         self._env = env
         self._mode = mode
@@ -119,10 +121,22 @@ class _Loading:
         if self._mode != "strict" or plan.log_end_offset < self._log_start_offset >= point:
             return
         refusal = find_refusal(
-            self._path, plan, point=point, noted_point=noted_point, config=self._config, env=self._env
+            self._path,
+            plan,
+            point=point,
+            noted_point=noted_point,
+            cleaned_below=self._cleaned_below,
+            config=self._config,
+            env=self._env,
         )
         if refusal is not None:
             raise refusal
+
+    def _cleaned_below(self) -> int:
+        """Return the offset up to which a cleaner has been over the log, or may have been by the settings."""
+        if self._config.is_compacted:
+            return MAX_INT64
+        return read_checkpoint(self._root, CLEANER_CHECKPOINT, self._env).get(self._topic_partition, 0)
 
     def _salvage(self, durable: DurablePointFile, quarantine: Quarantine, *, dry_run: bool) -> list[SalvagedSegment]:
         """Write damaged segments anew; afterwards no walk finds damage any more."""
@@ -182,6 +196,7 @@ class _Loading:
             plan.segments,
             topic_partition=self._topic_partition,
             log_start_offset=log_start,
+            given_log_start_offset=self._log_start_offset,
             log_end_offset=plan.log_end_offset,
             config=self._config,
             env=self._env,

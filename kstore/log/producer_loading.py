@@ -23,15 +23,18 @@ def load_producer_state(
     *,
     topic_partition: TopicPartition,
     log_start_offset: int,
+    given_log_start_offset: int,
     log_end_offset: int,
     config: LogConfig,
     env: Env,
 ) -> ProducerStateManager:
     """Return the producers at log_end_offset; snapshots are written at each recovered segment and at the log end.
 
+    Args: given_log_start_offset: of the root's checkpoint, below which no snapshot serves. One at the base of the first
+        segment does, where that alone says where the log starts: it has the producers whose records retention removed.
     Raises: StorageError.
     """
-    replay = _Replay(path, segments, log_start_offset=log_start_offset, config=config, env=env)
+    replay = _Replay(path, segments, log_start_offset=given_log_start_offset, config=config, env=env)
     manager = ProducerStateManager(topic_partition, path, config=config, env=env)
     recovered = [one for one in segments if one.is_recovered]
     last_two = {one.base_offset for one in segments[-2:]}
@@ -45,6 +48,7 @@ def load_producer_state(
     if recovered:
         # Loaded anew, so that producers which have expired by now are left out.
         manager = ProducerStateManager(topic_partition, path, config=config, env=env)
+    replay.log_start_offset = log_start_offset
     manager.remove_stray_snapshots(one.base_offset for one in segments)
     replay.bring_to(manager, log_end_offset, snapshot_offsets={*last_two, log_end_offset})
     # Once more, for one that was the last until now: loading again is to change nothing.
@@ -60,13 +64,13 @@ class _Replay:
     ) -> None:
         self._path = path
         self._segments = segments
-        self._log_start_offset = log_start_offset
+        self.log_start_offset = log_start_offset
         self._config = config
         self._env = env
 
     def bring_to(self, manager: ProducerStateManager, end_offset: int, *, snapshot_offsets: set[int]) -> None:
         """Load the newest snapshot up to end_offset and replay what lies between."""
-        start = self._log_start_offset
+        start = self.log_start_offset
         manager.truncate_and_reload(log_start_offset=start, log_end_offset=end_offset, now_ms=self._env.wall_clock_ms())
         for segment in self._segments:
             if segment.base_offset >= end_offset:

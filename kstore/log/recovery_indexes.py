@@ -47,6 +47,15 @@ class OpenTransactions:
             return cls(open_ones, map_end_offset=offset)
         return cls({}, map_end_offset=0)
 
+    def keep_only(self, others: OpenTransactions) -> None:
+        """Forget the transactions that are not among the others, where they may begin earlier."""
+        begun = others._first_offsets
+        self._first_offsets = {
+            producer_id: first_offset
+            for producer_id, first_offset in self._first_offsets.items()
+            if begun.get(producer_id, first_offset + 1) <= first_offset
+        }
+
     def aborted_of(self, batches: Iterable[ProducerBatch]) -> bytes:
         """Take the batches from map_end_offset on; return the content of a transaction index of them."""
         content = []

@@ -131,8 +131,8 @@ class Planner:
             self._transactions = self._transactions_at(first)
         for slot in range(first, len(segments)):
             walk = self._walk(segments[slot], _next_base(segments, slot))
-            if first < slot <= floor and self._plan.segments[-1].next_offset < segments[slot].base_offset:
-                self._transactions = self._transactions_behind_gap(segments[slot].base_offset)
+            if first < slot <= floor:
+                self._settle_transactions(segments[slot].base_offset, is_recovered=slot == floor)
             if slot < floor:
                 self._take_older(segments[slot], walk)
             elif not self._take_recovered(segments[slot], walk):
@@ -284,12 +284,25 @@ class Planner:
                 transactions.aborted_of(self._walk(segments[earlier], next_base).producers)
         return transactions
 
-    def _transactions_behind_gap(self, base_offset: int) -> OpenTransactions | None:
-        """Return those that a snapshot at just that offset has: what the gap may have held is unknown."""
-        transactions = OpenTransactions.of_snapshots(
+    def _settle_transactions(self, base_offset: int, *, is_recovered: bool) -> None:
+        """Take the open transactions of a snapshot at just that offset where it knows more than the walk up to there.
+
+        Where recovery begins it is believed as brokers believe it: a cleaner may have removed the records of a
+        transaction whose marker is still to come. In an older segment such a marker needs no entry. What ended inside a
+        gap of offsets only the snapshot knows.
+        """
+        has_gap = self._plan.segments[-1].next_offset < base_offset
+        if not has_gap and not is_recovered:
+            return
+        noted = OpenTransactions.of_snapshots(
             self._path, self._plan.files.snapshot_offsets, base_offset=base_offset, env=self._env
         )
-        return transactions if transactions.map_end_offset == base_offset else None
+        if noted.map_end_offset != base_offset:
+            self._transactions = None if has_gap else self._transactions
+        elif is_recovered:
+            self._transactions = noted
+        elif self._transactions is not None:
+            self._transactions.keep_only(noted)
 
     def _content(self, files: SegmentFiles, suffix: str) -> bytes | None:
         name = files.index_names.get(suffix)

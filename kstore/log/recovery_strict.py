@@ -8,6 +8,8 @@ checkpoint after they truncate.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kstore._core import HeaderScan
 from kstore.config import LogConfig
 from kstore.errors import CorruptLogError
@@ -20,11 +22,19 @@ from kstore.log.segment_tail import HEADER_CHUNK_BYTES
 
 
 def find_refusal(
-    path: str, plan: RecoveryPlan, *, point: int, noted_point: int, config: LogConfig, env: Env
+    path: str,
+    plan: RecoveryPlan,
+    *,
+    point: int,
+    noted_point: int,
+    cleaned_below: Callable[[], int],
+    config: LogConfig,
+    env: Env,
 ) -> CorruptLogError | None:
     """Return why strict mode can't go on: the first damage below `point`, the offset up to which all was durable.
 
-    noted_point: what kstore itself noted of that, which is never beyond the truth, 0 if nothing.
+    noted_point: what kstore itself noted of that, which is never beyond the truth, 0 if nothing. cleaned_below: tells
+    the offset up to which a cleaner may have removed whole segments.
 
     Raises: StorageError.
     """
@@ -34,7 +44,7 @@ def find_refusal(
     for slot, segment in enumerate(plan.segments):
         reason = ""
         if segment.next_offset < point and (segment.is_walked or slot + 1 == len(plan.segments)):
-            reason = _lost(path, plan, slot, point=point, noted_point=noted_point, env=env)
+            reason = _lost(path, plan, slot, point=point, noted_point=noted_point, cleaned_below=cleaned_below, env=env)
         if reason:
             place = join_path(path, segment.name)
             return _refusal(place, reason, position=segment.end_position, offset=segment.next_offset, point=point)
@@ -44,30 +54,44 @@ def find_refusal(
     return None
 
 
-def _lost(path: str, plan: RecoveryPlan, slot: int, *, point: int, noted_point: int, env: Env) -> str:
+def _lost(
+    path: str,
+    plan: RecoveryPlan,
+    slot: int,
+    *,
+    point: int,
+    noted_point: int,
+    cleaned_below: Callable[[], int],
+    env: Env,
+) -> str:
     """Return why batches seem to be missing behind those of a segment, "" if nothing speaks of them."""
     segment = plan.segments[slot]
     if slot + 1 == len(plan.segments):
         reason = _lost_behind(path, segment, plan, env, least_beyond=point)
         return reason or _lost_at_end(plan, point, noted_point=noted_point)
     following = plan.segments[slot + 1]
-    reason = _lost_between(segment, following, plan)
+    reason = _lost_between(segment, following, plan, cleaned_below)
     return reason or _lost_behind(path, segment, plan, env, least_beyond=following.base_offset)
 
 
-def _lost_between(segment: SegmentPlan, following: SegmentPlan, plan: RecoveryPlan) -> str:
-    """Return which file speaks of a segment between two neighbours, or of what lay where the second is split off."""
+def _lost_between(
+    segment: SegmentPlan, following: SegmentPlan, plan: RecoveryPlan, cleaned_below: Callable[[], int]
+) -> str:
+    """Return which file speaks of a segment between two neighbours, or of what lay where the second is split off.
+
+    Below the cleaner's checkpoint such a file is no evidence: the snapshot of a clean shutdown in the midst of a
+    segment stays when the cleaner removes all around it.
+    """
     if following.start_position:
         return f"offsets jump: expected {segment.next_offset}, found {following.base_offset}"
     bases = {one.base_offset for one in plan.segments}
     hole = range(segment.next_offset, following.base_offset)
-    for offset in plan.files.snapshot_offsets:
-        if offset in hole and offset not in bases:
-            return f"segment {offset} is missing: its producer snapshot is there"
-    for name in plan.files.orphans:
-        if name.base_offset in hole:
-            return f"segment {name.base_offset} is missing: its {name.suffix} file is there"
-    return ""
+    witnesses = {offset: "producer snapshot" for offset in plan.files.snapshot_offsets if offset not in bases}
+    witnesses = {name.base_offset: f"{name.suffix} file" for name in plan.files.orphans} | witnesses
+    missing = sorted(offset for offset in witnesses if offset in hole)
+    if not missing or missing[-1] < cleaned_below():
+        return ""
+    return f"segment {missing[-1]} is missing: its {witnesses[missing[-1]]} is there"
 
 
 def _lost_behind(path: str, segment: SegmentPlan, plan: RecoveryPlan, env: Env, *, least_beyond: int) -> str:

@@ -1,0 +1,141 @@
+"""Goal: what retention and compaction took from a log is no loss to recovery, and no producer is forgotten for it.
+Method: partitions as brokers leave them after a kill, with producer snapshots that speak of records that are gone."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kstore.config import DAY_MS, LogConfig
+from kstore.errors import CorruptLogError
+from kstore.log.directory import PartitionDirectory
+from kstore.log.env import Env
+from kstore.log.loading import load_log
+from kstore.log.producer_snapshot import ProducerSnapshotEntry, write_snapshot
+from kstore.log.recovery_report import LoadedLog
+from kstore.types import TopicPartition
+from tests.builders import batches, records, write_offset_checkpoint, write_partition
+from tests.reference import write_batch, write_end_transaction_marker
+
+NOW_MS = 1_700_000_000_000
+PRODUCER = 7
+ABORTED_TXN = struct.Struct(">hqqqq")
+
+
+class TimeEnv(Env):
+    """The machine at the time of the records."""
+
+    def wall_clock_ms(self) -> int:
+        return NOW_MS + DAY_MS // 2
+
+
+def load(path: Path, *, config: LogConfig | None = None, **options: Any) -> LoadedLog:
+    directory = PartitionDirectory(TopicPartition("t", 0), str(path), str(path.parent))
+    return load_log(directory, config=config or LogConfig(), env=TimeEnv(), **options)
+
+
+def snapshot(path: Path, offset: int, *, transaction_from: int = -1) -> None:
+    """Write a snapshot with one producer, its transaction open from an offset on or none."""
+    entry = ProducerSnapshotEntry(PRODUCER, 0, 4, offset - 1, 0, NOW_MS, 0, transaction_from)
+    write_snapshot(str(path / f"{offset:020d}.snapshot"), [entry])
+
+
+def abort(offset: int) -> bytes:
+    return write_end_transaction_marker(
+        offset, timestamp_ms=NOW_MS, producer_id=PRODUCER, producer_epoch=0, commit=False
+    )
+
+
+def aborted(path: Path, base_offset: int) -> list[tuple[int, ...]] | None:
+    """Return (producer id, first offset, last offset) of each entry of a transaction index, None without a file."""
+    index = path / f"{base_offset:020d}.txnindex"
+    if not index.exists():
+        return None
+    return [entry[1:4] for entry in ABORTED_TXN.iter_unpack(index.read_bytes())]
+
+
+def test_producers_whose_records_retention_removed_are_in_the_first_segment_s_snapshot(tmp_path: Path) -> None:
+    path = write_partition(tmp_path, [batches(10, 10)])
+    snapshot(path, 10)
+    loaded = load(path, recovery_point=10)
+    assert set(loaded.producer_state.active_producers) == {PRODUCER}
+
+
+def test_producers_of_a_snapshot_at_the_log_start_of_the_checkpoint_are_forgotten_as_by_kafka(tmp_path: Path) -> None:
+    path = write_partition(tmp_path, [batches(10, 10)])
+    snapshot(path, 10)
+    loaded = load(path, recovery_point=10, log_start_offset=10)
+    assert set(loaded.producer_state.active_producers) == set()
+
+
+def cleaned(root: Path, *, checkpoint: int | None) -> Path:
+    """A snapshot of offset 7, of a clean shutdown, in a hole that a cleaner left between the offsets 4 and 20."""
+    path = write_partition(root, [batches(0, 5), batches(20, 10)])
+    snapshot(path, 7)
+    if checkpoint is not None:
+        write_offset_checkpoint(root / "cleaner-offset-checkpoint", {"t-0": checkpoint})
+    return path
+
+
+CLEANED = {
+    "by-the-cleaner-s-checkpoint": (20, LogConfig()),
+    "by-the-settings": (None, LogConfig(cleanup_policy="compact")),
+}
+
+
+@pytest.mark.parametrize(("checkpoint", "config"), CLEANED.values(), ids=CLEANED)
+def test_snapshot_in_a_hole_that_a_cleaner_left_is_no_sign_of_loss(
+    tmp_path: Path, checkpoint: int | None, config: LogConfig
+) -> None:
+    loaded = load(cleaned(tmp_path, checkpoint=checkpoint), config=config, recovery_point=25)
+    assert [one.base_offset for one in loaded.segments] == [0, 20]
+    assert loaded.report.damage == ()
+
+
+@pytest.mark.parametrize("checkpoint", [None, 0, 7])
+def test_snapshot_in_a_hole_that_no_cleaner_has_reached_is_a_sign_of_loss(
+    tmp_path: Path, checkpoint: int | None
+) -> None:
+    path = cleaned(tmp_path, checkpoint=checkpoint)
+    with pytest.raises(CorruptLogError, match="segment 7 is missing: its producer snapshot is there"):
+        load(path, recovery_point=25)
+
+
+def test_abort_behind_the_recovery_point_is_indexed_though_a_cleaner_removed_its_records(tmp_path: Path) -> None:
+    path = write_partition(tmp_path, [batches(0, 10), [*batches(10, 2), abort(12), *batches(13, 2)]])
+    snapshot(path, 10, transaction_from=3)
+    load(path, recovery_point=14)
+    assert aborted(path, 10) == [(PRODUCER, 3, 12)]
+
+
+def test_abort_in_an_older_segment_whose_records_a_cleaner_removed_needs_no_entry(tmp_path: Path) -> None:
+    path = write_partition(tmp_path, [batches(0, 5), [*batches(10, 2), abort(12)], batches(13, 2)])
+    snapshot(path, 10, transaction_from=7)
+    loaded = load(path, recovery_point=14)
+    assert aborted(path, 10) is None
+    assert loaded.report.rebuilt == ()
+
+
+def begun(offset: int, *, sequence: int) -> bytes:
+    return write_batch(
+        records(offset, 1), producer_id=PRODUCER, producer_epoch=0, base_sequence=sequence, is_transactional=True
+    )
+
+
+def test_transaction_that_ended_in_a_hole_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
+    older = [*batches(10, 1), begun(11, sequence=1), abort(12)]
+    path = write_partition(tmp_path, [[*batches(0, 2), begun(2, sequence=0)], older, batches(13, 2)])
+    write_snapshot(str(path / f"{10:020d}.snapshot"), [])
+    load(path, recovery_point=14)
+    assert aborted(path, 10) == [(PRODUCER, 11, 12)]
+
+
+def test_transaction_that_began_in_a_hole_is_not_taken_for_the_one_before(tmp_path: Path) -> None:
+    older = [*batches(10, 1), begun(11, sequence=2), abort(12)]
+    path = write_partition(tmp_path, [[*batches(0, 2), begun(2, sequence=0)], older, batches(13, 2)])
+    snapshot(path, 10, transaction_from=6)
+    (path / f"{10:020d}.txnindex").write_bytes(ABORTED_TXN.pack(0, PRODUCER, 6, 12, 13))
+    assert load(path, recovery_point=14).report.rebuilt == ()
