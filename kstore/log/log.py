@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
@@ -47,6 +47,8 @@ MAX_SEGMENT_BYTES = 2**31 - 1
 DEFAULT_PLAN_BYTES = 128 * 1024 * 1024
 
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
+# The segment, header and bytes of a batch.
+RawBatch: TypeAlias = tuple[LogSegment, BatchHeader, bytes]
 
 _logger = logging.getLogger("kstore.log")
 _CHECKPOINTS = OffsetCheckpoints(DEFAULT_ENV)
@@ -167,10 +169,12 @@ class Log(Closing):
             max_bytes: stop before the sum of the sizes passes this (the first batch comes in any case).
         Raises: OffsetOutOfRangeError at once; CorruptRecordError, UnsupportedMagicError when reached.
         """
+        watched = self._watch()
         start, end = self._bounds(start_offset, end_offset)
         if max_bytes is not None and max_bytes < 0:
             raise ValueError(f"max_bytes must not be negative, got {max_bytes}")
-        return self._batches(start, end_offset=end, max_bytes=max_bytes)
+        found = watched(self._raw_batches(start, end_offset=end), start)
+        return self._batches(found, max_bytes=max_bytes)
 
     def read(
         self,
@@ -191,13 +195,15 @@ class Log(Closing):
         Raises: OffsetOutOfRangeError at once; CorruptRecordError, InvalidRecordError, DecompressionError,
             UnsupportedError when reached, RecordDeserializationError where a decoder fails.
         """
+        watched = self._watch()
         start, end = self._bounds(start_offset, end_offset)
         if verify not in ("crc", "header"):
             raise ValueError(f'verify must be "crc" or "header", got {verify!r}')
         settled = self._settled(isolation)
         if settled is not None:
             end = min(end, settled.last_stable_offset)
-        records = self._read(start, end_offset=end, checks_crc=verify == "crc", settled=settled)
+        found = watched(self._raw_batches(start, end_offset=end), start)
+        records = self._read(found, start, end_offset=end, checks_crc=verify == "crc", settled=settled)
         if key_decoder is None and value_decoder is None:
             return records
         return decoded_records(
@@ -325,9 +331,9 @@ class Log(Closing):
             ranges, columns=columns, binary=binary, batch_bytes=batch_bytes, threads=threads, config=self.config
         )
 
-    def _batches(self, start_offset: int, *, end_offset: int, max_bytes: int | None) -> Iterator[RecordBatch]:
+    def _batches(self, found: Iterator[RawBatch], *, max_bytes: int | None) -> Iterator[RecordBatch]:
         size_in_bytes = 0
-        for segment, header, data in self._raw_batches(start_offset, end_offset=end_offset):
+        for segment, header, data in found:
             size_in_bytes += header.size_in_bytes
             if max_bytes is not None and header.size_in_bytes < size_in_bytes > max_bytes:
                 return
@@ -347,11 +353,17 @@ class Log(Closing):
         return self.transactions() if isolation == "read_committed" else None
 
     def _read(
-        self, start_offset: int, *, end_offset: int, checks_crc: bool, settled: Transactions | None
+        self,
+        found: Iterator[RawBatch],
+        start_offset: int,
+        *,
+        end_offset: int,
+        checks_crc: bool,
+        settled: Transactions | None,
     ) -> Iterator[Record]:
         is_aborted = None if settled is None else settled.aborted_filter()
         read_segment, least_offset = None, 0
-        for segment, header, data in self._raw_batches(start_offset, end_offset=end_offset):
+        for segment, header, data in found:
             first_least = segment.base_offset if segment is not read_segment else least_offset
             read_segment, least_offset = segment, header.last_offset + 1
             if checks_crc:
@@ -371,12 +383,20 @@ class Log(Closing):
                 if start_offset <= record.offset < end_offset:
                     yield record
 
-    def _raw_batches(self, start_offset: int, *, end_offset: int) -> Iterator[tuple[LogSegment, BatchHeader, bytes]]:
-        for segment, position, end_position in extents(
+    def _watch(self) -> Callable[[Iterator[RawBatch], int], Iterator[RawBatch]]:
+        """Return what batches from an offset on have to pass through that are found, and read, from now on."""
+        return lambda found, _start_offset: found
+
+    def _raw_batches(self, start_offset: int, *, end_offset: int) -> Iterator[RawBatch]:
+        """Iterate batches of the segments that there are now."""
+        found = extents(
             self.segments, start_offset=start_offset, end_offset=end_offset, log_end_offset=self.log_end_offset
-        ):
-            for header, data in segment.records.read_batches(position=position, end_position=end_position):
-                yield segment, header, data
+        )
+        return (
+            (segment, header, data)
+            for segment, position, end_position in found
+            for header, data in segment.records.read_batches(position=position, end_position=end_position)
+        )
 
     def _bounds(self, start_offset: int | None, end_offset: int | None) -> tuple[int, int]:
         start = self.log_start_offset if start_offset is None else start_offset

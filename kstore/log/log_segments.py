@@ -104,6 +104,10 @@ class LogSegments:
         self.active = self._opened(base_offset, is_new=True)
         self.active.flush()
 
+    def ends_below(self, offset: int) -> bool:
+        """Whether there are sealed segments that end below an offset."""
+        return bool(self.sealed) and (self.sealed[0].next_base_offset or 0) <= offset
+
     def seal_below(self, offset: int) -> list[int]:
         """Let go of the sealed segments that end below an offset, and return their base offsets for removal."""
         gone = [one for one in self.sealed if one.next_base_offset is not None and one.next_base_offset <= offset]

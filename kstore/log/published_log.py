@@ -6,11 +6,12 @@ The writer publishes one tuple, replaced in one step behind each append; readers
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from kstore._core import BatchHeader, LogAppender
+from kstore._core import LogAppender
 from kstore.errors import CorruptionError, OffsetOutOfRangeError, StorageError
-from kstore.log.log import FetchData, Isolation, Log
+from kstore.log.log import FetchData, Isolation, Log, RawBatch
 from kstore.log.producer_state import ProducerStateManager
 from kstore.log.segment import LogSegment
 from kstore.log.transactions import NOTHING_SETTLED, Settled, Transactions, settle_transactions
@@ -129,11 +130,14 @@ class PublishedLog(Log):
 
         return self._retried(find)
 
-    def _raw_batches(self, start_offset: int, *, end_offset: int) -> Iterator[tuple[LogSegment, BatchHeader, bytes]]:
-        known = self._cuts.made
+    def _watch(self) -> Callable[[Iterator[RawBatch], int], Iterator[RawBatch]]:
+        return partial(self._watched, known=self._cuts.made)
+
+    def _watched(self, found: Iterator[RawBatch], start_offset: int, *, known: int) -> Iterator[RawBatch]:
+        """Yield batches as long as no cut since there were `known` ones has reached them."""
         reached = start_offset
         try:
-            for segment, header, data in super()._raw_batches(start_offset, end_offset=end_offset):
+            for segment, header, data in found:
                 reached = header.last_offset
                 cuts = self._cuts
                 if cuts.made > known and reached >= (cuts.lowest_since(known) or 0):

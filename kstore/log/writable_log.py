@@ -474,23 +474,24 @@ class WritableLog(FailingLog):
         with self._flush_lock, self._append_lock:
             self._check_writable()
             if before_offset > self.high_watermark:
-                raise self._out_of_range(
-                    before_offset,
-                    f"start of {self.topic_partition}: expected at most its high watermark {self.high_watermark}, "
-                    f"found {before_offset}",
-                )
+                bound = f"expected at most its high watermark {self.high_watermark}, found {before_offset}"
+                raise self._out_of_range(before_offset, f"start of {self.topic_partition}: {bound}")
             if before_offset > self._start:
                 self._writer_files.save_log_start_offset(before_offset)
                 self._appender.log_start_offset = before_offset
-                self.leader_epochs.truncate_from_start(before_offset)
-                self.producer_state.on_log_start_offset_incremented(before_offset)
-                with self._cutting(MAX_INT64):
-                    removed = self._parts.seal_below(before_offset)
-                    self._publish(self._end)
-                    if removed:
-                        self._parts.remove(removed)
-                        self.producer_state.delete_snapshots_before(self._parts.first_base_offset)
+            self._follow_start()
             return self._start
+
+    def _follow_start(self) -> None:
+        """Let go of what lies below the start of the log; also of what an earlier call could not."""
+        self.leader_epochs.truncate_from_start(self._start)
+        self.producer_state.on_log_start_offset_incremented(self._start)
+        if self._parts.ends_below(self._start):
+            with self._cutting(MAX_INT64):
+                removed = self._parts.seal_below(self._start)
+                self._publish(self._end)
+                self._parts.remove(removed)
+                self.producer_state.delete_snapshots_before(self._parts.first_base_offset)
 
     def close(self) -> None:
         """Flush, write snapshot, indexes and checkpoints as a clean shutdown leaves them, close, release the lock.

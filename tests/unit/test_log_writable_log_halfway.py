@@ -184,6 +184,17 @@ def test_leader_epochs_that_can_not_be_put_back_stop_the_log(
         assert (log.leader_epochs.entries, offsets(log)) == (((3, 0),), [0, 1])
 
 
+def test_records_whose_deletion_found_no_space_are_deleted_by_the_next_call(directory: Path, env: StoppingEnv) -> None:
+    with open_log(directory, "a", SMALL, env=env) as log:
+        for data in DATA:
+            log.append_as_follower(MemoryRecords(data))
+        env.arm("write", "leader-epoch-checkpoint.tmp", FULL)
+        with pytest.raises(StorageError, match="no space"):
+            log.delete_records(5)
+        assert log.delete_records(5) == 5
+        assert ([one.base_offset for one in log.segments], log.leader_epochs.entries) == ([4], ((0, 5),))
+
+
 def test_readers_see_the_end_of_a_transaction_once_its_abort_is_noted(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

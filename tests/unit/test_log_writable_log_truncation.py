@@ -3,7 +3,7 @@ Method: small segments, cut at every kind of place; what readers, indexes, epoch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -285,6 +285,29 @@ def test_lookup_by_time_over_a_cut_gives_a_record_of_what_took_the_place(
 
         monkeypatch.setattr(LogSegment, "search_timestamp", search_and_cut)
         assert log.offset_for_timestamp(wanted) == (2, wanted + 1)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda log: log.read(),
+        lambda log: log.read(isolation="read_committed"),
+        lambda log: (one for batch in log.batches() for one in batch),
+    ],
+    ids=["records", "committed records", "batches"],
+)
+def test_reader_asked_for_before_a_cut_gives_nothing_that_came_behind_it(
+    directory: Path, read: Callable[[WritableLog], Iterator[Record]]
+) -> None:
+    with open_log(directory, "a") as log:
+        for data in DATA[:3]:
+            log.append_as_follower(MemoryRecords(data))
+        reader = read(log)
+        log.truncate_to(3)
+        begun = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+        log.append(MemoryRecords(batch(0, 3, **begun)))
+        with pytest.raises(OffsetOutOfRangeError):
+            require_offsets_below(3, reader)
 
 
 def test_reader_of_deleted_segments_goes_on_or_is_told(log: WritableLog) -> None:
