@@ -1,6 +1,6 @@
 """Appends to a RecordAccumulator from one thread and from two, and of columns, beside Kafka's own in the same run.
 
-Every append goes on beside a thread that drains what is full, as a sender does, and completes it at once.
+Every append goes on beside a thread that drains what is full, as its Sender does, and completes it at once.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from bench.producer_pool import pool_case
 from kstore.producer.accumulator import RecordAccumulator
 from kstore.producer.buffer_pool import BufferPool
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
+from kstore.producer.store_sink import StoreSink
 from kstore.record.packing import BinaryColumn, RecordColumns
 
 TOPIC = "t"
@@ -69,7 +70,10 @@ class Drained:
                 self._wake.wait(IDLE_S)
                 self._wake.clear()
                 continue
-            for batches in accumulator.drain(CLUSTER, ready, MIB, now_ms=now_ms).values():
+            drained = accumulator.drain(
+                CLUSTER, ready, MIB, now_ms=now_ms, batches_per_partition=StoreSink.batches_per_partition
+            )
+            for batches in drained.values():
                 for batch in batches:
                     batch.complete(0)
                     accumulator.deallocate(batch)

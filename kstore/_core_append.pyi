@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Final, final
 
-from typing_extensions import Self, disjoint_base
+from typing_extensions import Buffer, Self, disjoint_base
 
 from kstore._core import OffsetIndexEntries, TimeIndexEntries
 
@@ -76,6 +76,7 @@ class SegmentAppender:
         time_entries: TimeIndexEntries,
         *,
         write: Callable[[bytes | bytearray | memoryview], object],
+        write_parts: Callable[[list[Buffer], int], object],
         write_index_pages: Callable[[], None],
         index_interval_bytes: int,
         segment_bytes: int,
@@ -112,9 +113,7 @@ class LogAppender:
     log_end_offset: Final[int]
     def publish(self, sealed: object, active: object, segment: SegmentAppender, *, log_end_offset: int) -> None: ...
     def append_sent(self, records: bytes | bytearray | memoryview, *, leader_epoch: int | None, now_ms: int) -> Any: ...
-    def append_all_sent(
-        self, batches: list[bytes | bytearray | memoryview], *, start: int, now_ms: int
-    ) -> list[Any]: ...
+    def append_all_sent(self, batches: list[Any], *, start: int, now_ms: int) -> list[Any]: ...
     def append_replicated(self, records: bytes | bytearray | memoryview) -> Any: ...
     def append(self, survey: AppendSurvey, *, log_append_time_ms: int) -> Any: ...
     def info_of(self, survey: AppendSurvey, *, log_append_time_ms: int) -> Any: ...

@@ -7,10 +7,12 @@ cdef enum:
     ENTRIES_PER_WRITE = 512
     MOST_BATCHES_PER_WRITE = 256
     MOST_BYTES_PER_WRITE = 1048576
+    ASSIGNED_SIZE = 17            # of a header up to what the log gives a batch: offset, size, leader epoch, and the magic
 
-# One of several batches of a client that are appended together.
+# One of several batches of a client that are appended together. sealed: NULL if its bytes have to be looked at.
 cdef struct SentBatch:
     Py_buffer view
+    const SealedBatch* sealed
     AppendFacts f
 
 
@@ -29,8 +31,8 @@ cdef inline void pass_assigned(const AppendFacts* f, int64_t* at, Py_ssize_t* do
     done[0] += 1
 
 
-# Requires: room at data + at[0] for all views from done[0] on. Returns: IS_ASSIGNED if all of them are there with their offsets;
-# else what became of the one that done[0] is now.
+# Requires: room at data + at[0] for all views from done[0] on that are not sealed. Returns: IS_ASSIGNED if all of these are there
+# with their offsets, and of the others f says which they get; else what became of the one that done[0] is now.
 cdef Assigned assign_some(uint8_t* data, int64_t* at, SentBatch* sent, Py_ssize_t count, Py_ssize_t* done, Assignment* given,
                           const LeaderRules* rules, ContentRoom* room) noexcept nogil:
     cdef SentBatch* one
@@ -39,11 +41,29 @@ cdef Assigned assign_some(uint8_t* data, int64_t* at, SentBatch* sent, Py_ssize_
         one = &sent[done[0]]
         if one.view.len < BATCH_HEADER_SIZE:
             return IS_LEFT
-        outcome = put_assigned(data + at[0], <const uint8_t*>one.view.buf, one.view.len, given, rules, room, &one.f)
+        if one.sealed != NULL:
+            outcome = assign_sealed(<const uint8_t*>one.view.buf, one.sealed, given, rules, &one.f)
+        else:
+            outcome = put_assigned(data + at[0], <const uint8_t*>one.view.buf, one.view.len, given, rules, room, &one.f)
         if outcome != IS_ASSIGNED:
             return outcome
         pass_assigned(&one.f, at, done, given)
     return IS_ASSIGNED
+
+
+# Requires: sealed batches that have their offsets. Returns: their bytes, of which only those are new that the log gives.
+cdef list parts_of(SentBatch* sent, Py_ssize_t count):
+    cdef list parts = []
+    cdef bytes assigned
+    cdef uint8_t* at
+    cdef Py_ssize_t i
+    for i in range(count):
+        assigned = PyBytes_FromStringAndSize(<const char*>sent[i].view.buf, ASSIGNED_SIZE)
+        at = <uint8_t*>PyBytes_AS_STRING(assigned)
+        put_base_offset(at, sent[i].f.first_offset, sent[i].f.leader_epoch)
+        parts.append(assigned)
+        parts.append(part_of(<ColumnBuffer>sent[i].view.obj, ASSIGNED_SIZE))
+    return parts
 
 
 @cython.final
@@ -53,14 +73,15 @@ cdef class SegmentAppender:
     Attributes: size_in_bytes, max_timestamp_ms and offset_of_max_timestamp (the last offset of its batch; -1 without a
     timestamp), bytes_since_last_index_entry, first_timestamp_ms (the largest of the first append, from which the age of
     the segment counts; -1 without one).
-    Args: write: called with the bytes of an append; write_index_pages: called when many entries were added;
-        segment_bytes, max_age_ms: beyond these a segment is rolled; created_ms: from which one without timestamps ages.
+    Args: write: called with the bytes of an append; write_parts: called with a list of them, and how many bytes they are
+        together; write_index_pages: called when many entries were added; segment_bytes, max_age_ms: beyond these a segment is rolled; created_ms: from which one without timestamps ages.
     Threads: one.  Source: Kafka LogSegment.
     """
 
     cdef OffsetIndexEntries offset_entries
     cdef TimeIndexEntries time_entries
     cdef object write
+    cdef object write_parts
     cdef object write_index_pages
     cdef int64_t written_entry_count
     cdef int64_t index_interval_bytes
@@ -73,7 +94,7 @@ cdef class SegmentAppender:
     cdef readonly int64_t max_timestamp_ms
     cdef readonly int64_t offset_of_max_timestamp
 
-    def __cinit__(self, OffsetIndexEntries offset_entries, TimeIndexEntries time_entries, *, write, write_index_pages,
+    def __cinit__(self, OffsetIndexEntries offset_entries, TimeIndexEntries time_entries, *, write, write_parts, write_index_pages,
                   int64_t index_interval_bytes, int64_t segment_bytes, int64_t max_age_ms, int64_t created_ms,
                   int64_t size_in_bytes=0, int64_t first_timestamp_ms=-1, int64_t max_timestamp_ms=-1,
                   int64_t offset_of_max_timestamp=-1):
@@ -82,6 +103,7 @@ cdef class SegmentAppender:
         self.offset_entries = offset_entries
         self.time_entries = time_entries
         self.write = write
+        self.write_parts = write_parts
         self.write_index_pages = write_index_pages
         self.written_entry_count = offset_entries.entry_count
         self.index_interval_bytes = index_interval_bytes
@@ -257,13 +279,16 @@ cdef class LogAppender:
     def append_all_sent(self, list batches not None, *, Py_ssize_t start, int64_t now_ms):
         """Append the batches of clients from `start` on up to the first of which more has to be known, as append_sent does.
 
-        They are written together, so that a write that fails leaves none of them; at most 1 MiB or one batch.
-        Args: batches: the bytes of one each.
+        They are written together, so that a write that fails leaves none of them; at most 1 MiB or one batch. Those that
+        an encoder here sealed, uncompressed, and nobody could have changed since, are taken by their headers, and written
+        from where they lie; all others are copied and looked at record by record.
+        Args: batches: one each, RecordsBuffers or their bytes.
         Returns: what was done with each that was appended.
         Threads: the GIL is released for 64 KiB and more.
         """
         cdef Py_ssize_t count = min(len(batches) - start, MOST_BATCHES_PER_WRITE), taken = 0
         cdef int64_t size = 0
+        cdef ColumnBuffer sealed
         cdef SentBatch* sent
         if self.assigner is None or start < 0 or count <= 0 or self.log_end_offset < 0 or now_ms < 0:
             return []
@@ -272,7 +297,14 @@ cdef class LogAppender:
             raise MemoryError(f"no memory for {count} batches")
         try:
             while taken < count and (taken == 0 or size < MOST_BYTES_PER_WRITE):
-                PyObject_GetBuffer(batches[start + taken], &sent[taken].view, PyBUF_SIMPLE)
+                records = batches[start + taken]
+                sealed = None if self.assigner.rules.is_log_append_time else sealed_of(records)
+                if taken and (sealed is None) != (sent[0].sealed == NULL):
+                    break
+                if sealed is None and isinstance(records, RecordsBuffer):
+                    records = (<RecordsBuffer>records)._held
+                PyObject_GetBuffer(records if sealed is None else sealed, &sent[taken].view, PyBUF_SIMPLE)
+                sent[taken].sealed = NULL if sealed is None else &sealed.sealed
                 size += sent[taken].view.len
                 taken += 1
             return self.append_together(sent, taken, size, now_ms)
@@ -347,7 +379,7 @@ cdef class LogAppender:
 
     # Requires: the size of all views. Returns: what was done with the first ones of the batches.
     cdef list append_together(self, SentBatch* sent, Py_ssize_t count, int64_t size, int64_t now_ms):
-        cdef ColumnBuffer content = new_buffer(size)
+        cdef ColumnBuffer content = new_buffer(size if sent.sealed == NULL else 0)
         cdef ProducerEntry producer = None, behind
         cdef AppendFacts together, longer
         cdef Py_ssize_t assigned = self.assign_together(sent, count, content, now_ms), taken = 0, i
@@ -366,8 +398,11 @@ cdef class LogAppender:
             taken += 1
         if taken == 0:
             return []
-        content.size = together.size
-        self.segment.write(memoryview(content))
+        if sent.sealed == NULL:
+            content.size = together.size
+            self.segment.write(memoryview(content))
+        else:
+            self.segment.write_parts(parts_of(sent, taken), together.size)
         for i in range(taken):
             self.segment.note(&sent[i].f, None)
         self.segment.follow_with_index_pages()

@@ -42,9 +42,9 @@ cdef inline bint is_near(int64_t timestamp, int64_t now_ms, const LeaderRules* r
     return timestamp >= 0 and -rules.after_max_ms <= now_ms - timestamp <= rules.before_max_ms
 
 
-# Requires: 61 bytes at p. Returns: whether the buffer is one V2 batch of a client, its CRC right, that by its header may be
-# appended with no more than new header fields; everything else, and every fault, is for the slower way to tell.
-cdef bint is_plain_append(const uint8_t* p, int64_t size, const LeaderRules* rules, Header* h) noexcept nogil:
+# Requires: 61 bytes at p. Returns: whether the buffer is one V2 batch of a client that by its header may be appended with no
+# more than new header fields; everything else, and every fault, is for the slower way to tell.
+cdef bint is_plain_header(const uint8_t* p, int64_t size, const LeaderRules* rules, Header* h) noexcept nogil:
     cdef Problem problem
     start_problem(&problem, 0)
     if check_frame(p, rules.max_message_bytes, &problem) != OK or p[MAGIC_AT] != MAGIC_V2:
@@ -55,7 +55,24 @@ cdef bint is_plain_append(const uint8_t* p, int64_t size, const LeaderRules* rul
         return False
     if h.attributes & CODEC_MASK != rules.codec and rules.codec >= 0:
         return False
-    return check_counts(h, payload_size_of(h), &problem) == OK and check_batch_crc(p, h, &problem) == OK
+    return check_counts(h, payload_size_of(h), &problem) == OK
+
+
+# The same, with a CRC that is right.
+cdef bint is_plain_append(const uint8_t* p, int64_t size, const LeaderRules* rules, Header* h) noexcept nogil:
+    cdef Problem problem
+    start_problem(&problem, 0)
+    return is_plain_header(p, size, rules, h) and check_batch_crc(p, h, &problem) == OK
+
+
+# Requires: what was found of all records, whose offsets are 0, 1, 2...; timestamps are -1 where no record has another.
+cdef bint are_taken(int64_t least_timestamp, int64_t greatest_timestamp, bint has_null_key, int64_t now_ms,
+                    const LeaderRules* rules) noexcept nogil:
+    if rules.is_compacted and has_null_key:
+        return False
+    if rules.is_log_append_time or greatest_timestamp == NO_TIMESTAMP:
+        return least_timestamp >= NO_TIMESTAMP
+    return is_near(least_timestamp, now_ms, rules) and is_near(greatest_timestamp, now_ms, rules)
 
 
 # Requires: is_plain_append; its content, decompressed, at p. Returns: whether the topic refuses none of the records, which
@@ -70,11 +87,7 @@ cdef bint is_plain_content(const uint8_t* p, int64_t size, int64_t now_ms, const
     if check_counts(h, size, &problem) != OK or survey_batch(p, p + size, h, survey, &problem) != OK \
             or not survey.is_contiguous:
         return False
-    if rules.is_compacted and survey.null_key_count:
-        return False
-    if rules.is_log_append_time or survey.greatest_timestamp == NO_TIMESTAMP:
-        return survey.least_timestamp >= NO_TIMESTAMP
-    return is_near(survey.least_timestamp, now_ms, rules) and is_near(survey.greatest_timestamp, now_ms, rules)
+    return are_taken(survey.least_timestamp, survey.greatest_timestamp, survey.null_key_count > 0, now_ms, rules)
 
 
 # Requires: the whole V2 batch of h at p. Sets timestamp type and largest timestamp, and the CRC if one of them changes.
@@ -163,6 +176,21 @@ cdef Assigned put_assigned(uint8_t* target, const uint8_t* records, int64_t size
         opened = assign_content(target, &h, room.data, content_size, given, rules, f)
     let_go_of_large(room)
     return opened
+
+
+# The same for a batch of which all is known since it was sealed, at p, where it stays as it is: only f says what it gets.
+# Requires: no LogAppendTime.
+cdef Assigned assign_sealed(const uint8_t* p, const SealedBatch* sealed, const Assignment* given, const LeaderRules* rules,
+                            AppendFacts* f) noexcept nogil:
+    cdef Header h
+    if not is_plain_header(p, sealed.size, rules, &h) or h.last_offset_delta >= INT64_MAX - given.base_offset \
+            or not are_taken(sealed.least_timestamp, h.max_timestamp, sealed.has_null_key, given.now_ms, rules):
+        return IS_LEFT
+    h.base_offset = given.base_offset
+    h.leader_epoch = given.leader_epoch
+    start_facts(f)
+    note_batch(f, &h)
+    return IS_ASSIGNED
 
 
 @cython.final

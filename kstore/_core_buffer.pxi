@@ -64,6 +64,16 @@ cdef struct PoolSlot:
     const void* pool
     int64_t counted_bytes
 
+# What the encoder of the one uncompressed batch in a buffer knows of its records; size 0 if nobody knows. Nothing can change
+# the bytes since then. least_timestamp is -1 if no record has one. crc_shift is not 0 if records_crc is known: the CRC of the
+# records, and crc32c_shift_of their size.
+cdef struct SealedBatch:
+    int64_t size
+    int64_t least_timestamp
+    uint32_t records_crc
+    uint32_t crc_shift
+    bint has_null_key
+
 
 @cython.final
 @cython.freelist(16)
@@ -77,6 +87,7 @@ cdef class ColumnBuffer:
     cdef Block block
     cdef int64_t size
     cdef PoolSlot slot
+    cdef SealedBatch sealed
     cdef int32_t export_count     # views that are out
     cdef bint is_read_only
 
@@ -122,6 +133,25 @@ cdef ColumnBuffer new_buffer(int64_t capacity):
     cdef ColumnBuffer buffer = ColumnBuffer.__new__(ColumnBuffer)
     buffer.take(capacity)
     return buffer
+
+
+# The bytes of a buffer from one on, read-only.
+@cython.final
+@cython.freelist(256)
+cdef class _BufferPart:
+    cdef ColumnBuffer whole
+    cdef int64_t first
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.whole.block.data + self.first, self.whole.size - self.first, True, flags)
+
+
+# Requires: `first` is not behind the buffer's end, and nobody changes it meanwhile.
+cdef _BufferPart part_of(ColumnBuffer whole, int64_t first):
+    cdef _BufferPart part = _BufferPart.__new__(_BufferPart)
+    part.whole = whole
+    part.first = first
+    return part
 
 
 # Whether somebody besides the one who asks holds the object, or a view of it.

@@ -24,6 +24,7 @@ cdef class RecordBatchEncoder:
     cdef int64_t header_size
     cdef int64_t offset_of_max
     cdef int64_t records_size     # before compression
+    cdef SealedBatch known        # of the records so far
     cdef const uint8_t* last_value
     cdef bint has_horizon
     cdef bint is_handed_out
@@ -81,6 +82,7 @@ cdef class RecordBatchEncoder:
         self.used = self.header_size
         self.offset_of_max = -1
         self.records_size = 0
+        self.known = SealedBatch(0, -1, 0, 0, False)
         self.is_open = True
         return 0
 
@@ -262,7 +264,7 @@ cdef class RecordBatchEncoder:
         end = put_record(at, size, r)
         if flat is not None:
             end = put_flat_headers(end, flat)
-        self.note(end - at, offset, timestamp)
+        self.note(end - at, offset, timestamp, r.key_size)
         self.bring_next_value(r)
         return 0
 
@@ -288,14 +290,15 @@ cdef class RecordBatchEncoder:
             timestamp = self.log_append_time_ms
         h.max_timestamp = timestamp
         put_entry(self.reserve(size_of_entry(h.magic, r)), &h, r)
-        self.note(h.size, offset, timestamp)
+        self.note(h.size, offset, timestamp, r.key_size)
         return 0
 
     # Counts a record that was written behind the others.
     @cython.final
-    cdef void note(self, int64_t size, int64_t offset, int64_t timestamp) noexcept:
+    cdef void note(self, int64_t size, int64_t offset, int64_t timestamp, int64_t key_size) noexcept:
         self.used += size
         self.records_size += size
+        note_known(&self.known, timestamp, key_size)
         if self.h.record_count == 0:
             self.h.base_timestamp = self.base_for(timestamp)
         self.h.record_count += 1
@@ -359,6 +362,7 @@ cdef class RecordBatchEncoder:
                 memcpy(copy.block.data, self.buffer.block.data, <size_t>self.used)
                 self.buffer = copy
             self.buffer.is_read_only = self.is_handed_out = False
+            self.buffer.sealed.size = 0
 
     def end_appends(self, compress):
         """Take no more records, and compress those there are by compress(codec id, records, level)."""
@@ -423,11 +427,7 @@ cdef class RecordBatchEncoder:
             h = self.h
             h.size = self.used
             h.max_timestamp = self.batch_max_timestamp()
-            if h.size < GIL_RELEASE_SIZE:
-                seal_batch(batch.block.data, &h)
-            else:
-                with nogil:
-                    seal_batch(batch.block.data, &h)
+            seal_buffer(batch, &h, &self.known)
         return batch
 
     @cython.final

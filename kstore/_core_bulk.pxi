@@ -77,6 +77,7 @@ cdef void take_packed(RecordBatchEncoder batch, const PackedBatch* packed) noexc
     batch.h.last_offset_delta = packed.h.last_offset_delta
     batch.h.base_timestamp = packed.h.base_timestamp
     batch.h.max_timestamp = packed.h.max_timestamp
+    batch.known = packed.known
     batch.used = BATCH_HEADER_SIZE + packed.used
     batch.records_size = packed.used
     batch.offset_of_max = batch.h.base_offset + batch.h.last_offset_delta

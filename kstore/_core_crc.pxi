@@ -3,8 +3,47 @@
 cdef enum:
     GIL_RELEASE_SIZE = 65536     # a CRC of less takes no longer than to give the GIL away and to get it back
     BEST_PATH = 0
+    CRC32C_POLYNOMIAL = 0x82F63B78    # its lowest power in the highest bit, as everywhere here
+    MOST_SHIFT_BITS = 31
 
 ks_cpu_init()
+
+# x^(8 * 2^i) modulo the polynomial: what as many zero bytes multiply a CRC by.
+cdef uint32_t crc32c_shifts[MOST_SHIFT_BITS]
+
+
+cdef uint32_t crc32c_product(uint32_t a, uint32_t b) noexcept nogil:
+    cdef uint32_t product = 0
+    cdef int i
+    for i in range(32):
+        product ^= b & (0 - (a >> 31))
+        a <<= 1
+        b = (b >> 1) ^ (<uint32_t>CRC32C_POLYNOMIAL & (0 - (b & 1)))
+    return product
+
+
+# Returns: x^(8 * size), never 0.
+cdef uint32_t crc32c_shift_of(uint32_t size) noexcept nogil:
+    cdef uint32_t shift = <uint32_t>1 << 31
+    cdef int i
+    for i in range(MOST_SHIFT_BITS):
+        if size >> i & 1:
+            shift = crc32c_product(shift, crc32c_shifts[i])
+    return shift
+
+
+# Returns: the CRC of bytes followed by others. Requires: the CRC of each, and crc32c_shift_of the size of the others.
+cdef inline uint32_t joined_crc32c(uint32_t first, uint32_t others, uint32_t shift) noexcept nogil:
+    return crc32c_product(shift, first) ^ others
+
+
+cdef void fill_crc32c_shifts() noexcept:
+    cdef int i
+    crc32c_shifts[0] = <uint32_t>1 << 23
+    for i in range(1, MOST_SHIFT_BITS):
+        crc32c_shifts[i] = crc32c_product(crc32c_shifts[i - 1], crc32c_shifts[i - 1])
+
+fill_crc32c_shifts()
 
 CRC32C_PATHS = tuple([ks_crc32c_paths[number].name.decode() for number in range(ks_crc32c_path_count)])
 CRC32_PATHS = tuple([ks_crc32_paths[number].name.decode() for number in range(ks_crc32_path_count)])

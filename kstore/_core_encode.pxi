@@ -112,6 +112,31 @@ cdef void seal_batch(uint8_t* p, Header* h, const uint8_t* ahead=NULL) noexcept 
     ks_put32(p + CRC_AT, h.crc)
 
 
+# Requires: what is known of the records since start(). A view from before could still be written through.
+cdef void seal_buffer(ColumnBuffer batch, Header* h, const SealedBatch* known) noexcept:
+    cdef uint8_t* p = batch.block.data
+    if known.crc_shift and h.magic == MAGIC_V2 and not h.attributes & CODEC_MASK:
+        store_header(p, h)
+        h.crc = ks_crc32c_by(BEST_PATH, 0, p + ATTRIBUTES_AT, BATCH_HEADER_SIZE - ATTRIBUTES_AT)
+        h.crc = joined_crc32c(h.crc, known.records_crc, known.crc_shift)
+        ks_put32(p + CRC_AT, h.crc)
+    elif h.size < GIL_RELEASE_SIZE:
+        seal_batch(batch.block.data, h)
+    else:
+        with nogil:
+            seal_batch(batch.block.data, h)
+    if h.magic == MAGIC_V2 and not h.attributes & CODEC_MASK and batch.export_count == 0:
+        batch.sealed = known[0]
+        batch.sealed.size = h.size
+
+
+cdef inline void note_known(SealedBatch* known, int64_t timestamp, int64_t key_size) noexcept nogil:
+    known.crc_shift = 0
+    known.has_null_key |= key_size < 0
+    if <uint64_t>timestamp < <uint64_t>known.least_timestamp:    # -1 is the largest
+        known.least_timestamp = timestamp
+
+
 cdef int64_t refuse_range(str name, object number, int64_t least, int64_t most) except -2:
     raise ValueError(f"{name} must be from {least} to {most}, got {number}")
 

@@ -63,6 +63,21 @@ cdef class BatchResult:
                 lock.release()
         return () if watchers is None else watchers
 
+    # Whether no future wants to be told, and nothing was said yet.
+    cdef bint is_silent(self) noexcept:
+        return not self.is_set and not self.watchers
+
+    # The same as set() and end(). Requires: is_silent().
+    cdef int succeed(self, int64_t base_offset, int64_t log_append_time_ms) except -1:
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.is_set = self.is_done = True
+        waiters, self.waiters = self.waiters, None
+        if waiters is not None:
+            for lock in waiters:
+                lock.release()
+        return 0
+
     def error_of(self, index):
         """Return why the record of an index failed, None if it did not; place_of() says whom to ask after a split."""
         return None if self.error_of_record is None else self.error_of_record(index)

@@ -41,6 +41,7 @@ cdef struct Packing:
     int64_t next_offset
     int64_t batch_bytes
     Header h                 # of the batch that is being packed
+    SealedBatch known        # of its records
     int64_t batch_used       # bytes of its records
     int64_t found            # what the message of an error shows
 
@@ -160,6 +161,7 @@ cdef inline PackStatus take_numbers(Packing* p, int64_t row, int64_t* offset, in
     if p.h.record_count == 0:
         p.h.base_offset = offset[0]
         p.h.base_timestamp = p.h.max_timestamp = time
+        p.known = SealedBatch(0, -1, 0, 0, False)
     return PACKED
 
 
@@ -224,6 +226,7 @@ cdef PackStatus pack_rows(Packing* p, uint8_t* out, int64_t capacity) noexcept n
         s.h.record_count += 1
         if timestamp > s.h.max_timestamp:
             s.h.max_timestamp = timestamp
+        note_known(&s.known, timestamp, r.key_size)
         s.next_offset = offset + 1
         s.row += 1
     p[0] = s

@@ -338,6 +338,7 @@ cdef class PoolMemory:
         if is_reusable and counted_bytes == self.state.poolable_size and buffer.block.capacity == capacity:
             buffer.size = counted_bytes
             buffer.is_read_only = False
+            buffer.sealed.size = 0
             Py_INCREF(buffer)
             if give_pooled(&self.state, &buffer.slot):
                 self.signal_first()

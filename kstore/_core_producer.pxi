@@ -180,7 +180,7 @@ cdef class BatchAppender:
             at = put_record(builder.buffer.block.data + builder.used, body_size(r), r)
             if flat is not None:
                 put_flat_headers(at, flat)
-            builder.note(size, offset, timestamp)
+            builder.note(size, offset, timestamp, r.key_size)
             builder.bring_next_value(r)
         else:
             builder.append_message(r, offset, timestamp)
@@ -379,6 +379,10 @@ cdef class BatchAppender:
             return False
         self.let_go()
         return True
+
+    def deallocate_once(self):
+        """Do as deallocate(), but nothing the second time; of two threads one comes first."""
+        return not self.is_deallocated and self.deallocate()
 
     @cython.final
     cdef int let_go(self) except -1:

@@ -58,6 +58,15 @@ cdef object records_of(object kind, ColumnBuffer buffer):
     return records
 
 
+# Returns: the ColumnBuffer of records that are one batch of which all is known since it was sealed; else None.
+cdef ColumnBuffer sealed_of(object records):
+    cdef object held = (<RecordsBuffer>records)._held if isinstance(records, RecordsBuffer) else None
+    if type(held) is not ColumnBuffer:
+        return None
+    cdef ColumnBuffer buffer = <ColumnBuffer>held
+    return buffer if buffer.is_read_only and 0 < buffer.sealed.size == buffer.size else None
+
+
 @cython.final
 cdef class RunIterator:
     """Iterate the Records of a run of batches; see iterate_run."""

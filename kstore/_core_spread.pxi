@@ -75,7 +75,14 @@ cdef struct PackedBatch:
     uint8_t* out
     int64_t capacity
     Header h
+    SealedBatch known
     int64_t used
+
+
+# Makes the CRC of the records of a batch while they are in the cache; that of the header, not known yet, is joined to it.
+cdef void note_crc(SealedBatch* known, const uint8_t* records, int64_t size) noexcept nogil:
+    known.records_crc = ks_crc32c_by(BEST_PATH, 0, records, <size_t>size)
+    known.crc_shift = crc32c_shift_of(<uint32_t>size)
 
 
 # Packs the next rows into the batches, one after the other. Sets how many of them got rows; p.row is behind those.
@@ -94,6 +101,8 @@ cdef PackStatus pack_batches(Packing* p, PackedBatch* batches, int64_t count, in
         if status != PACKED:
             return status
         batches[i].h = p.h
+        batches[i].known = p.known
         batches[i].used = p.batch_used
+        note_crc(&batches[i].known, batches[i].out, p.batch_used)
         packed[0] += 1
     return PACKED

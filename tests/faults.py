@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kstore.errors import StorageError
 from kstore.log.env import Env, FileStatus, LockFile, ReadFile, WriteFile
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 FaultKind = Literal["EIO", "ENOSPC", "short", "EMFILE"]
 FAULT_KINDS: tuple[FaultKind, ...] = ("EIO", "ENOSPC", "short", "EMFILE")
@@ -129,6 +132,10 @@ class _FaultyWriteFile(_FaultyReads, WriteFile):
             super().pwrite(bytes(data)[: len(bytes(data)) // 2], position=position)
             raise StorageError(f"cannot write {self.path}: a part only", path=self.path, errno=errno.ENOSPC)
         super().pwrite(data, position=position)
+
+    def pwritev(self, parts: list[Buffer], *, position: int, size: int) -> None:
+        del size
+        self.pwrite(b"".join(parts), position=position)
 
     def truncate(self, size: int) -> None:
         self._env.check("truncate", self.path)

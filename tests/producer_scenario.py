@@ -244,7 +244,10 @@ class Scenario:
                 delay_s = ready.next_ready_check_delay_ms / 1000
                 self.schedule.block(lambda: self.is_woken or self.is_over, delay_s)
                 continue
-            for batches in self.accumulator.drain(CLUSTER, ready.ready_nodes, 2 * BATCH_BYTES, now_ms=now_ms).values():
+            drained = self.accumulator.drain(
+                CLUSTER, ready.ready_nodes, 3 * BATCH_BYTES, now_ms=now_ms, batches_per_partition=3
+            )
+            for batches in drained.values():
                 for batch in batches:
                     if not batch.is_done:
                         batch.begin_send()

@@ -10,9 +10,13 @@ import errno
 import random
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kstore.errors import StorageError
 from kstore.log.env import Env, FileKind, FileStatus, LockFile, ReadFile, WriteFile
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 PAGE_BYTES = 512
 
@@ -211,6 +215,10 @@ class _DiskFile(WriteFile):
         if len(content) < position:
             content.extend(bytes(position - len(content)))
         content[position : position + len(data)] = data
+
+    def pwritev(self, parts: list[Buffer], *, position: int, size: int) -> None:
+        del size
+        self.pwrite(b"".join(parts), position=position)
 
     def truncate(self, size: int) -> None:
         self._disk.step()

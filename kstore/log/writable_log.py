@@ -186,11 +186,11 @@ class WritableLog(FailingLog):
             if not self._is_writable:
                 self._check_writable()
             now_ms = self._env.wall_clock_ms()
-            buffers: list[bytes | bytearray | memoryview] = [one.buffer for one in batches]
+            sent = list(batches)
             done: list[LogAppendInfo | KStoreError] = []
             while len(done) < len(batches):
                 try:
-                    together = self._append_together(buffers, start=len(done), now_ms=now_ms)
+                    together = self._append_together(sent, start=len(done), now_ms=now_ms)
                     done += together
                     if not together:
                         done.append(self._append_sent(batches[len(done)], None, now_ms=now_ms))
@@ -200,12 +200,10 @@ class WritableLog(FailingLog):
                     done.append(error)
         return self._all_flushed_behind(done, ack)
 
-    def _append_together(
-        self, buffers: list[bytes | bytearray | memoryview], *, start: int, now_ms: int
-    ) -> list[LogAppendInfo]:
+    def _append_together(self, batches: list[MemoryRecords], *, start: int, now_ms: int) -> list[LogAppendInfo]:
         """Append, under the append lock, those of the batches from one on that are common appends."""
         with self._failing_unless_undone():
-            return self._appender.append_all_sent(buffers, start=start, now_ms=now_ms)
+            return self._appender.append_all_sent(batches, start=start, now_ms=now_ms)
 
     def _all_flushed_behind(
         self, done: list[LogAppendInfo | KStoreError], ack: Ack

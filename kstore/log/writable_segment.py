@@ -247,6 +247,7 @@ class WritableSegment:
             self._offset_index.entries,
             self._time_index.entries,
             write=self.records.append_bytes,
+            write_parts=self.records.append_parts,
             write_index_pages=self._write_index_pages,
             index_interval_bytes=self._config.index_interval_bytes,
             segment_bytes=self._config.segment_bytes,

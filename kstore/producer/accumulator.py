@@ -7,7 +7,14 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from kstore._core import AppendPath, PartitionQueue, RecordAppendResult, TopicQueues, estimate_size_in_bytes_upper_bound
+from kstore._core import (
+    AppendPath,
+    PartitionQueue,
+    RecordAppendResult,
+    TopicQueues,
+    estimate_size_in_bytes_upper_bound,
+    push_batches,
+)
 from kstore.compression import CompressionType, compress
 from kstore.errors import KStoreError, ProducerClosedError
 from kstore.producer.append_columns import ColumnsAppend
@@ -85,7 +92,6 @@ class RecordAccumulator(AppendPath):
         # a codec that is not installed is better missed here than by the sender
         compress(self.compression, b"", compression_level)
         self.delivery_timeout_ms = delivery_timeout_ms
-        self._release_lock = threading.Lock()
         self.incomplete = IncompleteBatches()
         self.compression_ratios = CompressionRatioEstimator()
         super().__init__(
@@ -229,9 +235,7 @@ class RecordAccumulator(AppendPath):
         with queue:
             is_refused = self.is_closed
             if not is_refused:
-                for batch in batches:
-                    self.incomplete.add(batch)
-                    queue.push_last(batch)
+                push_batches(queue, batches, self.incomplete.batches)
                 queues = self.queues_of(queue.topic_partition.topic)
                 if info is not None and not queues.partitioner.is_partition_changed(info):
                     appended_bytes = sum(batch.estimated_size_in_bytes for batch in batches)
@@ -463,9 +467,7 @@ class RecordAccumulator(AppendPath):
         """Forget a batch, and give its memory back as soon as no writer holds it; a second call does nothing."""
         self.incomplete.discard(batch)
         self._backoff.forget(batch)
-        with self._release_lock:
-            if not batch.is_deallocated:
-                batch.deallocate()
+        batch.deallocate_once()
 
     def abort_incomplete_batches(self) -> None:
         """Refuse appends, and fail everything that is not done, what is being appended just now too."""

@@ -147,7 +147,6 @@ class ColumnsAppend:
         self, queue: PartitionQueue, batches: list[ProducerBatch], info: StickyPartitionInfo | None = None
     ) -> None:
         self._accumulator.append_batches(queue, batches, info=info, cluster=self._cluster)
-        for batch in batches:
-            self._future.add(queue.topic_partition.partition, batch.result, record_count=batch.record_count)
+        self._future.add(queue.topic_partition.partition, batches)
         if self._on_new_batch is not None:
             self._on_new_batch()

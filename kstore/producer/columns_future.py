@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, wait
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kstore.errors import KStoreError
 from kstore.producer.futures import timed_out
 from kstore.producer.result import ProduceRequestResult
+
+if TYPE_CHECKING:
+    from kstore.producer.batch import ProducerBatch
 
 
 class AppendedBatch(NamedTuple):
@@ -43,9 +46,9 @@ class ColumnsFuture(Future[list[AppendedBatch]]):
         """Why not all rows came into batches, None if they did."""
         return self._error
 
-    def add(self, partition: int, result: ProduceRequestResult, *, record_count: int) -> None:
-        """Count a batch in, before wait() is called."""
-        self._batches.append((partition, result, record_count))
+    def add(self, partition: int, batches: Iterable[ProducerBatch]) -> None:
+        """Count batches in, before wait() is called."""
+        self._batches += [(partition, batch.result, batch.record_count) for batch in batches]
 
     def join(self, other: ColumnsFuture) -> None:
         """Count the batches of another append in, and its error if it failed, before wait() is called."""
@@ -85,11 +88,15 @@ class ColumnsFuture(Future[list[AppendedBatch]]):
     def settle(self) -> None:
         """Wait for the last batch that is not done, or be done."""
         while self._pending_count:
-            pending = _first_pending(self._batches[self._pending_count - 1][1])
+            last = self._batches[self._pending_count - 1][1]
+            pending = None if last.is_done and not last.pieces else _first_pending(last)
             if pending is None:
                 self._pending_count -= 1
             elif pending.watch(self):
                 return
+        if self._error is None and not any(result.pieces or result.error_of(0) for _, result, _ in self._batches):
+            self.set_result([AppendedBatch(one, result.base_offset, count) for one, result, count in self._batches])
+            return
         outcomes = self.outcomes()
         error = next((error for _, error in outcomes if error is not None), self._error)
         if error is not None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kstore._core import answered_from, complete_batches
 from kstore.config import MAX_INT32
 from kstore.errors import (
     AppendError,
@@ -15,6 +16,7 @@ from kstore.errors import (
     RecordBatchTooLargeError,
     RecordTooLargeError,
 )
+from kstore.producer.batch import FinalState
 from kstore.producer.sink import ProduceResponse
 
 if TYPE_CHECKING:
@@ -69,6 +71,29 @@ class BatchCompletion:
         self._hooks = hooks
         self._to_split: set[ProducerBatch] = set()
         self._to_put_back: list[ProducerBatch] = []
+
+    def take_all(self, batches: list[ProducerBatch], responses: Sequence[ProduceResponse], *, now_ms: int) -> None:
+        """Do what the answers to batches ask for, in their order, as take() does."""
+        answers = list(responses)
+        at = 0
+        while at < len(batches):
+            end = answered_from(batches, answers, at)
+            if end == at:
+                self.take(batches[at], answers[at], now_ms=now_ms)
+                at += 1
+                continue
+            if self._transaction_manager is not None:
+                self._transaction_manager.handle_completed_batches(batches[at:end])
+            complete_batches(
+                batches,
+                answers,
+                start=at,
+                end=end,
+                state=FinalState.SUCCEEDED,
+                incomplete=self._accumulator.incomplete.batches,
+                complete=self._end_as_sent,
+            )
+            at = end
 
     def take(self, batch: ProducerBatch, response: ProduceResponse, *, now_ms: int) -> None:
         """Do what the answer to a batch asks for; what has to be sent again waits for put_back."""
@@ -136,7 +161,10 @@ class BatchCompletion:
 
     def _complete(self, batch: ProducerBatch, response: ProduceResponse) -> None:
         if self._transaction_manager is not None:
-            self._transaction_manager.handle_completed_batch(batch)
+            self._transaction_manager.handle_completed_batches([batch])
+        self._end_as_sent(batch, response)
+
+    def _end_as_sent(self, batch: ProducerBatch, response: ProduceResponse) -> None:
         if batch.complete(response.base_offset, log_append_time_ms=response.log_append_time_ms):
             self._accumulator.deallocate(batch)
 

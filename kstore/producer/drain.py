@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Protocol
 
+from kstore._core import close_batches, rounds_of, take_batches
 from kstore.producer.cluster import Cluster, Node
 from kstore.types import TopicPartition
 
@@ -46,7 +48,7 @@ class SequenceManager(Protocol):
 
     def first_in_flight_sequence(self, topic_partition: TopicPartition, /) -> int: ...
 
-    def give_sequence(self, batch: ProducerBatch, /) -> object: ...
+    def give_sequences(self, batches: list[ProducerBatch], /) -> object: ...
 
     def add_in_flight_batch(self, batch: ProducerBatch, /) -> object: ...
 
@@ -120,7 +122,8 @@ class Drain:
             lingered_ms = 0 if is_urgent else self._linger_ms
             request = _Request(cluster, max_size=max_size, now_ms=now_ms, lingered_ms=lingered_ms)
             turn = self._first_turn(node_id, request, self._in_turn(node_id, queues))
-            for _ in range(batches_per_partition - 1):
+            done = self._take_rounds(request, turn, batches_per_partition - 1)
+            for _ in range(batches_per_partition - 1 - done):
                 if not turn or request.is_full:
                     break
                 turn = [queue for queue in turn if self._take(request, queue, is_first=False)]
@@ -150,6 +153,42 @@ class Drain:
         if next_place is not None:
             self._next_of_node[node_id] = next_place
         return taken
+
+    def _take_rounds(self, request: _Request, turn: list[PartitionQueue], most: int) -> int:
+        """Do whole rounds of turns for which no batch needs a closer look; return how many, and leave who has more."""
+        if not turn or request.is_full or most == 0:
+            return 0
+        counts = rounds_of(
+            turn,
+            most=most,
+            room=request.max_size - request.size,
+            lingered_since_ms=request.now_ms - request.lingered_ms,
+        )
+        taken = [self._take_run(request, queue, count) for queue, count in zip(turn, counts, strict=True) if count]
+        if len(taken) == 1:
+            request.batches += taken[0]
+        else:
+            request.batches += [one for ones in zip_longest(*taken) for one in ones if one is not None]
+        done = max(counts)
+        turn[:] = [queue for queue, count in zip(turn, counts, strict=True) if count == done]
+        return done
+
+    def _take_run(self, request: _Request, queue: PartitionQueue, count: int) -> list[ProducerBatch]:
+        manager = self._transaction_manager
+        with queue:
+            batches: list[ProducerBatch] = take_batches(
+                queue, count, request.cluster.leader_epoch_for(queue.topic_partition)
+            )
+            if manager is not None and batches:
+                manager.give_sequences(batches)
+        request.size += close_batches(batches, request.now_ms)
+        gone = [batch for batch in batches if batch.is_done]
+        if not gone:
+            return batches
+        # aborted by another thread while they were closed here
+        for batch in gone:
+            self._release(batch)
+        return [batch for batch in batches if not batch.is_done]
 
     def _take(self, request: _Request, queue: PartitionQueue, *, is_first: bool) -> bool:
         """Take the head of a queue into a request if it may go now and finds room; return whether it did."""
@@ -206,7 +245,7 @@ class Drain:
         manager = self._transaction_manager
         if manager is None or batch.has_sequence:
             return
-        manager.give_sequence(batch)
+        manager.give_sequences([batch])
 
 
 def _place_of(queue: PartitionQueue) -> tuple[str, int]:

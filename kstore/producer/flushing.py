@@ -36,9 +36,13 @@ class Flushes:
         """Wait until what is incomplete now is done; say whether it is. The flush has ended in any case."""
         deadline_s = None if timeout_s is None else self._monotonic_s() + timeout_s
         try:
-            for batch in self._incomplete.copy_all():
+            # The newest first: when it is done, most of the others are.
+            for batch in reversed(self._incomplete.copy_all()):
+                result = batch.result
+                if result.is_done and not result.pieces:
+                    continue
                 left_s = None if deadline_s is None else max(deadline_s - self._monotonic_s(), 0.0)
-                if not batch.result.await_(left_s):
+                if not result.await_(left_s):
                     return False
             return True
         finally:

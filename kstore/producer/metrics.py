@@ -7,12 +7,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from kstore._core import sums_of_request
 from kstore.producer.environment import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
     from kstore.producer.batch import ProducerBatch
 
 _WINDOW_MS = 30_000
+# What sums_of_request() sums up, in its order.
+_OF_REQUEST = ("batch-size", "record-size", "record-queue-time", "compression-rate")
 
 
 class _Sampled:
@@ -23,17 +26,17 @@ class _Sampled:
         self._windows: deque[list[float]] = deque(maxlen=2)
 
     def record(self, value: float, now_ms: int) -> None:
-        self.record_all((value,), now_ms)
+        self.record_all(1, value, maximum=value, now_ms=now_ms)
 
-    def record_all(self, values: Sequence[float], now_ms: int) -> None:
+    def record_all(self, count: int, total: float, *, maximum: float, now_ms: int) -> None:
         """Record values of one moment, at least one."""
         windows = self._windows
         if not windows or now_ms - windows[-1][0] >= _WINDOW_MS:
-            windows.append([now_ms, 0, 0.0, values[0]])
+            windows.append([now_ms, 0, 0.0, maximum])
         window = windows[-1]
-        window[1] += len(values)
-        window[2] += sum(values)
-        window[3] = max(window[3], *values)
+        window[1] += count
+        window[2] += total
+        window[3] = max(window[3], maximum)
 
     def _recent(self, now_ms: int) -> list[list[float]]:
         return [window for window in self._windows if now_ms - window[0] < 2 * _WINDOW_MS]
@@ -97,19 +100,13 @@ class ProducerMetrics:
     def note_request(self, batches: Sequence[ProducerBatch]) -> None:
         """Count the batches that are sent to a node together."""
         now_ms = self._clock.monotonic_ms()
-        sizes = [batch.estimated_size_in_bytes for batch in batches]
-        records = sum([batch.record_count for batch in batches])
+        sums, records = sums_of_request(list(batches))
         with self._lock:
             if batches:
-                for name, values in (
-                    ("batch-size", sizes),
-                    ("record-size", [batch.max_record_size for batch in batches]),
-                    ("record-queue-time", [batch.drained_ms - batch.created_ms for batch in batches]),
-                    ("compression-rate", [batch.compression_ratio for batch in batches]),
-                ):
-                    self._averages[name].record_all(values, now_ms)
+                for name, (total, largest) in zip(_OF_REQUEST, sums, strict=True):
+                    self._averages[name].record_all(len(batches), total, maximum=largest, now_ms=now_ms)
             self._averages["records-per-request"].record(records, now_ms)
-            for name, amount in (("record-send", records), ("outgoing-byte", sum(sizes))):
+            for name, amount in (("record-send", records), ("outgoing-byte", int(sums[0][0]))):
                 self._totals[name] += amount
                 self._rates[name].record(amount, now_ms)
 

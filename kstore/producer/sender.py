@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from kstore._core import begin_sends, end_sends
 from kstore.config import MAX_INT32
 from kstore.errors import KStoreError, ProducerClosedError, TransactionAbortedError
 from kstore.producer.cluster import Cluster, Node
@@ -290,28 +291,24 @@ class Sender:
 
     def _send(self, node: Node, drained: list[ProducerBatch]) -> None:
         started_ms = self._clock.monotonic_ms()
-        batches = []
-        for batch in drained:
-            if batch.has_reached_delivery_timeout(self._delivery_timeout_ms, now_ms=started_ms):
-                self._completion.expire(batch, now_ms=started_ms)
-            else:
-                batches.append(batch)
-                batch.begin_send()
+        batches, expired = begin_sends(drained, started_ms - self._delivery_timeout_ms)
         try:
+            for batch in expired:
+                self._completion.expire(batch, now_ms=started_ms)
             self._hooks.on_send(node, batches)
             responses, failure = self._ask_sink(node, batches) if batches else ((), None)
         finally:
-            for batch in batches:
-                batch.end_send()
+            end_sends(batches)
         now_ms = self._clock.monotonic_ms()
         self._hooks.on_response(node, batches, now_ms - started_ms)
+        if self._ack != "buffered" and failure is None:
+            self._completion.take_all(batches, responses, now_ms=now_ms)
+            return
         for batch, response in zip(batches, responses, strict=True):
-            if self._ack == "buffered":
-                self._release(batch, response)
-            elif failure is not None:
+            if failure is not None and self._ack != "buffered":
                 self._completion.fail(batch, failure, may_be_in_log=True)
             else:
-                self._completion.take(batch, response, now_ms=now_ms)
+                self._release(batch, response)
 
     def _ask_sink(
         self, node: Node, batches: list[ProducerBatch]

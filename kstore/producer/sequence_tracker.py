@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from kstore._core import number_batches
 from kstore.producer.producer_ids import NO_PRODUCER, ProducerIdAndEpoch
-from kstore.producer.sequences import PartitionSequences, add_to_sequence
+from kstore.producer.sequences import PartitionSequences
 from kstore.types import NO_SEQUENCE, TopicPartition
 
 if TYPE_CHECKING:
@@ -59,20 +60,24 @@ class SequenceTracker:
         """Return the sequence of the next record of a partition."""
         return self.sequences_of(topic_partition).next_sequence
 
-    def give_sequence(self, batch: ProducerBatch) -> None:
-        """Make a batch that was never sent the current producer's next one, and note that it is in flight."""
-        self.maybe_update_producer_id_and_epoch(batch.topic_partition)
-        entry = self.sequences_of(batch.topic_partition)
+    def give_sequences(self, batches: list[ProducerBatch]) -> None:
+        """Make batches of one partition that were never sent the current producer's next ones, and note them in flight.
+
+        Raises: ValueError for one that is closed.
+        """
+        topic_partition = batches[0].topic_partition
+        self.maybe_update_producer_id_and_epoch(topic_partition)
+        entry = self.sequences_of(topic_partition)
         producer_id, producer_epoch = self.producer_id_and_epoch
-        batch.set_producer_state(
+        entry.next_sequence = number_batches(
+            batches,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=entry.next_sequence,
             is_transactional=self.is_transactional,
         )
-        entry.next_sequence = add_to_sequence(entry.next_sequence, count=batch.record_count)
-        # Whatever else is in flight came before it.
-        entry.in_flight.append(batch)
+        # Whatever else is in flight came before them.
+        entry.in_flight += batches
 
     def maybe_update_producer_id_and_epoch(self, topic_partition: TopicPartition) -> None:
         """Let a partition count from 0 as the current producer, if it has no batch in flight as the one before."""

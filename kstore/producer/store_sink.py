@@ -7,6 +7,7 @@ from errno import EDQUOT, ENOSPC
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from kstore._core import records_of_batches
 from kstore.errors import (
     KStoreError,
     LogFailedError,
@@ -21,7 +22,7 @@ from kstore.producer.coordinator import TransactionCoordinator
 from kstore.producer.producer_ids import ProducerIdAndEpoch
 from kstore.producer.producer_store import Ack, PartitionLog, ProducerStore
 from kstore.producer.sequences import is_sequence_behind
-from kstore.producer.sink import ProduceResponse
+from kstore.producer.sink import NO_ERRORS, ProduceResponse
 from kstore.types import NO_SEQUENCE, TopicPartition
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 # Of a write that left nothing behind, after which the log goes on.
 _NO_SPACE = (ENOSPC, EDQUOT)
 _NO_OFFSET = -1
+# Half the time of a call of the class.
+_made = tuple.__new__
 _NOT_TRIED = ProduceResponse(_NO_OFFSET)
 
 
@@ -91,6 +94,12 @@ class StoreSink:
 
     def _append(self, batches: Sequence[ProducerBatch], *, ack: Ack) -> list[ProduceResponse]:
         """Append the batches of each partition together; return a response for each batch, in their order."""
+        first = batches[0].topic_partition if batches else None
+        if first is not None and all(batch.topic_partition is first for batch in batches):
+            responses = self._append_to(first, list(batches))
+            if ack == "flushed":
+                self._flush({first: list(range(len(batches)))}, responses)
+            return responses
         by_partition: dict[TopicPartition, list[int]] = {}
         for index, batch in enumerate(batches):
             by_partition.setdefault(batch.topic_partition, []).append(index)
@@ -106,13 +115,13 @@ class StoreSink:
     def _append_to(self, topic_partition: TopicPartition, batches: list[ProducerBatch]) -> list[ProduceResponse]:
         try:
             log = self._log(topic_partition)
-            done = log.append_batches([one.records() for one in batches])
+            done = log.append_batches(records_of_batches(batches))
         except KStoreError as error:
             return [self._refusal(one, error) for one in batches]
         return [
             self._refusal(one, info, has_failed=log.has_failed)
             if isinstance(info, KStoreError)
-            else ProduceResponse(info.base_offset, info.log_append_time_ms)
+            else _made(ProduceResponse, (info.base_offset, info.log_append_time_ms, None, False, NO_ERRORS))
             for one, info in zip(batches, done, strict=True)
         ]
 

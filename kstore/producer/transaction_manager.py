@@ -483,12 +483,19 @@ class TransactionManager(SequenceTracker):
             return False
         return batch.sequence_has_been_reset or not self.sequences_of(topic_partition).is_next(batch.base_sequence)
 
-    def handle_completed_batch(self, batch: ProducerBatch) -> None:
-        """Note that a batch is in the log."""
-        entry = self.sequences_of(batch.topic_partition)
-        if (batch.producer_id, batch.producer_epoch) == entry.producer:
-            entry.ack(batch.last_sequence)
-        entry.remove(batch)
+    def handle_completed_batches(self, batches: list[ProducerBatch]) -> None:
+        """Note that batches of one partition are in the log, in their order."""
+        entry = self.sequences_of(batches[0].topic_partition)
+        if entry.in_flight[: len(batches)] == batches:
+            # Sequences rise among those in flight, unless two producers' are mixed.
+            first, last = batches[0], batches[-1]
+            if (first.producer_id, first.producer_epoch) == (last.producer_id, last.producer_epoch):
+                del entry.in_flight[: len(batches)]
+                batches = batches[-1:]
+        for batch in batches:
+            if (batch.producer_id, batch.producer_epoch) == entry.producer:
+                entry.ack(batch.last_sequence)
+            entry.remove(batch)
 
     def handle_aborted_batches(self, error: KStoreError) -> None:
         """Note that all batches are given up, whether they are in the log or not."""

@@ -103,6 +103,7 @@ class ListLog:
             _core.OffsetIndexEntries(b"", **entries),
             _core.TimeIndexEntries(b"", **entries),
             write=lambda data: self.written.append(bytes(data)),
+            write_parts=lambda parts, _: self.written.append(b"".join(parts)),
             write_index_pages=lambda: None,
             index_interval_bytes=4096,
             segment_bytes=MAX_INT32,

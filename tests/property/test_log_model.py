@@ -7,7 +7,7 @@ import errno
 import shutil
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -21,6 +21,9 @@ from kstore.log.env import Env, WriteFile
 from kstore.log.writable_log import WritableLog
 from kstore.record import MemoryRecords, Record
 from kstore.record.creation import with_records
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SMALL = LogConfig(segment_bytes=900, index_interval_bytes=100, segment_index_bytes=240)
@@ -46,6 +49,10 @@ class FaultyFile(WriteFile):
             super().pwrite(half, position=position)
             raise StorageError("armed", path=self.path, errno=self.env.errno)
         super().pwrite(data, position=position)
+
+    def pwritev(self, parts: list[Buffer], *, position: int, size: int) -> None:
+        del size
+        self.pwrite(b"".join(parts), position=position)
 
     def truncate(self, size: int) -> None:
         if self.env.fails():

@@ -33,6 +33,7 @@ class Log:
             _core.OffsetIndexEntries(b"", **entries),
             _core.TimeIndexEntries(b"", **entries),
             write=self.write,
+            write_parts=lambda parts, _: self.write(b"".join(parts)),
             write_index_pages=lambda: None,
             index_interval_bytes=4096,
             segment_bytes=rules.pop("segment_bytes", MAX_INT32),

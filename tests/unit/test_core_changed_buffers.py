@@ -134,6 +134,7 @@ def test_none_is_no_append() -> None:
         _core.OffsetIndexEntries(b"", **entries),
         _core.TimeIndexEntries(b"", **entries),
         write=print,
+        write_parts=print,
         write_index_pages=print,
         index_interval_bytes=4096,
         segment_bytes=MAX_INT32,

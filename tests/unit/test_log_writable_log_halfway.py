@@ -7,6 +7,7 @@ import errno
 import os
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,6 +21,9 @@ from kstore.record import AppendOrigin, MemoryRecords
 from tests.builders import batch, batches
 from tests.messages import packed_entry
 from tests.reference import write_end_transaction_marker
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 DATA = batches(0, 4, records_per_batch=2, value_bytes=40)
 # Two batches a segment.
@@ -57,6 +61,10 @@ class _StoppingFile(WriteFile):
     def pwrite(self, data: bytes | bytearray | memoryview, *, position: int) -> None:
         self.env.pass_by("write", self.path)
         super().pwrite(data, position=position)
+
+    def pwritev(self, parts: list[Buffer], *, position: int, size: int) -> None:
+        del size
+        self.pwrite(b"".join(parts), position=position)
 
     def close(self) -> None:
         super().close()

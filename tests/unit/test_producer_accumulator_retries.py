@@ -71,13 +71,14 @@ class FakeTransactionManager:
         batches = self.in_flight.get(topic_partition)
         return min(batch.base_sequence for batch in batches) if batches else -1
 
-    def give_sequence(self, batch: ProducerBatch) -> None:
-        sequence = self.sequences.setdefault(batch.topic_partition, 0)
-        batch.set_producer_state(
-            producer_id=7, producer_epoch=1, base_sequence=sequence, is_transactional=self.is_transactional
-        )
-        self.sequences[batch.topic_partition] = (sequence + batch.record_count) % 2**31
-        self.add_in_flight_batch(batch)
+    def give_sequences(self, batches: list[ProducerBatch]) -> None:
+        for batch in batches:
+            sequence = self.sequences.setdefault(batch.topic_partition, 0)
+            batch.set_producer_state(
+                producer_id=7, producer_epoch=1, base_sequence=sequence, is_transactional=self.is_transactional
+            )
+            self.sequences[batch.topic_partition] = (sequence + batch.record_count) % 2**31
+            self.add_in_flight_batch(batch)
 
     def add_in_flight_batch(self, batch: ProducerBatch) -> None:
         self.in_flight.setdefault(batch.topic_partition, []).append(batch)
