@@ -10,8 +10,9 @@ from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from kstore._core import LogAppender
-from kstore.errors import CorruptionError, OffsetOutOfRangeError, StorageError
-from kstore.log.log import FetchData, Isolation, Log, RawBatch
+from kstore.errors import CorruptionError, OffsetOutOfRangeError, StorageError, UnsupportedError
+from kstore.log.log import DEFAULT_PLAN_BYTES, FetchData, Isolation, Log, RawBatch
+from kstore.log.plan import ScanRange
 from kstore.log.producer_state import ProducerStateManager
 from kstore.log.segment import LogSegment
 from kstore.log.transactions import NOTHING_SETTLED, Settled, Transactions, settle_transactions
@@ -22,6 +23,8 @@ from kstore.types import OffsetAndTimestamp
 _State: TypeAlias = tuple[tuple[LogSegment, ...], WritableSegment, int, int]
 
 _Answer = TypeVar("_Answer")
+# What who reads on may meet where a cut has put other bytes.
+_ERRORS_OF_A_CUT = (CorruptionError, UnsupportedError, StorageError)
 
 
 class Cuts(NamedTuple):
@@ -115,6 +118,18 @@ class PublishedLog(Log):
     def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         return self._retried(lambda: super(PublishedLog, self).offset_for_timestamp(timestamp_ms))
 
+    def plan(
+        self,
+        max_bytes: int = DEFAULT_PLAN_BYTES,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        isolation: Isolation = "read_uncommitted",
+    ) -> list[ScanRange]:
+        return self._retried(
+            lambda: super(PublishedLog, self).plan(max_bytes, start_offset, end_offset, isolation=isolation)
+        )
+
     def _find_transactions(self) -> Transactions:
         def find() -> Transactions:
             known = self._cuts.made
@@ -143,7 +158,7 @@ class PublishedLog(Log):
                 if cuts.made > known and reached >= (cuts.lowest_since(known) or 0):
                     raise self._cut_under(reached)
                 yield segment, header, data
-        except (CorruptionError, StorageError) as error:
+        except _ERRORS_OF_A_CUT as error:
             if self._is_closed or not self._was_cut(known):
                 raise
             raise self._cut_under(reached) from error
@@ -165,7 +180,7 @@ class PublishedLog(Log):
             known = self._cuts.made
             try:
                 found = read()
-            except (CorruptionError, StorageError):
+            except _ERRORS_OF_A_CUT:
                 if self._is_closed or not self._was_cut(known):
                     raise
                 continue
