@@ -14,12 +14,16 @@ GATHER_SECONDS = 0.001
 
 
 class _Waiter:
-    """A thread that waits for `turn`: for an answer, for an error, or to lead the next flush; then it wakes `next`."""
+    """A thread that waits for `turn`: for an answer, for an error, or to lead the next flush; then it wakes `next`.
 
-    __slots__ = ("error", "flushed_offset", "is_gone", "is_leader", "is_woken", "next", "offset", "turn")
+    While is_leader is set, it is this thread that owes the others an answer: those of `group`, and who came since.
+    """
+
+    __slots__ = ("error", "flushed_offset", "group", "is_gone", "is_leader", "is_woken", "next", "offset", "turn")
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
+        self.group: list[_Waiter] = []
         self.flushed_offset = offset
         self.error: KStoreError | None = None
         self.is_leader = False
@@ -57,26 +61,27 @@ class GroupCommit:
         """
         if self._flushed_offset >= offset:
             return self._flushed_offset
-        waiter = None
-        with self._lock:
-            if self._is_led:
-                waiter = _Waiter(offset)
-                self._waiters.append(waiter)
-                if self._gathering is not None and len(self._waiters) + 1 >= self._busy_threads:
-                    self._gathering.release()
-                    self._gathering = None
-            self._is_led = True
-        if waiter is None:
-            return self._lead()
+        waiter = _Waiter(offset)
         try:
-            waiter.turn.acquire()
-            self._wake_next(waiter)
+            with self._lock:
+                if self._is_led:
+                    self._waiters.append(waiter)
+                    if self._gathering is not None and len(self._waiters) + 1 >= self._busy_threads:
+                        self._gathering.release()
+                        self._gathering = None
+                else:
+                    waiter.is_leader = self._is_led = True
+            if not waiter.is_leader:
+                waiter.turn.acquire()
+                self._wake_next(waiter)
+            if waiter.is_leader:
+                return self._lead(waiter)
         except BaseException:
             self._abandon(waiter)
             raise
         if waiter.error is not None:
             raise _copy_of(waiter.error)
-        return self._lead() if waiter.is_leader else waiter.flushed_offset
+        return waiter.flushed_offset
 
     def lower(self, offset: int) -> None:
         """Take back that records from `offset` on are durable, before offsets of a log that was cut are used again."""
@@ -84,8 +89,7 @@ class GroupCommit:
             self._flushed_offset = min(self._flushed_offset, offset)
             self._cuts += 1
 
-    def _lead(self) -> int:
-        group: list[_Waiter] = []
+    def _lead(self, leader: _Waiter) -> int:
         cuts = -1
         flushed_offset = None
         error = None
@@ -93,7 +97,7 @@ class GroupCommit:
             if self._busy_threads > 1:
                 self._gather()
             with self._lock:
-                group, self._waiters = self._waiters, group
+                leader.group, self._waiters = self._waiters, []
                 cuts = self._cuts
             flushed_offset = self._flush()
         except KStoreError as failure:
@@ -101,7 +105,7 @@ class GroupCommit:
             raise
         finally:
             with self._lock:
-                self._settle(group, flushed_offset, error, is_cut=cuts != self._cuts)
+                self._settle(leader, flushed_offset, error, is_cut=cuts != self._cuts)
         return flushed_offset
 
     def _gather(self) -> None:
@@ -116,11 +120,9 @@ class GroupCommit:
         with self._lock:
             self._gathering = None
 
-    def _settle(
-        self, group: list[_Waiter], flushed_offset: int | None, error: KStoreError | None, *, is_cut: bool
-    ) -> None:
+    def _settle(self, leader: _Waiter, flushed_offset: int | None, error: KStoreError | None, *, is_cut: bool) -> None:
         """Under the lock, answer those that a flush was for, choose who leads the next one, and have all woken."""
-        waiting = [waiter for waiter in (*group, *self._waiters) if not waiter.is_gone]
+        waiting = [waiter for waiter in (*leader.group, *self._waiters) if not waiter.is_gone]
         self._busy_threads = 1 + len(waiting)
         answered: list[_Waiter] = []
         if error is not None:
@@ -129,12 +131,13 @@ class GroupCommit:
                 waiter.error = error
         elif flushed_offset is not None and not is_cut:
             self._flushed_offset = max(self._flushed_offset, flushed_offset)
-            served = {id(waiter) for waiter in group}
+            served = {id(waiter) for waiter in leader.group}
             for waiter in waiting:
                 if id(waiter) in served or waiter.offset <= flushed_offset:
                     waiter.flushed_offset = flushed_offset
                     answered.append(waiter)
             waiting = [waiter for waiter in waiting if waiter.offset > flushed_offset and id(waiter) not in served]
+        leader.is_leader = False
         self._is_led = bool(waiting)
         self._waiters = waiting[1:]
         for waiter in waiting[:1]:
@@ -168,7 +171,7 @@ class GroupCommit:
                 following, waiter.next = waiter.next, None
                 self._wake(following)
             if waiter.is_leader:
-                self._settle([], None, None, is_cut=False)
+                self._settle(waiter, None, None, is_cut=False)
 
 
 def _copy_of(error: KStoreError) -> KStoreError:

@@ -3,8 +3,10 @@ Method: flushes that stop at gates the test opens, so that each interleaving is 
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -151,6 +153,46 @@ def test_interrupted_flush_leaves_it_to_another_thread(disk: Disk, commit: Group
     helper.join()
     assert other[0].ended() == 3
     assert disk.flushes == 2
+
+
+def test_thread_interrupted_at_any_line_leaves_nobody_waiting(disk: Disk, commit: GroupCommit) -> None:
+    class Interrupted(BaseException):
+        pass
+
+    def interrupted_at(line: int) -> bool:
+        seen: list[tuple[FrameType, int]] = []
+
+        def trace(frame: FrameType, event: str, _argument: object) -> Callable[..., object] | None:
+            if frame.f_code not in (GroupCommit.wait_until.__code__, GroupCommit._lead.__code__):
+                return None
+            # Not at the end of a `with`, where a line comes a second time: no signal is looked for there.
+            if event == "line" and (frame, frame.f_lineno) not in seen:
+                seen.append((frame, frame.f_lineno))
+                if len(seen) > line:
+                    raise Interrupted
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            commit.wait_until(disk.log_end_offset)
+        except Interrupted:
+            return True
+        finally:
+            sys.settrace(before)
+        return False
+
+    line = 0
+    disk.gate.release(1000)
+    while True:
+        disk.log_end_offset += 1
+        is_interrupted = interrupted_at(line)
+        disk.log_end_offset += 1
+        assert Waiter(commit, disk.log_end_offset).ended() == disk.log_end_offset
+        if not is_interrupted:
+            break
+        line += 1
+    assert line > 10
 
 
 def test_offsets_used_again_after_a_cut_are_flushed_again(disk: Disk, commit: GroupCommit) -> None:
