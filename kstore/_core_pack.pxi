@@ -161,7 +161,6 @@ cdef inline PackStatus take_numbers(Packing* p, int64_t row, int64_t* offset, in
     if p.h.record_count == 0:
         p.h.base_offset = offset[0]
         p.h.base_timestamp = p.h.max_timestamp = time
-        p.known = SealedBatch(0, -1, 0, 0, False)
     return PACKED
 
 
@@ -236,6 +235,7 @@ cdef PackStatus pack_rows(Packing* p, uint8_t* out, int64_t capacity) noexcept n
 cdef void start_batch(Packing* p) noexcept nogil:
     p.batch_used = 0
     p.h.record_count = 0
+    p.known = SealedBatch(0, -1, 0, 0, False)
 
 
 # Returns: where the values of the next rows stand, which no check has passed yet; NULL if that is not known.

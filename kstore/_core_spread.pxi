@@ -27,19 +27,24 @@ cdef inline PackStatus measure_row(Packing* p, int64_t row, int64_t* total) noex
 
 # Asks of every row what pack_rows will ask. Sets the size of the largest record, as measure_row; on an error p.row.
 cdef PackStatus check_rows(Packing* p, int64_t* largest) noexcept nogil:
+    cdef Packing s = p[0]        # a copy, as in pack_rows
     cdef PackStatus status
     cdef int64_t timestamp = 0
     cdef int64_t offset = 0
     cdef int64_t total = 0
-    largest[0] = 0
-    for p.row in range(p.row_count):
-        status = take_numbers(p, p.row, &offset, &timestamp)
+    cdef int64_t most = 0
+    cdef int64_t row
+    for row in range(s.row_count):
+        status = take_numbers(&s, row, &offset, &timestamp)
         if status == PACKED:
-            status = measure_row(p, p.row, &total)
+            status = measure_row(&s, row, &total)
         if status != PACKED:
+            p.row, p.found = row, s.found
             return status
-        largest[0] = max(largest[0], total)
+        if total > most:
+            most = total
     p.row = 0
+    largest[0] = most
     return PACKED
 
 
