@@ -106,7 +106,8 @@ class PublishedLog(Log):
         if settled is None or settled[0] is not state:
             self._settled_state = settled = state, self._find_transactions()
         found = settled[1]
-        return found._replace(last_stable_offset=min(found.last_stable_offset, self.high_watermark))
+        stable = max(min(found.last_stable_offset, self.high_watermark), self.log_start_offset)
+        return found._replace(last_stable_offset=stable)
 
     def fetch(
         self, offset: int, max_bytes: int, *, min_one_batch: bool = True, isolation: Isolation = "read_uncommitted"

@@ -96,6 +96,20 @@ def test_sequences_go_on_after_the_log_was_opened_again(directory: Path) -> None
         assert log.append(sent(2)).base_offset == 2
 
 
+@pytest.mark.parametrize("is_reader", [False, True], ids=["writer", "reader"])
+def test_records_below_the_start_of_the_log_hold_up_no_stable_offset(directory: Path, is_reader: bool) -> None:
+    with opened(directory) as log:
+        log.append(sent(0, transactional=True))
+        log.append(sent(2, transactional=True))
+        assert log.transactions().last_stable_offset == 0
+        log.delete_records(3)
+        assert log.last_stable_offset == 3
+        reader = open_log(directory) if is_reader else log
+        assert reader.transactions().last_stable_offset == 3
+        assert reader.fetch(3, 1000, isolation="read_committed").last_stable_offset == 3
+        assert list(reader.read(isolation="read_committed")) == []
+
+
 def test_transaction_is_decided_by_its_marker(directory: Path) -> None:
     with opened(directory) as log:
         log.append(sent(0, transactional=True))
