@@ -54,7 +54,7 @@ class FailingLog(PublishedLog):
         active, (_, published, size, end) = self._parts.active, self._appender.published
         is_undone = active is published and active.size_in_bytes == size and active.base_offset <= end
         if isinstance(error, StorageError):
-            is_undone = is_undone and error.errno in _NO_SPACE and not isinstance(error, LogFailedError)
+            is_undone = is_undone and error.errno in _NO_SPACE and not active.records.has_failed
         if not is_undone:
             self._fail(error)
 

@@ -324,6 +324,11 @@ class FileRecords(FileRecordsSlice, Closing):
     def is_read_only(self) -> bool:
         return self._writer is None
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether a failure that could not be undone made the file take no more."""
+        return self._failure is not None
+
     def append(self, records: MemoryRecords) -> int:
         """Write records behind the last ones and return their size; readers see them when all are written.
 

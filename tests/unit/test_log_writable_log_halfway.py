@@ -220,6 +220,20 @@ def test_readers_see_the_end_of_a_transaction_once_its_abort_is_noted(
         assert (seen, log.last_stable_offset) == ([(2, 0)], 3)
 
 
+def test_sync_that_finds_no_space_before_a_roll_stops_the_log(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def find_no_space(_file: WriteFile) -> None:
+        raise FULL
+
+    with open_log(directory, "a") as log:
+        log.append(sent())
+        monkeypatch.setattr(WriteFile, "sync", find_no_space)
+        with pytest.raises(StorageError, match="no space"):
+            log.roll()
+        assert log.has_failed
+        with pytest.raises(LogFailedError):
+            log.append(sent())
+
+
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", "kstore-durable-point"])
 @pytest.mark.parametrize("has_failed", [False, True], ids=["whole", "failed"])
 def test_file_that_does_not_close_keeps_no_lock(
