@@ -196,7 +196,6 @@ class _Loading:
             plan.segments,
             topic_partition=self._topic_partition,
             log_start_offset=log_start,
-            given_log_start_offset=self._log_start_offset,
             log_end_offset=plan.log_end_offset,
             config=self._config,
             env=self._env,

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from kstore.config import LogConfig
 from kstore.log.env import Env, join_path
+from kstore.log.filenames import PRODUCER_SNAPSHOT_SUFFIX, base_offset_file_name
 from kstore.log.producer_append import ProducerBatch
 from kstore.log.producer_state import ProducerStateManager
 from kstore.log.recovery_plan import SegmentPlan
@@ -23,18 +24,20 @@ def load_producer_state(
     *,
     topic_partition: TopicPartition,
     log_start_offset: int,
-    given_log_start_offset: int,
     log_end_offset: int,
     config: LogConfig,
     env: Env,
 ) -> ProducerStateManager:
     """Return the producers at log_end_offset; snapshots are written at each recovered segment and at the log end.
 
-    Args: given_log_start_offset: of the root's checkpoint, below which no snapshot serves. One at the base of the first
-        segment does, where that alone says where the log starts: it has the producers whose records retention removed.
+    A snapshot at the base of the first segment stays and serves, unless the log starts behind it: it alone has the
+    producers whose records retention removed. A broker uses it too, but drops it behind its first recovery.
     Raises: StorageError.
     """
-    replay = _Replay(path, segments, log_start_offset=given_log_start_offset, config=config, env=env)
+    first_snapshot = join_path(path, base_offset_file_name(log_start_offset, suffix=PRODUCER_SNAPSHOT_SUFFIX))
+    is_at_base = bool(segments) and 0 < log_start_offset == segments[0].base_offset
+    start = log_start_offset - 1 if is_at_base and env.stat(first_snapshot) is not None else log_start_offset
+    replay = _Replay(path, segments, log_start_offset=start, config=config, env=env)
     manager = ProducerStateManager(topic_partition, path, config=config, env=env)
     recovered = [one for one in segments if one.is_recovered]
     last_two = {one.base_offset for one in segments[-2:]}
@@ -48,7 +51,6 @@ def load_producer_state(
     if recovered:
         # Loaded anew, so that producers which have expired by now are left out.
         manager = ProducerStateManager(topic_partition, path, config=config, env=env)
-    replay.log_start_offset = log_start_offset
     manager.remove_stray_snapshots(one.base_offset for one in segments)
     replay.bring_to(manager, log_end_offset, snapshot_offsets={*last_two, log_end_offset})
     # Once more, for one that was the last until now: loading again is to change nothing.
@@ -64,13 +66,13 @@ class _Replay:
     ) -> None:
         self._path = path
         self._segments = segments
-        self.log_start_offset = log_start_offset
+        self._log_start_offset = log_start_offset
         self._config = config
         self._env = env
 
     def bring_to(self, manager: ProducerStateManager, end_offset: int, *, snapshot_offsets: set[int]) -> None:
         """Load the newest snapshot up to end_offset and replay what lies between."""
-        start = self.log_start_offset
+        start = self._log_start_offset
         manager.truncate_and_reload(log_start_offset=start, log_end_offset=end_offset, now_ms=self._env.wall_clock_ms())
         for segment in self._segments:
             if segment.base_offset >= end_offset:

@@ -57,17 +57,22 @@ def aborted(path: Path, base_offset: int) -> list[tuple[int, ...]] | None:
     return [entry[1:4] for entry in ABORTED_TXN.iter_unpack(index.read_bytes())]
 
 
-def test_producers_whose_records_retention_removed_are_in_the_first_segment_s_snapshot(tmp_path: Path) -> None:
+@pytest.mark.parametrize("log_start_offset", [None, 10], ids=["no-checkpoint", "checkpoint"])
+def test_producers_whose_records_retention_removed_stay_known_however_often_the_log_is_recovered(
+    tmp_path: Path, log_start_offset: int | None
+) -> None:
     path = write_partition(tmp_path, [batches(10, 10)])
     snapshot(path, 10)
-    loaded = load(path, recovery_point=10)
-    assert set(loaded.producer_state.active_producers) == {PRODUCER}
+    for _ in range(3):
+        loaded = load(path, recovery_point=10, log_start_offset=log_start_offset)
+        assert set(loaded.producer_state.active_producers) == {PRODUCER}
+        assert loaded.producer_state.map_end_offset == 20
 
 
-def test_producers_of_a_snapshot_at_the_log_start_of_the_checkpoint_are_forgotten_as_by_kafka(tmp_path: Path) -> None:
+def test_snapshot_below_a_log_start_inside_the_first_segment_serves_no_more(tmp_path: Path) -> None:
     path = write_partition(tmp_path, [batches(10, 10)])
     snapshot(path, 10)
-    loaded = load(path, recovery_point=10, log_start_offset=10)
+    loaded = load(path, recovery_point=10, log_start_offset=12)
     assert set(loaded.producer_state.active_producers) == set()
 
 
