@@ -28,6 +28,8 @@ from kstore._core_append import LogAppender as LogAppender
 from kstore._core_append import ProducerEntry as ProducerEntry
 from kstore._core_append import SegmentAppender as SegmentAppender
 from kstore._core_append import survey_replicated as survey_replicated
+from kstore._core_file import PositionedFile as PositionedFile
+from kstore._core_file import PositionedWriteFile as PositionedWriteFile
 from kstore._core_producer import BatchAppender as BatchAppender
 from kstore._core_producer import BatchResult as BatchResult
 from kstore._core_producer import PoolMemory as PoolMemory
@@ -36,7 +38,7 @@ from kstore._core_producer import RecordFuture as RecordFuture
 from kstore._core_producer import estimate_size_in_bytes_upper_bound as estimate_size_in_bytes_upper_bound
 from kstore.config import LogConfig
 from kstore.errors import DecompressionError, KStoreError
-from kstore.types import TimestampType, TopicPartition
+from kstore.types import OffsetAndTimestamp, TimestampType, TopicPartition
 
 LOG_OVERHEAD: Final[int]
 RECORD_BATCH_OVERHEAD: Final[int]
@@ -289,7 +291,7 @@ class SegmentLookup:
         max_batch_bytes: int = ...,
     ) -> None: ...
     def batch_of_offset(self, offset: int) -> BatchHeader | None: ...
-    def record_of_timestamp(self, timestamp_ms: int, *, start_offset: int) -> tuple[int, int] | None: ...
+    def record_of_timestamp(self, timestamp_ms: int, *, start_offset: int) -> OffsetAndTimestamp | None: ...
     def batch_of_timestamp(self, timestamp_ms: int, *, start_offset: int) -> tuple[int, BatchHeader, bytes] | None: ...
     def note_checked(self, slot: int) -> None: ...
 

@@ -16,6 +16,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from cpython.tuple cimport PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from cpython.weakref cimport PyWeakref_NewRef
+from libc.errno cimport EIO
 from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
@@ -30,9 +31,11 @@ from kstore.errors import (
     InvalidRecordError,
     LogClosedError,
     ProducerClosedError,
+    StorageError,
     UnsupportedCompressionTypeError,
     UnsupportedMagicError,
 )
+from kstore.types import OffsetAndTimestamp as _AnswerType
 from kstore.types import TimestampType
 
 include "_core_format.pxi"
@@ -51,6 +54,7 @@ include "_core_buffer.pxi"
 include "_core_pool.pxi"
 include "_core_run.pxi"
 include "_core_entries.pxi"
+include "_core_file.pxi"
 include "_core_lookup.pxi"
 include "_core_segment.pxi"
 include "_core_recover.pxi"

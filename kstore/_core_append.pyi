@@ -82,6 +82,7 @@ class SegmentAppender:
         segment_bytes: int,
         max_age_ms: int,
         created_ms: int,
+        start_write_back: Callable[[int], None] | None = None,
         size_in_bytes: int = 0,
         first_timestamp_ms: int = -1,
         max_timestamp_ms: int = -1,
@@ -91,6 +92,7 @@ class SegmentAppender:
     bytes_since_last_index_entry: Final[int]
     max_timestamp_ms: Final[int]
     offset_of_max_timestamp: Final[int]
+    def expect_flush(self) -> None: ...
     def should_roll(self, survey: AppendSurvey, *, now_ms: int) -> bool: ...
     def append(self, survey: AppendSurvey) -> None: ...
 

@@ -1,69 +1,12 @@
 # What a log counts from one append to the next, and the common append in one call.
 
-cdef extern from "Python.h":
-    object PyType_GenericAlloc(PyTypeObject* cls, Py_ssize_t count)
-
 cdef enum:
     ENTRIES_PER_WRITE = 512
     MOST_BATCHES_PER_WRITE = 256
     MOST_BYTES_PER_WRITE = 1048576
-    ASSIGNED_SIZE = 17            # of a header up to what the log gives a batch: offset, size, leader epoch, and the magic
-
-# One of several batches of a client that are appended together. sealed: NULL if its bytes have to be looked at.
-cdef struct SentBatch:
-    Py_buffer view
-    const SealedBatch* sealed
-    AppendFacts f
-
-
-# Requires: a batch that lies behind those of `all`, in the same epoch.
-cdef void join_facts(AppendFacts* all, const AppendFacts* f) noexcept nogil:
-    if all.batch_count == 0:
-        all[0] = f[0]
-    else:
-        note_batch(all, &f.last_batch)
-
-
-# What comes behind a batch that has its offsets.
-cdef inline void pass_assigned(const AppendFacts* f, int64_t* at, Py_ssize_t* done, Assignment* given) noexcept nogil:
-    at[0] += f.size
-    given.base_offset = f.last_offset + 1
-    done[0] += 1
-
-
-# Requires: room at data + at[0] for all views from done[0] on that are not sealed. Returns: IS_ASSIGNED if all of these are there
-# with their offsets, and of the others f says which they get; else what became of the one that done[0] is now.
-cdef Assigned assign_some(uint8_t* data, int64_t* at, SentBatch* sent, Py_ssize_t count, Py_ssize_t* done, Assignment* given,
-                          const LeaderRules* rules, ContentRoom* room) noexcept nogil:
-    cdef SentBatch* one
-    cdef Assigned outcome
-    while done[0] < count:
-        one = &sent[done[0]]
-        if one.view.len < BATCH_HEADER_SIZE:
-            return IS_LEFT
-        if one.sealed != NULL:
-            outcome = assign_sealed(<const uint8_t*>one.view.buf, one.sealed, given, rules, &one.f)
-        else:
-            outcome = put_assigned(data + at[0], <const uint8_t*>one.view.buf, one.view.len, given, rules, room, &one.f)
-        if outcome != IS_ASSIGNED:
-            return outcome
-        pass_assigned(&one.f, at, done, given)
-    return IS_ASSIGNED
-
-
-# Requires: sealed batches that have their offsets. Returns: their bytes, of which only those are new that the log gives.
-cdef list parts_of(SentBatch* sent, Py_ssize_t count):
-    cdef list parts = []
-    cdef bytes assigned
-    cdef uint8_t* at
-    cdef Py_ssize_t i
-    for i in range(count):
-        assigned = PyBytes_FromStringAndSize(<const char*>sent[i].view.buf, ASSIGNED_SIZE)
-        at = <uint8_t*>PyBytes_AS_STRING(assigned)
-        put_base_offset(at, sent[i].f.first_offset, sent[i].f.leader_epoch)
-        parts.append(assigned)
-        parts.append(part_of(<ColumnBuffer>sent[i].view.obj, ASSIGNED_SIZE))
-    return parts
+    # What is written before a segment that is flushed now and then begins its way to the disk; how much of it ahead of a flush.
+    WRITE_BACK_BYTES = 524288
+    MOST_WRITE_BACK_BYTES = 67108864
 
 
 @cython.final
@@ -74,7 +17,9 @@ cdef class SegmentAppender:
     timestamp), bytes_since_last_index_entry, first_timestamp_ms (the largest of the first append, from which the age of
     the segment counts; -1 without one).
     Args: write: called with the bytes of an append; write_parts: called with a list of them, and how many bytes they are
-        together; write_index_pages: called when many entries were added; segment_bytes, max_age_ms: beyond these a segment is rolled; created_ms: from which one without timestamps ages.
+        together; write_index_pages: called when many entries were added; start_write_back: called with the position from
+        which on the system is to begin to write to the disk; segment_bytes, max_age_ms: beyond these a segment is rolled;
+        created_ms: from which one without timestamps ages.
     Threads: one.  Source: Kafka LogSegment.
     """
 
@@ -83,7 +28,10 @@ cdef class SegmentAppender:
     cdef object write
     cdef object write_parts
     cdef object write_index_pages
+    cdef object start_write_back
     cdef int64_t written_entry_count
+    cdef int64_t write_back_position
+    cdef int64_t write_back_end
     cdef int64_t index_interval_bytes
     cdef int64_t segment_bytes
     cdef int64_t max_age_ms
@@ -94,10 +42,10 @@ cdef class SegmentAppender:
     cdef readonly int64_t max_timestamp_ms
     cdef readonly int64_t offset_of_max_timestamp
 
-    def __cinit__(self, OffsetIndexEntries offset_entries, TimeIndexEntries time_entries, *, write, write_parts, write_index_pages,
-                  int64_t index_interval_bytes, int64_t segment_bytes, int64_t max_age_ms, int64_t created_ms,
-                  int64_t size_in_bytes=0, int64_t first_timestamp_ms=-1, int64_t max_timestamp_ms=-1,
-                  int64_t offset_of_max_timestamp=-1):
+    def __cinit__(self, OffsetIndexEntries offset_entries, TimeIndexEntries time_entries, *, write, write_parts,
+                  write_index_pages, int64_t index_interval_bytes, int64_t segment_bytes, int64_t max_age_ms, int64_t created_ms,
+                  start_write_back=None, int64_t size_in_bytes=0, int64_t first_timestamp_ms=-1,
+                  int64_t max_timestamp_ms=-1, int64_t offset_of_max_timestamp=-1):
         if offset_entries is None or time_entries is None:
             raise TypeError("expected entries of both indexes, got None")
         self.offset_entries = offset_entries
@@ -105,6 +53,7 @@ cdef class SegmentAppender:
         self.write = write
         self.write_parts = write_parts
         self.write_index_pages = write_index_pages
+        self.start_write_back = start_write_back
         self.written_entry_count = offset_entries.entry_count
         self.index_interval_bytes = index_interval_bytes
         self.segment_bytes = segment_bytes
@@ -114,6 +63,12 @@ cdef class SegmentAppender:
         self.first_timestamp_ms = first_timestamp_ms
         self.max_timestamp_ms = max_timestamp_ms
         self.offset_of_max_timestamp = offset_of_max_timestamp
+
+    def expect_flush(self):
+        """Note that the segment is flushed now, and so will be what comes: its way to the disk begins before that."""
+        if self.start_write_back is not None:
+            self.write_back_position = self.size_in_bytes
+            self.write_back_end = self.size_in_bytes + MOST_WRITE_BACK_BYTES
 
     def should_roll(self, AppendSurvey survey not None, *, int64_t now_ms):
         """Tell whether an append has to go into another segment: for its size, the time, a full index, its offsets.
@@ -159,6 +114,7 @@ cdef class SegmentAppender:
         self.write(records)
         self.note(f, records)
         self.follow_with_index_pages()
+        self.follow_with_write_back()
         return 0
 
     # Requires: the batches of f are written behind those before.
@@ -176,6 +132,13 @@ cdef class SegmentAppender:
         if self.offset_entries.entry_count - self.written_entry_count >= ENTRIES_PER_WRITE:
             self.written_entry_count = self.offset_entries.entry_count
             self.write_index_pages()
+        return 0
+
+    cdef int follow_with_write_back(self) except -1:
+        cdef int64_t position = self.write_back_position
+        if self.size_in_bytes - position >= WRITE_BACK_BYTES and self.size_in_bytes <= self.write_back_end:
+            self.start_write_back(position)
+            self.write_back_position = self.size_in_bytes
         return 0
 
     cdef int note_all(self, const uint8_t[::1] records) except -1:
@@ -406,6 +369,7 @@ cdef class LogAppender:
         for i in range(taken):
             self.segment.note(&sent[i].f, None)
         self.segment.follow_with_index_pages()
+        self.segment.follow_with_write_back()
         if producer is not None:
             self.producers[producer.producer_id] = producer
         self.go_on(together.last_offset + 1)
@@ -435,14 +399,11 @@ cdef class LogAppender:
     # As info_type._make, without a tuple in between.
     cdef object made_info(self, const AppendFacts* f, int64_t log_append_time_ms):
         cdef int64_t numbers[6]
-        cdef object number
         cdef Py_ssize_t i
         numbers[:] = [f.first_offset, f.last_offset, f.max_timestamp, log_append_time_ms, self.log_start_offset, f.size]
         info = PyType_GenericAlloc(<PyTypeObject*>self.info_type, 7)
         for i in range(6):
-            number = numbers[i]
-            Py_INCREF(number)
-            PyTuple_SET_ITEM(info, i, number)
+            set_number(info, i, numbers[i])
         Py_INCREF(False)
         PyTuple_SET_ITEM(info, 6, False)
         return info

@@ -2,6 +2,7 @@
 
 cdef enum:
     MOST_KEPT_CONTENT = 1048576
+    ASSIGNED_SIZE = 17            # of a header up to what the log gives a batch: offset, size, leader epoch, and the magic
 
 # What became of a batch: it is for the slower way, it has its offsets, or its content has to be opened by a codec package.
 cdef enum Assigned:
@@ -191,6 +192,62 @@ cdef Assigned assign_sealed(const uint8_t* p, const SealedBatch* sealed, const A
     start_facts(f)
     note_batch(f, &h)
     return IS_ASSIGNED
+
+# One of several batches of a client that are appended together. sealed: NULL if its bytes have to be looked at.
+cdef struct SentBatch:
+    Py_buffer view
+    const SealedBatch* sealed
+    AppendFacts f
+
+
+# Requires: a batch that lies behind those of `all`, in the same epoch.
+cdef void join_facts(AppendFacts* all, const AppendFacts* f) noexcept nogil:
+    if all.batch_count == 0:
+        all[0] = f[0]
+    else:
+        note_batch(all, &f.last_batch)
+
+
+# What comes behind a batch that has its offsets.
+cdef inline void pass_assigned(const AppendFacts* f, int64_t* at, Py_ssize_t* done, Assignment* given) noexcept nogil:
+    at[0] += f.size
+    given.base_offset = f.last_offset + 1
+    done[0] += 1
+
+
+# Requires: room at data + at[0] for all views from done[0] on that are not sealed. Returns: IS_ASSIGNED if all of these are there
+# with their offsets, and of the others f says which they get; else what became of the one that done[0] is now.
+cdef Assigned assign_some(uint8_t* data, int64_t* at, SentBatch* sent, Py_ssize_t count, Py_ssize_t* done, Assignment* given,
+                          const LeaderRules* rules, ContentRoom* room) noexcept nogil:
+    cdef SentBatch* one
+    cdef Assigned outcome
+    while done[0] < count:
+        one = &sent[done[0]]
+        if one.view.len < BATCH_HEADER_SIZE:
+            return IS_LEFT
+        if one.sealed != NULL:
+            outcome = assign_sealed(<const uint8_t*>one.view.buf, one.sealed, given, rules, &one.f)
+        else:
+            outcome = put_assigned(data + at[0], <const uint8_t*>one.view.buf, one.view.len, given, rules, room, &one.f)
+        if outcome != IS_ASSIGNED:
+            return outcome
+        pass_assigned(&one.f, at, done, given)
+    return IS_ASSIGNED
+
+
+# Requires: sealed batches that have their offsets. Returns: their bytes, of which only those are new that the log gives.
+cdef list parts_of(SentBatch* sent, Py_ssize_t count):
+    cdef list parts = []
+    cdef bytes assigned
+    cdef uint8_t* at
+    cdef Py_ssize_t i
+    for i in range(count):
+        assigned = PyBytes_FromStringAndSize(<const char*>sent[i].view.buf, ASSIGNED_SIZE)
+        at = <uint8_t*>PyBytes_AS_STRING(assigned)
+        put_base_offset(at, sent[i].f.first_offset, sent[i].f.leader_epoch)
+        parts.append(assigned)
+        parts.append(part_of(<ColumnBuffer>sent[i].view.obj, ASSIGNED_SIZE))
+    return parts
 
 
 @cython.final

@@ -144,6 +144,22 @@ cdef bint find_in_part(const uint8_t* data, int64_t read_size, int64_t size, int
     return False
 
 
+# Requires: a tuple that nobody has seen yet, without that item.
+cdef inline int set_number(object made, Py_ssize_t item, int64_t number) except -1:
+    cdef object value = number
+    Py_INCREF(value)
+    PyTuple_SET_ITEM(made, item, value)
+    return 0
+
+
+# As kstore.types.OffsetAndTimestamp._make, without a tuple in between.
+cdef object made_answer(const OffsetAndTimestamp* found):
+    answer = PyType_GenericAlloc(<PyTypeObject*>_AnswerType, 2)
+    set_number(answer, 0, found.offset)
+    set_number(answer, 1, found.timestamp)
+    return answer
+
+
 # A call of a method of log/env.py, the only door to the system.
 cdef inline bytes read_at(object pread, int64_t size, int64_t position):
     return pread(size, position=position)
@@ -345,11 +361,11 @@ cdef class OffsetIndexSearch:
         at = header.position - plan.position
         return header, chunk[at:at + header.h.size]
 
-    # (offset, timestamp) of the first record that is not before either, told where a checked time entry leads to a batch of
+    # The answer to a search for the first record that is not before either, told where a checked time entry leads to a batch of
     # its own interval. Of it no more is read than the record should need, by its place between two entries of the time
     # index; so its CRC, once found right, is not computed again.
-    cdef tuple find_record(self, TimeIndexSearch steps, int64_t timestamp_ms, int64_t start_offset, pread,
-                           const Readable* segment):
+    cdef object find_record(self, TimeIndexSearch steps, int64_t timestamp_ms, int64_t start_offset, pread,
+                            const Readable* segment):
         cdef int64_t before, after, slot, position, size
         cdef OffsetAndTimestamp found
         cdef bytes data
@@ -376,5 +392,5 @@ cdef class OffsetIndexSearch:
         if find_in_part(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), size,
                         self.base_offset + offset_key(self.start, slot), timestamp_ms, start_offset,
                         segment.max_batch_bytes, &found):
-            return found.offset, found.timestamp
+            return made_answer(&found)
         return None

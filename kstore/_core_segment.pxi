@@ -2,7 +2,7 @@
 
 cdef enum:
     # Lookups between two that the caches are told of.
-    USES_UNTOLD = 64
+    USES_UNTOLD = 256
 
 
 @cython.final
@@ -67,7 +67,7 @@ cdef class SegmentLookup:
             return offsets.batch_for(offset, self.pread_at_hand(), &self.segment)
 
     def record_of_timestamp(self, int64_t timestamp_ms, *, int64_t start_offset):
-        """Return (offset, timestamp_ms) of the first record that is not before either, where note_checked was called."""
+        """Return the OffsetAndTimestamp of the first record that is not before either, where note_checked was called."""
         cdef OffsetIndexSearch offsets = self.offsets_at_hand()
         cdef TimeIndexSearch steps = self.steps_at_hand()
         if offsets is None or steps is None:

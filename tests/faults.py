@@ -137,6 +137,10 @@ class _FaultyWriteFile(_FaultyReads, WriteFile):
         del size
         self.pwrite(b"".join(parts), position=position)
 
+    def start_write_back(self, size: int, *, position: int) -> None:
+        self._env.check("sync", self.path)
+        super().start_write_back(size, position=position)
+
     def truncate(self, size: int) -> None:
         self._env.check("truncate", self.path)
         super().truncate(size)

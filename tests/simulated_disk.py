@@ -231,6 +231,9 @@ class _DiskFile(WriteFile):
         if len(self._inode.content) < size:
             self.truncate(size)
 
+    def start_write_back(self, size: int, *, position: int) -> None:
+        """Nothing is the surer for it."""
+
     def sync(self) -> None:
         self._disk.step()
         if self._disk.syncs_files:

@@ -7,6 +7,7 @@ blocking, and only regular files are accepted. A call that a signal interrupts i
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -20,9 +21,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from enum import Enum
+from functools import cache
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
+from kstore._core import PositionedFile, PositionedWriteFile
 from kstore.errors import LogClosedError, StorageError
 from kstore.log.cache import SharedCache
 
@@ -41,6 +44,11 @@ _SEND_CHUNK_BYTES = 1 << 20
 _MOST_PARTS = 1024
 # What the system says where sendfile does not work between these two, before anything is sent.
 _NO_SENDFILE = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSOCK})
+
+_SYNC_FILE_RANGE_WRITE = 2
+# What the system says where it takes no hint.
+_NO_WRITE_BACK = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.ESPIPE})
+_PAGE_BYTES = 4096
 
 
 class FileKind(Enum):
@@ -75,47 +83,19 @@ class Closing(ABC):
         self.close()
 
 
-class ReadFile(Closing):
+class ReadFile(PositionedFile, Closing):
     """A regular file opened for positioned reads; a context manager that closes it.
 
     Threads: reads are safe from many threads. close() takes place behind running preads; nothing else may run then.
     """
 
     def __init__(self, fd: int, *, path: str) -> None:
-        self._fd = fd
-        self.path = path
-        # Lists, since their append and pop need no lock.
-        self._readers: list[None] = []
-        self._closing: list[int] = []
+        super().__init__(fd, path=path, system=os, to_error=_storage_error)
 
     def size(self) -> int:
         """Return the current size in bytes; a broker may be growing or cutting the file."""
         with storage_errors("stat", self.path):
             return os.fstat(self._open_fd()).st_size
-
-    def pread(self, size: int, *, position: int) -> bytes:
-        """Return up to `size` bytes from `position`; fewer only at the end of the file."""
-        readers = self._readers
-        readers.append(None)
-        try:
-            fd = self._fd
-            data = os.pread(fd, size, position)
-            if len(data) < size and data:
-                parts, done = [data], len(data)
-                while done < size and (data := os.pread(fd, size - done, position + done)):
-                    parts.append(data)
-                    done += len(data)
-                return b"".join(parts)
-            return data
-        except StorageError:
-            raise
-        except OSError as error:
-            self._open_fd()
-            raise _storage_error("read", self.path, error) from error
-        finally:
-            readers.pop()
-            if self._closing:
-                self._close_unread()
 
     def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
         """Fill `buffer` from `position` and return the number of bytes read; fewer only at the end of the file."""
@@ -159,31 +139,13 @@ class ReadFile(Closing):
             done += count
         return done
 
-    def close(self) -> None:
-        """Close the file; a second call does nothing."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            self._closing.append(fd)
-            self._close_unread()
-
-    def _close_unread(self) -> None:
-        """Close what close() left to the last reader, unless somebody reads still."""
-        if self._readers:
-            return
-        try:
-            fd = self._closing.pop()
-        except IndexError:
-            return
-        with storage_errors("close", self.path):
-            os.close(fd)
-
     def _open_fd(self) -> int:
         if self._fd < 0:
             raise LogClosedError(f"{self.path} was closed before the call", path=self.path)
         return self._fd
 
 
-class WriteFile(ReadFile):
+class WriteFile(ReadFile, PositionedWriteFile):
     """A regular file opened for positioned reads and writes; is_new: it did not exist before.
 
     Threads: reads are safe from many threads beside one that writes.
@@ -193,16 +155,6 @@ class WriteFile(ReadFile):
         super().__init__(fd, path=path)
         self.is_new = is_new
 
-    def pwrite(self, data: bytes | bytearray | memoryview, *, position: int) -> None:
-        """Write all of a buffer of unsigned bytes at `position`; if it raises, any part of it may have been written."""
-        try:
-            done = os.pwrite(self._fd, data, position)
-        except OSError as error:
-            self._open_fd()
-            raise _storage_error("write", self.path, error) from error
-        if done < len(data):
-            self._pwrite_rest(memoryview(data), done=done, position=position)
-
     def pwritev(self, parts: list[Buffer], *, position: int, size: int) -> None:
         """Write all of several buffers, `size` bytes together, one behind the other; raises as pwrite."""
         if not hasattr(os, "pwritev") or len(parts) > _MOST_PARTS:
@@ -211,15 +163,7 @@ class WriteFile(ReadFile):
         with storage_errors("write", self.path):
             done = os.pwritev(self._open_fd(), parts, position)
         if done < size:
-            self._pwrite_rest(memoryview(b"".join(parts)), done=done, position=position)
-
-    def _pwrite_rest(self, view: memoryview, *, done: int, position: int) -> None:
-        with storage_errors("write", self.path):
-            while done < len(view):
-                count = os.pwrite(self._open_fd(), view[done:], position + done)
-                if count == 0:
-                    raise OSError(errno.EIO, f"wrote {done} of {len(view)} bytes, then nothing")
-                done += count
+            self.pwrite(b"".join(parts)[done:], position=position + done)
 
     def truncate(self, size: int) -> None:
         """Cut the file, or lengthen it with zeros that take no space."""
@@ -239,6 +183,18 @@ class WriteFile(ReadFile):
                 os.posix_fallocate(fd, position, size - position)
             elif size > os.fstat(fd).st_size:
                 os.ftruncate(fd, size)
+
+    def start_write_back(self, size: int, *, position: int) -> None:
+        """Have the OS begin to write the whole pages of these bytes to the disk, where it can; sync waits for them."""
+        call = _sync_file_range()
+        if call is None:
+            return
+        end = (position + size) // _PAGE_BYTES * _PAGE_BYTES
+        fd = self._open_fd()
+        if end > position and call(fd, position, end - position, _SYNC_FILE_RANGE_WRITE):
+            number = ctypes.get_errno()
+            if number not in _NO_WRITE_BACK:
+                raise _storage_error("begin to sync", self.path, OSError(number, os.strerror(number)))
 
     def sync(self) -> None:
         """Wait until the content and the size of the file survive a power cut; its name is sync_directory's."""
@@ -468,6 +424,17 @@ def open_lines(path: str) -> Iterator[Iterable[bytes]]:
 def path_list(paths: StrPath | Iterable[StrPath]) -> list[StrPath]:
     """Return one path or several as a list."""
     return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+
+
+@cache
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """Return the call of the C library that Python has no name for, None where there is none."""
+    try:
+        call = ctypes.CDLL(None, use_errno=True).sync_file_range
+    except (AttributeError, OSError, TypeError):
+        return None
+    call.argtypes = ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint
+    return cast("Callable[[int, int, int, int], int]", call)
 
 
 def absolute_path(path: StrPath) -> str:

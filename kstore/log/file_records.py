@@ -400,6 +400,15 @@ class FileRecords(FileRecordsSlice, Closing):
             self._failure = error
             raise
 
+    def start_write_back(self, position: int) -> None:
+        """Have the OS begin to write the records from `position` on to the disk; only flush waits for it.
+
+        Raises: StorageError, LogFailedError, with no more written, as from flush.
+        """
+        writer = self._writable()
+        with self._failing():
+            writer.start_write_back(self._size_in_bytes - position, position=position)
+
     def close(self) -> None:
         """Flush, trim and close the file; a second call does nothing, and a file that is read-only is only closed.
 

@@ -387,6 +387,8 @@ class WritableLog(FailingLog):
                 self._check_writable()
                 end, active, older = self._end, self._parts.active, self._parts.unflushed
                 size, durable_end = active.size_in_bytes, self._written_end
+                if not older:
+                    active.appender.expect_flush()
             try:
                 for segment in older:
                     segment.close()

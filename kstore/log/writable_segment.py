@@ -249,6 +249,7 @@ class WritableSegment:
             write=self.records.append_bytes,
             write_parts=self.records.append_parts,
             write_index_pages=self._write_index_pages,
+            start_write_back=self.records.start_write_back,
             index_interval_bytes=self._config.index_interval_bytes,
             segment_bytes=self._config.segment_bytes,
             max_age_ms=self._max_age_ms,

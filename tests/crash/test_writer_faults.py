@@ -20,6 +20,7 @@ from kstore.types import TimestampType
 from tests.faults import FAULT_KINDS, Fault, FaultyEnv
 
 CONFIG = LogConfig(segment_bytes=2048, segment_index_bytes=1024, index_interval_bytes=100)
+ROOMY = LogConfig(segment_index_bytes=1024)
 TIMESTAMP_MS = 1_700_000_000_000
 DEFAULT_STEP = 5
 
@@ -33,6 +34,7 @@ class Writer:
     def __init__(self, path: Path, env: Env) -> None:
         self.path = path
         self.env = env
+        self.config = CONFIG
         self.log: WritableLog | None = None
         self.acknowledged: list[bytes] = []
         self.attempted: bytes | None = None
@@ -40,12 +42,12 @@ class Writer:
         self.start = 0
 
     def open(self) -> WritableLog:
-        self.log = open_log(self.path, "a", CONFIG, env=self.env)
+        self.log = open_log(self.path, "a", self.config, env=self.env)
         return self.log
 
-    def append(self, ack: str = "written") -> None:
+    def append(self, ack: str = "written", *, value_bytes: int = 200) -> None:
         assert self.log is not None
-        self.attempted = f"{len(self.acknowledged)}-".encode().ljust(200, b"v")
+        self.attempted = f"{len(self.acknowledged)}-".encode().ljust(value_bytes, b"v")
         record = Record(
             offset=0,
             timestamp_ms=TIMESTAMP_MS + len(self.acknowledged),
@@ -97,6 +99,17 @@ def flushed_appends(writer: Writer) -> Iterator[None]:
         yield writer.append("flushed")
 
 
+def large_appends(writer: Writer) -> Iterator[None]:
+    """So much between two flushes that the disk is asked to begin before the second."""
+    writer.close()
+    writer.config = ROOMY
+    writer.open()
+    yield writer.append("flushed")
+    for _ in range(3):
+        yield writer.append(value_bytes=200_000)
+    yield writer.append("flushed")
+
+
 def rolls(writer: Writer) -> Iterator[None]:
     for _ in range(14):
         yield writer.append()
@@ -125,6 +138,7 @@ def reopenings(writer: Writer) -> Iterator[None]:
 SCENARIOS: dict[str, Script] = {
     "appends": appends,
     "flushed-appends": flushed_appends,
+    "large-appends": large_appends,
     "rolls": rolls,
     "truncations": truncations,
     "deletions": deletions,

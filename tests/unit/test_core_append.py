@@ -19,6 +19,8 @@ MAX_INT32, MAX_INT64 = 2**31 - 1, 2**63 - 1
 BEFORE_MAX_MS, AFTER_MAX_MS = 1000, 500
 NOW_MS = FIRST_TIMESTAMP_MS
 ONE = builders.batch(0)
+LARGE = builders.batch(0, value_bytes=128 * 1024)
+MOST_WRITE_BACK_BYTES = 64 * 1024 * 1024
 PAIR = [builders.batch(0, 2), builders.batch(2, 3)]
 
 
@@ -27,6 +29,8 @@ class Log:
 
     def __init__(self, *, log_end_offset: int = 0, leader_epoch: int = 0, **rules: Any) -> None:
         self.written: list[bytes] = []
+        self.begun: list[tuple[int, int]] = []
+        self.write_back_error: OSError | None = None
         self.error: OSError | None = None
         entries = {"base_offset": 0, "max_bytes": 12_000}
         self.segment = _core.SegmentAppender(
@@ -35,6 +39,7 @@ class Log:
             write=self.write,
             write_parts=lambda parts, _: self.write(b"".join(parts)),
             write_index_pages=lambda: None,
+            start_write_back=self.start_write_back,
             index_interval_bytes=4096,
             segment_bytes=rules.pop("segment_bytes", MAX_INT32),
             max_age_ms=MAX_INT64,
@@ -59,6 +64,11 @@ class Log:
         if self.error is not None:
             raise self.error
         self.written.append(bytes(data))
+
+    def start_write_back(self, position: int) -> None:
+        if self.write_back_error is not None:
+            raise self.write_back_error
+        self.begun.append((position, sum(map(len, self.written))))
 
     def send(self, data: bytes, *, leader_epoch: int | None = None) -> Any:
         return self.appender.append_sent(data, leader_epoch=leader_epoch, now_ms=NOW_MS)
@@ -329,3 +339,46 @@ def test_no_byte_of_a_record_makes_the_fast_way_take_what_reading_refuses() -> N
                 taken += 1
     assert taken > 100
     assert refused > 100
+
+
+# Ahead of a flush
+
+
+def append_large(log: Log, numbers: range) -> None:
+    for number in numbers:
+        log.appender.append_replicated(number.to_bytes(8, "big") + LARGE[8:])
+
+
+def test_segment_that_nobody_flushes_is_left_to_the_system() -> None:
+    log = Log()
+    append_large(log, range(9))
+    assert log.begun == []
+
+
+def test_segment_that_is_flushed_now_and_then_is_written_back_by_half_mebibytes() -> None:
+    log, size = Log(), len(LARGE)
+    append_large(log, range(2))
+    log.segment.expect_flush()
+    append_large(log, range(2, 11))
+    assert log.begun == [(2 * size, 6 * size), (6 * size, 10 * size)]
+    log.segment.expect_flush()
+    append_large(log, range(11, 15))
+    assert log.begun[2:] == [(11 * size, 15 * size)]
+
+
+def test_write_back_ends_where_no_flush_follows() -> None:
+    log = Log()
+    log.segment.expect_flush()
+    append_large(log, range(MOST_WRITE_BACK_BYTES // len(LARGE) + 8))
+    assert log.begun[-1][1] <= MOST_WRITE_BACK_BYTES < log.begun[-1][1] + 4 * len(LARGE)
+
+
+def test_append_behind_which_write_back_fails_is_not_shown() -> None:
+    log = Log()
+    log.segment.expect_flush()
+    append_large(log, range(3))
+    published = log.appender.published
+    log.write_back_error = OSError("planted")
+    with pytest.raises(OSError, match="planted"):
+        append_large(log, range(3, 4))
+    assert log.appender.published is published

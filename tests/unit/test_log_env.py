@@ -3,6 +3,7 @@ Method: real files, links, FIFOs and directories in a temporary folder; os calls
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import time
@@ -296,6 +297,46 @@ def test_allocated_step_takes_space_at_once(file: Path) -> None:
         before = file.stat().st_blocks
         opened.allocate(1 << 20, position=1 << 19)
     assert file.stat().st_blocks - before >= (1 << 19) // 512
+
+
+@pytest.mark.parametrize("has_call", [True, False])
+@pytest.mark.parametrize(("position", "size"), [(0, 0), (0, 1024), (1, 1022), (0, 8192), (4096, 1 << 20)])
+def test_write_back_may_be_asked_for_anywhere_and_changes_no_byte(
+    file: Path, position: int, size: int, has_call: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_call:
+        monkeypatch.setattr(env_module, "_sync_file_range", lambda: None)
+    with DEFAULT_ENV.open_write(str(file)) as opened:
+        opened.start_write_back(size, position=position)
+    assert file.read_bytes() == CONTENT
+
+
+CODES_OF_WRITE_BACK = [
+    *((code, False) for code in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.ESPIPE)),
+    *((code, True) for code in (errno.EIO, errno.ENOSPC, errno.EBADF)),
+]
+
+
+@pytest.mark.parametrize(("code", "is_error"), CODES_OF_WRITE_BACK)
+def test_only_a_failure_of_the_disk_fails_a_write_back(
+    file: Path, code: int, is_error: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def refuse(fd: int, position: int, size: int, flags: int) -> int:
+        asked.append((position, size, flags))
+        ctypes.set_errno(code)
+        return -1
+
+    monkeypatch.setattr(env_module, "_sync_file_range", lambda: refuse)
+    with DEFAULT_ENV.open_write(str(file)) as opened:
+        if is_error:
+            with pytest.raises(StorageError) as caught:
+                opened.start_write_back(9000, position=100)
+            assert caught.value.errno == code
+        else:
+            opened.start_write_back(9000, position=100)
+    assert asked == [(100, 8092, 2)]
 
 
 def test_lock_is_held_until_closed(tmp_path: Path) -> None:

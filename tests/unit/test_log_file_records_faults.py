@@ -18,7 +18,7 @@ from kstore.errors import (
     StorageError,
 )
 from kstore.log import env as env_module
-from kstore.log.env import DEFAULT_ENV
+from kstore.log.env import DEFAULT_ENV, WriteFile
 from kstore.log.file_records import FileRecords
 from kstore.record import MemoryRecords
 from tests.record_files import BATCHES, DATA, POSITIONS, SIZE, content, failing
@@ -173,3 +173,23 @@ def test_limit_of_the_system_on_file_sizes_leaves_nothing_of_the_append(log_path
         assert log_path.read_bytes() == BATCHES[0]
         records.append(MemoryRecords(BATCHES[1]))
     assert log_path.read_bytes() == BATCHES[0] + BATCHES[1]
+
+
+def test_nothing_is_taken_for_durable_behind_a_write_back_that_failed(
+    log_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FileRecords.open(log_path) as records:
+        records.append(MemoryRecords(DATA))
+        with monkeypatch.context() as failing_now:
+            failing_now.setattr(WriteFile, "start_write_back", failing_write_back)
+            with pytest.raises(StorageError):
+                records.start_write_back(0)
+        for call in (records.flush, lambda: records.append(MemoryRecords(DATA)), lambda: records.start_write_back(0)):
+            with pytest.raises(LogFailedError):
+                call()
+        assert content(records) == DATA
+        records.close_handlers()
+
+
+def failing_write_back(file: WriteFile, size: int, *, position: int) -> None:
+    raise StorageError(f"cannot write back {size} bytes at {position}", path=file.path, errno=errno.EIO)

@@ -1,0 +1,98 @@
+# What is asked most often of an open file: calls of the system that log/env.py hands in, without a Python frame of their own.
+
+cdef class PositionedFile:
+    """The descriptor of an open file, read at positions by many threads and closed behind the reads that run.
+
+    Args: system: the module os, whose functions do it; to_error(action, path, error): the StorageError of an OSError.
+    Threads: as of ReadFile.
+    """
+
+    cdef object system
+    cdef object to_error
+    cdef public object path
+    cdef public int _fd
+    cdef int unclosed
+    cdef int64_t reads
+
+    def __init__(self, int fd, *, path, system, to_error):
+        self._fd = fd
+        self.path = path
+        self.system = system
+        self.to_error = to_error
+        self.unclosed = -1
+        self.reads = 0
+
+    def pread(self, Py_ssize_t size, *, position):
+        """Return up to `size` bytes from `position`; fewer only at the end of the file."""
+        cdef bytes data
+        fd = self._fd
+        self.reads += 1
+        try:
+            data = self.system.pread(fd, size, position)
+            if 0 < PyBytes_GET_SIZE(data) < size:
+                return self.read_on(fd, data, size, position)
+            return data
+        except StorageError:
+            raise
+        except OSError as error:
+            raise self.failed("read", error) from error
+        finally:
+            self.reads -= 1
+            if self.unclosed >= 0 and self.reads == 0:
+                self.close_unread()
+
+    def close(self):
+        """Close the file; a second call does nothing."""
+        if self._fd >= 0:
+            self.unclosed, self._fd = self._fd, -1
+            if self.reads == 0:
+                self.close_unread()
+
+    cdef bytes read_on(self, fd, bytes data, Py_ssize_t size, position):
+        cdef list parts = [data]
+        cdef Py_ssize_t done = len(data)
+        while done < size and (data := self.system.pread(fd, size - done, position + done)):
+            parts.append(data)
+            done += len(data)
+        return b"".join(parts)
+
+    cdef object failed(self, action, error):
+        if self._fd < 0:
+            return LogClosedError(f"{self.path} was closed before the call", path=self.path)
+        return self.to_error(action, self.path, error)
+
+    cdef int close_unread(self) except -1:
+        cdef int fd = self.unclosed
+        self.unclosed = -1
+        try:
+            self.system.close(fd)
+        except OSError as error:
+            raise self.to_error("close", self.path, error) from error
+        return 0
+
+
+cdef int write_on(system, int fd, view, Py_ssize_t done, position) except -1:
+    cdef Py_ssize_t size = len(view), count
+    while done < size:
+        count = system.pwrite(fd, view[done:], position + done)
+        if count == 0:
+            raise OSError(EIO, f"wrote {done} of {size} bytes, then nothing")
+        done += count
+    return 0
+
+
+# Without C fields or methods of its own, so that a Python class may have it and a Python subclass of PositionedFile as bases.
+cdef class PositionedWriteFile(PositionedFile):
+    """A PositionedFile that is also written to, by one thread at a time."""
+
+    def pwrite(self, data, *, position):
+        """Write all of a buffer of unsigned bytes at `position`; if it raises, any part of it may have been written."""
+        cdef Py_ssize_t done
+        try:
+            done = self.system.pwrite(self._fd, data, position)
+            if done < len(data):
+                write_on(self.system, self._fd, memoryview(data), done, position)
+        except StorageError:
+            raise
+        except OSError as error:
+            raise self.failed("write", error) from error
