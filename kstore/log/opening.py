@@ -14,6 +14,7 @@ from kstore.log.filenames import parse_partition_directory_name
 from kstore.log.lock import PartitionLock
 from kstore.log.log import Log
 from kstore.log.recovery_report import RecoveryMode
+from kstore.log.root_checkpoints import forget_partitions
 from kstore.log.writable_log import WritableLog
 
 
@@ -65,7 +66,7 @@ def open_log(
     if mode != "a":
         raise ValueError(f'mode must be "r" or "a", got {mode!r}')
     return WritableLog.open(
-        _made_partition(path, env),
+        _made_partition(path, env, is_locked=lock is not None),
         config=settings,
         recovery=recovery,
         trusts_recovery_point=trusts_recovery_point,
@@ -74,7 +75,7 @@ def open_log(
     )
 
 
-def _made_partition(path: StrPath, env: Env) -> PartitionDirectory:
+def _made_partition(path: StrPath, env: Env, *, is_locked: bool) -> PartitionDirectory:
     """Return the partition directory, made if its name tells topic and partition."""
     absolute = absolute_path(path)
     root, name = split_path(absolute)
@@ -84,6 +85,12 @@ def _made_partition(path: StrPath, env: Env) -> PartitionDirectory:
     status = env.stat(absolute)
     if status is not None and status.kind is FileKind.DIRECTORY:
         return find_partition(path, env)
-    if env.make_directory(absolute):
-        env.sync_directory(root)
+    held = None if is_locked else PartitionLock.acquire(root, name, env)
+    try:
+        forget_partitions(root, {topic_partition}, env)
+        if env.make_directory(absolute):
+            env.sync_directory(root)
+    finally:
+        if held is not None:
+            held.release()
     return PartitionDirectory(topic_partition, absolute, root)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from typing import NamedTuple
 
 from kstore.errors import CorruptCheckpointError
 from kstore.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from kstore.log.env import Env, join_path
-from kstore.log.filenames import HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from kstore.log.filenames import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
 from kstore.types import TopicPartition
 
 _logger = logging.getLogger("kstore.log")
@@ -48,6 +53,20 @@ def save_offset(root: str, name: str, topic_partition: TopicPartition, offset: i
         offsets = read_checkpoint(root, name, env)
         if offsets.get(topic_partition) != offset:
             write_offset_checkpoint(join_path(root, name), {**offsets, topic_partition: offset}, env)
+
+
+def forget_partitions(root: str, gone: Collection[TopicPartition], env: Env) -> None:
+    """Take partitions out of every checkpoint, durably, so that new ones of the same names start at 0.
+
+    Raises: StorageError.
+    """
+    names = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, CLEANER_CHECKPOINT)
+    with _mutex:
+        for name in names:
+            found = read_checkpoint(root, name, env)
+            kept = {one: offset for one, offset in found.items() if one not in gone}
+            if len(kept) < len(found):
+                write_offset_checkpoint(join_path(root, name), kept, env)
 
 
 def save_marks(

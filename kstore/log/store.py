@@ -10,7 +10,7 @@ import logging
 import threading
 import uuid
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Generic, Literal, TypeVar, overload
 
 from kstore.config import LogConfig
@@ -21,7 +21,7 @@ from kstore.log.filenames import CLUSTER_METADATA_TOPIC, MAX_PARTITION, is_topic
 from kstore.log.lock import PartitionLock, disown_in_child
 from kstore.log.log import Log
 from kstore.log.recovery_report import RecoveryMode, RecoveryReport
-from kstore.log.root_checkpoints import PartitionMarks, save_marks
+from kstore.log.root_checkpoints import PartitionMarks, forget_partitions, save_marks
 from kstore.log.root_files import (
     NO_BROKER_EPOCH,
     CleanShutdown,
@@ -298,8 +298,7 @@ class WritableStore(_Logs[WritableLog]):
                 raise ValueError(f"topic {name!r} is there already in {self.root}")
             if config is not None:
                 self._configs.set(name, config)
-            for number in range(partitions):
-                self._create_partition(TopicPartition(name, number), made_id)
+            self._create_partitions(name, range(partitions), made_id)
         return made_id
 
     def create_partitions(self, topic: str, partitions: int) -> None:
@@ -314,9 +313,8 @@ class WritableStore(_Logs[WritableLog]):
             count = 1 + max(number for name, number in self.partitions if name == topic)
             if not count <= partitions <= MAX_PARTITION:
                 raise ValueError(f"partitions of {topic!r} must be from {count} to {MAX_PARTITION}, got {partitions}")
-            for number in range(partitions):
-                if TopicPartition(topic, number) not in self._directories:
-                    self._create_partition(TopicPartition(topic, number), topic_id)
+            missing = [one for one in range(partitions) if TopicPartition(topic, one) not in self._directories]
+            self._create_partitions(topic, missing, topic_id)
 
     def checkpoint(self) -> None:
         """Write how far each log is flushed, where it starts, and its high watermark, as a broker does each minute.
@@ -392,6 +390,12 @@ class WritableStore(_Logs[WritableLog]):
         )
         self._unclean.discard(topic_partition)
         return log
+
+    def _create_partitions(self, topic: str, numbers: Iterable[int], topic_id: uuid.UUID | None) -> None:
+        made = [TopicPartition(topic, number) for number in numbers]
+        forget_partitions(self.root, frozenset(made), self._env)
+        for topic_partition in made:
+            self._create_partition(topic_partition, topic_id)
 
     def _create_partition(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None) -> None:
         path = join_path(self.root, str(topic_partition))

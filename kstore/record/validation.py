@@ -370,12 +370,14 @@ def can_stay(
     target: CompressionType,
     magic: int,
 ) -> bool:
-    """Tell whether the records may keep their bytes: same magic and codec, and offsets that lie in their batch alone.
+    """Tell whether the records may keep their bytes: same magic and codec, and offsets counted in the batch, no gap.
 
     A wrapper of magic 0 holds the offsets themselves, so it is always built anew. A difference of level alone changes
     nothing.
     """
     if source != target or batches[0].magic != magic or (magic == 0 and target != _NONE):
+        return False
+    if magic >= 2 and surveys[0].record_count != batches[0].next_offset - batches[0].base_offset:
         return False
     return all(survey.is_contiguous for survey in surveys)
 

@@ -140,6 +140,34 @@ def test_checkpoint_keeps_what_it_says_of_logs_that_were_not_opened_and_forgets_
     assert checkpoint(two_topics, "replication-offset-checkpoint") == ["t 0 1", "t 1 3"]
 
 
+def left_marks_behind(root: Path) -> None:
+    """Remove t-0 when the checkpoints say that it starts at 2 and is flushed up to 3."""
+    with open_store(root, "a") as store:
+        store.create_topic("t")
+        put(store, T0, 3)
+        store.log(*T0).delete_records(2)
+    shutil.rmtree(root / "t-0")
+
+
+def test_new_topic_starts_at_0_where_one_of_its_name_was_removed(root: Path, tmp_path: Path) -> None:
+    left_marks_behind(root)
+    with open_store(root, "a") as store:
+        store.create_topic("t")
+        log = store.log(*T0)
+        assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (0, 0, 0)
+        put(store, T0)
+        copy = crashed(store, tmp_path / "copy")
+    with open_store(copy, "a") as again:
+        assert not again.refused
+    assert values(root, T0) == values(copy, T0) == [b"0"]
+
+
+def test_log_made_in_place_of_a_removed_one_starts_at_0(root: Path) -> None:
+    left_marks_behind(root)
+    with open_log(root / "t-0", "a") as log:
+        assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (0, 0, 0)
+
+
 def test_malformed_checkpoint_is_written_anew(two_topics: Path) -> None:
     (two_topics / "recovery-point-offset-checkpoint").write_bytes(bytes(64))
     with open_store(two_topics, "a") as store:

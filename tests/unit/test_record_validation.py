@@ -161,6 +161,16 @@ def test_offsets_with_gaps_are_closed(codec: CompressionType) -> None:
     assert result.next_offset == BASE + 3
 
 
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.label)
+def test_offsets_that_a_batch_spans_behind_its_last_record_are_closed(codec: CompressionType) -> None:
+    """As a cleaner leaves a batch; kept, it would begin below the offset it is to have."""
+    data = write_batch([record(n, b"v%d" % n) for n in range(3)], codec=codec, last_offset=9)
+    result = validated(data, origin=AppendOrigin.COORDINATOR)
+    (found,) = result.records.batches()
+    assert (found.base_offset, found.last_offset, result.next_offset) == (BASE, BASE + 2, BASE + 3)
+    assert [one.offset for one in found] == [BASE, BASE + 1, BASE + 2]
+
+
 def test_control_batch_is_never_compressed() -> None:
     marker = reference.write_end_transaction_marker(0, timestamp_ms=5, producer_id=9, producer_epoch=1, commit=True)
     result = validated(marker, origin=AppendOrigin.COORDINATOR, compression=CompressionType.LZ4)
