@@ -90,6 +90,7 @@ cdef class ColumnBuffer:
     cdef SealedBatch sealed
     cdef int32_t export_count     # views that are out
     cdef bint is_read_only
+    cdef bint was_writable        # somebody got a writable view since an encoder began to fill it
 
     def __init__(self, int64_t capacity):
         if capacity < 0:
@@ -120,6 +121,7 @@ cdef class ColumnBuffer:
     def __getbuffer__(self, Py_buffer* view, int flags):
         PyBuffer_FillInfo(view, self, self.block.data, self.size, self.is_read_only, flags)
         self.export_count += 1
+        self.was_writable |= not self.is_read_only
 
     def __releasebuffer__(self, Py_buffer* view):
         self.export_count -= 1
@@ -133,6 +135,12 @@ cdef ColumnBuffer new_buffer(int64_t capacity):
     cdef ColumnBuffer buffer = ColumnBuffer.__new__(ColumnBuffer)
     buffer.take(capacity)
     return buffer
+
+
+# Requires: room in `longer`, or whatever takes the place of the other one.
+cdef void copy_content(ColumnBuffer longer, ColumnBuffer other, int64_t size) noexcept:
+    memcpy(longer.block.data, other.block.data, <size_t>size)
+    longer.was_writable |= other.was_writable
 
 
 # The bytes of a buffer from one on, read-only.

@@ -79,6 +79,7 @@ cdef class RecordBatchEncoder:
             raise ValueError(f"the buffer must be writable and of at least {self.header_size} bytes, for the header")
         self.was_buffer_given = buffer is not None
         self.buffer = buffer if buffer is not None else new_buffer(min(capacity, MOST_FIRST_CAPACITY))
+        self.buffer.was_writable = self.buffer.export_count > 0
         self.used = self.header_size
         self.offset_of_max = -1
         self.records_size = 0
@@ -200,7 +201,7 @@ cdef class RecordBatchEncoder:
         if size > INT32_MAX - MAX_VARINT_SIZE - self.used:
             raise ValueError(f"a batch has at most {INT32_MAX} bytes: {self.used} are used, {size} do not fit")
         cdef ColumnBuffer longer = new_buffer(max(self.used + MAX_VARINT_SIZE + size, 2 * self.buffer.block.capacity))
-        memcpy(longer.block.data, self.buffer.block.data, <size_t>self.used)
+        copy_content(longer, self.buffer, self.used)
         self.buffer = longer
         return 0
 
@@ -359,7 +360,7 @@ cdef class RecordBatchEncoder:
         if self.is_handed_out:
             if is_shared(<PyObject*>self.buffer):
                 copy = new_buffer(self.used)
-                memcpy(copy.block.data, self.buffer.block.data, <size_t>self.used)
+                copy_content(copy, self.buffer, self.used)
                 self.buffer = copy
             self.buffer.is_read_only = self.is_handed_out = False
             self.buffer.sealed.size = 0

@@ -112,7 +112,7 @@ cdef void seal_batch(uint8_t* p, Header* h, const uint8_t* ahead=NULL) noexcept 
     ks_put32(p + CRC_AT, h.crc)
 
 
-# Requires: what is known of the records since start(). A view from before could still be written through.
+# Requires: what is known of the records since start(). Who had a writable view may have changed them.
 cdef void seal_buffer(ColumnBuffer batch, Header* h, const SealedBatch* known) noexcept:
     cdef uint8_t* p = batch.block.data
     if known.crc_shift and h.magic == MAGIC_V2 and not h.attributes & CODEC_MASK:
@@ -125,7 +125,7 @@ cdef void seal_buffer(ColumnBuffer batch, Header* h, const SealedBatch* known) n
     else:
         with nogil:
             seal_batch(batch.block.data, h)
-    if h.magic == MAGIC_V2 and not h.attributes & CODEC_MASK and batch.export_count == 0:
+    if h.magic == MAGIC_V2 and not h.attributes & CODEC_MASK and not batch.was_writable:
         batch.sealed = known[0]
         batch.sealed.size = h.size
 

@@ -128,7 +128,7 @@ cdef PackStatus put_headers_of(const Packing* p, uint8_t* at, int64_t first, int
     cdef int64_t i
     for i in range(2 * first, 2 * (first + count)):
         c = &p.header_values if i & 1 else &p.header_keys
-        if not find_element(c, i >> 1, &place, &size) or sized_size(size) > end - at:
+        if not find_element(c, i >> 1, &place, &size) or sized_size(size) > end - at or size < 0 and not i & 1:
             return PACK_CHANGED
         at = put_varint(at, zigzag(size))
         if size > 0:

@@ -255,7 +255,7 @@ cdef class BatchAppender:
             self.takes_records = False
             return False
         longer = self._pool.counted(capacity)
-        memcpy(longer.block.data, builder.buffer.block.data, <size_t>builder.used)
+        copy_content(longer, builder.buffer, builder.used)
         self.replace_buffer(longer)
         return True
 
@@ -287,7 +287,7 @@ cdef class BatchAppender:
             self._pool.give(counted_before)
         elif not builder.is_handed_out and builder.used <= self._pool.state.poolable_size < counted_before:
             shorter = self._pool.counted_anyway(self._pool.state.poolable_size)
-            memcpy(shorter.block.data, builder.buffer.block.data, <size_t>builder.used)
+            copy_content(shorter, builder.buffer, builder.used)
             self.replace_buffer(shorter)
         return 0
 

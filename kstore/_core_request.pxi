@@ -68,12 +68,18 @@ def rounds_of(list queues not None, *, Py_ssize_t most, int64_t room, int64_t li
     return given
 
 
-def take_batches(PartitionQueue queue not None, Py_ssize_t most, leader_epoch):
-    """Take at most so many first batches, as rounds_of() counts them, out of a queue that is held; they are in flight then."""
+def take_batches(PartitionQueue queue not None, Py_ssize_t most, leader_epoch, *, int64_t room):
+    """Take at most so many first batches, as rounds_of() counts them, out of a queue that is held; they are in flight then.
+
+    Args: room: bytes; since they were counted records may have come to the last one.
+    """
     cdef Py_ssize_t count = 0
     cdef BatchAppender batch
     cdef list taken
-    while count < min(most, len(queue.batches)) and is_fresh(<BatchAppender>queue.batches[count]):
+    for batch in queue.batches[:most]:
+        if not is_fresh(batch) or batch._builder.estimate() > room:
+            break
+        room -= batch._builder.estimate()
         count += 1
     taken = queue.batches[:count]
     del queue.batches[:count]

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Protocol
 
 from kstore._core import close_batches, rounds_of, take_batches
+from kstore.config import MAX_INT64
 from kstore.producer.cluster import Cluster, Node
 from kstore.types import TopicPartition
 
@@ -156,13 +157,15 @@ class Drain:
 
     def _take_rounds(self, request: _Request, turn: list[PartitionQueue], most: int) -> int:
         """Do whole rounds of turns for which no batch needs a closer look; return how many, and leave who has more."""
+        if self._transaction_manager is not None:
+            turn[:] = [queue for queue in turn if self._may_go_on(request, queue)]
         if not turn or request.is_full or most == 0:
             return 0
         counts = rounds_of(
             turn,
             most=most,
             room=request.max_size - request.size,
-            lingered_since_ms=request.now_ms - request.lingered_ms,
+            lingered_since_ms=request.now_ms - request.lingered_ms if request.lingered_ms else MAX_INT64,
         )
         taken = [self._take_run(request, queue, count) for queue, count in zip(turn, counts, strict=True) if count]
         if len(taken) == 1:
@@ -173,11 +176,20 @@ class Drain:
         turn[:] = [queue for queue, count in zip(turn, counts, strict=True) if count == done]
         return done
 
+    def _may_go_on(self, request: _Request, queue: PartitionQueue) -> bool:
+        """Say whether a batch may follow the one taken, which may be an older producer's, sent again."""
+        with queue:
+            batch = queue.first
+            return batch is not None and self._may_send(batch, queue, request.cluster, request.now_ms)
+
     def _take_run(self, request: _Request, queue: PartitionQueue, count: int) -> list[ProducerBatch]:
         manager = self._transaction_manager
         with queue:
             batches: list[ProducerBatch] = take_batches(
-                queue, count, request.cluster.leader_epoch_for(queue.topic_partition)
+                queue,
+                count,
+                request.cluster.leader_epoch_for(queue.topic_partition),
+                room=request.max_size - request.size,
             )
             if manager is not None and batches:
                 manager.give_sequences(batches)

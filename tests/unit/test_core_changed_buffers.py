@@ -109,6 +109,30 @@ def test_columns_that_another_thread_changes_make_batches_that_can_be_read_or_an
     assert outcomes <= {"packed", "refused"}
 
 
+def test_header_key_that_becomes_null_while_its_record_is_packed_is_refused() -> None:
+    """The thread changes the first of many headers, which are measured, all of them, before one is written."""
+    count = 300_000
+    bits = np.full(count // 8 + 1, 255, np.uint8)
+    column = BinaryColumn(np.zeros(count + 1, np.int32), b"", bits)
+    columns = RecordColumns(1, 1, headers=HeadersColumn(np.array([0, count], np.int32), column, column))
+    is_packing = threading.Event()
+
+    def change() -> None:
+        is_packing.wait()
+        bits[0] = 0
+
+    outcomes = set()
+    for _ in range(10):
+        bits[0] = 255
+        is_packing.clear()
+        thread = threading.Thread(target=change)
+        thread.start()
+        is_packing.set()
+        outcomes.add(packed_or_refused(columns))
+        thread.join()
+    assert outcomes <= {"packed", "refused"}
+
+
 def packed_or_refused(columns: RecordColumns) -> str:
     try:
         runs = list(pack_columns(columns, batch_bytes=1 << 20))

@@ -12,7 +12,7 @@ import pytest
 
 from kstore._core import ColumnBuffer
 from kstore.config import LogConfig
-from kstore.errors import CorruptRecordError, KStoreError
+from kstore.errors import CorruptRecordError, InvalidRecordError, KStoreError
 from kstore.log import open_log
 from kstore.log.env import DEFAULT_ENV
 from kstore.record import MemoryRecords, MemoryRecordsBuilder, Record
@@ -44,6 +44,7 @@ def appended(directory: Path, config: LogConfig, batches: list[MemoryRecords]) -
 
 PLAIN = ((NOW_MS, b"k"), (NOW_MS + 5, b"l"), (NOW_MS - 5, b"m"))
 PRODUCER = {"producer_id": 7, "producer_epoch": 0}
+NO_PRODUCER = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1}
 OPENING = PRODUCER | {"base_sequence": 0, "is_transactional": True}
 
 
@@ -158,3 +159,37 @@ def test_records_of_sealed_batches_are_read_back(tmp_path: Path) -> None:
     assert [(one.offset, one.timestamp_ms, one.key) for one in found] == [
         (number, *PLAIN[number % 3]) for number in range(9)
     ]
+
+
+def grown(builder: MemoryRecordsBuilder) -> None:
+    builder.append(timestamp_ms=NOW_MS, key=b"k", value=b"v" * 5000)
+
+
+def rewritten(builder: MemoryRecordsBuilder) -> None:
+    builder.build()
+    builder.reopen_and_rewrite_producer_state(**NO_PRODUCER, is_transactional=False)
+
+
+def rewritten_beside_a_reader(builder: MemoryRecordsBuilder) -> None:
+    before: MemoryRecords = builder.build()
+    rewritten(builder)
+    assert len(before) == len(builder.build())
+
+
+@pytest.mark.parametrize(
+    "step",
+    [lambda _: None, grown, rewritten, rewritten_beside_a_reader],
+    ids=["at once", "in a longer buffer", "with another producer", "with another producer, in a copy"],
+)
+def test_batch_that_a_view_from_before_has_changed_is_looked_at(tmp_path: Path, step: Callable[..., None]) -> None:
+    buffer = ColumnBuffer(4096)
+    builder = MemoryRecordsBuilder(buffer=buffer)
+    builder.append(timestamp_ms=NOW_MS, key=b"k", value=b"v" * 100)
+    with memoryview(buffer) as view:
+        view[61] ^= 2
+    step(builder)
+    changed: MemoryRecords = builder.build()
+    with open_log(tmp_path / "t-0", "a") as log:
+        log.append_batches([sealed(*PLAIN)])
+        (outcome,) = log.append_batches([changed])
+    assert isinstance(outcome, InvalidRecordError)

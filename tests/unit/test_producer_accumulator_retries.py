@@ -362,3 +362,24 @@ def test_aborting_undrained_batches_leaves_those_with_a_sequence() -> None:
     accumulator.abort_undrained_batches(KStoreError("because"))
     assert accumulator.incomplete.copy_all() == [batch]
     assert values_of(batch)
+
+
+@pytest.mark.parametrize("what", ["stale", "unresolved"])
+def test_new_batches_do_not_follow_one_that_an_older_producer_sends_again(what: str) -> None:
+    accumulator, manager, (batch,) = in_order(1)
+    put(accumulator, count=3 * RECORDS_PER_BATCH)
+    accumulator.reenqueue(batch, 0)
+    getattr(manager, what).add(TP_1)
+    runs = [accumulator.drain(CLUSTER, [NODE_1], 2**31 - 1, now_ms=FAR_MS, batches_per_partition=9) for _ in range(2)]
+    assert [run[NODE_1.id] for run in runs] == [[batch], []]
+    assert manager.sequences[TP_1] == RECORDS_PER_BATCH
+
+
+def test_new_batches_follow_one_that_is_sent_again() -> None:
+    accumulator, manager, (batch,) = in_order(1)
+    put(accumulator, count=3 * RECORDS_PER_BATCH)
+    accumulator.reenqueue(batch, 0)
+    run = accumulator.drain(CLUSTER, [NODE_1], 2**31 - 1, now_ms=FAR_MS, batches_per_partition=9)[NODE_1.id]
+    assert run[0] is batch
+    assert [one.base_sequence for one in run] == [number * RECORDS_PER_BATCH for number in range(4)]
+    assert manager.in_flight[TP_1] == run

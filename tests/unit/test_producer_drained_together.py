@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from kstore._core import answered_from, begin_sends, end_sends, number_batches, sums_of_request
+from kstore._core import answered_from, begin_sends, end_sends, number_batches, rounds_of, sums_of_request
 from kstore.errors import KStoreError
+from kstore.producer import drain
 from kstore.producer.accumulator import RecordAccumulator
 from kstore.producer.batch import ProducerBatch
 from kstore.producer.completion import BatchCompletion, SenderHooks
@@ -74,6 +75,13 @@ def test_partitions_take_turns(counts: dict[int, int], most: int, now_ms: int, r
         own = [batch for batch in batches if batch.topic_partition.partition == partition]
         assert numbers(own) == list(range(len(own)))
     assert all(batch.is_closed and batch.is_inflight and batch.drained_ms == now_ms for batch in batches)
+
+
+def test_flush_takes_batches_that_were_made_behind_the_time_of_the_drain() -> None:
+    accumulator = filled({0: 2, 1: 3})
+    put(accumulator, 0, now_ms=LINGER_MS + 1)
+    accumulator.begin_flush()
+    assert partitions(drained(accumulator, 9)) == [0, 1, 0, 1, 0, 1]
 
 
 def test_next_request_goes_on_where_there_was_no_room() -> None:
@@ -180,3 +188,21 @@ def test_batch_that_another_thread_ended_is_given_back_and_stays_as_it_ended() -
 def test_answers_must_be_as_many_as_the_batches() -> None:
     with pytest.raises(ValueError, match="as many responses"):
         answered_from(drained(filled({0: 2}), 9), [ProduceResponse(0)], 0)
+
+
+def test_request_does_not_outgrow_its_size_by_records_that_come_while_its_batches_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    accumulator = filled({0: 2})
+    put(accumulator, count=1, value=b"00002")
+
+    def counting(*arguments: Any, **options: Any) -> list[int]:
+        counts = rounds_of(*arguments, **options)
+        put(accumulator, count=1, value=b"00003")
+        return counts
+
+    with monkeypatch.context() as patch:
+        patch.setattr(drain, "rounds_of", counting)
+        batches = drained(accumulator, 9, max_size=2 * FULL_BYTES + HEADER_BYTES + RECORD_BYTES)
+    assert numbers(batches) == [0, 1]
+    assert numbers(drained(accumulator, 9)) == [2]
