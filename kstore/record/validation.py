@@ -133,7 +133,7 @@ def validate_and_assign_offsets(
     target = target_compression(batches, source=source, rules=rules)
     surveys = [survey_batch(batch) for batch in batches]
     check_records(batches, surveys, rules=rules, now_ms=now_ms)
-    if can_stay(batches, surveys, source=source, target=target, magic=rules.magic):
+    if can_stay(batches, surveys, source=source, target=target, rules=rules):
         return assign_in_place(
             records,
             surveys,
@@ -368,14 +368,17 @@ def can_stay(
     *,
     source: CompressionType,
     target: CompressionType,
-    magic: int,
+    rules: RecordRules,
 ) -> bool:
     """Tell whether the records may keep their bytes: same magic and codec, and offsets counted in the batch, no gap.
 
     A wrapper of magic 0 holds the offsets themselves, so it is always built anew. A difference of level alone changes
-    nothing.
+    nothing. The timestamps that a producer's LogAppendTime hides were never looked at, so they may not come to light.
     """
+    magic = rules.magic
     if source != target or batches[0].magic != magic or (magic == 0 and target != _NONE):
+        return False
+    if rules.timestamp_type == _CREATE_TIME and any(one.timestamp_type == _LOG_APPEND_TIME for one in batches):
         return False
     if magic >= 2 and surveys[0].record_count != batches[0].next_offset - batches[0].base_offset:
         return False

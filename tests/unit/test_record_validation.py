@@ -340,6 +340,17 @@ def test_append_time_from_a_producer(timestamp_ms: int, topic_type: TimestampTyp
         assert errors == [(0, INVALID_TIMESTAMP), (1, INVALID_TIMESTAMP)]
 
 
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.label)
+def test_timestamps_hidden_by_a_producers_append_time_do_not_come_to_light(codec: CompressionType) -> None:
+    """They lie beyond the topic's bounds, which the append time alone was held against."""
+    items = [record(0, timestamp_ms=5), record(1, timestamp_ms=2**62)]
+    data = write_batch(items, codec=codec, log_append_time_ms=NOW_MS)
+    result = validated(data, timestamp_before_max_ms=1000, timestamp_after_max_ms=1000)
+    (found,) = result.records.batches()
+    assert [(one.timestamp_ms, one.timestamp_type) for one in found] == [(NOW_MS, TimestampType.CREATE_TIME)] * 2
+    assert (found.max_timestamp_ms, found.compression) == (NOW_MS, codec)
+
+
 def test_damaged_record_is_no_matter_of_the_topics_rules() -> None:
     header = reference.Header(record_count=1, base_timestamp_ms=5, max_timestamp_ms=5)
     data = reference.seal(header, b"\x0a" + bytes(5) + b"?")
