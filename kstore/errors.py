@@ -141,7 +141,10 @@ class RecordError(NamedTuple):
 
 
 class RecordValidationError(AppendError):
-    """Records that the topic refuses (Kafka: RecordValidationException). Attribute: errors, one for each of them."""
+    """Records that the topic refuses (Kafka: RecordValidationException).
+
+    Attribute: errors, one for each of the first 10,000 of them.
+    """
 
     def __init__(self, message: str, *, errors: tuple[RecordError, ...], path: str | None = None) -> None:
         super().__init__(message, path=path)

@@ -43,6 +43,8 @@ _NONE = CompressionType.NONE
 _CREATE_TIME = TimestampType.CREATE_TIME
 _LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
 _SHOWN_ERRORS = 3
+# A compressed batch of a megabyte can hold ten million records.
+MOST_RECORD_ERRORS = 10_000
 
 
 class AppendOrigin(Enum):
@@ -125,7 +127,7 @@ def validate_and_assign_offsets(
     Raises: CorruptRecordError, InvalidRecordError, DecompressionError for bytes that are wrong; InvalidRecordError also
         for batches that can't be appended together or by this origin; UnsupportedForMessageFormatError and
         UnsupportedCompressionTypeError for what the magic of the log has no room for; InvalidTimestampError or
-        RecordValidationError, with every record that is refused.
+        RecordValidationError, with the first 10,000 records that are refused.
     Cost: without an object per record unless they are built anew.  Source: Kafka LogValidator.
     """
     batches = check_batches(records, rules=rules, origin=origin)
@@ -302,14 +304,19 @@ def check_records(
         _is_welcome(batch, survey, rules=rules, now_ms=now_ms) for batch, survey in zip(batches, surveys, strict=True)
     ):
         return
-    errors = tuple(errors_of(batches, rules=rules, now_ms=now_ms))
+    errors: list[RecordError] = []
+    count, is_timestamp = 0, False
+    for error in errors_of(batches, rules=rules, now_ms=now_ms):
+        count += 1
+        is_timestamp = is_timestamp or error.reason == RecordErrorReason.INVALID_TIMESTAMP
+        if count <= MOST_RECORD_ERRORS:
+            errors.append(error)
     if not errors:
         return
     shown = "; ".join(error.message for error in errors[:_SHOWN_ERRORS])
-    more = f"; and {len(errors) - _SHOWN_ERRORS} more" if len(errors) > _SHOWN_ERRORS else ""
-    is_timestamp = any(error.reason == RecordErrorReason.INVALID_TIMESTAMP for error in errors)
+    more = f"; and {count - _SHOWN_ERRORS} more" if count > _SHOWN_ERRORS else ""
     kind = InvalidTimestampError if is_timestamp else RecordValidationError
-    raise kind(f"{len(errors)} records refused: {shown}{more}", errors=errors, path=batches[0].path)
+    raise kind(f"{count} records refused: {shown}{more}", errors=tuple(errors), path=batches[0].path)
 
 
 def _is_welcome(batch: RecordBatch, survey: RecordSurvey, *, rules: RecordRules, now_ms: int) -> bool:

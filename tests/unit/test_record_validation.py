@@ -23,6 +23,7 @@ from kstore.errors import (
 )
 from kstore.record import MemoryRecords
 from kstore.record.validation import (
+    MOST_RECORD_ERRORS,
     AppendOrigin,
     RecordRules,
     ValidationResult,
@@ -319,6 +320,16 @@ def test_one_wrong_timestamp_makes_it_an_error_of_timestamps() -> None:
 def test_message_shows_three_of_many_records() -> None:
     with pytest.raises(RecordValidationError, match=r"5 records refused: record 0: .*record 2: .*; and 2 more"):
         validated(write_batch([record(n) for n in range(5)]), is_compacted=True)
+
+
+def test_errors_of_a_compressed_batch_of_many_records_are_bounded() -> None:
+    items = [record(n, b"") for n in range(MOST_RECORD_ERRORS)]
+    items.append(record(MOST_RECORD_ERRORS, b"", b"k", timestamp_ms=5))
+    data = write_batch(items, codec=CompressionType.GZIP)
+    shown = f"{len(items)} records refused: .*; and {len(items) - 3} more"
+    with pytest.raises(InvalidTimestampError, match=shown) as caught:
+        validated(data, is_compacted=True, timestamp_before_max_ms=10**6)
+    assert [error.record_index for error in caught.value.errors] == list(range(MOST_RECORD_ERRORS))
 
 
 @pytest.mark.parametrize(
