@@ -368,12 +368,15 @@ cdef class RecordBatchEncoder:
     def end_appends(self, compress):
         """Take no more records, and compress those there are by compress(codec id, records, level)."""
         cdef const uint8_t[::1] payload
+        cdef int64_t used = self.used
         if not self.is_open:
             return
         if self.h.attributes & CODEC_MASK and self.h.record_count:
             self.buffer.size = self.used
             records = memoryview(self.buffer)[self.header_size:]
             payload = compress(self.h.attributes & CODEC_MASK, records, self.level)
+            if not self.is_open or self.used != used:
+                raise ValueError("the batch was used while its records were compressed")
             if payload.shape[0] > INT32_MAX - self.header_size:
                 raise ValueError(f"a batch has at most {INT32_MAX} bytes, its payload alone {payload.shape[0]}")
             records = None
