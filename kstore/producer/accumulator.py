@@ -495,11 +495,12 @@ class RecordAccumulator(AppendPath):
         queue = self.queue_of(batch.topic_partition)
         with queue:
             queue.remove(batch)
-            is_being_closed = batch.is_inflight and not batch.is_closed
             if not batch.is_inflight:
                 batch.abort_record_appends()
         if not batch.abort_unless_done(error):
             return
+        # who closes it just now looks behind that whether it is done, and gives it back
+        is_being_closed = batch.is_inflight and not batch.is_closed
         with queue:
             # it may have been put back before it was done
             queue.remove(batch)

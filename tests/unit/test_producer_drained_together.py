@@ -185,6 +185,24 @@ def test_batch_that_another_thread_ended_is_given_back_and_stays_as_it_ended() -
     assert [batch.is_deallocated for batch in batches] == [True, False, True]
 
 
+def test_batch_that_is_closed_while_another_thread_aborts_it_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    accumulator = filled({0: 1})
+    (batch,) = accumulator.incomplete.copy_all()
+    with accumulator.queue_of(TP_1) as queue:
+        queue.pop_first()
+    batch.is_inflight = True
+    abort = ProducerBatch.abort_unless_done
+
+    def abort_behind_the_close(one: ProducerBatch, error: KStoreError) -> bool:
+        one.close()
+        return abort(one, error)
+
+    monkeypatch.setattr(ProducerBatch, "abort_unless_done", abort_behind_the_close)
+    accumulator.abort_batches(KStoreError("closed"))
+    assert batch.is_deallocated
+    assert accumulator.pool.available_memory == accumulator.pool.memory
+
+
 def test_answers_must_be_as_many_as_the_batches() -> None:
     with pytest.raises(ValueError, match="as many responses"):
         answered_from(drained(filled({0: 2}), 9), [ProduceResponse(0)], 0)
