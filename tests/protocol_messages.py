@@ -57,13 +57,20 @@ def _one(field: Field, value: Any, *, version: int, flexible: bool) -> bytes:
     if field.kind == "uuid":
         return value.bytes
     if field.kind == "struct":
-        mark = b"" if field.is_array or version not in field.nullable else b"\xff" if value is None else b"\1"
+        mark = b"" if field.is_array or version not in field.nullable else _mark(field, is_null=value is None)
         return mark + (b"" if value is None else _struct(field.fields, value, version=version, flexible=flexible))
     layout = ">h" if field.kind == "string" else ">i"
     if value is None:
         return _length(-1, layout, flexible=flexible)
     data = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
     return _length(len(data), layout, flexible=flexible) + data
+
+
+def _mark(field: Field, *, is_null: bool) -> bytes:
+    """What tells a struct from null, which in a tagged field is a varint."""
+    if field.tag is not None:
+        return varint(0 if is_null else 1)
+    return b"\xff" if is_null else b"\1"
 
 
 VALUES = {

@@ -13,13 +13,24 @@ from kstore.record.schemas_coordinator import (
     CONSUMER_PROTOCOL,
     GROUP_KEYS,
     GROUP_VALUES,
+    SHARE_STATE_KEYS,
+    SHARE_STATE_VALUES,
     TRANSACTION_KEYS,
     TRANSACTION_VALUES,
 )
 from kstore.record.schemas_metadata import METADATA_RECORDS
 from tests.protocol_messages import message_fields, write_message
 
-TABLES = (GROUP_KEYS, GROUP_VALUES, TRANSACTION_KEYS, TRANSACTION_VALUES, CONSUMER_PROTOCOL, METADATA_RECORDS)
+TABLES = (
+    GROUP_KEYS,
+    GROUP_VALUES,
+    TRANSACTION_KEYS,
+    TRANSACTION_VALUES,
+    SHARE_STATE_KEYS,
+    SHARE_STATE_VALUES,
+    CONSUMER_PROTOCOL,
+    METADATA_RECORDS,
+)
 MESSAGES = {
     f"{schema.name}-v{version}": (schema, version)
     for table in TABLES
