@@ -31,7 +31,7 @@ class MemoryRecordsBuilder(RecordBatchEncoder):
             there, and the timestamps neither in magic 0.
         compression: none, gzip, snappy, lz4 or zstd; level: None for Kafka's default.
         log_append_time_ms: with TimestampType.LOG_APPEND_TIME, the timestamp that all records get.
-        producer_id, producer_epoch, base_sequence: of an idempotent producer; all three or none.
+        producer_id, producer_epoch, base_sequence: of an idempotent producer; a log takes all three or none.
         delete_horizon_ms: when compaction may drop the tombstones (KIP-534).
         write_limit_bytes: size at which the batch counts as full; append does not ask, has_room_for and is_full do.
     Raises: ValueError if the arguments contradict each other.
