@@ -128,9 +128,9 @@ def begin_sends(list batches not None, int64_t created_before_ms):
     Raises: ValueError as BatchAppender.begin_send(), and then none was begun.
     """
     cdef BatchAppender batch
-    cdef list young = [batch for batch in batches if (<BatchAppender?>batch).created_ms > created_before_ms]
-    cdef list old = [] if len(young) == len(batches) else [
-        batch for batch in batches if (<BatchAppender>batch).created_ms <= created_before_ms]
+    cdef list young = [], old = []
+    for batch in batches:
+        (young if batch.created_ms > created_before_ms else old).append(batch)
     for batch in young:
         if batch.is_deallocated:
             raise ValueError("the batch was deallocated: it can't be sent")
