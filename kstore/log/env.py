@@ -7,7 +7,6 @@ blocking, and only regular files are accepted. A call that a signal interrupts i
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import os
@@ -23,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from enum import Enum
 from functools import cache
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from kstore._core import PositionedFile, PositionedWriteFile
 from kstore.errors import LogClosedError, StorageError
@@ -191,10 +190,9 @@ class WriteFile(ReadFile, PositionedWriteFile):
             return
         end = (position + size) // _PAGE_BYTES * _PAGE_BYTES
         fd = self._open_fd()
-        if end > position and call(fd, position, end - position, _SYNC_FILE_RANGE_WRITE):
-            number = ctypes.get_errno()
-            if number not in _NO_WRITE_BACK:
-                raise _storage_error("begin to sync", self.path, OSError(number, os.strerror(number)))
+        number = call(fd, position=position, size=end - position) if end > position else 0
+        if number and number not in _NO_WRITE_BACK:
+            raise _storage_error("begin to sync", self.path, OSError(number, os.strerror(number)))
 
     def sync(self) -> None:
         """Wait until the content and the size of the file survive a power cut; its name is sync_directory's."""
@@ -427,14 +425,20 @@ def path_list(paths: StrPath | Iterable[StrPath]) -> list[StrPath]:
 
 
 @cache
-def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    """Return the call of the C library that Python has no name for, None where there is none."""
+def _sync_file_range() -> Callable[..., int] | None:
+    """Return a call (fd, *, position, size) -> errno or 0 that Python does not name, None where there is none."""
+    import ctypes
+
     try:
         call = ctypes.CDLL(None, use_errno=True).sync_file_range
     except (AttributeError, OSError, TypeError):
         return None
     call.argtypes = ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint
-    return cast("Callable[[int, int, int, int], int]", call)
+
+    def start(fd: int, *, position: int, size: int) -> int:
+        return ctypes.get_errno() if call(fd, position, size, _SYNC_FILE_RANGE_WRITE) else 0
+
+    return start
 
 
 def absolute_path(path: StrPath) -> str:
