@@ -158,12 +158,12 @@ class LogSegment:
         Cost: a header walk from the time index's entry, and the decoding of the batches that may hold the answer.
         Source: Kafka LogSegment.findOffsetByTimestamp.
         """
+        if self._largest_timestamp_ms is not None and self._largest_timestamp_ms < timestamp_ms:
+            return None
         lookup = self._lookup or self._made_lookup()
         told = lookup.record_of_timestamp(timestamp_ms, start_offset=start_offset)
         if told is not None:
             return told
-        if self._largest_timestamp_ms is not None and self._largest_timestamp_ms < timestamp_ms:
-            return None
         found = self._record_by_index(lookup, timestamp_ms, start_offset=start_offset)
         if found is not None:
             return found
