@@ -13,7 +13,7 @@ from kstore.producer.producer_store import Ack
 if TYPE_CHECKING:
     from kstore.producer.batch import ProducerBatch
 
-NO_ERRORS: Mapping[int, KStoreError] = MappingProxyType({})
+_NO_ERRORS: Mapping[int, KStoreError] = MappingProxyType({})
 
 
 class ProduceResponse(NamedTuple):
@@ -28,7 +28,7 @@ class ProduceResponse(NamedTuple):
     log_append_time_ms: int = -1
     error: KStoreError | None = None
     is_retriable: bool = False
-    record_errors: Mapping[int, KStoreError] = NO_ERRORS
+    record_errors: Mapping[int, KStoreError] = _NO_ERRORS
 
 
 class Sink(Protocol):

@@ -22,7 +22,7 @@ from kstore.producer.coordinator import TransactionCoordinator
 from kstore.producer.producer_ids import ProducerIdAndEpoch
 from kstore.producer.producer_store import Ack, PartitionLog, ProducerStore
 from kstore.producer.sequences import is_sequence_behind
-from kstore.producer.sink import NO_ERRORS, ProduceResponse
+from kstore.producer.sink import ProduceResponse
 from kstore.types import NO_SEQUENCE, TopicPartition
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 # Of a write that left nothing behind, after which the log goes on.
 _NO_SPACE = (ENOSPC, EDQUOT)
 _NO_OFFSET = -1
-# Half the time of a call of the class.
-_made = tuple.__new__
 _NOT_TRIED = ProduceResponse(_NO_OFFSET)
 
 
@@ -94,12 +92,6 @@ class StoreSink:
 
     def _append(self, batches: Sequence[ProducerBatch], *, ack: Ack) -> list[ProduceResponse]:
         """Append the batches of each partition together; return a response for each batch, in their order."""
-        first = batches[0].topic_partition if batches else None
-        if first is not None and all(batch.topic_partition is first for batch in batches):
-            responses = self._append_to(first, list(batches))
-            if ack == "flushed":
-                self._flush({first: list(range(len(batches)))}, responses)
-            return responses
         by_partition: dict[TopicPartition, list[int]] = {}
         for index, batch in enumerate(batches):
             by_partition.setdefault(batch.topic_partition, []).append(index)
@@ -121,7 +113,7 @@ class StoreSink:
         return [
             self._refusal(one, info, has_failed=log.has_failed)
             if isinstance(info, KStoreError)
-            else _made(ProduceResponse, (info.base_offset, info.log_append_time_ms, None, False, NO_ERRORS))
+            else ProduceResponse(info.base_offset, info.log_append_time_ms)
             for one, info in zip(batches, done, strict=True)
         ]
 
