@@ -10,7 +10,6 @@ from itertools import pairwise
 
 from kstore.config import LogConfig
 from kstore.log.env import Env, join_path
-from kstore.log.filenames import PRODUCER_SNAPSHOT_SUFFIX, base_offset_file_name
 from kstore.log.producer_append import ProducerBatch
 from kstore.log.producer_state import ProducerStateManager
 from kstore.log.recovery_plan import SegmentPlan
@@ -34,10 +33,7 @@ def load_producer_state(
     producers whose records retention removed. A broker uses it too, but drops it behind its first recovery.
     Raises: StorageError.
     """
-    first_snapshot = join_path(path, base_offset_file_name(log_start_offset, suffix=PRODUCER_SNAPSHOT_SUFFIX))
-    is_at_base = bool(segments) and 0 < log_start_offset == segments[0].base_offset
-    start = log_start_offset - 1 if is_at_base and env.stat(first_snapshot) is not None else log_start_offset
-    replay = _Replay(path, segments, log_start_offset=start, config=config, env=env)
+    replay = _Replay(path, segments, log_start_offset=log_start_offset, config=config, env=env)
     manager = ProducerStateManager(topic_partition, path, config=config, env=env)
     recovered = [one for one in segments if one.is_recovered]
     last_two = {one.base_offset for one in segments[-2:]}
@@ -69,11 +65,17 @@ class _Replay:
         self._log_start_offset = log_start_offset
         self._config = config
         self._env = env
+        self._keeps_first = bool(segments) and 0 < log_start_offset == segments[0].base_offset
 
     def bring_to(self, manager: ProducerStateManager, end_offset: int, *, snapshot_offsets: set[int]) -> None:
         """Load the newest snapshot up to end_offset and replay what lies between."""
         start = self._log_start_offset
-        manager.truncate_and_reload(log_start_offset=start, log_end_offset=end_offset, now_ms=self._env.wall_clock_ms())
+        manager.truncate_and_reload(
+            log_start_offset=start,
+            log_end_offset=end_offset,
+            now_ms=self._env.wall_clock_ms(),
+            keeps_first=self._keeps_first,
+        )
         for segment in self._segments:
             if segment.base_offset >= end_offset:
                 break

@@ -271,15 +271,19 @@ class ProducerStateManager:
 
     # Loading and truncation
 
-    def truncate_and_reload(self, *, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
+    def truncate_and_reload(
+        self, *, log_start_offset: int, log_end_offset: int, now_ms: int, keeps_first: bool = False
+    ) -> None:
         """Go back to the newest snapshot that lies in the log; batches from map_end_offset on are then to be replayed.
 
         Until update_map_end_offset is told log_end_offset, nothing counts as decided.
-        Snapshots above the log end and up to the log start are removed, durably, and damaged ones. Nothing is reloaded
-        if the state is at log_end_offset already. Producers that have expired are left out.
+        Snapshots above the log end and up to the log start are removed, durably, and damaged ones; with keeps_first that
+        at the log start stays. Nothing is reloaded if the state is at log_end_offset already. Producers that have
+        expired are left out.
         Raises: StorageError.
         """
-        outside = [one for one in self._snapshots if not log_start_offset < one <= log_end_offset]
+        least = log_start_offset if keeps_first else log_start_offset + 1
+        outside = [one for one in self._snapshots if not least <= one <= log_end_offset]
         self._remove_snapshots(outside)
         if log_end_offset == self.map_end_offset:
             self.on_log_start_offset_incremented(log_start_offset)
