@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kstore.cli.arguments import WrongUseError
 from kstore.log.env import open_lines
+from kstore.log.filenames import MAX_PARTITION
 from kstore.types import MAX_OFFSET
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _row(fields: dict[str, Any], place: str) -> Row:
     if topic is not None and not isinstance(topic, str):
         raise ValueError(f"topic must be a string, found {topic!r}")
     if partition is not None:
-        _number(partition, name="partition", limit=2**31 - 1)
+        _number(partition, name="partition", limit=MAX_PARTITION)
     return Row(
         place=place,
         topic=topic,

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from kstore.config import MAX_INT32
 from kstore.log.atomic_file import malformed, read_text, replace_file
 from kstore.log.env import DEFAULT_ENV, Env, FileStatus
 from kstore.log.filenames import MAX_PARTITION, is_topic_name
@@ -21,7 +22,6 @@ CHECKPOINT_VERSION = 0
 # Some 50,000 partitions with the longest names.
 MAX_CHECKPOINT_BYTES = 16 * 1024 * 1024
 MAX_CHECKPOINTS_KEPT = 8
-_MAX_EPOCH = 2**31 - 1
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
@@ -108,7 +108,7 @@ def read_leader_epoch_checkpoint(path: str, env: Env = DEFAULT_ENV) -> list[Epoc
         return None
     return [
         EpochEntry(
-            _parse_number(epoch, limit=_MAX_EPOCH, path=path, line_number=line_number),
+            _parse_number(epoch, limit=MAX_INT32, path=path, line_number=line_number),
             _parse_number(start_offset, limit=MAX_OFFSET, path=path, line_number=line_number),
         )
         for line_number, (epoch, start_offset) in enumerate(lines, start=3)
@@ -122,7 +122,7 @@ def write_leader_epoch_checkpoint(path: str, entries: Iterable[EpochEntry], env:
     Source: Kafka LeaderEpochCheckpointFile.
     """
     lines = [
-        f"{_in_range(epoch, limit=_MAX_EPOCH)} {_in_range(start_offset, limit=MAX_OFFSET)}"
+        f"{_in_range(epoch, limit=MAX_INT32)} {_in_range(start_offset, limit=MAX_OFFSET)}"
         for epoch, start_offset in entries
     ]
     _write_lines(path, lines, env)
@@ -146,12 +146,12 @@ def _entry_lines(path: str, env: Env, *, field_count: int) -> list[list[str]] | 
     lines = text.splitlines()
     if not lines:
         return []
-    version = _parse_number(lines[0].strip(), limit=2**31 - 1, path=path, line_number=1)
+    version = _parse_number(lines[0].strip(), limit=MAX_INT32, path=path, line_number=1)
     if version != CHECKPOINT_VERSION:
         raise malformed(path, f"expected version {CHECKPOINT_VERSION}, found {version}")
     if len(lines) == 1:
         return []
-    count = _parse_number(lines[1].strip(), limit=2**31 - 1, path=path, line_number=2)
+    count = _parse_number(lines[1].strip(), limit=MAX_INT32, path=path, line_number=2)
     entries = [line.split() for line in lines[2:]]
     for line_number, fields in enumerate(entries, start=3):
         if len(fields) != field_count:

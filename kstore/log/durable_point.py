@@ -15,6 +15,7 @@ import struct
 from typing import NamedTuple
 
 from kstore._core import crc32c
+from kstore.config import MAX_INT32
 from kstore.errors import StorageError
 from kstore.log.env import DEFAULT_ENV, ENOENT, Closing, Env, WriteFile, join_path, split_path
 from kstore.log.filenames import DURABLE_POINT
@@ -22,7 +23,6 @@ from kstore.types import MAX_OFFSET
 
 SLOT_BYTES = 32
 SLOT_COUNT = 2
-MAX_POSITION = 2**31 - 1
 
 _logger = logging.getLogger("kstore.log")
 
@@ -140,7 +140,7 @@ def decode_slot(slot: bytes) -> tuple[int, DurablePoint | None]:
 
 
 def _is_possible(point: DurablePoint) -> bool:
-    return 0 <= point.segment_base_offset <= point.offset <= MAX_OFFSET and 0 <= point.position <= MAX_POSITION
+    return 0 <= point.segment_base_offset <= point.offset <= MAX_OFFSET and 0 <= point.position <= MAX_INT32
 
 
 def _check(point: DurablePoint) -> None:

@@ -32,8 +32,6 @@ from kstore.types import OffsetPosition
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-MAX_SEGMENT_BYTES = MAX_INT32
-
 _DEFAULTS = LogConfig()
 _logger = logging.getLogger("kstore.log")
 # One pread of a walk over headers; bodies larger than this are hopped over.
@@ -302,14 +300,14 @@ class FileRecords(FileRecordsSlice, Closing):
             exists go to its last byte: zeros that a crash left there are recovery's to cut.
         Raises: StorageError; SegmentTooLargeError for a file above 2147483647 bytes; ValueError.
         """
-        if not 0 <= preallocate_bytes <= MAX_SEGMENT_BYTES:
-            raise ValueError(f"preallocate_bytes must be from 0 to {MAX_SEGMENT_BYTES}, got {preallocate_bytes}")
+        if not 0 <= preallocate_bytes <= MAX_INT32:
+            raise ValueError(f"preallocate_bytes must be from 0 to {MAX_INT32}, got {preallocate_bytes}")
         name = absolute_path(path)
         writer = None if is_read_only else env.open_write(name)
         file = env.open_read(name) if writer is None else writer
         try:
             size = file.size()
-            if size > MAX_SEGMENT_BYTES:
+            if size > MAX_INT32:
                 raise _too_large(name, found=size)
             if preallocate_bytes and writer is not None and writer.is_new:
                 writer.allocate(preallocate_bytes)
@@ -351,7 +349,7 @@ class FileRecords(FileRecordsSlice, Closing):
         if writer is None or self._is_closed or self._failure is not None:
             writer = self._writable()
         end = self._size_in_bytes
-        if size > MAX_SEGMENT_BYTES - end:
+        if size > MAX_INT32 - end:
             raise _too_large(self.path, found=end + size)
         try:
             if isinstance(batches, list):
@@ -484,7 +482,7 @@ class FileRecords(FileRecordsSlice, Closing):
 
 def _too_large(path: str, *, found: int) -> SegmentTooLargeError:
     return SegmentTooLargeError(
-        f"size of {path}: expected at most {MAX_SEGMENT_BYTES} bytes, found {found}",
+        f"size of {path}: expected at most {MAX_INT32} bytes, found {found}",
         path=path,
-        position=MAX_SEGMENT_BYTES,
+        position=MAX_INT32,
     )

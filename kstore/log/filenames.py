@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from kstore.config import MAX_INT32
 from kstore.types import MAX_OFFSET, TopicPartition
 
 LOG_SUFFIX = ".log"
@@ -43,7 +44,7 @@ QUARANTINE_DIRECTORY = "kstore-quarantine"
 # The log of a KRaft quorum, which LogManager leaves alone.
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
-MAX_PARTITION = 2**31 - 1
+MAX_PARTITION = MAX_INT32
 
 _SEGMENT_NAME = re.compile(r"([0-9]{20})(\.(?:log|index|timeindex|txnindex|snapshot))")
 _METADATA_SNAPSHOT_NAME = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")

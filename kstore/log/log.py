@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from kstore._core import BatchHeader, check_crc, iterate_records
 from kstore.compression import decompress
-from kstore.config import LogConfig
+from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import (
     CorruptCheckpointError,
     CorruptionError,
@@ -43,7 +43,6 @@ from kstore.types import OffsetAndTimestamp, TopicPartition
 if TYPE_CHECKING:
     import pyarrow
 
-MAX_SEGMENT_BYTES = 2**31 - 1
 DEFAULT_PLAN_BYTES = 128 * 1024 * 1024
 
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
@@ -475,10 +474,10 @@ def _open_segments(context: LogContext, env: Env) -> tuple[LogSegment, ...]:
             continue
         if status.kind is not FileKind.FILE:
             raise StorageError(f"cannot read {path}: expected a regular file, found something else", path=path)
-        if status.size_in_bytes > MAX_SEGMENT_BYTES:
-            reason = f"segment too large: expected at most {MAX_SEGMENT_BYTES} bytes, found {status.size_in_bytes}"
+        if status.size_in_bytes > MAX_INT32:
+            reason = f"segment too large: expected at most {MAX_INT32} bytes, found {status.size_in_bytes}"
             raise CorruptionError(
-                f"{reason}: {path}", path=path, reason=reason, expected=MAX_SEGMENT_BYTES, found=status.size_in_bytes
+                f"{reason}: {path}", path=path, reason=reason, expected=MAX_INT32, found=status.size_in_bytes
             )
         sizes[segment_name.base_offset] = status.size_in_bytes
     base_offsets = sorted(sizes)

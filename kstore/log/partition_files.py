@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from kstore.config import MAX_INT32
 from kstore.errors import SegmentTooLargeError, StorageError
 from kstore.log.atomic_file import TEMPORARY_SUFFIX
 from kstore.log.env import Env, FileKind, join_path
@@ -25,7 +26,6 @@ from kstore.log.filenames import (
     producer_snapshot_offsets,
 )
 
-MAX_SEGMENT_BYTES = 2**31 - 1
 _STATES = (DELETED_STATE, CLEANED_STATE, SWAP_STATE, TEMPORARY_SUFFIX)
 _REPLACED_FILES = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
 
@@ -166,8 +166,8 @@ def _file_size(path: str, env: Env) -> int:
     status = env.stat(path, follow_symlinks=False)
     if status is None or status.kind is not FileKind.FILE:
         raise StorageError(f"cannot read {path}: expected a regular file, found something else", path=path)
-    if status.size_in_bytes > MAX_SEGMENT_BYTES:
+    if status.size_in_bytes > MAX_INT32:
         raise SegmentTooLargeError(
-            f"size of {path}: expected at most {MAX_SEGMENT_BYTES} bytes, found {status.size_in_bytes}", path=path
+            f"size of {path}: expected at most {MAX_INT32} bytes, found {status.size_in_bytes}", path=path
         )
     return status.size_in_bytes

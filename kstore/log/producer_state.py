@@ -277,9 +277,9 @@ class ProducerStateManager:
         """Go back to the newest snapshot that lies in the log; batches from map_end_offset on are then to be replayed.
 
         Until update_map_end_offset is told log_end_offset, nothing counts as decided.
-        Snapshots above the log end and up to the log start are removed, durably, and damaged ones; with keeps_first that
-        at the log start stays. Nothing is reloaded if the state is at log_end_offset already. Producers that have
-        expired are left out.
+        Snapshots above the log end and up to the log start (with keeps_first, below it) are removed, durably, and
+        damaged ones. Nothing is reloaded if the state is at log_end_offset already. Producers that have expired are
+        left out.
         Raises: StorageError.
         """
         least = log_start_offset if keeps_first else log_start_offset + 1

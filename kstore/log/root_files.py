@@ -13,6 +13,7 @@ import uuid
 from datetime import datetime, timezone
 from typing import NamedTuple
 
+from kstore.config import MAX_INT32
 from kstore.errors import CorruptCheckpointError
 from kstore.log.atomic_file import malformed, read_text, replace_file
 from kstore.log.env import DEFAULT_ENV, Env, join_path, split_path
@@ -26,7 +27,6 @@ _UUID_TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
 # Kafka keeps 0 and 1 for itself, and draws another one when the text would look like an option of a command.
 _RESERVED_IDS = (0, 1)
 _NUMBER = re.compile(r"[0-9]{1,10}")
-_MAX_NUMBER = 2**31 - 1
 _PARTITION_METADATA = re.compile(r"version: ([0-9]{1,9})\r?\ntopic_id: (\S{1,64})\s*")
 _PROPERTY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
@@ -203,7 +203,7 @@ def remove_clean_shutdown(root: str, env: Env = DEFAULT_ENV) -> None:
 def _number(text: str | None, *, name: str, path: str) -> int | None:
     if text is None:
         return None
-    if _NUMBER.fullmatch(text) is None or int(text) > _MAX_NUMBER:
+    if _NUMBER.fullmatch(text) is None or int(text) > MAX_INT32:
         raise malformed(path, f"{name}: expected a number, found {text[:40]!r}")
     return int(text)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kstore._core import RECORD_BATCH_OVERHEAD, HeaderScan, read_header
-from kstore.config import LogConfig
+from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import CorruptRecordError, UnsupportedMagicError
 from kstore.log.durable_point import DurablePoint
 from kstore.log.env import Env, ReadFile
@@ -17,7 +17,6 @@ from kstore.log.filenames import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from kstore.log.index import OffsetIndex, TimeIndex
 
 HEADER_CHUNK_BYTES = 64 * 1024
-MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class Tail(NamedTuple):
@@ -53,7 +52,7 @@ def find_tail(
         tail = headers.tail_from(start, Tail(base_offset, timestamp_ms, offset_of_timestamp)) if start else None
         if tail is None or tail.next_offset <= max(least, tail.offset_of_max_timestamp):
             tail = headers.tail_from(0, Tail(base_offset, -1, -1))
-    return tail if tail is None or tail.next_offset - base_offset <= MAX_RELATIVE_OFFSET + 1 else None
+    return tail if tail is None or tail.next_offset - base_offset <= MAX_INT32 + 1 else None
 
 
 def _last_position(content: bytes | None, *, base_offset: int) -> tuple[int, int]:

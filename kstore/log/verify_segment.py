@@ -20,14 +20,12 @@ from kstore._core import (
     read_header,
 )
 from kstore.compression import decompress
-from kstore.config import LogConfig
+from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedCompressionTypeError, UnsupportedMagicError
 from kstore.log.damage import Damage
 from kstore.log.segment_records import SegmentRecords, entry_size
 from kstore.types import TopicPartition
 
-# A segment's relative offsets are int32.
-MAX_RELATIVE_OFFSET = 2**31 - 1
 # Bytes whose CRC may be computed while searching one segment, in multiples of its size.
 SEARCH_EFFORT = 8
 
@@ -234,7 +232,7 @@ class SegmentCheck:
         Gives up when the CRCs computed so far in this segment come to SEARCH_EFFORT times its size.
         """
         following = self._records.next_base_offset
-        most_offset = self._records.base_offset + MAX_RELATIVE_OFFSET if following is None else following - 1
+        most_offset = self._records.base_offset + MAX_INT32 if following is None else following - 1
         at = 0
         while self._size - position >= _LEAST_ENTRY_BYTES:
             chunk = self._bytes_at(position, size=min(self._config.read_chunk_bytes, self._size - position))

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kstore.compression import CompressionType
+from kstore.config import MAX_INT32, MAX_INT64
 from kstore.record.output_streams import (
     CompressedOutput,
     Readable,
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 _INT32 = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
 _ENTRY_HEADER = struct.Struct(">qi")
-_MAX_INT32 = 2**31 - 1
-_MAX_TIMESTAMP_MS = 2**63 - 1
 _NULL_LENGTH = _INT32.pack(-1)
 _LOG_APPEND_TIME_BIT = 8
 _MESSAGE_CODECS = (CompressionType.NONE, CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4)
@@ -389,8 +388,8 @@ def _prologue(*, magic: int, timestamp_ms: int, timestamp_type: TimestampType, c
         if stamp != NO_TIMESTAMP:
             raise ValueError(f"timestamp_ms of a V0 message: expected {NO_TIMESTAMP}, found {stamp}")
         return bytes((0, compression))
-    if not NO_TIMESTAMP <= stamp <= _MAX_TIMESTAMP_MS:
-        raise ValueError(f"timestamp_ms of a V1 message: expected {NO_TIMESTAMP} to {_MAX_TIMESTAMP_MS}, found {stamp}")
+    if not NO_TIMESTAMP <= stamp <= MAX_INT64:
+        raise ValueError(f"timestamp_ms of a V1 message: expected {NO_TIMESTAMP} to {MAX_INT64}, found {stamp}")
     if timestamp_type == TimestampType.CREATE_TIME:
         attributes = int(compression)
     elif timestamp_type == TimestampType.LOG_APPEND_TIME:
@@ -408,8 +407,8 @@ def _bytes_field(data: Buffer | None, *, what: str) -> bytes:
 
 
 def _checked_length(size: int, *, what: str) -> int:
-    if size > _MAX_INT32:
-        raise ValueError(f"{what}: expected at most {_MAX_INT32}, found {size}")
+    if size > MAX_INT32:
+        raise ValueError(f"{what}: expected at most {MAX_INT32}, found {size}")
     return size
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kstore import _core
 from kstore.arrow import Assembler, Projection, record_columns, schema
 from kstore.compression import CompressionType, decompress
-from kstore.config import LogConfig
+from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import KStoreError
 from kstore.record import RecordBatch
 from kstore.record.packing import pack_groups
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TABLE_BYTES = 1024 * 1024
 MOST_TABLE_BYTES = 64 * 1024 * 1024
 # Spark's lists have int32 offsets, and so have the binary columns in them.
-MOST_BYTES = 2**31 - 1
+MOST_BYTES = MAX_INT32
 _CONFIG = LogConfig()
 _CODEC_LABELS = tuple(codec.label for codec in CompressionType)
 

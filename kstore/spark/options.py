@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from kstore.config import MAX_INT32, MAX_INT64
 from kstore.log.env import absolute_path
 from kstore.log.log import Isolation
 from kstore.types import TopicPartition
@@ -22,8 +23,6 @@ LATEST: Final = -1
 READ_UNCOMMITTED: Final[Isolation] = "read_uncommitted"
 READ_COMMITTED: Final[Isolation] = "read_committed"
 
-_MAX_INT32 = 2**31 - 1
-_MAX_INT64 = 2**63 - 1
 _OFFSETS_EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
 _TIMESTAMPS_EXAMPLE = '{"topicA":{"0":123456789,"1":123456789},"topicB":{"0":123456789,"1":123456789}}'
 _ASSIGN_EXAMPLE = '{"topicA":[0,1],"topicB":[0,1]}'
@@ -131,7 +130,7 @@ class _OptionReader:
         text = self.text(name)
         if text is None:
             return None
-        if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or abs(int(text)) > _MAX_INT64:
+        if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or abs(int(text)) > MAX_INT64:
             raise ValueError(f'{name} must be a whole number of at most 64 bits, got "{text}"')
         return int(text)
 
@@ -147,7 +146,7 @@ class _OptionReader:
             return None
         match = re.fullmatch(r"([0-9]{1,12})([a-z]{0,2})", text.strip().lower())
         unit = _BYTE_UNITS.get(match[2]) if match else None
-        if match is None or unit is None or not 0 < int(match[1]) * unit <= _MAX_INT64:
+        if match is None or unit is None or not 0 < int(match[1]) * unit <= MAX_INT64:
             raise ValueError(f'{name} must be a positive number of bytes such as 134217728 or 128m, got "{text}"')
         return int(match[1]) * unit
 
@@ -248,7 +247,7 @@ def _assigned_partitions(text: str) -> tuple[TopicPartition, ...]:
         if not isinstance(numbers, list):
             raise problem
         for number in numbers:
-            if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _MAX_INT32:
+            if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MAX_INT32:
                 raise problem
             partitions[TopicPartition(topic, number)] = None
     return tuple(partitions)
@@ -280,7 +279,7 @@ def _bound(reader: _OptionReader, side: str, *, default: int, refused: int, word
 def _timestamp_bound(reader: _OptionReader, name: str, name_by_partition: str) -> Bound | None:
     text = reader.text(name)
     if text is not None:
-        if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or abs(int(text)) > _MAX_INT64:
+        if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or abs(int(text)) > MAX_INT64:
             raise ValueError(f"{name}: Expected a single long value (milliseconds), got {text}")
         return Bound(option=name, is_timestamp=True, everywhere=int(text))
     text = reader.text(name_by_partition)
@@ -317,9 +316,9 @@ def _values_by_partition(text: str, name: str, *, example: str) -> dict[TopicPar
         if not isinstance(by_number, dict):
             raise problem
         for number, value in by_number.items():
-            if not re.fullmatch(r"[0-9]{1,10}", number) or int(number) > _MAX_INT32:
+            if not re.fullmatch(r"[0-9]{1,10}", number) or int(number) > MAX_INT32:
                 raise problem
-            if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= _MAX_INT64:
+            if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= MAX_INT64:
                 raise problem
             values[TopicPartition(topic, int(number))] = int(value)
     return values

@@ -9,6 +9,7 @@ from operator import attrgetter
 
 from pyspark.sql.datasource import InputPartition
 
+from kstore.config import MAX_INT64
 from kstore.log import Log, ScanRange, find_partitions, open_log
 from kstore.log.log import Isolation
 from kstore.spark.offsets import OffsetRange, check_partitions_listed, resolve_offset_range
@@ -19,7 +20,6 @@ from kstore.spark.topics import select_partitions
 from kstore.types import TopicPartition
 
 PACK_ABOVE = 64
-_NO_LIMIT_BYTES = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _cut_evenly(log: Log, piece: OffsetRange, isolation_level: Isolation, max_pa
             isolation=isolation_level,
         )
 
-    whole = plan(_NO_LIMIT_BYTES)
+    whole = plan(MAX_INT64)
     size = sum(scan.size_in_bytes for scan in whole)
     if size <= max_partition_bytes:
         return whole

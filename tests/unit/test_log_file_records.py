@@ -19,12 +19,14 @@ from kstore.errors import (
     UnsupportedMagicError,
 )
 from kstore.log import env as env_module
-from kstore.log.file_records import MAX_SEGMENT_BYTES, FileRecords
+from kstore.log.file_records import FileRecords
 from kstore.record import MemoryRecords
 from kstore.types import OffsetPosition
 from tests.builders import batches
 from tests.messages import packed_entry
 from tests.record_files import BATCHES, DATA, POSITIONS, SIZE, SLICES, SMALL_CHUNKS, content, failing
+
+MAX_SEGMENT_BYTES = 2**31 - 1
 
 # Opening
 
