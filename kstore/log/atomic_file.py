@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 
 from kstore.errors import CorruptCheckpointError, StorageError
@@ -32,9 +33,10 @@ def malformed(path: str, reason: str) -> CorruptCheckpointError:
     return CorruptCheckpointError(f"malformed {path}: {reason}", path=path, position=0, reason=reason)
 
 
-def replace_file(path: str, content: bytes, env: Env = DEFAULT_ENV) -> None:
+def replace_file(path: str, content: bytes | Iterable[bytes], env: Env = DEFAULT_ENV) -> None:
     """Write a file beside `path`, then rename it over `path`; when this returns the content survives a power cut.
 
+    Args: content: in one piece or several, which may be read from the file that is replaced.
     After an error the file has the old content or the new, and the one beside it is gone if it could be removed.
     Threads: one at a time for a path.
     Raises: StorageError.
@@ -45,7 +47,10 @@ def replace_file(path: str, content: bytes, env: Env = DEFAULT_ENV) -> None:
         with env.open_write(temporary) as file:
             if not file.is_new:
                 file.truncate(0)
-            file.pwrite(content, position=0)
+            position = 0
+            for piece in (content,) if isinstance(content, bytes) else content:
+                file.pwrite(piece, position=position)
+                position += len(piece)
             file.sync()
         env.rename(temporary, path)
     except StorageError:

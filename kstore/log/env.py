@@ -38,7 +38,7 @@ OPEN_FILES_LIMIT = 64
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NEW_FILE_MODE = 0o666
 _NEW_DIRECTORY_MODE = 0o777
-_SEND_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 20
 # What Linux and macOS take at once.
 _MOST_PARTS = 1024
 # What the system says where sendfile does not work between these two, before anything is sent.
@@ -108,6 +108,13 @@ class ReadFile(PositionedFile, Closing):
                 done += count
         return done
 
+    def chunks(self, size: int, *, position: int) -> Iterator[bytes]:
+        """Yield `size` bytes from `position`, a mebibyte at a time; fewer where the file ends."""
+        end = position + size
+        while position < end and (chunk := self.pread(min(_CHUNK_BYTES, end - position), position=position)):
+            yield chunk
+            position += len(chunk)
+
     def send_to(self, target: socket.socket, *, position: int, size: int) -> int:
         """Send `size` bytes from `position` to a stream socket, by sendfile where it goes; return how many were sent.
 
@@ -121,7 +128,7 @@ class ReadFile(PositionedFile, Closing):
                 if use_sendfile:
                     count = os.sendfile(target.fileno(), self._open_fd(), position + done, size - done)
                 else:
-                    chunk = self.pread(min(size - done, _SEND_CHUNK_BYTES), position=position + done)
+                    chunk = self.pread(min(size - done, _CHUNK_BYTES), position=position + done)
                     count = target.send(chunk) if chunk else 0
             except BlockingIOError:
                 if target.gettimeout() == 0:
@@ -357,7 +364,7 @@ class Env:
 DEFAULT_ENV = Env()
 
 
-class OpenFiles:
+class OpenFiles(Closing):
     """The files of one log, opened when first read and kept open among those of all logs of the process.
 
     At rest at most OPEN_FILES_LIMIT files are open in the process, however many logs and segments there are.

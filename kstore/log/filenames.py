@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kstore.config import MAX_INT32
+from kstore.log.env import join_path
 from kstore.types import MAX_OFFSET, TopicPartition
 
 LOG_SUFFIX = ".log"
@@ -19,6 +20,8 @@ TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 PRODUCER_SNAPSHOT_SUFFIX = ".snapshot"
 SEGMENT_INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+# In the order of removal: what is left of a segment without a .log is removed when the log is loaded.
+SEGMENT_SUFFIXES = (LOG_SUFFIX, *SEGMENT_INDEX_SUFFIXES)
 
 # States of a segment file, behind its suffix: to be removed, being built by a cleaner, built and to take its place.
 DELETED_STATE = ".deleted"
@@ -29,6 +32,12 @@ RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+ROOT_CHECKPOINTS = (
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    CLEANER_CHECKPOINT,
+)
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 
 LOCK_FILE = ".lock"
@@ -87,6 +96,11 @@ def base_offset_file_name(base_offset: int, *, suffix: str) -> str:
     if not 0 <= base_offset <= MAX_OFFSET:
         raise ValueError(f"base_offset must be from 0 to {MAX_OFFSET}, got {base_offset}")
     return f"{base_offset:020d}{suffix}"
+
+
+def segment_path(directory: str, base_offset: int, *, suffix: str) -> str:
+    """Return the path of a segment's file in its partition's directory; raises as base_offset_file_name."""
+    return join_path(directory, base_offset_file_name(base_offset, suffix=suffix))
 
 
 def is_topic_name(name: str) -> bool:

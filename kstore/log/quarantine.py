@@ -5,12 +5,12 @@ Layer 5. A copy is durable before the bytes it is of are cut. Names tell where a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from kstore.log.env import Env, ReadFile, join_path, split_path
+from kstore.log.atomic_file import replace_file
+from kstore.log.env import Env, join_path, split_path
 from kstore.log.filenames import QUARANTINE_DIRECTORY
 
-COPY_CHUNK_BYTES = 1 << 20
 _MAX_NAMES_TRIED = 10_000
 
 
@@ -35,18 +35,10 @@ class Quarantine:
         if not self._is_on or size_in_bytes <= 0:
             return
         with self._env.open_read(path) as source:
-            if not any(any(chunk) for chunk in _chunks(source, position, size_in_bytes=size_in_bytes)):
+            if not any(any(chunk) for chunk in source.chunks(size_in_bytes, position=position)):
                 return
             target = self._free_path(f"{split_path(path)[1]}.{position}")
-            with self._env.open_write(target) as copy:
-                for at, chunk in zip(
-                    range(0, size_in_bytes, COPY_CHUNK_BYTES),
-                    _chunks(source, position, size_in_bytes=size_in_bytes),
-                    strict=False,
-                ):
-                    copy.pwrite(chunk, position=at)
-                copy.sync()
-        self._env.sync_directory(self._path)
+            replace_file(target, source.chunks(size_in_bytes, position=position), self._env)
         self.kept.append(target)
 
     def take(self, names: Iterable[str]) -> None:
@@ -75,10 +67,3 @@ class Quarantine:
                 break
             path = join_path(self._path, f"{name}.{number}")
         return path
-
-
-def _chunks(file: ReadFile, position: int, *, size_in_bytes: int) -> Iterator[bytes]:
-    end = position + size_in_bytes
-    while position < end and (chunk := file.pread(min(COPY_CHUNK_BYTES, end - position), position=position)):
-        yield chunk
-        position += len(chunk)

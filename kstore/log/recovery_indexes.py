@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from itertools import pairwise
 
 from kstore.config import LogConfig
-from kstore.errors import CorruptSnapshotError, StorageError
-from kstore.log.env import ENOENT, Env, OpenFiles, join_path
-from kstore.log.filenames import OFFSET_INDEX_SUFFIX, PRODUCER_SNAPSHOT_SUFFIX, base_offset_file_name
+from kstore.errors import CorruptIndexError, CorruptSnapshotError, StorageError
+from kstore.log.env import ENOENT, Env, OpenFiles
+from kstore.log.filenames import OFFSET_INDEX_SUFFIX, PRODUCER_SNAPSHOT_SUFFIX, segment_path
 from kstore.log.index import MAX_INDEX_BYTES, OffsetIndex, TimeIndex
 from kstore.log.partition_files import SegmentFiles
 from kstore.log.producer_append import ProducerBatch
 from kstore.log.producer_snapshot import read_snapshot
 from kstore.log.segment_records import SegmentRecords
+from kstore.log.transaction_index import AbortedTxn, decode_aborted_txns, encode_aborted_txn
 from kstore.log.verify_index import IndexFile, OffsetIndexCheck, TimeIndexCheck
 from kstore.log.verify_segment import SegmentCheck
 from kstore.types import TopicPartition
-
-# version, producer id, first offset, last offset, last stable offset
-ABORTED_TXN = struct.Struct(">hqqqq")
 
 
 class OpenTransactions:
@@ -36,7 +33,7 @@ class OpenTransactions:
     ) -> OpenTransactions:
         """Return those that the last readable snapshot up to base_offset has; none are open where there is none."""
         for offset in sorted((one for one in snapshot_offsets if one <= base_offset), reverse=True):
-            path = join_path(directory, base_offset_file_name(offset, suffix=PRODUCER_SNAPSHOT_SUFFIX))
+            path = segment_path(directory, offset, suffix=PRODUCER_SNAPSHOT_SUFFIX)
             try:
                 entries = read_snapshot(path, env)
             except CorruptSnapshotError:
@@ -69,7 +66,8 @@ class OpenTransactions:
                 first_offset = self._first_offsets.pop(batch.producer_id, None)
                 if batch.marker.is_abort and first_offset is not None:
                     stable = min(self._first_offsets.values(), default=batch.base_offset + 1)
-                    content.append(ABORTED_TXN.pack(0, batch.producer_id, first_offset, batch.base_offset, stable))
+                    aborted = AbortedTxn(batch.producer_id, first_offset, batch.base_offset, stable)
+                    content.append(encode_aborted_txn(aborted))
         return b"".join(content)
 
 
@@ -83,16 +81,13 @@ def index_content(path: str, env: Env) -> bytes | None:
         raise
 
 
-def is_plausible_transaction_index(content: bytes, *, base_offset: int) -> bool:
-    """Tell whether a transaction index is whole and in order, as far as it shows without the log."""
-    if len(content) % ABORTED_TXN.size:
-        return False
-    previous = base_offset - 1
-    for version, _, first_offset, last_offset, _ in ABORTED_TXN.iter_unpack(content):
-        if version != 0 or last_offset <= previous or first_offset > last_offset:
-            return False
-        previous = last_offset
-    return True
+def plausible_aborted_txns(content: bytes, *, base_offset: int) -> tuple[AbortedTxn, ...] | None:
+    """Return the entries of a transaction index, None if without the log it shows that they can't be right."""
+    try:
+        entries = decode_aborted_txns(content, base_offset=base_offset, path="")
+    except CorruptIndexError:
+        return None
+    return entries if all(one.first_offset <= one.last_offset for one in entries) else None
 
 
 def forgets_aborted(content: bytes | None, aborted: bytes, *, base_offset: int) -> bool:
@@ -102,13 +97,14 @@ def forgets_aborted(content: bytes | None, aborted: bytes, *, base_offset: int) 
     """
     if content is None:
         return bool(aborted)
-    if not is_plausible_transaction_index(content, base_offset=base_offset):
+    entries = plausible_aborted_txns(content, base_offset=base_offset)
+    if entries is None:
         return True
-    known = {(entry[1], entry[3]): entry[2] for entry in ABORTED_TXN.iter_unpack(content)}
-    for _, producer_id, first_offset, last_offset, _ in ABORTED_TXN.iter_unpack(aborted):
-        if known.get((producer_id, last_offset), last_offset) > first_offset:
-            return True
-    return False
+    known = {(one.producer_id, one.last_offset): one.first_offset for one in entries}
+    return any(
+        known.get((one.producer_id, one.last_offset), one.last_offset) > one.first_offset
+        for one in decode_aborted_txns(aborted, base_offset=base_offset, path="")
+    )
 
 
 def is_wrong_index(
@@ -140,8 +136,7 @@ def is_wrong_index(
             has_grown=False,
         )
     )
-    open_files = OpenFiles(env)
-    try:
+    with OpenFiles(env) as open_files:
         records = SegmentRecords(
             open_files,
             path=log_path,
@@ -151,11 +146,7 @@ def is_wrong_index(
             config=config,
         )
         walk = SegmentCheck(records, topic_partition=topic_partition, config=config, is_deep=False)
-        if any(any(check.step(step)) for step in walk.steps()):
-            return True
-        return any(check.finish())
-    finally:
-        open_files.close()
+        return any(any(check.step(step)) for step in walk.steps()) or any(check.finish())
 
 
 def reaches_beyond(

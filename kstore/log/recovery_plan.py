@@ -21,6 +21,7 @@ from kstore.log.filenames import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     base_offset_file_name,
+    segment_path,
 )
 from kstore.log.partition_files import PartitionFiles, SegmentFiles
 from kstore.log.producer_append import ProducerBatch
@@ -28,8 +29,8 @@ from kstore.log.recovery_indexes import (
     OpenTransactions,
     forgets_aborted,
     index_content,
-    is_plausible_transaction_index,
     is_wrong_index,
+    plausible_aborted_txns,
 )
 from kstore.log.segment_tail import find_tail
 from kstore.log.segment_walk import SegmentWalk, walk_segment
@@ -42,7 +43,6 @@ class Cut(NamedTuple):
     damage: Damage
     base_offset: int
     offset: int
-    status: str
 
 
 @dataclass
@@ -189,7 +189,7 @@ class Planner:
         if sizes[OFFSET_INDEX_SUFFIX] % 8 or sizes[TIME_INDEX_SUFFIX] % 12:
             return False
         content = self._content(files, TRANSACTION_INDEX_SUFFIX)
-        return content is None or is_plausible_transaction_index(content, base_offset=files.base_offset)
+        return content is None or plausible_aborted_txns(content, base_offset=files.base_offset) is not None
 
     def _walk(self, files: SegmentFiles, next_base_offset: int | None, *, start_position: int = 0) -> SegmentWalk:
         return walk_segment(
@@ -220,7 +220,7 @@ class Planner:
                 if found != content and is_wrong_index(
                     found,
                     suffix=suffix,
-                    path=join_path(self._path, base_offset_file_name(files.base_offset, suffix=suffix)),
+                    path=segment_path(self._path, files.base_offset, suffix=suffix),
                     log_path=join_path(self._path, files.log_name),
                     files=files,
                     next_base_offset=plan.next_offset,
@@ -265,7 +265,7 @@ class Planner:
         path = join_path(self._path, files.log_name)
         position = start_position + walk.end_position
         damage = Damage(path, position, files.size_in_bytes - position, walk.reason)
-        return Cut(damage, files.base_offset, walk.next_offset, walk.status)
+        return Cut(damage, files.base_offset, walk.next_offset)
 
     def _aborted(self, walk: SegmentWalk) -> bytes | None:
         """Return the content of the transaction index of a walked segment, None if the state before it is unknown."""
@@ -309,9 +309,10 @@ class Planner:
         return None if name is None else index_content(join_path(self._path, name), self._env)
 
     def _note_rebuilt(self, plan: SegmentPlan) -> None:
-        names = [base_offset_file_name(plan.base_offset, suffix=suffix) for suffix in SEGMENT_INDEX_SUFFIXES]
         self._plan.rebuilt += [
-            name for name, suffix in zip(names, SEGMENT_INDEX_SUFFIXES, strict=True) if suffix in plan.indexes
+            base_offset_file_name(plan.base_offset, suffix=suffix)
+            for suffix in SEGMENT_INDEX_SUFFIXES
+            if suffix in plan.indexes
         ]
 
 

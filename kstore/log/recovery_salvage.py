@@ -7,17 +7,18 @@ right: then it is put directly behind the batch before it. Everything else is re
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from kstore._core import check_crc, read_header, set_last_offset
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedError
-from kstore.log.atomic_file import TEMPORARY_SUFFIX
+from kstore.log.atomic_file import replace_file
 from kstore.log.damage import Damage
-from kstore.log.env import Env, OpenFiles, ReadFile, join_path, split_path
-from kstore.log.filenames import LOG_SUFFIX, base_offset_file_name
+from kstore.log.env import Env, OpenFiles, ReadFile, join_path
+from kstore.log.filenames import LOG_SUFFIX, segment_path
 from kstore.log.partition_files import SegmentFiles
-from kstore.log.quarantine import COPY_CHUNK_BYTES, Quarantine
+from kstore.log.quarantine import Quarantine
 from kstore.log.recovery_plan import RecoveryPlan, SegmentPlan
 from kstore.log.segment_records import SegmentRecords
 from kstore.log.segment_walk import walk_segment
@@ -102,19 +103,11 @@ def carry_out_salvage(path: str, salvaged: Iterable[SalvagedSegment], *, quarant
     for segment in salvaged:
         if segment.pieces is None:
             continue
-        target = join_path(path, base_offset_file_name(segment.files.base_offset, suffix=LOG_SUFFIX))
+        target = segment_path(path, segment.files.base_offset, suffix=LOG_SUFFIX)
         for damage in segment.damage:
             quarantine.keep_range(target, position=damage.position, size_in_bytes=damage.size_in_bytes)
-        with env.open_read(target) as source, env.open_write(target + TEMPORARY_SUFFIX) as copy:
-            copy.truncate(0)
-            at = 0
-            for piece in segment.pieces:
-                for chunk in _chunks(source, piece):
-                    copy.pwrite(chunk, position=at)
-                    at += len(chunk)
-            copy.sync()
-        env.rename(target + TEMPORARY_SUFFIX, target)
-        env.sync_directory(split_path(target)[0])
+        with env.open_read(target) as source:
+            replace_file(target, chain.from_iterable(_chunks(source, piece) for piece in segment.pieces), env)
 
 
 def as_if_salvaged(plan: RecoveryPlan, salvaged: Iterable[SalvagedSegment]) -> None:
@@ -160,9 +153,8 @@ class _Salvage:
 
     def _whole_batches(self, file: ReadFile, env: Env) -> list[_Batch]:
         """Return the batches with a right CRC; note the ranges without one as damage."""
-        open_files = OpenFiles(env)
         found = []
-        try:
+        with OpenFiles(env) as open_files:
             records = SegmentRecords(
                 open_files,
                 path=self._log_path,
@@ -180,8 +172,6 @@ class _Salvage:
                 else:
                     reason = "no whole batch" if step.damage is None else step.damage.reason
                     self._damage.append(Damage(self._log_path, step.start_position, size, reason))
-        finally:
-            open_files.close()
         return found
 
     def _batch_of(self, file: ReadFile, position: int, *, size_in_bytes: int) -> _Batch | None:
@@ -262,13 +252,11 @@ def span_of_wrapper(data: bytearray, config: LogConfig) -> int:
     return offsets[-1] - offsets[0]
 
 
-def _chunks(source: ReadFile, piece: Piece) -> Iterator[bytes]:
-    if piece.last_offset is not None:
-        data = bytearray(source.pread(piece.size_in_bytes, position=piece.position))
-        if data[_MAGIC_AT] > 2:
-            data[_MAGIC_AT] = 2
-        set_last_offset(data, last_offset=piece.last_offset)
-        yield bytes(data)
-        return
-    for at in range(0, piece.size_in_bytes, COPY_CHUNK_BYTES):
-        yield source.pread(min(COPY_CHUNK_BYTES, piece.size_in_bytes - at), position=piece.position + at)
+def _chunks(source: ReadFile, piece: Piece) -> Iterable[bytes]:
+    if piece.last_offset is None:
+        return source.chunks(piece.size_in_bytes, position=piece.position)
+    data = bytearray(source.pread(piece.size_in_bytes, position=piece.position))
+    if data[_MAGIC_AT] > 2:
+        data[_MAGIC_AT] = 2
+    set_last_offset(data, last_offset=piece.last_offset)
+    return [bytes(data)]

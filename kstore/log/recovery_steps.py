@@ -6,16 +6,19 @@ bytes: segments behind a cut go before the cut is made, from the last one backwa
 
 from __future__ import annotations
 
-from kstore.log.atomic_file import TEMPORARY_SUFFIX, replace_file
-from kstore.log.env import Env, join_path, split_path
+from kstore.log.atomic_file import replace_file
+from kstore.log.env import Env, join_path
 from kstore.log.filenames import (
     LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
     SEGMENT_INDEX_SUFFIXES,
     SWAP_STATE,
+    TIME_INDEX_SUFFIX,
     base_offset_file_name,
+    segment_path,
 )
 from kstore.log.partition_files import SegmentFiles, settle_side_files
-from kstore.log.quarantine import COPY_CHUNK_BYTES, Quarantine
+from kstore.log.quarantine import Quarantine
 from kstore.log.recovery_plan import RecoveryPlan, SegmentPlan
 
 
@@ -40,7 +43,7 @@ def carry_out(path: str, plan: RecoveryPlan, *, quarantine: Quarantine, env: Env
             _cut_short(log_path, segment.end_position, env, is_last=segment is plan.segments[-1])
     for segment in plan.segments:
         for suffix, content in segment.indexes.items():
-            replace_file(join_path(path, base_offset_file_name(segment.base_offset, suffix=suffix)), content, env)
+            replace_file(segment_path(path, segment.base_offset, suffix=suffix), content, env)
     _sync_recovered(path, plan, env)
 
 
@@ -68,8 +71,8 @@ def create_segment(path: str, base_offset: int, env: Env) -> None:
 
     Raises: StorageError.
     """
-    for suffix in (*SEGMENT_INDEX_SUFFIXES[:2], LOG_SUFFIX):
-        with env.open_write(join_path(path, base_offset_file_name(base_offset, suffix=suffix))) as file:
+    for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
+        with env.open_write(segment_path(path, base_offset, suffix=suffix)) as file:
             file.truncate(0)
             file.sync()
     env.sync_directory(path)
@@ -79,28 +82,17 @@ def _split_off(path: str, segment: SegmentPlan, env: Env) -> None:
     """Copy the part of a .log that is to be a segment of its own; the file it comes from is cut afterwards."""
     source = join_path(path, segment.log_name.removesuffix(SWAP_STATE))
     target = join_path(path, segment.name)
-    _replace_by_part(target, source, position=segment.start_position, size_in_bytes=segment.end_position, env=env)
+    with env.open_read(source) as file:
+        replace_file(target, file.chunks(segment.end_position, position=segment.start_position), env)
 
 
 def _cut_short(path: str, end_position: int, env: Env, *, is_last: bool) -> None:
     """Cut a .log, durably; one with segments behind it by a copy, since a cut that is itself torn may leave zeros,
     and those segments would be taken for what lies behind damage."""
     if not is_last:
-        _replace_by_part(path, path, position=0, size_in_bytes=end_position, env=env)
+        with env.open_read(path) as source:
+            replace_file(path, source.chunks(end_position, position=0), env)
         return
     with env.open_write(path) as file:
         file.truncate(end_position)
         file.sync()
-
-
-def _replace_by_part(target: str, source: str, *, position: int, size_in_bytes: int, env: Env) -> None:
-    """Put a copy of a part of a file in the place of `target`, which is the old file or the new one at any time."""
-    temporary = target + TEMPORARY_SUFFIX
-    with env.open_read(source) as file, env.open_write(temporary) as copy:
-        copy.truncate(0)
-        for at in range(0, size_in_bytes, COPY_CHUNK_BYTES):
-            size = min(COPY_CHUNK_BYTES, size_in_bytes - at)
-            copy.pwrite(file.pread(size, position=position + at), position=at)
-        copy.sync()
-    env.rename(temporary, target)
-    env.sync_directory(split_path(target)[0])
