@@ -8,21 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
-from kstore.log.env import Env, join_path
-from kstore.log.filenames import (
-    LOG_SUFFIX,
-    OFFSET_INDEX_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    base_offset_file_name,
-)
+from kstore.log.env import Env
+from kstore.log.filenames import SEGMENT_SUFFIXES, segment_path
 from kstore.log.recovery_report import LoadedSegment
 from kstore.log.segment import LogContext, LogSegment
 from kstore.log.writable_segment import NO_TIMESTAMP_OFFSET, WritableSegment
 from kstore.types import TimestampOffset
-
-# The .log first: what is left of a segment without one is removed when the log is loaded.
-_SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
 class LogSegments:
@@ -86,9 +77,7 @@ class LogSegments:
         """
         self._remove_behind(last.base_offset)
         if self.active.base_offset != last.base_offset:
-            reopened = self._take_unflushed([last.base_offset])
-            for segment in reopened:
-                segment.close_handlers()
+            self._close_unflushed([last.base_offset])
             self._forget(last.base_offset)
             self.active = self._opened(last.base_offset)
         self.sealed = tuple(segment for segment in self.sealed if segment.base_offset < last.base_offset)
@@ -113,8 +102,7 @@ class LogSegments:
         gone = [one for one in self.sealed if one.next_base_offset is not None and one.next_base_offset <= offset]
         self.sealed = self.sealed[len(gone) :]
         base_offsets = [segment.base_offset for segment in gone]
-        for segment in self._take_unflushed(base_offsets):
-            segment.close_handlers()
+        self._close_unflushed(base_offsets)
         return base_offsets
 
     def remove(self, base_offsets: Iterable[int]) -> None:
@@ -143,20 +131,21 @@ class LogSegments:
             self.active.close_handlers()
             self.remove([self.active.base_offset])
         behind = [one.base_offset for one in self.sealed if base_offset is None or one.base_offset > base_offset]
-        for segment in self._take_unflushed(behind):
-            segment.close_handlers()
+        self._close_unflushed(behind)
         for removed in reversed(behind):
             self.remove([removed])
 
-    def _take_unflushed(self, base_offsets: Sequence[int]) -> list[WritableSegment]:
-        taken = [segment for segment in self.unflushed if segment.base_offset in base_offsets]
-        self.drop_flushed(taken)
-        return taken
+    def _close_unflushed(self, base_offsets: Sequence[int]) -> None:
+        """Close the files of sealed segments that are about to go, or to be opened anew."""
+        closed = [segment for segment in self.unflushed if segment.base_offset in base_offsets]
+        self.drop_flushed(closed)
+        for segment in closed:
+            segment.close_handlers()
 
     def _forget(self, base_offset: int) -> None:
         """Let go of what readers keep of the files of a segment, which are removed or changed."""
-        for suffix in _SEGMENT_SUFFIXES:
-            path = join_path(self._context.directory, base_offset_file_name(base_offset, suffix=suffix))
+        for suffix in SEGMENT_SUFFIXES:
+            path = segment_path(self._context.directory, base_offset, suffix=suffix)
             self._context.files.forget(path)
             self._context.indexes.forget(path)
 
@@ -179,6 +168,6 @@ def remove_segment_files(directory: str, base_offsets: Iterable[int], *, env: En
     Raises: StorageError, with some perhaps removed.
     """
     for base_offset in base_offsets:
-        for suffix in _SEGMENT_SUFFIXES:
-            env.unlink(join_path(directory, base_offset_file_name(base_offset, suffix=suffix)))
+        for suffix in SEGMENT_SUFFIXES:
+            env.unlink(segment_path(directory, base_offset, suffix=suffix))
     env.sync_directory(directory)

@@ -19,6 +19,7 @@ from kstore.log.filenames import (
     LOG_SUFFIX,
     PARTITION_METADATA,
     SEGMENT_INDEX_SUFFIXES,
+    SEGMENT_SUFFIXES,
     SWAP_STATE,
     SegmentName,
     base_offset_file_name,
@@ -151,7 +152,7 @@ def _segments(path: str, current: dict[str, str], env: Env) -> tuple[SegmentFile
     # By final name a segment's .index comes before its .log.
     for final in sorted(current, key=lambda name: (not name.endswith(LOG_SUFFIX), name)):
         name = parse_segment_name(final)
-        if name is None or name.suffix not in (LOG_SUFFIX, *SEGMENT_INDEX_SUFFIXES):
+        if name is None or name.suffix not in SEGMENT_SUFFIXES:
             continue
         size = _file_size(join_path(path, current[final]), env)
         if name.suffix == LOG_SUFFIX:

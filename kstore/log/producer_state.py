@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 from kstore.config import LogConfig
 from kstore.errors import CorruptSnapshotError, InvalidTxnStateError
-from kstore.log.env import DEFAULT_ENV, Env, join_path
-from kstore.log.filenames import PRODUCER_SNAPSHOT_SUFFIX, base_offset_file_name, producer_snapshot_offsets
+from kstore.log.env import DEFAULT_ENV, Env
+from kstore.log.filenames import PRODUCER_SNAPSHOT_SUFFIX, producer_snapshot_offsets, segment_path
 from kstore.log.producer_append import (
     NO_OFFSET,
     BatchMetadata,
@@ -458,4 +458,4 @@ class ProducerStateManager:
         self._env.sync_directory(self._directory)
 
     def _snapshot_path(self, offset: int) -> str:
-        return join_path(self._directory, base_offset_file_name(offset, suffix=PRODUCER_SNAPSHOT_SUFFIX))
+        return segment_path(self._directory, offset, suffix=PRODUCER_SNAPSHOT_SUFFIX)

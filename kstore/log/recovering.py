@@ -18,7 +18,6 @@ from kstore.log.lock import PartitionLock
 from kstore.log.recovery_report import RecoveryMode, RecoveryReport
 from kstore.log.root_checkpoints import PartitionMarks, read_checkpoint, save_marks
 from kstore.log.root_files import (
-    NO_BROKER_EPOCH,
     CleanShutdown,
     read_clean_shutdown,
     remove_clean_shutdown,
@@ -93,7 +92,7 @@ class _Recovery:
         lock = PartitionLock.acquire(self._root, None, self._env)
         try:
             self._read_checkpoints()
-            marker = read_clean_shutdown(self._root, self._env) or CleanShutdown(NO_BROKER_EPOCH)
+            marker = read_clean_shutdown(self._root, self._env) or CleanShutdown()
             remove_clean_shutdown(self._root, self._env)
             for directory in directories:
                 recovered = self._load(directory, dry_run=False)

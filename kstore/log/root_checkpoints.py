@@ -11,10 +11,10 @@ from kstore.errors import CorruptCheckpointError
 from kstore.log.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from kstore.log.env import Env, join_path
 from kstore.log.filenames import (
-    CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
+    ROOT_CHECKPOINTS,
 )
 from kstore.types import TopicPartition
 
@@ -60,9 +60,8 @@ def forget_partitions(root: str, gone: Collection[TopicPartition], env: Env) -> 
 
     Raises: StorageError.
     """
-    names = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, CLEANER_CHECKPOINT)
     with _mutex:
-        for name in names:
+        for name in ROOT_CHECKPOINTS:
             found = read_checkpoint(root, name, env)
             kept = {one: offset for one, offset in found.items() if one not in gone}
             if len(kept) < len(found):

@@ -49,7 +49,7 @@ class MetaProperties(NamedTuple):
 class CleanShutdown(NamedTuple):
     """What a clean shutdown left; broker_epoch is -1 where the file does not say it (before Kafka 3.7)."""
 
-    broker_epoch: int
+    broker_epoch: int = NO_BROKER_EPOCH
 
 
 def random_id() -> uuid.UUID:

@@ -24,8 +24,8 @@ from kstore._core import search_timestamp as search_timestamp_in
 from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError, KStoreError, UnsupportedError
-from kstore.log.env import OpenFiles, join_path
-from kstore.log.filenames import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, base_offset_file_name
+from kstore.log.env import OpenFiles
+from kstore.log.filenames import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_path
 from kstore.log.index import MAX_INDEX_BYTES, IndexCache, OffsetIndex, TimeIndex
 from kstore.log.segment_records import HEADER_CHUNK_BYTES, SegmentRecords
 from kstore.types import MAX_OFFSET, OffsetAndTimestamp, TopicPartition
@@ -377,4 +377,4 @@ class LogSegment:
             self.index_fallbacks += 1
 
     def _path_with(self, suffix: str) -> str:
-        return join_path(self._context.directory, base_offset_file_name(self.base_offset, suffix=suffix))
+        return segment_path(self._context.directory, self.base_offset, suffix=suffix)

@@ -23,7 +23,6 @@ from kstore.log.log import Log
 from kstore.log.recovery_report import RecoveryMode, RecoveryReport
 from kstore.log.root_checkpoints import PartitionMarks, forget_partitions, save_marks
 from kstore.log.root_files import (
-    NO_BROKER_EPOCH,
     CleanShutdown,
     MetaProperties,
     id_text,
@@ -267,7 +266,7 @@ class WritableStore(_Logs[WritableLog]):
         self._trusts_recovery_point = trusts_recovery_point
         disown_in_child(self)
         found = read_clean_shutdown(root, env)
-        self._clean_shutdown = CleanShutdown(NO_BROKER_EPOCH) if found is None else found
+        self._clean_shutdown = found or CleanShutdown()
         self._unclean = set() if found is not None else set(self._directories)
         remove_clean_shutdown(root, env)
         self._recover()

@@ -13,15 +13,12 @@ from kstore.log.checkpoints import read_leader_epoch_checkpoint, read_offset_che
 from kstore.log.damage import Damage
 from kstore.log.env import DEFAULT_ENV, ENOENT, Env, join_path, split_path
 from kstore.log.filenames import (
-    CLEANER_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
     OFFSET_INDEX_SUFFIX,
-    RECOVERY_POINT_CHECKPOINT,
+    ROOT_CHECKPOINTS,
     TIME_INDEX_SUFFIX,
-    base_offset_file_name,
+    segment_path,
 )
 from kstore.log.index import MAX_INDEX_BYTES
 from kstore.log.log import Log
@@ -31,12 +28,6 @@ from kstore.log.verify_index import IndexFile, OffsetIndexCheck, TimeIndexCheck
 from kstore.log.verify_segment import SegmentCheck
 from kstore.log.verify_side_files import SideFileCheck
 
-ROOT_CHECKPOINTS = (
-    RECOVERY_POINT_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-    CLEANER_CHECKPOINT,
-)
 _INDEX_CHECKS = ((OFFSET_INDEX_SUFFIX, OffsetIndexCheck), (TIME_INDEX_SUFFIX, TimeIndexCheck))
 
 IndexCheck = OffsetIndexCheck | TimeIndexCheck
@@ -75,7 +66,7 @@ class Verification:
     def _verify_segment(self, segment: LogSegment, side_files: SideFileCheck | None) -> Iterator[Damage]:
         index_checks: list[IndexCheck] = []
         for suffix, kind in _INDEX_CHECKS:
-            path = join_path(self._log.path, base_offset_file_name(segment.base_offset, suffix=suffix))
+            path = segment_path(self._log.path, segment.base_offset, suffix=suffix)
             try:
                 content = self._env.read_file(path, max_bytes=MAX_INDEX_BYTES)
             except StorageError as error:

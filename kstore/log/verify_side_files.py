@@ -20,8 +20,8 @@ from kstore.log.filenames import (
     PARTITION_METADATA,
     PRODUCER_SNAPSHOT_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
-    base_offset_file_name,
     parse_segment_name,
+    segment_path,
 )
 from kstore.log.index import MAX_INDEX_BYTES
 from kstore.log.leader_epochs import epoch_of_offset
@@ -104,7 +104,7 @@ class SideFileCheck:
     def finish_segment(self, segment: LogSegment) -> Iterator[Damage]:
         """Check the transaction index of a segment whose batches are all told."""
         yield from self._flush_wrong_epochs()
-        path = join_path(self._log.path, base_offset_file_name(segment.base_offset, suffix=TRANSACTION_INDEX_SUFFIX))
+        path = segment_path(self._log.path, segment.base_offset, suffix=TRANSACTION_INDEX_SUFFIX)
         found: list[AbortedTxn] = []
         is_readable = True
         for damage in self._checked(path, lambda one: found.extend(self._read_aborted(one, segment))):

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, TypeVar
 from kstore._core import AppendSurvey, SegmentAppender
 from kstore.config import LogConfig
 from kstore.errors import CorruptIndexError, StorageError
-from kstore.log.env import Env, join_path
+from kstore.log.env import Env
 from kstore.log.file_records import FileRecords
 from kstore.log.filenames import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
-    base_offset_file_name,
+    segment_path,
 )
 from kstore.log.index import OffsetIndex, TimeIndex
 from kstore.log.index_files import OffsetIndexFile, TimeIndexFile
@@ -86,10 +87,7 @@ class WritableSegment:
         Args: is_new: files of its name are removed first; timestamp: the largest, with the last offset of its batch.
         Raises: StorageError, with no new file left.
         """
-        paths = {
-            suffix: join_path(directory, base_offset_file_name(base_offset, suffix=suffix))
-            for suffix in (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-        }
+        paths = {suffix: segment_path(directory, base_offset, suffix=suffix) for suffix in SEGMENT_SUFFIXES}
         if is_new:
             for path in paths.values():
                 env.unlink(path)

@@ -25,7 +25,6 @@ from kstore.log.lock import PartitionLock, disown_in_child
 from kstore.log.recovery_report import LoadedLog, RecoveryMode
 from kstore.log.root_checkpoints import PartitionMarks, read_checkpoint, save_offset
 from kstore.log.root_files import (
-    NO_BROKER_EPOCH,
     CleanShutdown,
     read_clean_shutdown,
     remove_clean_shutdown,
@@ -203,7 +202,7 @@ class WriterFiles:
             root.closed_names.add(self._name)
             self._leave(root)
             if not root.open_names and root.is_clean(self._partition_names()):
-                write_clean_shutdown(self._directory.root, root.marker or CleanShutdown(NO_BROKER_EPOCH), self._env)
+                write_clean_shutdown(self._directory.root, root.marker or CleanShutdown(), self._env)
 
     def _leave(self, root: _Root) -> None:
         root.open_names.discard(self._name)
