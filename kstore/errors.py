@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from enum import Enum
+from errno import EDQUOT, ENOSPC
 from typing import NamedTuple
 
 
@@ -305,6 +306,11 @@ class StorageError(KStoreError, OSError):
     def __init__(self, message: str, *, path: str | None = None, errno: int | None = None) -> None:
         KStoreError.__init__(self, message, path=path)
         self.errno = errno
+
+    @property
+    def is_out_of_space(self) -> bool:
+        """Whether there was no space, or no quota: a write that left nothing behind may be tried again."""
+        return self.errno in (ENOSPC, EDQUOT)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.args, {**self.__dict__, "errno": self.errno})

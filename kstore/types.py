@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from enum import IntEnum
 from typing import NamedTuple
+from uuid import UUID
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
+NO_OFFSET = -1
 NO_PARTITION_LEADER_EPOCH = -1
 MAX_OFFSET = 2**63 - 1
+ZERO_UUID = UUID(int=0)
 
 # Topics that brokers keep for themselves; a scan of a whole root leaves them out unless they are named.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from errno import EDQUOT, ENOSPC
 
 from kstore.errors import LogFailedError, StorageError
 from kstore.log.checkpoints import EpochEntry
@@ -13,9 +12,6 @@ from kstore.log.leader_epochs import LeaderEpochCache
 from kstore.log.log_segments import LogSegments
 from kstore.log.published_log import PublishedLog
 from kstore.log.writer_files import WriterFiles
-
-# Errors of a write after which a log goes on: there was no space, and nothing of the append is left.
-_NO_SPACE = (ENOSPC, EDQUOT)
 
 _logger = logging.getLogger("kstore.log")
 
@@ -54,7 +50,7 @@ class FailingLog(PublishedLog):
         active, (_, published, size, end) = self._parts.active, self._appender.published
         is_undone = active is published and active.size_in_bytes == size and active.base_offset <= end
         if isinstance(error, StorageError):
-            is_undone = is_undone and error.errno in _NO_SPACE and not active.records.has_failed
+            is_undone = is_undone and error.is_out_of_space and not active.records.has_failed
         if not is_undone:
             self._fail(error)
 

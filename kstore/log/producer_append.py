@@ -20,10 +20,7 @@ from kstore.errors import (
 )
 from kstore.log.producer_snapshot import ProducerSnapshotEntry
 from kstore.record import AppendOrigin, ControlRecordType, EndTransactionMarker, RecordBatch, control_record_value
-from kstore.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
-
-NO_OFFSET = -1
-NO_COORDINATOR_EPOCH = -1
+from kstore.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
 
 _ENTRY_FIELDS = (
     "batches",

@@ -15,7 +15,6 @@ from kstore.errors import CorruptSnapshotError, InvalidTxnStateError
 from kstore.log.env import DEFAULT_ENV, Env
 from kstore.log.filenames import PRODUCER_SNAPSHOT_SUFFIX, producer_snapshot_offsets, segment_path
 from kstore.log.producer_append import (
-    NO_OFFSET,
     BatchMetadata,
     CompletedTransaction,
     ProducerAppendInfo,
@@ -30,7 +29,7 @@ from kstore.log.producer_snapshot import (
     write_snapshot,
 )
 from kstore.record import AppendOrigin
-from kstore.types import NO_PRODUCER_ID, TopicPartition
+from kstore.types import NO_OFFSET, NO_PRODUCER_ID, TopicPartition
 
 LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
 

@@ -18,10 +18,10 @@ from kstore.errors import CorruptCheckpointError
 from kstore.log.atomic_file import malformed, read_text, replace_file
 from kstore.log.env import DEFAULT_ENV, Env, join_path, split_path
 from kstore.log.filenames import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
+from kstore.types import ZERO_UUID
 
 MAX_ROOT_FILE_BYTES = 64 * 1024
 NO_BROKER_EPOCH = -1
-NO_UUID = uuid.UUID(int=0)
 
 _UUID_TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
 # Kafka keeps 0 and 1 for itself, and draws another one when the text would look like an option of a command.
@@ -156,7 +156,7 @@ def read_partition_metadata(directory: str, env: Env = DEFAULT_ENV) -> uuid.UUID
         topic_id = parse_id(match[2])
     except ValueError as error:
         raise malformed(path, f"topic_id: {error}") from error
-    if topic_id == NO_UUID:
+    if topic_id == ZERO_UUID:
         raise malformed(path, "topic_id: expected the id of a topic, found zero")
     return topic_id
 
@@ -166,7 +166,7 @@ def write_partition_metadata(directory: str, topic_id: uuid.UUID, env: Env = DEF
 
     Raises: ValueError for the zero id; StorageError.
     """
-    if topic_id == NO_UUID:
+    if topic_id == ZERO_UUID:
         raise ValueError("the id of a topic is not zero")
     content = f"version: 0\ntopic_id: {id_text(topic_id)}"
     replace_file(join_path(directory, PARTITION_METADATA), content.encode("ascii"), env)

@@ -26,7 +26,7 @@ from kstore.log.filenames import (
 from kstore.log.index import MAX_INDEX_BYTES
 from kstore.log.leader_epochs import epoch_of_offset
 from kstore.log.log import Log
-from kstore.log.producer_append import NO_OFFSET, TransactionMarker, read_marker
+from kstore.log.producer_append import TransactionMarker, read_marker
 from kstore.log.producer_snapshot import (
     SNAPSHOT_ENTRY_SIZE,
     SNAPSHOT_OVERHEAD,
@@ -37,7 +37,7 @@ from kstore.log.root_files import read_partition_metadata
 from kstore.log.segment import LogSegment
 from kstore.log.transaction_index import TRANSACTION_INDEX_ENTRY_SIZE, AbortedTxn, decode_aborted_txns
 from kstore.record import RecordBatch
-from kstore.types import NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+from kstore.types import NO_OFFSET, NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
 Content = TypeVar("Content")
 

@@ -31,6 +31,7 @@ from kstore.producer.partitioner import BuiltInPartitioner, StickyPartitionInfo
 from kstore.producer.ready_check import NO_READY_CHECK_MS, ReadyCheck, ReadyCheckResult
 from kstore.producer.result import ProduceRequestResult
 from kstore.producer.retry_backoff import RetryBackoff
+from kstore.producer.sequences import is_sequence_behind
 from kstore.record import MemoryRecordsBuilder
 from kstore.record.packing import RecordColumns
 from kstore.types import TopicPartition
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from kstore._core import ColumnBuffer
 
 _MAGIC = 2
-_NO_SEQUENCE = -1
-_SEQUENCE_COUNT = 2**31
 
 
 class RecordAccumulator(AppendPath):
@@ -401,13 +400,13 @@ class RecordAccumulator(AppendPath):
         if manager is None:
             queue.push_first(batch)
             return
-        if batch.base_sequence == _NO_SEQUENCE:
+        if not batch.has_sequence:
             raise ValueError(f"a batch of {batch.topic_partition} without a sequence can't be sent again in order")
         if not manager.has_in_flight_batches(batch.topic_partition):
             raise ValueError(f"a batch of {batch.topic_partition} is not tracked as one of those in flight")
         place = 0
         for other in queue.copy():
-            if not other.has_sequence or not _precedes(other.base_sequence, batch=batch):
+            if not other.has_sequence or not is_sequence_behind(batch.base_sequence, other=other.base_sequence):
                 break
             place += 1
         queue.insert(place, batch)
@@ -512,8 +511,3 @@ class RecordAccumulator(AppendPath):
         """Refuse appends from now on; what is there is sent without waiting for more."""
         self.is_closed = True
         self.pool.close()
-
-
-def _precedes(sequence: int, *, batch: ProducerBatch) -> bool:
-    """Say whether a sequence comes before that of a batch; behind 2^31 - 1 they begin at 0 again."""
-    return 0 < (batch.base_sequence - sequence) % _SEQUENCE_COUNT < _SEQUENCE_COUNT // 2

@@ -19,12 +19,11 @@ from kstore._core import (
 from kstore.errors import KStoreError
 from kstore.producer.compression_ratio import CompressionRatioEstimator
 from kstore.producer.futures import FutureRecordMetadata, RecordMetadata, record_metadata
-from kstore.producer.result import NO_OFFSET, ProduceRequestResult
+from kstore.producer.result import ProduceRequestResult
 from kstore.producer.sequences import add_to_sequence
 from kstore.record import MemoryRecords, MemoryRecordsBuilder
-from kstore.types import TopicPartition
+from kstore.types import NO_OFFSET, TopicPartition
 
-Callback: TypeAlias = Callable[[RecordMetadata, KStoreError | None], object]
 _ErrorOf: TypeAlias = Callable[[int], KStoreError]
 LOGGER = logging.getLogger("kstore.producer")
 _MAGIC_V2 = 2

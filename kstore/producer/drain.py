@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 from kstore._core import close_batches, rounds_of, take_batches
 from kstore.config import MAX_INT64
 from kstore.producer.cluster import Cluster, Node
-from kstore.types import TopicPartition
+from kstore.types import NO_SEQUENCE, TopicPartition
 
 if TYPE_CHECKING:
     from kstore._core import PartitionQueue
     from kstore.producer.batch import ProducerBatch
     from kstore.producer.retry_backoff import RetryBackoff
-
-_NO_SEQUENCE = -1
 
 
 class ProducerIdentity(Protocol):
@@ -249,7 +247,7 @@ class Drain:
             )
             return not is_stale and not manager.has_unresolved_sequence(topic_partition)
         first = manager.first_in_flight_sequence(topic_partition)
-        return first == _NO_SEQUENCE or batch.base_sequence == first
+        return first == NO_SEQUENCE or batch.base_sequence == first
 
     def _prepare(self, batch: ProducerBatch) -> None:
         """Give a batch its sequence, the first time that it is sent. The queue is held."""

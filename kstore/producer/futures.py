@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from kstore._core import RecordFuture
 from kstore.errors import KStoreError, ProducerTimeoutError
-from kstore.producer.result import NO_OFFSET, ProduceRequestResult
-from kstore.types import NO_TIMESTAMP, TopicPartition
+from kstore.producer.result import ProduceRequestResult
+from kstore.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 
 _MS_PER_S = 1000
 # What Future.__init__ makes; everything else here does without.

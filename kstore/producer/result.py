@@ -10,9 +10,9 @@ from typing import Protocol
 
 from kstore._core import BatchResult
 from kstore.producer.environment import SYSTEM_CLOCK
+from kstore.types import NO_OFFSET
 
 LOGGER = logging.getLogger("kstore.producer")
-NO_OFFSET = -1
 _MS_PER_S = 1000
 _LONGEST_WAIT_S = threading.TIMEOUT_MAX
 

@@ -15,6 +15,7 @@ from kstore.producer.completion import BatchCompletion, SenderHooks
 from kstore.producer.environment import SYSTEM_CLOCK, Clock
 from kstore.producer.producer_store import Ack
 from kstore.producer.sink import ProduceResponse, Sink
+from kstore.types import NO_OFFSET
 
 if TYPE_CHECKING:
     from kstore.producer.accumulator import RecordAccumulator
@@ -27,7 +28,6 @@ _MAX_WAIT_MS = 10_000
 # How long to wait at least before asking again where records go.
 _LEAST_WAIT_MS = 1
 _MS_PER_S = 1000
-_NO_OFFSET = -1
 
 _logger = logging.getLogger("kstore.producer")
 
@@ -323,11 +323,11 @@ class Sender:
             if len(responses) == len(batches):
                 return responses, None
             failure = KStoreError(f"responses of the sink: expected {len(batches)}, found {len(responses)}")
-        return [ProduceResponse(_NO_OFFSET, error=failure)] * len(batches), failure
+        return [ProduceResponse(NO_OFFSET, error=failure)] * len(batches), failure
 
     def _release(self, batch: ProducerBatch, response: ProduceResponse) -> None:
         """End a batch of which nobody wants to know more, and let its memory go."""
-        batch.complete(_NO_OFFSET)
+        batch.complete(NO_OFFSET)
         if response.error is not None:
             _logger.warning("%s: %s records are lost: %s", batch.topic_partition, batch.record_count, response.error)
             self._hooks.on_error(batch.topic_partition.topic, batch.record_count)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from errno import EDQUOT, ENOSPC
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -23,15 +22,12 @@ from kstore.producer.producer_ids import ProducerIdAndEpoch
 from kstore.producer.producer_store import Ack, PartitionLog, ProducerStore
 from kstore.producer.sequences import is_sequence_behind
 from kstore.producer.sink import ProduceResponse
-from kstore.types import NO_SEQUENCE, TopicPartition
+from kstore.types import NO_OFFSET, NO_SEQUENCE, TopicPartition
 
 if TYPE_CHECKING:
     from kstore.producer.batch import ProducerBatch
 
-# Of a write that left nothing behind, after which the log goes on.
-_NO_SPACE = (ENOSPC, EDQUOT)
-_NO_OFFSET = -1
-_NOT_TRIED = ProduceResponse(_NO_OFFSET)
+_NOT_TRIED = ProduceResponse(NO_OFFSET)
 
 
 class StoreSink:
@@ -87,7 +83,7 @@ class StoreSink:
                 with coordinator.appending(producer, {batch.topic_partition for batch in group}):
                     responses += self._append(group, ack=ack)
             except KStoreError as error:
-                responses += [ProduceResponse(_NO_OFFSET, error=error)] * len(group)
+                responses += [ProduceResponse(NO_OFFSET, error=error)] * len(group)
         return responses
 
     def _append(self, batches: Sequence[ProducerBatch], *, ack: Ack) -> list[ProduceResponse]:
@@ -126,7 +122,7 @@ class StoreSink:
                 self._log(topic_partition).flush()
             except KStoreError as error:
                 for index in appended:
-                    responses[index] = ProduceResponse(_NO_OFFSET, error=error)
+                    responses[index] = ProduceResponse(NO_OFFSET, error=error)
 
     def _log(self, topic_partition: TopicPartition) -> PartitionLog:
         log = self._logs.get(topic_partition)
@@ -137,17 +133,17 @@ class StoreSink:
     @staticmethod
     def _refusal(batch: ProducerBatch, error: KStoreError, *, has_failed: bool = False) -> ProduceResponse:
         if isinstance(error, OutOfOrderSequenceError) and _is_known(batch, error):
-            return ProduceResponse(_NO_OFFSET)
+            return ProduceResponse(NO_OFFSET)
         if isinstance(error, LogNotFoundError):
             unknown = UnknownTopicOrPartitionError(f"the store has no partition {batch.topic_partition}")
             unknown.__cause__ = error
-            return ProduceResponse(_NO_OFFSET, error=unknown)
+            return ProduceResponse(NO_OFFSET, error=unknown)
         if isinstance(error, RecordValidationError):
             refused = {
                 one.record_index: type(error)(one.message, errors=(one,), path=error.path) for one in error.errors
             }
-            return ProduceResponse(_NO_OFFSET, error=error, record_errors=refused)
-        return ProduceResponse(_NO_OFFSET, error=error, is_retriable=not has_failed and _is_without_space(error))
+            return ProduceResponse(NO_OFFSET, error=error, record_errors=refused)
+        return ProduceResponse(NO_OFFSET, error=error, is_retriable=not has_failed and _is_without_space(error))
 
 
 def _is_known(batch: ProducerBatch, error: OutOfOrderSequenceError) -> bool:
@@ -158,7 +154,7 @@ def _is_known(batch: ProducerBatch, error: OutOfOrderSequenceError) -> bool:
 
 
 def _is_without_space(error: KStoreError) -> bool:
-    return isinstance(error, StorageError) and error.errno in _NO_SPACE and not isinstance(error, LogFailedError)
+    return isinstance(error, StorageError) and error.is_out_of_space and not isinstance(error, LogFailedError)
 
 
 def _producer_of(batch: ProducerBatch) -> tuple[bool, ProducerIdAndEpoch]:

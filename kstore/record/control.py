@@ -13,11 +13,11 @@ from kstore.config import MAX_INT32
 from kstore.errors import InvalidRecordError
 from kstore.record.batch import RecordBatch
 from kstore.record.protocol import ProtocolReader, ProtocolWriter, TaggedField
+from kstore.types import ZERO_UUID
 
 _KEY = struct.Struct(">hh")
 _VERSION = 0
 _END_TRANSACTION_MARKER = struct.Struct(">hi")
-ZERO_UUID = UUID(int=0)
 
 
 class ControlRecordType(IntEnum):
