@@ -18,20 +18,22 @@ from kstore.errors import DecompressionError, UnsupportedCompressionTypeError
 
 Payload: TypeAlias = "bytes | bytearray | memoryview"
 
-_XERIAL_MAGIC = b"\x82SNAPPY\x00"
-_XERIAL_HEADER = _XERIAL_MAGIC + bytes((0, 0, 0, 1, 0, 0, 0, 1))
-_XERIAL_BLOCK_BYTES = 32 * 1024
+# Magic, version and compatible version.
+XERIAL_HEADER = b"\x82SNAPPY\x00" + bytes((0, 0, 0, 1, 0, 0, 0, 1))
+XERIAL_BLOCK_BYTES = 32 * 1024
 # Deflate, no flags, no time, no extra flags whatever the level, operating system unknown: as Java writes it.
-_GZIP_HEADER = bytes((0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 0xFF))
+GZIP_HEADER = bytes((0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 0xFF))
 _GZIP_FLAGS_AT = 3
 _GZIP_MOST_FLAGS = 0x1F
 # Java's reader runs out of stack at some thousands.
 _GZIP_MOST_EMPTY_MEMBERS = 1000
 # Magic, version 1 with independent blocks, blocks of 64 KiB, header checksum.
-_LZ4_HEADER = bytes((0x04, 0x22, 0x4D, 0x18, 0x60, 0x40, 0x82))
-_LZ4_BLOCK_BYTES = 64 * 1024
-_LZ4_STORED_BIT = 1 << 31
-_LZ4_END_MARK = bytes(4)
+LZ4_HEADER = bytes((0x04, 0x22, 0x4D, 0x18, 0x60, 0x40, 0x82))
+# As readers up to Kafka 0.9 want it: the checksum also covers the frame's magic number (KAFKA-3160).
+LZ4_HEADER_OF_V0 = LZ4_HEADER[:-1] + b"\x1a"
+LZ4_BLOCK_BYTES = 64 * 1024
+LZ4_STORED_BIT = 1 << 31
+LZ4_END_MARK = bytes(4)
 _ZSTD_MAX_WINDOW_BYTES = 1 << 27
 
 
@@ -281,16 +283,16 @@ def _compress_none(data: Payload, _level: int) -> Payload:
 def _compress_gzip(data: Payload, level: int) -> bytes:
     deflater = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
     trailer = zlib.crc32(data).to_bytes(4, "little") + (len(data) & 0xFFFFFFFF).to_bytes(4, "little")
-    return b"".join((_GZIP_HEADER, deflater.compress(data), deflater.flush(), trailer))
+    return b"".join((GZIP_HEADER, deflater.compress(data), deflater.flush(), trailer))
 
 
 def _compress_snappy(data: Payload, _level: int) -> bytes:
     import cramjam
 
     view = memoryview(data)
-    parts = [_XERIAL_HEADER]
-    for at in range(0, len(view), _XERIAL_BLOCK_BYTES):
-        block = bytes(cramjam.snappy.compress_raw(view[at : at + _XERIAL_BLOCK_BYTES]))
+    parts = [XERIAL_HEADER]
+    for at in range(0, len(view), XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[at : at + XERIAL_BLOCK_BYTES]))
         parts += (len(block).to_bytes(4, "big"), block)
     return b"".join(parts)
 
@@ -303,16 +305,16 @@ def _compress_lz4(data: Payload, level: int) -> bytes:
     if level == _LEVELS[CompressionType.LZ4].default:
         options = {"mode": "default"}
     view = memoryview(data)
-    parts: list[Payload] = [_LZ4_HEADER]
-    for at in range(0, len(view), _LZ4_BLOCK_BYTES):
-        raw = view[at : at + _LZ4_BLOCK_BYTES]
+    parts: list[Payload] = [LZ4_HEADER]
+    for at in range(0, len(view), LZ4_BLOCK_BYTES):
+        raw = view[at : at + LZ4_BLOCK_BYTES]
         block: Payload = lz4.block.compress(raw, store_size=False, **options)
         is_stored = len(block) >= len(raw)
         if is_stored:
             block = raw
-        size = len(block) | (_LZ4_STORED_BIT if is_stored else 0)
+        size = len(block) | (LZ4_STORED_BIT if is_stored else 0)
         parts += (size.to_bytes(4, "little"), block)
-    parts.append(_LZ4_END_MARK)
+    parts.append(LZ4_END_MARK)
     return b"".join(parts)
 
 

@@ -364,7 +364,7 @@ class Producer(SendPath):
             max_block_ms, and a second call goes on waiting; RuntimeError in a callback, as of the two calls that end a
             transaction.
         """
-        self._await_transaction("txn-init", lambda manager: manager.init_transactions())
+        self._await_transaction("init_transactions", lambda manager: manager.init_transactions())
 
     def begin_transaction(self) -> None:
         """Begin a transaction: what is sent from now on belongs to it.
@@ -381,14 +381,14 @@ class Producer(SendPath):
         Raises: the error of a record that failed, after which only abort_transaction() is left; ProducerFencedError;
             TransactionStateError; ProducerTimeoutError after max_block_ms, and a second call goes on waiting.
         """
-        self._await_transaction("txn-commit", lambda manager: manager.begin_commit())
+        self._await_transaction("commit_transaction", lambda manager: manager.begin_commit())
 
     def abort_transaction(self) -> None:
         """Drop what was not sent, and write the markers that hide the transaction's records.
 
         Raises: ProducerFencedError; TransactionStateError; ProducerTimeoutError as commit_transaction().
         """
-        self._await_transaction("txn-abort", lambda manager: manager.begin_abort())
+        self._await_transaction("abort_transaction", lambda manager: manager.begin_abort())
 
     def _transaction_manager(self) -> TransactionManager:
         self._check_usable()
@@ -396,10 +396,10 @@ class Producer(SendPath):
             raise TransactionStateError("transactions need a transactional_id")
         return self._transactions
 
-    def _await_transaction(self, name: str, begin: Callable[[TransactionManager], TransactionalResult]) -> None:
+    def _await_transaction(self, call: str, begin: Callable[[TransactionManager], TransactionalResult]) -> None:
         manager = self._transaction_manager()
-        self._check_not_in_callback(name)
-        with self._timed(name):
+        self._check_not_in_callback(f"{call}()")
+        with self._timed(f"txn-{call.partition('_')[0]}"):
             result = begin(manager)
             self._sender.wakeup()
             result.wait(min(self.config.max_block_ms / _MS_PER_S, TIMEOUT_MAX))

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kstore._core import TIMESTAMP_TYPE_BIT, Record, RecordBatchEncoder
-from kstore.compression import CompressionType, Payload, compress, level_of
+from kstore.compression import LZ4_HEADER_OF_V0, CompressionType, Payload, compress, level_of
 from kstore.record.control import ControlRecordType, control_record_key, end_transaction_marker_value
 from kstore.record.memory_records import MemoryRecords
-from kstore.record.output_streams import LZ4_HEADER_CHECKSUM_AT, LZ4_HEADER_CHECKSUM_OF_V0
 from kstore.types import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType
 
 _MAGIC_V2 = 2
@@ -124,5 +123,5 @@ class MemoryRecordsBuilder(RecordBatchEncoder):
         payload = compress(codec_id, records, level)
         if self.magic == 0 and codec_id == CompressionType.LZ4:
             payload = bytearray(payload)
-            payload[LZ4_HEADER_CHECKSUM_AT] = LZ4_HEADER_CHECKSUM_OF_V0
+            payload[: len(LZ4_HEADER_OF_V0)] = LZ4_HEADER_OF_V0
         return payload

@@ -12,23 +12,23 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from kstore.compression import CompressionType
+from kstore.compression import (
+    GZIP_HEADER,
+    LZ4_BLOCK_BYTES,
+    LZ4_END_MARK,
+    LZ4_HEADER,
+    LZ4_HEADER_OF_V0,
+    LZ4_STORED_BIT,
+    XERIAL_BLOCK_BYTES,
+    XERIAL_HEADER,
+    CompressionType,
+)
 from kstore.errors import StorageError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _PIECE_BYTES = 64 * 1024
-
-_GZIP_HEADER = b"\x1f\x8b\x08" + bytes(6) + b"\xff"
-_XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
-_LZ4_FRAME_DESCRIPTOR = b"\x04\x22\x4d\x18\x60\x40"
-_LZ4_HEADER_CHECKSUM = b"\x82"
-LZ4_HEADER_CHECKSUM_AT = 6
-# That of readers up to Kafka 0.9: it also covers the frame's magic number (KAFKA-3160).
-LZ4_HEADER_CHECKSUM_OF_V0 = 0x1A
-_LZ4_END_MARK = bytes(4)
-_LZ4_STORED_BIT = 1 << 31
 
 
 class Readable(Protocol):
@@ -154,7 +154,7 @@ class GzipOutput(CompressedOutput):
     _block_bytes = 16 * 1024
 
     def __init__(self, output: Writable) -> None:
-        super().__init__(output, header=_GZIP_HEADER)
+        super().__init__(output, header=GZIP_HEADER)
         self._deflater = zlib.compressobj(wbits=-zlib.MAX_WBITS)
         self._crc = 0
         self._size = 0
@@ -172,12 +172,12 @@ class GzipOutput(CompressedOutput):
 class SnappyOutput(CompressedOutput):
     """Xerial framing: a header of 16 bytes, then raw snappy blocks of 32 KiB of content."""
 
-    _block_bytes = 32 * 1024
+    _block_bytes = XERIAL_BLOCK_BYTES
 
     def __init__(self, output: Writable) -> None:
         import cramjam
 
-        super().__init__(output, header=_XERIAL_HEADER)
+        super().__init__(output, header=XERIAL_HEADER)
         self._compress: Callable[[bytearray | memoryview], Buffer] = cramjam.snappy.compress_raw
 
     def _write_block(self, block: bytearray | memoryview) -> None:
@@ -190,31 +190,26 @@ class SnappyOutput(CompressedOutput):
 
 
 class Lz4Output(CompressedOutput):
-    """One LZ4 frame of independent 64 KiB blocks, stored where compression gains nothing; no checksums.
+    """One LZ4 frame of independent 64 KiB blocks, stored where compression gains nothing; no checksums of content."""
 
-    The header checksum of V0 also covers the frame's magic number, as the readers of Kafka 0.8 and 0.9 want it
-    (KAFKA-3160).
-    """
-
-    _block_bytes = 64 * 1024
+    _block_bytes = LZ4_BLOCK_BYTES
 
     def __init__(self, output: Writable, *, magic: int) -> None:
         import lz4.block
 
-        checksum = bytes((LZ4_HEADER_CHECKSUM_OF_V0,)) if magic == 0 else _LZ4_HEADER_CHECKSUM
-        super().__init__(output, header=_LZ4_FRAME_DESCRIPTOR + checksum)
+        super().__init__(output, header=LZ4_HEADER_OF_V0 if magic == 0 else LZ4_HEADER)
         self._compress: Callable[..., bytes] = lz4.block.compress
 
     def _write_block(self, block: bytearray | memoryview) -> None:
         compressed: Buffer = self._compress(block, store_size=False)
         size = memoryview(compressed).nbytes
         if size >= len(block):
-            compressed, size = block, len(block) | _LZ4_STORED_BIT
+            compressed, size = block, len(block) | LZ4_STORED_BIT
         self._output.write(struct.pack("<I", size))
         self._output.write(compressed)
 
     def _write_end(self) -> None:
-        self._output.write(_LZ4_END_MARK)
+        self._output.write(LZ4_END_MARK)
 
 
 def wrap_for_output(output: Writable, *, compression: CompressionType, magic: int) -> CompressedOutput:
