@@ -388,7 +388,7 @@ def test_body_that_raises_is_taken_back(segment_size: int, error: type[BaseExcep
 
 
 def test_body_longer_than_an_int32_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_writer, "_MAX_INT32", 9)
+    monkeypatch.setattr(message_writer, "MAX_INT32", 9)
     writer = MessageWriter(4)
     with writer.with_length_prefix():
         writer.write(b"123456789")
