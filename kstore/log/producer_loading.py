@@ -40,6 +40,8 @@ def load_producer_state(
     following = {one.base_offset: two.base_offset for one, two in pairwise(segments)}
     for segment in recovered:
         replay.bring_to(manager, segment.base_offset, snapshot_offsets={*last_two, segment.base_offset})
+        # Kafka loads the snapshot at each segment's base anew.
+        manager.reload_own(now_ms=env.wall_clock_ms())
         replay.run(manager, segment, end_offset=segment.next_offset)
         # Over a gap of offsets to the segment behind it: a snapshot inside would tell of one that is lost.
         manager.update_map_end_offset(following.get(segment.base_offset, segment.next_offset))

@@ -306,6 +306,14 @@ class ProducerStateManager:
         self._last_snapshot_offset = self.map_end_offset
         self.update_map_end_offset(self.map_end_offset)
 
+    def reload_own(self, *, now_ms: int) -> None:
+        """Go on with what a snapshot taken here would give to one who loads it: without producers that have expired."""
+        entries = self.snapshot_entries()
+        self._clear()
+        self._table_size = hash_table_size(0)
+        self._load(entries, now_ms=now_ms)
+        self._publish_first_unstable_offset()
+
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Forget everything and remove all snapshots, durably.
 

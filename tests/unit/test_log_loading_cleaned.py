@@ -14,10 +14,10 @@ from kstore.errors import CorruptLogError
 from kstore.log.directory import PartitionDirectory
 from kstore.log.env import Env
 from kstore.log.loading import load_log
-from kstore.log.producer_snapshot import ProducerSnapshotEntry, write_snapshot
+from kstore.log.producer_snapshot import ProducerSnapshotEntry, read_snapshot, write_snapshot
 from kstore.log.recovery_report import LoadedLog
 from kstore.types import TopicPartition
-from tests.builders import batches, records, write_offset_checkpoint, write_partition
+from tests.builders import batch, batches, records, write_offset_checkpoint, write_partition
 from tests.reference import write_batch, write_end_transaction_marker
 
 NOW_MS = 1_700_000_000_000
@@ -67,6 +67,20 @@ def test_producers_whose_records_retention_removed_stay_known_however_often_the_
         loaded = load(path, recovery_point=10, log_start_offset=log_start_offset)
         assert set(loaded.producer_state.active_producers) == {PRODUCER}
         assert loaded.producer_state.map_end_offset == 20
+
+
+def test_expired_producer_is_left_out_of_the_snapshots_behind_the_segment_that_it_wrote_to(tmp_path: Path) -> None:
+    expired = batch(0, 5, producer_id=PRODUCER, producer_epoch=0, base_sequence=0)
+    path = write_partition(tmp_path, [[expired], batches(5, 5), batches(10, 5)])
+    config = LogConfig(producer_id_expiration_ms=1)
+    for _ in range(2):
+        load(path, config=config)
+        snapshots = {base: read_snapshot(str(path / f"{base:020d}.snapshot")) for base in (5, 10, 15)}
+        assert {base: [one.producer_id for one in found] for base, found in snapshots.items()} == {
+            5: [PRODUCER],
+            10: [],
+            15: [],
+        }
 
 
 def test_snapshot_below_a_log_start_inside_the_first_segment_serves_no_more(tmp_path: Path) -> None:
