@@ -285,6 +285,12 @@ class Log(Closing):
         Raises: OffsetOutOfRangeError; CorruptRecordError, UnsupportedMagicError for damage met on the way.
         Cost: some reads per range.
         """
+        return list(self._ranges(max_bytes, start_offset, end_offset, isolation=isolation))
+
+    def _ranges(
+        self, max_bytes: int, start_offset: int | None, end_offset: int | None, *, isolation: Isolation
+    ) -> Iterator[ScanRange]:
+        """Check what plan was asked for, and return its ranges, each of which is cut when it is asked for."""
         start, end = self._bounds(start_offset, end_offset)
         if max_bytes < 1:
             raise ValueError(f"max_bytes must be at least 1, got {max_bytes}")
@@ -302,10 +308,10 @@ class Log(Closing):
         )
         if settled is None:
             return ranges
-        return [
+        return (
             replace(one, aborted=settled.aborted_between(start_offset=one.start_offset, end_offset=one.end_offset))
             for one in ranges
-        ]
+        )
 
     def to_arrow_batches(
         self,
@@ -325,7 +331,7 @@ class Log(Closing):
         from kstore.arrow import THREAD_RANGE_BYTES, record_batches
 
         max_bytes = DEFAULT_PLAN_BYTES if threads == 1 else THREAD_RANGE_BYTES
-        ranges = self.plan(max_bytes, start_offset=start_offset, end_offset=end_offset, isolation=isolation)
+        ranges = self._ranges(max_bytes, start_offset, end_offset, isolation=isolation)
         return record_batches(
             ranges, columns=columns, binary=binary, batch_bytes=batch_bytes, threads=threads, config=self.config
         )

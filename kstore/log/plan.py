@@ -71,7 +71,7 @@ class _Cut(NamedTuple):
 
 
 class _Planner:
-    """Collects file ranges until they are about max_bytes, then closes them into a ScanRange."""
+    """Collects file ranges until they are about max_bytes, then gives them as a ScanRange."""
 
     def __init__(self, topic_partition: TopicPartition, *, path: str, start_offset: int, max_bytes: int) -> None:
         self._topic_partition = topic_partition
@@ -80,33 +80,32 @@ class _Planner:
         self._start_offset = start_offset
         self._files: list[FileRange] = []
         self._size_in_bytes = 0
-        self.ranges: list[ScanRange] = []
 
-    def add_extent(self, extent: _Extent) -> None:
+    def add_extent(self, extent: _Extent) -> Iterator[ScanRange]:
+        """Add the batches of an extent, and yield the ranges that are full."""
         segment, position, end_position = extent
         while end_position - position > self._room():
             cut = _find_cut(segment, position=position, target=position + self._room(), end_position=end_position)
             if self._files and (cut is None or cut.position > position + self._room()):
                 # Not one batch fits behind what earlier segments gave: close at the segment bound and cut anew.
-                self.close(end_offset=segment.base_offset)
+                yield from self.close(end_offset=segment.base_offset)
                 continue
             if cut is None:
                 break
             self._add(segment, start_position=position, end_position=cut.position)
-            self.close(end_offset=cut.offset)
+            yield from self.close(end_offset=cut.offset)
             position = cut.position
         self._add(segment, start_position=position, end_position=end_position)
 
-    def close(self, *, end_offset: int) -> None:
+    def close(self, *, end_offset: int) -> Iterator[ScanRange]:
+        """Yield what was collected as a range, if there is anything."""
         if self._files:
-            self.ranges.append(
-                ScanRange(
-                    *self._topic_partition,
-                    path=self._path,
-                    files=tuple(self._files),
-                    start_offset=self._start_offset,
-                    end_offset=end_offset,
-                )
+            yield ScanRange(
+                *self._topic_partition,
+                path=self._path,
+                files=tuple(self._files),
+                start_offset=self._start_offset,
+                end_offset=end_offset,
             )
         self._files = []
         self._size_in_bytes = 0
@@ -131,16 +130,15 @@ def plan_ranges(
     end_offset: int,
     log_end_offset: int,
     max_bytes: int,
-) -> list[ScanRange]:
-    """Cut the records of [start_offset, end_offset) into ranges of about max_bytes; see Log.plan.
+) -> Iterator[ScanRange]:
+    """Cut the records of [start_offset, end_offset) into ranges of about max_bytes, each when asked for; see Log.plan.
 
     If end_offset is the log's end and the last segment ends in damage, the last range covers the damage as well.
     """
     planner = _Planner(topic_partition, path=path, start_offset=start_offset, max_bytes=max_bytes)
     for extent in extents(segments, start_offset=start_offset, end_offset=end_offset, log_end_offset=log_end_offset):
-        planner.add_extent(extent)
-    planner.close(end_offset=end_offset)
-    return planner.ranges
+        yield from planner.add_extent(extent)
+    yield from planner.close(end_offset=end_offset)
 
 
 def extents(

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from kstore._core import LogAppender
 from kstore.errors import CorruptionError, OffsetOutOfRangeError, StorageError, UnsupportedError
-from kstore.log.log import DEFAULT_PLAN_BYTES, FetchData, Isolation, Log, RawBatch
+from kstore.log.log import FetchData, Isolation, Log, RawBatch
 from kstore.log.plan import ScanRange
 from kstore.log.producer_state import ProducerStateManager
 from kstore.log.segment import LogSegment
@@ -119,17 +119,12 @@ class PublishedLog(Log):
     def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         return self._retried(lambda: super(PublishedLog, self).offset_for_timestamp(timestamp_ms))
 
-    def plan(
-        self,
-        max_bytes: int = DEFAULT_PLAN_BYTES,
-        start_offset: int | None = None,
-        end_offset: int | None = None,
-        *,
-        isolation: Isolation = "read_uncommitted",
-    ) -> list[ScanRange]:
-        return self._retried(
-            lambda: super(PublishedLog, self).plan(max_bytes, start_offset, end_offset, isolation=isolation)
-        )
+    def _ranges(
+        self, max_bytes: int, start_offset: int | None, end_offset: int | None, *, isolation: Isolation
+    ) -> Iterator[ScanRange]:
+        # All at once: ranges that are cut one by one may lie before and behind a truncation.
+        find = super()._ranges
+        return iter(self._retried(lambda: list(find(max_bytes, start_offset, end_offset, isolation=isolation))))
 
     def _find_transactions(self) -> Transactions:
         def find() -> Transactions:

@@ -52,6 +52,21 @@ class _Work(Generic[Item]):
         return None
 
 
+def _works_of(parts: Iterable[Part], decode: Callable[[Part], Generator[Item, None, None]]) -> Iterator[_Work[Item]]:
+    """Yield the work of each part; if there is no next one for an error, a work that is done and has that error."""
+    failed = _Work[Item](_no_items())
+    failed.is_done = True
+    with failed:
+        for part in parts:
+            yield _Work(decode(part))
+    if failed.error is not None:
+        yield failed
+
+
+def _no_items() -> Generator[Item, None, None]:
+    yield from ()
+
+
 class _ReadAhead(Generic[Part, Item]):
     """The parts that are open, in order: the one that is read, and one more for each thread."""
 
@@ -64,7 +79,7 @@ class _ReadAhead(Generic[Part, Item]):
         size_of: Callable[[Item], int],
         most_bytes_ahead: int,
     ) -> None:
-        self._works = (_Work(decode(part)) for part in parts)
+        self._works = _works_of(parts, decode)
         self._open = deque(islice(self._works, threads + 1))
         self._size_of = size_of
         self._most_bytes_ahead = most_bytes_ahead
@@ -86,9 +101,10 @@ class _ReadAhead(Generic[Part, Item]):
             elif first.is_done and not first.unread:
                 if first.error is not None:
                     raise first.error
+                opened = list(islice(self._works, 1))
                 with self._changed:
                     self._open.popleft()
-                    self._open.extend(islice(self._works, 1))
+                    self._open.extend(opened)
 
     def close(self) -> None:
         """End the helpers, each after the item at hand, and close the generators."""

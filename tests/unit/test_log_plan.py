@@ -205,30 +205,57 @@ def test_position_inside_a_record_that_holds_a_batch_is_no_cut(tmp_path: Path) -
             assert read_ranges(log.plan(max_bytes)) == [*range(20)]
 
 
-def test_good_index_spares_reading_what_is_not_cut(tmp_path: Path) -> None:
+class CountingFile(ReadFile):
+    """A file that notes how many bytes all such files read."""
+
+    read_bytes = 0
+
+    def pread(self, size: int, *, position: int) -> bytes:
+        data = super().pread(size, position=position)
+        CountingFile.read_bytes += len(data)
+        return data
+
+
+class CountingEnv(Env):
+    def open_read(self, path: str) -> ReadFile:
+        with super().open_read(path) as opened:
+            assert opened.size() >= 0
+        file = super().open_read(path)
+        file.__class__ = CountingFile
+        return file
+
+
+@pytest.fixture
+def counting_env(monkeypatch: pytest.MonkeyPatch) -> Env:
+    monkeypatch.setattr(CountingFile, "read_bytes", 0)
+    return CountingEnv()
+
+
+def test_good_index_spares_reading_what_is_not_cut(tmp_path: Path, counting_env: Env) -> None:
     """A plan of few ranges looks at a few places, not at every header."""
-
-    class CountingFile(ReadFile):
-        read_bytes = 0
-
-        def pread(self, size: int, *, position: int) -> bytes:
-            data = super().pread(size, position=position)
-            CountingFile.read_bytes += len(data)
-            return data
-
-    class CountingEnv(Env):
-        def open_read(self, path: str) -> ReadFile:
-            with super().open_read(path) as opened:
-                assert opened.size() >= 0
-            file = super().open_read(path)
-            file.__class__ = CountingFile
-            return file
-
     segment = [write_batch([record(n, bytes(40_000))]) for n in range(100)]
     directory = write_partition(tmp_path, [segment])
-    with open_log(directory, env=CountingEnv()) as log:
+    with open_log(directory, env=counting_env) as log:
         assert len(log.plan(2_000_000)) == 3
     assert 0 < CountingFile.read_bytes < 1_000_000
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_first_arrow_batch_of_a_long_log_waits_for_few_cuts(
+    tmp_path: Path, counting_env: Env, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    """What a plan reads is counted; what is decoded is read by files of another env."""
+    monkeypatch.setattr("kstore.log.log.DEFAULT_PLAN_BYTES", 100_000)
+    monkeypatch.setattr("kstore.arrow.THREAD_RANGE_BYTES", 100_000)
+    segment = [write_batch([record(n, bytes(40_000))]) for n in range(100)]
+    directory = write_partition(tmp_path, [segment])
+    with open_log(directory, env=counting_env) as log:
+        found = log.to_arrow_batches(columns=["offset"], batch_bytes=1, threads=threads)
+        assert next(found)["offset"].to_pylist() == [0]
+        at_first = CountingFile.read_bytes
+        offsets = [0, *(offset for batch in found for offset in batch["offset"].to_pylist())]
+    assert offsets == [*range(100)]
+    assert at_first < CountingFile.read_bytes / 4
 
 
 TAILS = [

@@ -4,7 +4,7 @@ Method: generators of numbers that note what was decoded and closed; threads wai
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ WAIT_SECONDS = 30
 Decode = Callable[[str], Generator[int, None, None]]
 
 
-def start(parts: list[str], decode: Decode, *, threads: int = 2, most_bytes_ahead: int = 1000) -> Any:
+def start(parts: Iterable[str], decode: Decode, *, threads: int = 2, most_bytes_ahead: int = 1000) -> Any:
     """Each item has the size of its own number."""
     return read_ahead(parts, decode, threads=threads, size_of=int, most_bytes_ahead=most_bytes_ahead)
 
@@ -115,6 +115,22 @@ def test_an_error_is_raised_after_the_items_before_it(failing: str) -> None:
     items = start([str(number) for number in range(6)], decode)
     assert [next(items) for _ in range(3 * int(failing) + 3)] == [0, 1, 2] * (int(failing) + 1)
     with pytest.raises(CorruptRecordError, match="damaged"):
+        next(items)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("kstore-scan")]
+
+
+@pytest.mark.parametrize("good_count", [0, 1, 2, 5])
+def test_an_error_of_getting_a_part_is_raised_after_the_items_before_it(good_count: int) -> None:
+    def parts() -> Generator[str, None, None]:
+        yield from ["part"] * good_count
+        raise CorruptRecordError("no more parts")
+
+    def decode(_part: str) -> Generator[int, None, None]:
+        yield from range(3)
+
+    items = start(parts(), decode)
+    assert [next(items) for _ in range(3 * good_count)] == [0, 1, 2] * good_count
+    with pytest.raises(CorruptRecordError, match="no more parts"):
         next(items)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("kstore-scan")]
 
