@@ -464,7 +464,7 @@ class RecordBatchPacker:
 
 @final
 class HeldBuffer:
-    def __init__(self, data: Buffer) -> None: ...
+    def __init__(self, data: Buffer, flags: int = ...) -> None: ...
 
 @final
 class ExportedBatch:

@@ -6,8 +6,8 @@ cdef class HeldBuffer:
 
     cdef Py_buffer view
 
-    def __cinit__(self, data):
-        PyObject_GetBuffer(data, &self.view, PyBUF_SIMPLE)
+    def __cinit__(self, data, int flags=PyBUF_SIMPLE):
+        PyObject_GetBuffer(data, &self.view, flags)
 
     def __dealloc__(self):
         PyBuffer_Release(&self.view)
@@ -15,54 +15,80 @@ cdef class HeldBuffer:
 
 cdef const uint8_t EMPTY[1]
 
+_NATIVE_ORDER = b"@=<" if _byteorder == "little" else b"@=>"
+_INTEGERS = (b"i", b"I", b"l", b"L", b"q", b"Q", b"n", b"N")
 
-cdef const uint8_t* held_bytes(list held, object data, int64_t* size) except NULL:
-    cdef HeldBuffer buffer = HeldBuffer(data)
+
+cdef const uint8_t* hold_buffer(list held, HeldBuffer buffer, int64_t* size) except NULL:
     held.append(buffer)
     size[0] = buffer.view.len
     return <const uint8_t*>buffer.view.buf if buffer.view.buf != NULL else EMPTY
 
 
-# Requires: `count` elements from `start` on do not overflow. Returns: the validity bits, NULL if there are none.
-cdef const uint8_t* validity_of(list held, object validity, int64_t start, int64_t count) except? NULL:
-    cdef int64_t size = 0
-    cdef const uint8_t* bits
+cdef const uint8_t* held_bytes(list held, object data, int64_t* size) except NULL:
+    return hold_buffer(held, HeldBuffer(data), size)
+
+
+# The same of a buffer of bytes, or of native integers of `width` bytes; others would be read as numbers that they are not.
+cdef const uint8_t* held_integers(list held, object data, int32_t width, int64_t* size) except NULL:
+    cdef HeldBuffer buffer = HeldBuffer(data, PyBUF_CONTIG_RO | PyBUF_FORMAT)
+    cdef bytes kind = buffer.view.format if buffer.view.format != NULL else b"B"
+    cdef Py_ssize_t item_size = buffer.view.itemsize
+    if (item_size != 1 or kind == b"?") and (item_size != width or kind.lstrip(_NATIVE_ORDER) not in _INTEGERS):
+        raise ValueError(f"expected bytes or native integers of {width} bytes, found items of {item_size} in format "
+                         f"{kind.decode()!r}")
+    return hold_buffer(held, buffer, size)
+
+
+# Returns: the validity bits, NULL if there are none; how many in bits[0].
+cdef const uint8_t* validity_of(list held, object validity, int64_t* bits) except? NULL:
+    cdef const uint8_t* start
+    bits[0] = INT64_MAX
     if validity is None:
         return NULL
-    bits = held_bytes(held, validity, &size)
-    if start + count > 8 * size:
-        raise ValueError(f"a validity bitmap of {size} bytes is too short for {count} elements from {start} on")
-    return bits
+    start = held_integers(held, validity, 1, bits)
+    bits[0] *= 8
+    return start
+
+
+cdef int check_bits(int64_t bits, int64_t start, int64_t count) except -1:
+    if start > bits or count > bits - start:
+        raise ValueError(f"a validity bitmap of {bits // 8} bytes is too short for {count} elements from {start} on")
+    return 0
 
 
 cdef int hold_numbers(InNumbers* n, list held, object column, int64_t count) except -1:
     cdef int64_t size = 0
+    cdef int64_t bits = 0
     n.start = column.start
-    n.data = held_bytes(held, column.data, &size)
+    n.data = held_integers(held, column.data, 8, &size)
     if n.start < 0 or n.start > size // 8 or count > size // 8 - n.start:
         raise ValueError(f"a column of {size // 8} numbers is too short for {count} from {n.start} on")
-    n.validity = validity_of(held, column.validity, n.start, count)
-    return 0
+    n.validity = validity_of(held, column.validity, &bits)
+    return check_bits(bits, n.start, count)
 
 
-# Returns: the number of elements from `start` on.
+# count -1: as many as there are. Returns: the number of elements from `start` on.
 cdef int64_t hold_index(InColumn* c, list held, object column, int64_t count) except -1:
     cdef int64_t size = 0
+    cdef int64_t bits = 0
     cdef int64_t elements
     c.start = column.start
     c.width = column.offset_bytes
     if c.width != 4 and c.width != 8:
         raise ValueError(f"offset_bytes must be 4 or 8, got {column.offset_bytes}")
-    c.index = held_bytes(held, column.offsets, &size)
+    c.index = held_integers(held, column.offsets, c.width, &size)
     elements = max(size // c.width - 1, 0)      # Arrow lets a column without elements have no offsets
     if c.start < 0 or c.start > elements or count > elements - c.start:
         raise ValueError(f"offsets for {elements} elements are too short for {count} from {c.start} on")
-    elements = elements - c.start if count < 0 else count
-    c.validity = validity_of(held, column.validity, c.start, elements)
-    return elements
+    c.validity = validity_of(held, column.validity, &bits)
+    if count < 0:
+        count = max(min(elements, bits) - c.start, 0)
+    check_bits(bits, c.start, count)
+    return count
 
 
-# count -1: as many as the offsets are for.
+# Returns: as hold_index.
 cdef int64_t hold_column(InColumn* c, list held, object column, int64_t count) except -1:
     c.data = held_bytes(held, column.data, &c.data_size)
     return hold_index(c, held, column, count)
@@ -108,6 +134,7 @@ cdef class RecordBatchPacker:
         if self.is_busy:
             raise ValueError("the columns are being packed by another thread")
         self.held = []
+        self.sorted_rows = None
         memset(&self.p, 0, sizeof(Packing))
         if row_count < 0 or base_offset < 0 or codec_id < 0 or codec_id > MAX_CODEC_ID or units_per_ms < 1:
             raise ValueError("row_count, base_offset, codec_id and units_per_ms must not be negative")
@@ -129,8 +156,8 @@ cdef class RecordBatchPacker:
     cdef int hold(self, object timestamp, object key, object value, object headers, object offset) except -1:
         cdef Packing* p = &self.p
         cdef int64_t values
-        if type(timestamp) is int:
-            p.timestamps.constant = timestamp
+        if PyIndex_Check(timestamp):
+            p.timestamps.constant = as_int64(timestamp)
         else:
             hold_numbers(&p.timestamps, self.held, timestamp, p.row_count)
             p.timestamps.constant = -p.units_per_ms     # a null timestamp is -1 ms in any unit
@@ -240,7 +267,7 @@ cdef class RecordBatchPacker:
         return largest
 
     def sort_by_partition(self, int32_t partition_count):
-        """Sort the rows by the partition of their key, and return how many each has; the last number is that of null keys.
+        """Sort all rows by the partition of their key, and return how many each has; the last number is that of null keys.
 
         select() then says which of the sorted rows are packed.
         Raises: ValueError with the row.
@@ -252,6 +279,9 @@ cdef class RecordBatchPacker:
         cdef int64_t used = 0
         if partition_count < 1 or partition_count == INT32_MAX:
             raise ValueError(f"partition_count must be from 1 to {INT32_MAX - 1}, got {partition_count}")
+        if self.given_row_count > INT64_MAX // 16:
+            raise MemoryError(f"no memory to sort {self.given_row_count} rows")
+        self.restart(first=0, count=self.given_row_count, base_offset=self.p.next_offset)
         self.begin()
         try:
             places = new_buffer(4 * self.p.row_count)

@@ -204,7 +204,7 @@ cdef PackStatus pack_rows(Packing* p, uint8_t* out, int64_t capacity) noexcept n
             r.header_count = 0
         elif r.header_count > 0:
             status = refuse(&s, measure_headers(p, headers_at, r.header_count, &r.headers_size), INT32_MAX)
-        r.timestamp_delta = timestamp - s.h.base_timestamp
+        r.timestamp_delta = <int64_t>(<uint64_t>timestamp - <uint64_t>s.h.base_timestamp)
         r.offset_delta = offset - s.h.base_offset
         size = body_size(&r)
         total = varint_size(zigzag(size)) + size

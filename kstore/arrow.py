@@ -393,7 +393,7 @@ def record_columns(batch: pa.RecordBatch, *, timestamp_ms: int | None = None) ->
         key=_binary(arrays["key"]) if "key" in arrays else None,
         value=_binary(arrays["value"]) if "value" in arrays else None,
         headers=_header_lists(arrays["headers"]) if "headers" in arrays else None,
-        offset=_numbers(arrays["offset"].cast(pa.int64())) if "offset" in arrays else None,
+        offset=_offsets(arrays["offset"]) if "offset" in arrays else None,
         units_per_ms=units_per_ms,
     )
 
@@ -413,6 +413,12 @@ def _timestamps(array: pa.Array) -> tuple[pa.Array, int]:
     return array, _UNITS_PER_MS[array.type.unit]
 
 
+def _offsets(array: pa.Array) -> Int64Column:
+    if not pa.types.is_integer(array.type):
+        raise ValueError(f"offset must be a column of integers, got {array.type}")
+    return _numbers(array.cast(pa.int64()))
+
+
 def _numbers(array: pa.Array) -> Int64Column:
     validity, data = array.buffers()
     return Int64Column(b"" if data is None else data, validity, array.offset)
@@ -421,7 +427,7 @@ def _numbers(array: pa.Array) -> Int64Column:
 def _binary(array: pa.Array) -> BinaryColumn:
     kind = array.type
     is_large = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
-    if not is_large and not pa.types.is_binary(kind) and not pa.types.is_string(kind):
+    if not _is_taken_as_it_is(kind):
         try:
             array, is_large = array.cast(pa.large_binary()), True
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
@@ -436,6 +442,15 @@ def _binary(array: pa.Array) -> BinaryColumn:
     )
 
 
+def _is_taken_as_it_is(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_large_string(kind)
+    )
+
+
 def _header_lists(array: pa.Array) -> HeadersColumn:
     kind = array.type
     is_large = pa.types.is_large_list(kind)
@@ -444,6 +459,9 @@ def _header_lists(array: pa.Array) -> HeadersColumn:
     names = [kind.value_type.field(number).name for number in range(kind.value_type.num_fields)]
     if names != ["key", "value"]:
         raise ValueError(f"headers must be a list of structs of key and value, got {kind}")
+    if not all(_is_taken_as_it_is(kind.value_type.field(number).type) for number in range(2)):
+        # What has to be copied is then the headers of these rows alone, not of all that the array was cut from.
+        array = pa.concat_arrays([array])
     structs = array.values
     if structs.null_count and array.flatten().null_count:
         raise ValueError("a header is null: expected a struct with a key")

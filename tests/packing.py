@@ -179,14 +179,16 @@ def _numbers(column: Int64Column, *, count: int) -> list[int | None]:
 
 
 def _index_of(column: BinaryColumn | HeadersColumn, *, count: int | None = None) -> _Index:
-    """count: None for all that the indexes are for."""
+    """count: None for all that the indexes and the validity are for."""
     data, start = bytes(column.offsets), column.start
     if column.offset_bytes not in (4, 8):
         raise TooShortError("offset_bytes")
     elements = max(len(data) // column.offset_bytes - 1, 0)
     if not 0 <= start <= elements or (count or 0) > elements - start:
         raise TooShortError("offsets")
-    count = elements - start if count is None else count
+    if count is None:
+        known = elements if column.validity is None else min(elements, 8 * len(bytes(column.validity)))
+        count = max(known - start, 0)
     kind = "i" if column.offset_bytes == 4 else "q"
     stored = struct.unpack_from(f"={len(data) // column.offset_bytes}{kind}", data)
     return _Index(stored[start : start + count + 1], _bits_of(column.validity, start=start, count=count))

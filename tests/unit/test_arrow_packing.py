@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import kstore
-from kstore.arrow import pack_record_batch, record_batches
+from kstore.arrow import pack_record_batch, record_batches, record_columns
 from kstore.log import open_log
 from tests import builders, reference
 
@@ -129,6 +129,8 @@ REFUSED: dict[str, dict[str, pa.Array]] = {
     "headers of numbers": {"timestamp": pa.array([1]), "headers": pa.array([[1]])},
     "null header": {"timestamp": pa.array([1]), "headers": pa.array([[None]], HEADERS)},
     "null header key": {"timestamp": pa.array([1]), "headers": pa.array([[{"key": None, "value": b""}]], HEADERS)},
+    "offset as text": {"timestamp": pa.array([1]), "offset": pa.array(["1"])},
+    "offset as float": {"timestamp": pa.array([1]), "offset": pa.array([1.0])},
     "offset beyond int64": {"timestamp": pa.array([1]), "offset": pa.array([2**63], pa.uint64())},
     "null offset": {"timestamp": pa.array([1]), "offset": pa.array([None], pa.int64())},
 }
@@ -138,6 +140,16 @@ REFUSED: dict[str, dict[str, pa.Array]] = {
 def test_other_columns_are_refused(columns: dict[str, pa.Array]) -> None:
     with pytest.raises(ValueError, match=r"expected|must be|null|got|not in range"):
         packed(pa.record_batch(columns))
+
+
+def test_headers_outside_the_slice_are_not_cast_with_it() -> None:
+    kind = pa.list_(pa.struct([("key", pa.dictionary(pa.int32(), pa.string())), ("value", pa.binary())]))
+    headers = pa.array([[{"key": "k", "value": b"%d" % number}] for number in range(1000)], kind)
+    batch = pa.record_batch({"timestamp": pa.array(range(1000)), "headers": headers}).slice(500, 3)
+    assert [r.headers for r in packed(batch)] == [((b"k", b"%d" % number),) for number in (500, 501, 502)]
+    taken = record_columns(batch).headers
+    assert taken is not None
+    assert len(memoryview(taken.keys.data)) == 3
 
 
 def test_null_header_outside_the_slice_does_no_harm() -> None:

@@ -221,6 +221,40 @@ def test_buffers_that_are_too_short_are_refused_at_once(columns: RecordColumns) 
         pack_columns(columns)
 
 
+OTHER_ITEMS: dict[str, RecordColumns] = {
+    "foreign byte order": ROWS._replace(timestamp=Int64Column(np.array([1, 2, 3], ">i8"))),
+    "int32 timestamps": ROWS._replace(timestamp=Int64Column(np.arange(6, dtype=np.int32))),
+    "float64 offsets": ROWS._replace(offset=Int64Column(np.array([1.0, 2.0, 3.0]))),
+    "int64 indexes for int32": with_key(ROWS, offsets=np.zeros(4, np.int64)),
+    "foreign indexes": with_key(ROWS, offsets=np.zeros(4, ">i4")),
+    "flags for validity": with_key(ROWS, validity=np.ones(3, np.bool_)),
+    "gaps between timestamps": ROWS._replace(timestamp=Int64Column(np.arange(6)[::2])),
+    "timestamps backwards": ROWS._replace(timestamp=Int64Column(np.arange(3)[::-1])),
+}
+
+
+@pytest.mark.parametrize("columns", OTHER_ITEMS.values(), ids=OTHER_ITEMS)
+def test_items_that_would_be_read_as_other_numbers_are_refused_at_once(columns: RecordColumns) -> None:
+    with pytest.raises(ValueError, match=r"expected bytes or native integers|not C-contiguous"):
+        pack_columns(columns)
+
+
+def test_one_timestamp_may_be_a_number_of_numpy() -> None:
+    assert packed(ROWS._replace(timestamp=np.int64(5))) == packed(ROWS._replace(timestamp=5))
+
+
+def test_indexes_of_header_values_may_go_on_behind_their_validity() -> None:
+    headers = headers_column([[(b"a", b"1")], [(b"b", None)], []])
+    longer = headers.values._replace(offsets=bytes(headers.values.offsets) + bytes(4 * 100))
+    columns = ROWS._replace(headers=headers)
+    assert packed(columns._replace(headers=headers._replace(values=longer))) == packed(columns)
+
+
+def test_timestamps_of_one_batch_may_lie_more_than_int64_apart() -> None:
+    records = [builders.record(number, None, timestamp_ms=stamp) for number, stamp in enumerate([-1, MAX_INT64, 0])]
+    assert packed(columns_of(records)) == reference.write_batch(records)
+
+
 BAD_NUMBERS: dict[str, tuple[RecordColumns, str]] = {
     "timestamp below -1": (ROWS._replace(timestamp=int64_column([1, -2, 3])), "got -2 at row 1"),
     "least timestamp": (ROWS._replace(timestamp=int64_column([1, 2, -(2**63)])), f"got -{2**63} at row 2"),
