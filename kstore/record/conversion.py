@@ -9,13 +9,14 @@ from __future__ import annotations
 import struct
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from kstore._core import Record
 from kstore.compression import CompressionType
-from kstore.config import KIB, MAX_INT32
+from kstore.config import KIB, MAX_INT32, MAX_INT64
 from kstore.errors import InvalidRecordError, UnsupportedCompressionTypeError
 from kstore.record.batch import RecordBatch
 from kstore.record.builder import MemoryRecordsBuilder
@@ -123,42 +124,13 @@ def up_convert(
     )
 
 
-def _build(
-    records: Sequence[Record],
-    *,
-    magic: int,
-    compression: CompressionType,
-    timestamp_type: TimestampType,
-    log_append_time_ms: int = NO_TIMESTAMP,
-) -> MemoryRecords:
-    """Build records, with the offsets they have, as one V2 batch or as V0 or V1 messages, with a codec in one wrapper.
-
-    Raises: ValueError for records that the format can't hold; headers are left out of V0 and V1.
-    """
-    if not records:
-        return MemoryRecords(b"")
-    builder = MemoryRecordsBuilder(
-        magic=magic,
-        compression=compression,
-        timestamp_type=timestamp_type,
-        log_append_time_ms=log_append_time_ms,
-        base_offset=records[0].offset,
-    )
-    for record in records:
-        if magic == 2:
-            builder.append(record)
-        else:
-            timestamp_ms = record.timestamp_ms if magic else NO_TIMESTAMP
-            builder.append(timestamp_ms=timestamp_ms, key=record.key, value=record.value, offset=record.offset)
-    return builder.build()
-
-
 def convert_message(entry: Buffer, *, magic: int, log_append_time_ms: int | None = None) -> bytes:
     """Return one plain entry of a message set in the other of magics 0 and 1; in its own, a copy.
 
     V0 to V1 puts in the timestamp -1, or log_append_time_ms as LogAppendTime; V1 to V0 takes it out, with its type.
     The CRC of the entry is not checked, that of the result is right.
-    Raises: ValueError for another magic, a size that is not the entry's, or a wrapper, whose content would stay.
+    Raises: ValueError for another magic, a size that is not the entry's, a wrapper, whose content would stay, or a
+        timestamp that no message can have.
     Source: Kafka Message.toFormatVersion.
     """
     data = bytes(entry)
@@ -177,6 +149,8 @@ def convert_message(entry: Buffer, *, magic: int, log_append_time_ms: int | None
     else:
         attributes = 0 if log_append_time_ms is None else _LOG_APPEND_TIME_BIT
         timestamp_ms = NO_TIMESTAMP if log_append_time_ms is None else log_append_time_ms
+        if not NO_TIMESTAMP <= timestamp_ms <= MAX_INT64:
+            raise ValueError(f"log_append_time_ms: expected {NO_TIMESTAMP} to {MAX_INT64}, found {timestamp_ms}")
         body = _V1_PROLOGUE.pack(1, attributes, timestamp_ms) + data[_BODY_AT:]
     return _ENTRY_HEADER.pack(offset, _CRC.size + len(body)) + _CRC.pack(zlib.crc32(body)) + body
 
@@ -228,42 +202,73 @@ def _down_converted(batch: RecordBatch, *, magic: int, first_offset: int) -> _Co
         error.codec_id = batch.header.codec
         raise error
     least_offset = first_offset if batch.magic >= 2 and batch.header.codec == _NONE else 0
-    is_append_time = batch.timestamp_type == _LOG_APPEND_TIME
-    records = [record for record in batch if record.offset >= least_offset]
-    _check_fit(batch, records, magic=magic)
-    return len(records), _build(
+    records = (record for record in batch if record.offset >= least_offset)
+    return _rebuilt(
+        batch,
         records,
         magic=magic,
-        compression=batch.compression,
         timestamp_type=batch.timestamp_type,
-        log_append_time_ms=batch.max_timestamp_ms if is_append_time else NO_TIMESTAMP,
+        log_append_time_ms=_append_time_of(batch, magic=magic),
     )
 
 
 def _up_converted(batch: RecordBatch, *, magic: int, log_append_time_ms: int | None) -> _Converted:
+    batch.verify()
     timestamp_type = batch.timestamp_type if batch.magic else _CREATE_TIME
-    append_time_ms = batch.max_timestamp_ms if timestamp_type == _LOG_APPEND_TIME else NO_TIMESTAMP
+    append_time_ms = _append_time_of(batch, magic=magic)
     if batch.magic == 0 and log_append_time_ms is not None:
         timestamp_type, append_time_ms = _LOG_APPEND_TIME, log_append_time_ms
-    records = list(batch)
-    _check_fit(batch, records, magic=magic)
-    return len(records), _build(
-        records,
+    return _rebuilt(batch, batch, magic=magic, timestamp_type=timestamp_type, log_append_time_ms=append_time_ms)
+
+
+def _append_time_of(batch: RecordBatch, *, magic: int) -> int:
+    """Return the timestamp of all records of a batch with LogAppendTime, -1 of another or for a magic without any."""
+    if magic == 0 or batch.timestamp_type != _LOG_APPEND_TIME:
+        return NO_TIMESTAMP
+    _check_timestamp(batch, batch.max_timestamp_ms)
+    return batch.max_timestamp_ms
+
+
+def _rebuilt(
+    batch: RecordBatch,
+    records: Iterable[Record],
+    *,
+    magic: int,
+    timestamp_type: TimestampType,
+    log_append_time_ms: int,
+) -> _Converted:
+    """Build records, with the offsets they have, as one V2 batch or as V0 or V1 messages, with a codec in one wrapper.
+
+    What no client can have sent and no batch of the other format can hold is refused; V0 and V1 get no headers.
+    """
+    rest = iter(records)
+    first = next(rest, None)
+    if first is None:
+        return 0, MemoryRecords(b"")
+    builder = MemoryRecordsBuilder(
         magic=magic,
         compression=batch.compression,
         timestamp_type=timestamp_type,
-        log_append_time_ms=append_time_ms,
+        log_append_time_ms=log_append_time_ms,
+        base_offset=first.offset,
     )
+    for record in chain((first,), rest):
+        span = record.offset - first.offset
+        if span > MAX_INT32:
+            raise _unfit(batch, "offset span", expected=f"at most {MAX_INT32}", found=span)
+        if magic:
+            _check_timestamp(batch, record.timestamp_ms)
+        if magic == 2:
+            builder.append(record)
+        else:
+            timestamp_ms = record.timestamp_ms if magic else NO_TIMESTAMP
+            builder.append(timestamp_ms=timestamp_ms, key=record.key, value=record.value, offset=record.offset)
+    return builder.record_count, builder.build()
 
 
-def _check_fit(batch: RecordBatch, records: Sequence[Record], *, magic: int) -> None:
-    """Refuse what no client can have sent and no batch of the other format can hold."""
-    least_ms = min((record.timestamp_ms for record in records), default=NO_TIMESTAMP)
-    span = records[-1].offset - records[0].offset if records else 0
-    if magic > 0 and least_ms < NO_TIMESTAMP:
-        raise _unfit(batch, "timestamp", expected=f"at least {NO_TIMESTAMP}", found=least_ms)
-    if span > MAX_INT32:
-        raise _unfit(batch, "offset span", expected=f"at most {MAX_INT32}", found=span)
+def _check_timestamp(batch: RecordBatch, timestamp_ms: int) -> None:
+    if timestamp_ms < NO_TIMESTAMP:
+        raise _unfit(batch, "timestamp", expected=f"at least {NO_TIMESTAMP}", found=timestamp_ms)
 
 
 def _unfit(batch: RecordBatch, what: str, *, expected: object, found: object) -> InvalidRecordError:

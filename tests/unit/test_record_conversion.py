@@ -4,6 +4,7 @@ Method: batches of the reference codec converted; the messages that come out com
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
@@ -144,6 +145,13 @@ def test_timestamp_that_no_client_can_send_is_dropped_or_refused() -> None:
         down(data, magic=1)
 
 
+def test_append_time_that_no_leader_can_set_is_dropped_or_refused() -> None:
+    data = write_batch(GAPS, log_append_time_ms=-5)
+    assert down(data, magic=0) == message_set(GAPS, magic=0)
+    with pytest.raises(InvalidRecordError, match="timestamp: expected at least -1, found -5"):
+        down(data, magic=1)
+
+
 @pytest.mark.parametrize(("last", "fits"), [(2**31 - 1, True), (2**31, False)])
 def test_wrapper_of_more_offsets_than_a_batch_can_span_is_not_converted(last: int, fits: bool) -> None:
     content = message_set([record(0, b"a"), record(last, b"b")], magic=1)
@@ -157,6 +165,16 @@ def test_wrapper_of_more_offsets_than_a_batch_can_span_is_not_converted(last: in
 
 
 # Streaming
+
+
+def test_records_of_a_batch_are_not_gathered() -> None:
+    data = write_batch([record(number, None) for number in range(8192)], codec=1)
+    tracemalloc.start()
+    (converted,) = down_convert(batches_of(data), magic=1)
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert sum(1 for _ in converted) == 8192
+    assert most_bytes < 80 * 8192
 
 
 def test_no_more_batches_are_read_than_are_asked_for() -> None:
@@ -227,6 +245,12 @@ def test_message_of_v0_becomes_one_of_v1_and_back(value: bytes | None, key: byte
     assert convert_message(old, magic=1, log_append_time_ms=APPEND_TIME_MS) == stamped
     assert {convert_message(new, magic=0), convert_message(stamped, magic=0)} == {old}
     assert (convert_message(old, magic=0), convert_message(new, magic=1)) == (old, new)
+
+
+@pytest.mark.parametrize("append_time_ms", [-(2**63), -2, 2**63])
+def test_append_time_that_no_message_can_have_is_refused(append_time_ms: int) -> None:
+    with pytest.raises(ValueError, match=f"log_append_time_ms: expected -1 to {2**63 - 1}, found {append_time_ms}"):
+        convert_message(packed_entry(b"v", None, offset=0, magic=0), magic=1, log_append_time_ms=append_time_ms)
 
 
 NOT_CONVERTED = [
