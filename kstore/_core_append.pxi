@@ -72,12 +72,12 @@ cdef inline int64_t payload_size_of(const Header* h) noexcept nogil:
 
 
 # Notes every whole batch of [p, p + size), each with a right header and CRC.
-cdef Status walk_replicated(const uint8_t* p, int64_t size, int64_t max_batch_bytes, AppendFacts* f,
+cdef Status walk_replicated(const uint8_t* p, int64_t size, int64_t max_batch_bytes, int64_t position, AppendFacts* f,
                             Problem* problem) noexcept nogil:
     cdef Header h
     cdef bint whole = True
     while True:
-        start_problem(problem, f.size)
+        start_problem(problem, position + f.size)
         if next_batch(p + f.size, size - f.size, max_batch_bytes, &h, &whole, problem) != OK:
             return problem.status
         if not whole:
@@ -134,17 +134,17 @@ cdef AppendSurvey survey_of(const AppendFacts* f, object records):
 
 
 # Fills f with what has to be known of the whole batches of a buffer. Returns: their bytes.
-cdef object surveyed(object records, int64_t max_batch_bytes, AppendFacts* f, object path):
+cdef object surveyed(object records, int64_t max_batch_bytes, AppendFacts* f, object path, int64_t position=0):
     cdef Py_buffer view
     cdef Status status
     cdef Problem problem
     start_facts(f)
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     if view.len < GIL_RELEASE_SIZE:
-        status = walk_replicated(<const uint8_t*>view.buf, view.len, max_batch_bytes, f, &problem)
+        status = walk_replicated(<const uint8_t*>view.buf, view.len, max_batch_bytes, position, f, &problem)
     else:
         with nogil:
-            status = walk_replicated(<const uint8_t*>view.buf, view.len, max_batch_bytes, f, &problem)
+            status = walk_replicated(<const uint8_t*>view.buf, view.len, max_batch_bytes, position, f, &problem)
     cdef bint is_whole = f.size == view.len
     PyBuffer_Release(&view)
     if status != OK:
@@ -152,13 +152,14 @@ cdef object surveyed(object records, int64_t max_batch_bytes, AppendFacts* f, ob
     return records if is_whole else memoryview(records)[:f.size]
 
 
-def survey_replicated(records, *, int64_t max_batch_bytes=INT32_MAX, path=None):
+def survey_replicated(records, *, int64_t max_batch_bytes=INT32_MAX, path=None, int64_t position=0):
     """Check batches that keep their offsets, and return the AppendSurvey of the whole ones.
 
     An incomplete batch at the end is left out; there may be none at all.
+    Args: path, position: of the records, for errors.
     Raises: CorruptRecordError for a wrong CRC, size or field of a header; UnsupportedMagicError, InvalidRecordError.
     Threads: the GIL is released for 64 KiB and more.  Cost: O(bytes) for the CRC; looks at no record.
     """
     cdef AppendFacts f
-    content = surveyed(records, max_batch_bytes, &f, path)
+    content = surveyed(records, max_batch_bytes, &f, path, position)
     return survey_of(&f, content)

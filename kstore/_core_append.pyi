@@ -25,7 +25,11 @@ class AppendSurvey:
     has_producers: Final[bool]
 
 def survey_replicated(
-    records: bytes | bytearray | memoryview, *, max_batch_bytes: int = ..., path: str | None = None
+    records: bytes | bytearray | memoryview,
+    *,
+    max_batch_bytes: int = ...,
+    path: str | None = None,
+    position: int = 0,
 ) -> AppendSurvey: ...
 
 @final

@@ -104,8 +104,8 @@ cdef Status survey_message_set(const uint8_t* p, int64_t size, const Header* h, 
     cdef const uint8_t* end = p + size
     while p < end:
         problem.record = s.record_count if is_wrapper(h) else -1
-        if check_message_frame(p, end - p, problem) != OK or parse_message(p, &m, problem) != OK \
-                or check_legacy_crc(p, m.size, problem) != OK:
+        if check_message_frame(p, end - p, problem) != OK or check_legacy_crc(p, entry_size_at(p), problem) != OK \
+                or parse_message(p, &m, problem) != OK:
             return problem.status
         if is_wrapper(h) and m.offset != s.record_count:
             s.is_contiguous = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kstore._core import LOG_OVERHEAD, Record, RecordsBuffer, iterate_run
+from kstore._core import LOG_OVERHEAD, AppendSurvey, Record, RecordsBuffer, iterate_run, survey_replicated
 from kstore.compression import decompress
 from kstore.record.batch import RecordBatch
 
@@ -60,6 +60,16 @@ class MemoryRecords(RecordsBuffer):
         """
         for batch in self.batches():
             batch.verify()
+
+    def survey(self) -> AppendSurvey:
+        """Check header and CRC of every whole batch, and return what a log has to know of them.
+
+        Raises: CorruptRecordError, InvalidRecordError, Unsupported...Error with the position.  Cost: O(bytes); looks at
+            no record.
+        """
+        return survey_replicated(
+            self.buffer, max_batch_bytes=self._config.max_batch_bytes, path=self._path, position=self._position
+        )
 
     def __iter__(self) -> Iterator[Record]:
         """Iterate the Records of all batches, each batch verified before its first one.

@@ -158,18 +158,30 @@ def validate_replicated(records: MemoryRecords, *, log_end_offset: int) -> Valid
     """Check what a follower fetched and return its whole batches, which keep the offsets that the leader gave.
 
     Offsets may have gaps. An incomplete batch at the end is left out; there may be no batch at all.
-    Raises: CorruptRecordError for a wrong CRC; OffsetsOutOfOrderError if the offsets do not rise from batch to batch;
+    Raises: as MemoryRecords.survey; OffsetsOutOfOrderError if the offsets do not rise from batch to batch;
         UnexpectedAppendOffsetError if the first batch lies below the end of the follower's log.
     Cost: looks at no record.  Source: Kafka UnifiedLog.analyzeAndValidateRecords and append.
     """
-    info, size = RecordsInfo(NO_TIMESTAMP, -1), 0
+    survey = records.survey()
+    if survey.disorder_position >= 0 or (survey.batch_count and survey.first_offset < log_end_offset):
+        _refuse_order(records, log_end_offset=log_end_offset)
+    return ValidationResult(
+        MemoryRecords(survey.records),
+        RecordsInfo(survey.max_timestamp_ms, survey.offset_of_max_timestamp),
+        survey.last_offset + 1 if survey.batch_count else log_end_offset,
+        is_rebuilt=False,
+        converted_record_count=0,
+    )
+
+
+def _refuse_order(records: MemoryRecords, *, log_end_offset: int) -> None:
+    """Name the first batch that does not lie behind what comes before it."""
     last_offset = log_end_offset - 1
-    for batch in records.batches():
-        batch.verify()
+    for number, batch in enumerate(records.batches()):
         # A wrapper of V0 or V1 tells its first offset only by its content; Kafka takes its last one too.
-        first_offset = batch.base_offset if batch.magic >= 2 else batch.last_offset
+        first_offset = batch.header.base_offset
         if first_offset <= last_offset:
-            kind = OffsetsOutOfOrderError if size else UnexpectedAppendOffsetError
+            kind = OffsetsOutOfOrderError if number else UnexpectedAppendOffsetError
             raise kind(
                 f"offset of the batch at position {batch.position}: expected more than {last_offset}, "
                 f"found {first_offset}",
@@ -178,11 +190,6 @@ def validate_replicated(records: MemoryRecords, *, log_end_offset: int) -> Valid
                 log_end_offset=log_end_offset,
             )
         last_offset = batch.last_offset
-        if batch.max_timestamp_ms > info.max_timestamp_ms:
-            info = RecordsInfo(batch.max_timestamp_ms, last_offset)
-        size += batch.size_in_bytes
-    whole = MemoryRecords(records.buffer[:size])
-    return ValidationResult(whole, info, last_offset + 1, is_rebuilt=False, converted_record_count=0)
 
 
 def check_batches(records: MemoryRecords, *, rules: RecordRules, origin: AppendOrigin) -> list[RecordBatch]:
@@ -474,10 +481,10 @@ def _invalid(batch: RecordBatch, what: str, *, expected: object, found: object) 
     where = "memory" if batch.path is None else batch.path
     reason = f"{what}: expected {expected}, found {found}"
     return InvalidRecordError(
-        f"{reason} in batch at position {batch.position} of {where} (base offset {batch.base_offset})",
+        f"{reason} in batch at position {batch.position} of {where} (base offset {batch.header.base_offset})",
         path=batch.path,
         position=batch.position,
-        base_offset=batch.base_offset,
+        base_offset=batch.header.base_offset,
         reason=reason,
         expected=expected,
         found=found,

@@ -11,6 +11,7 @@ import pytest
 
 from kstore.compression import CompressionType
 from kstore.errors import (
+    CorruptionError,
     CorruptRecordError,
     InvalidRecordError,
     InvalidTimestampError,
@@ -403,6 +404,23 @@ def test_follower_checks_every_crc() -> None:
     set_byte(data, len(data) - 1, value=1)
     with pytest.raises(CorruptRecordError, match="CRC mismatch"):
         validate_replicated(MemoryRecords(data), log_end_offset=100)
+
+
+IMPOSSIBLE_OFFSETS = [
+    pytest.param({"last_offset_delta": -1}, InvalidRecordError, id="ends-before-it-starts"),
+    pytest.param({"base_offset": -5}, CorruptRecordError, id="negative"),
+    pytest.param({"base_offset": 2**63 - 2}, CorruptRecordError, id="beyond-int64"),
+    pytest.param({"record_count": 4}, InvalidRecordError, id="more-records-than-offsets"),
+]
+
+
+@pytest.mark.parametrize(("fields", "error"), IMPOSSIBLE_OFFSETS)
+def test_follower_refuses_a_batch_that_no_reader_takes(fields: dict[str, int], error: type[CorruptionError]) -> None:
+    data = batch(100, 2)
+    records = MemoryRecords(data + patch_header(batch(102, 3), **fields), position=5000, path="x.log")
+    with pytest.raises(error, match=f"position {5000 + len(data)} of x.log") as caught:
+        validate_replicated(records, log_end_offset=0)
+    assert caught.value.position == 5000 + len(data)
 
 
 def test_offsets_end_below_the_largest() -> None:

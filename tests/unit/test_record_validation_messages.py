@@ -263,6 +263,20 @@ def test_damaged_inner_message_is_corrupt() -> None:
             validated(wrapper(bytes(content), magic=1, codec=1, offset=3), magic=magic)
 
 
+def test_size_inside_an_inner_message_is_believed_only_behind_its_crc() -> None:
+    content = bytearray(message(ITEMS[0], magic=1, offset=0))
+    set_byte(content, 26, value=1)
+    with pytest.raises(CorruptRecordError, match="CRC mismatch"):
+        validated(wrapper(bytes(content), magic=1, codec=1, offset=0), magic=1)
+
+
+def test_wrapper_behind_another_message_is_refused_without_a_look_inside() -> None:
+    data = message(ITEMS[0], magic=1, offset=0) + packed_entry(b"no gzip", None, offset=5, magic=1, attributes=1)
+    with pytest.raises(InvalidRecordError, match=r"in one append: expected 1, found 2 .*base offset 5") as caught:
+        validated(data, magic=1)
+    assert caught.value.base_offset == 5
+
+
 def test_damaged_plain_message_is_corrupt() -> None:
     data = bytearray(sent(ITEMS, magic=1, codec=0))
     set_byte(data, len(data) - 1, value=1)
