@@ -167,6 +167,7 @@ class _Loading:
             config=self._config,
             env=self._env,
             point=point,
+            cleaned_below=self._cleaned_below,
         )
         return planner.plan_clean(noted) if is_clean else planner.plan_unclean(trusts_point=trusts_point)
 
@@ -211,6 +212,7 @@ class _Loading:
             _logger.warning("making leader epochs anew from the log: %s", error)
             self._env.unlink(path)
             is_missing, cache = True, LeaderEpochCache(path, self._env)
+        cache.truncate_from_end(plan.log_end_offset)
         for segment in plan.segments:
             for epoch, start_offset in segment.epochs or ():
                 if (segment.is_recovered or is_missing) and epoch > cache.latest_epoch:

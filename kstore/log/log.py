@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from kstore._core import BatchHeader, check_crc, iterate_records
 from kstore.compression import decompress
-from kstore.config import MAX_INT32, LogConfig
+from kstore.config import MAX_INT32, MAX_INT64, LogConfig
 from kstore.errors import (
     CorruptCheckpointError,
     CorruptionError,
@@ -28,6 +28,7 @@ from kstore.log.decoding import Decoder, decoded_records, decoder_of
 from kstore.log.directory import PartitionDirectory
 from kstore.log.env import DEFAULT_ENV, Closing, Env, FileKind, OpenFiles, join_path
 from kstore.log.filenames import (
+    CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
@@ -89,7 +90,9 @@ class Log(Closing):
         self._log_end_offset: int | None = None
         self._transactions: Transactions | None = None
         self._indexes = IndexCache(env)
-        self._context = LogContext(self.topic_partition, self.path, config, self._files, self._indexes)
+        self._context = LogContext(
+            self.topic_partition, self.path, config, self._files, self._indexes, self._cleaned_below
+        )
         self._segments = self._find_segments(env)
 
     def __repr__(self) -> str:
@@ -443,6 +446,10 @@ class Log(Closing):
             return 0
         last = self.segments[-1]
         return last.tail.last_offset + 1 if last.tail.last_offset >= 0 else last.base_offset
+
+    def _cleaned_below(self) -> int:
+        """Return the offset up to which a cleaner has been over the log, or may have been by the settings."""
+        return MAX_INT64 if self.config.is_compacted else self._checkpoint(CLEANER_CHECKPOINT) or 0
 
     def _checkpoint(self, name: str) -> int | None:
         """Return this partition's offset in one of the root's checkpoints, read once; None if it has none there."""

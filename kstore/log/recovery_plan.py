@@ -6,6 +6,7 @@ changed here, so that strict mode can refuse, and a dry run report, with every b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from kstore.log.filenames import (
     segment_path,
 )
 from kstore.log.partition_files import PartitionFiles, SegmentFiles
+from kstore.log.preallocated import is_preallocated
 from kstore.log.producer_append import ProducerBatch
 from kstore.log.recovery_indexes import (
     OpenTransactions,
@@ -100,7 +102,8 @@ class RecoveryPlan:
 class Planner:
     """Works out the RecoveryPlan of one partition; see plan_unclean and plan_clean.
 
-    Args: point: the offset below which all is durable, as far as that is known.
+    Args: point: the offset below which all is durable, as far as that is known; cleaned_below: tells the offset up
+        to which a cleaner may have removed records.
     """
 
     def __init__(
@@ -112,12 +115,14 @@ class Planner:
         config: LogConfig,
         env: Env,
         point: int,
+        cleaned_below: Callable[[], int],
     ) -> None:
         self._path = path
         self._topic_partition = topic_partition
         self._config = config
         self._env = env
         self._point = point
+        self._cleaned_below = cleaned_below
         self._plan = RecoveryPlan(files)
         self._transactions: OpenTransactions | None = None
 
@@ -192,7 +197,7 @@ class Planner:
         return content is None or plausible_aborted_txns(content, base_offset=files.base_offset) is not None
 
     def _walk(self, files: SegmentFiles, next_base_offset: int | None, *, start_position: int = 0) -> SegmentWalk:
-        return walk_segment(
+        walk = walk_segment(
             join_path(self._path, files.log_name),
             base_offset=files.base_offset,
             next_base_offset=next_base_offset,
@@ -200,6 +205,20 @@ class Planner:
             env=self._env,
             start_position=start_position,
         )
+        if walk.status == "zeros" and self._is_preallocated(files, walk, next_base_offset):
+            return walk._replace(status="end")
+        return walk
+
+    def _is_preallocated(self, files: SegmentFiles, walk: SegmentWalk, next_base_offset: int | None) -> bool:
+        with self._env.open_read(join_path(self._path, files.log_name)) as file:
+            return is_preallocated(
+                file,
+                position=walk.end_position,
+                end_position=files.size_in_bytes,
+                next_offset=walk.next_offset,
+                next_base_offset=next_base_offset,
+                cleaned_below=self._cleaned_below,
+            )
 
     def _take_older(self, files: SegmentFiles, walk: SegmentWalk) -> None:
         """Check a segment that recovery leaves alone: only its indexes may be written anew."""

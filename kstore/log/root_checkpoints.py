@@ -88,15 +88,16 @@ def save_marks(
         _merge(root, RECOVERY_POINT_CHECKPOINT, recovery_points, env, kept=kept)
         _merge(root, HIGH_WATERMARK_CHECKPOINT, high_watermarks, env, kept=kept)
         saved = read_checkpoint(root, LOG_START_OFFSET_CHECKPOINT, env)
-        starts = {one: _start(found, saved.get(one, 0)) for one, found in marks.items()}
+        starts = {one: _start(found, saved.get(one)) for one, found in marks.items()}
         # As in a broker's, only logs of which something was deleted.
         others = {one for one in saved if one in kept and one not in starts}
-        starts = {one: start for one, start in starts.items() if start}
+        starts = {one: start for one, start in starts.items() if start or one in saved}
         _merge(root, LOG_START_OFFSET_CHECKPOINT, starts, env, kept=others)
 
 
-def _start(marks: PartitionMarks, saved: int) -> int:
-    return max(marks.log_start_offset, saved) if saved <= marks.log_end_offset else marks.log_start_offset
+def _start(marks: PartitionMarks, saved: int | None) -> int:
+    """Return the start to save; one below the first segment stays, since tiered storage has records from there on."""
+    return marks.log_start_offset if saved is None or saved > marks.log_end_offset else saved
 
 
 def _merge(

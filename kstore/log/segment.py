@@ -7,6 +7,7 @@ found whole, with a right CRC, at an offset that fits the entry. Otherwise heade
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import NamedTuple
 
 from kstore._core import (
@@ -27,6 +28,7 @@ from kstore.errors import CorruptionError, KStoreError, UnsupportedError
 from kstore.log.env import OpenFiles
 from kstore.log.filenames import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_path
 from kstore.log.index import MAX_INDEX_BYTES, IndexCache, OffsetIndex, TimeIndex
+from kstore.log.preallocated import is_preallocated
 from kstore.log.segment_records import HEADER_CHUNK_BYTES, SegmentRecords
 from kstore.types import MAX_OFFSET, OffsetAndTimestamp, TopicPartition
 
@@ -35,6 +37,8 @@ ENTRIES_TRIED = 3
 MIN_TIMESTAMP_MS = -(2**63)
 # Searches by time in the first part of a segment that walk it, before one proves all of its entries at once.
 SEARCHES_BEFORE_PROOF = 2
+# A segment that ends in fewer zeros is not looked at for preallocated space.
+_LEAST_ZEROS = 17
 
 
 class SegmentTail(NamedTuple):
@@ -58,6 +62,8 @@ class LogContext(NamedTuple):
     config: LogConfig
     files: OpenFiles
     indexes: IndexCache
+    # The offset up to which a cleaner may have removed records.
+    cleaned_below: Callable[[], int]
 
 
 class LogSegment:
@@ -114,12 +120,13 @@ class LogSegment:
 
     @property
     def tail(self) -> SegmentTail:
-        """How the segment ends. Only the last one is looked at: in the others every byte has to be right.
+        """How the segment ends. Only of the last one it is found out: in the others every byte has to be right, but
+        for preallocated space, with which they end in status "zeros".
 
-        Cost: once, a header walk from the last index entry that holds.
+        Cost: once, a header walk from the last index entry that holds, in another than the last if it ends in zeros.
         """
         if not self.is_last:
-            return SegmentTail("end", self.size_in_bytes, -1, None)
+            return self._older_tail()
         if self._tail is None:
             self._tail = self._find_tail()
         return self._tail
@@ -246,6 +253,29 @@ class LogSegment:
         if batch.magic == 2 and batch.codec == 0:
             lookup.note_checked(slot)
         return answer
+
+    def _older_tail(self) -> SegmentTail:
+        if self._tail is None:
+            tail = self._find_tail() if self._ends_in_zeros() else None
+            is_preallocated = tail is not None and tail.status == "zeros" and self._is_preallocated(tail)
+            whole = SegmentTail("end", self.size_in_bytes, -1, None)
+            self._tail = tail if tail is not None and is_preallocated else whole
+        return self._tail
+
+    def _ends_in_zeros(self) -> bool:
+        size = min(_LEAST_ZEROS, self.size_in_bytes)
+        return size > 0 and not any(self.records.read_bytes(size, position=self.size_in_bytes - size))
+
+    def _is_preallocated(self, tail: SegmentTail) -> bool:
+        with self._context.files.borrow(self.path) as file:
+            return is_preallocated(
+                file,
+                position=tail.valid_end_position,
+                end_position=self.size_in_bytes,
+                next_offset=max(tail.last_offset + 1, self.base_offset),
+                next_base_offset=self.next_base_offset,
+                cleaned_below=self._context.cleaned_below,
+            )
 
     def _find_tail(self) -> SegmentTail:
         start = self._floor_batch(MAX_OFFSET, end_position=self.size_in_bytes)

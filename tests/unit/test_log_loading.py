@@ -286,6 +286,13 @@ def test_leader_epochs_are_made_anew_from_the_whole_log_when_their_file_is_damag
     assert LEADER_EPOCH_CHECKPOINT in loaded.report.rebuilt
 
 
+def test_leader_epoch_that_starts_behind_the_log_end_hides_none_of_the_log_s_own(tmp_path: Path) -> None:
+    path = write_partition(tmp_path, [batches(0, 2, partition_leader_epoch=3), batches(2, 2, partition_leader_epoch=5)])
+    (path / LEADER_EPOCH_CHECKPOINT).write_text("0\n2\n3 0\n9 1000\n")
+    for _ in range(2):
+        assert [tuple(one) for one in load(path).leader_epochs.entries] == [(3, 0), (5, 2)]
+
+
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("is_clean", [False, True], ids=["unclean", "clean"])
 def test_missing_index_is_rebuilt(tmp_path: Path, suffix: str, is_clean: bool) -> None:

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from kstore.config import DAY_MS, LogConfig
-from kstore.errors import CorruptLogError
+from kstore.errors import CorruptLogError, CorruptRecordError
+from kstore.log import open_log
 from kstore.log.directory import PartitionDirectory
 from kstore.log.env import Env
 from kstore.log.loading import load_log
 from kstore.log.producer_snapshot import ProducerSnapshotEntry, read_snapshot, write_snapshot
-from kstore.log.recovery_report import LoadedLog
+from kstore.log.recovery_report import LoadedLog, RecoveryMode
 from kstore.types import TopicPartition
 from tests.builders import batch, batches, records, write_offset_checkpoint, write_partition
 from tests.reference import write_batch, write_end_transaction_marker
@@ -158,3 +159,54 @@ def test_transaction_that_began_in_a_hole_is_not_taken_for_the_one_before(tmp_pa
     snapshot(path, 10, transaction_from=6)
     (path / f"{10:020d}.txnindex").write_bytes(ABORTED_TXN.pack(0, PRODUCER, 6, 12, 13))
     assert load(path, recovery_point=14).report.rebuilt == ()
+
+
+def preallocated(root: Path, *, next_base_offset: int, checkpoint: int | None, tail: bytes = bytes(3000)) -> Path:
+    """A segment of the offsets 0 to 4 and more bytes, as the cleaner of Kafka 0.10 leaves it, and two behind it."""
+    following = [batches(next_base_offset, 3), batches(next_base_offset + 3, 3)]
+    path = write_partition(root, [batches(0, 5), *following])
+    with (path / f"{0:020d}.log").open("ab") as log:
+        log.write(tail)
+    if checkpoint is not None:
+        write_offset_checkpoint(root / "cleaner-offset-checkpoint", {"t-0": checkpoint})
+    return path
+
+
+PREALLOCATED = {"no-offset-is-missing": (5, None), "a-cleaner-took-what-is-missing": (20, 20)}
+
+
+@pytest.mark.parametrize("recovery_point", [0, 2, 26], ids=["recovered", "recovered-from-a-point", "older"])
+@pytest.mark.parametrize("mode", ["strict", "point_in_time"])
+@pytest.mark.parametrize(("base_offset", "checkpoint"), PREALLOCATED.values(), ids=PREALLOCATED)
+def test_preallocated_space_behind_a_cleaned_segment_costs_no_record(
+    tmp_path: Path, base_offset: int, checkpoint: int | None, mode: RecoveryMode, recovery_point: int
+) -> None:
+    path = preallocated(tmp_path, next_base_offset=base_offset, checkpoint=checkpoint)
+    offsets = [*range(5), *range(base_offset, base_offset + 6)]
+    with open_log(path) as log:
+        assert [record.offset for record in log.read()] == offsets
+    point = min(recovery_point, base_offset + 6)
+    for _ in range(2):
+        loaded = load(path, recovery_point=point, mode=mode)
+        assert loaded.log_end_offset == base_offset + 6
+        assert loaded.report.damage == ()
+    with open_log(path) as log:
+        assert [record.offset for record in log.read()] == offsets
+
+
+LOSSES = {
+    "zeros-where-offsets-are-missing": (20, None, bytes(3000)),
+    "zeros-where-no-cleaner-has-reached": (20, 19, bytes(3000)),
+    "not-zeros-alone": (5, 100, bytes(2999) + b"x"),
+}
+
+
+@pytest.mark.parametrize(("base_offset", "checkpoint", "tail"), LOSSES.values(), ids=LOSSES)
+def test_zeros_in_the_place_of_records_are_no_preallocated_space(
+    tmp_path: Path, base_offset: int, checkpoint: int | None, tail: bytes
+) -> None:
+    path = preallocated(tmp_path, next_base_offset=base_offset, checkpoint=checkpoint, tail=tail)
+    with open_log(path) as log, pytest.raises(CorruptRecordError):
+        list(log.read())
+    with pytest.raises(CorruptLogError):
+        load(path, recovery_point=base_offset + 6)

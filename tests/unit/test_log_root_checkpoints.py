@@ -56,7 +56,8 @@ SAVED_STARTS = [
     pytest.param(20, 10, 20, id="moved-on-since"),
     pytest.param(100, 10, 100, id="moved-to-the-end-since"),
     pytest.param(101, 10, 10, id="of-a-log-that-was-cut"),
-    pytest.param(5, 10, 10, id="older"),
+    pytest.param(5, 10, 5, id="below-the-first-segment-as-of-a-tiered-log"),
+    pytest.param(0, 10, 0, id="zero-of-a-tiered-log"),
     pytest.param(5, 0, 5, id="first-saved-since"),
 ]
 

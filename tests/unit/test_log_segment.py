@@ -335,12 +335,13 @@ TORN_OLD = [
 
 @pytest.mark.parametrize(("change", "position"), TORN_OLD)
 def test_bad_tail_of_a_segment_that_is_not_the_last_is_damage(tmp_path: Path, change: Damage, position: int) -> None:
-    directory = write_partition(tmp_path, [SEGMENT, [batch(END_OFFSET, 2)]], layout=LAYOUT)
+    following = END_OFFSET + 3
+    directory = write_partition(tmp_path, [SEGMENT, [batch(following, 2)]], layout=LAYOUT)
     change(directory / "00000000000000000000.log")
     with open_log(directory) as log:
-        assert log.log_end_offset == END_OFFSET + 2
+        assert log.log_end_offset == following + 2
         assert not log.segments[0].is_last
         with pytest.raises((CorruptRecordError, UnsupportedMagicError)) as caught:
             list(log.read())
         assert caught.value.position == position
-        assert [r.offset for r in log.read(END_OFFSET)] == [END_OFFSET, END_OFFSET + 1]
+        assert [r.offset for r in log.read(following)] == [following, following + 1]
