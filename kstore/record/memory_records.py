@@ -64,8 +64,8 @@ class MemoryRecords(RecordsBuffer):
     def survey(self) -> AppendSurvey:
         """Check header and CRC of every whole batch, and return what a log has to know of them.
 
-        Raises: CorruptRecordError, InvalidRecordError, Unsupported...Error with the position.  Cost: O(bytes); looks at
-            no record.
+        Raises: CorruptRecordError, InvalidRecordError, Unsupported...Error with the position.
+        Cost: O(bytes) for the CRC; looks at no record.
         """
         return survey_replicated(
             self.buffer, max_batch_bytes=self._config.max_batch_bytes, path=self._path, position=self._position

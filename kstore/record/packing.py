@@ -95,9 +95,10 @@ def pack_columns(
             is larger alone has a batch of its own. MAX_INT32 makes one batch of all that a batch can hold.
         base_sequence: of the first batch; the next one goes on behind the last sequence, modulo 2^31.
         The others are those of MemoryRecordsBuilder.
-    Raises: ValueError at once for arguments or buffers that don't fit together; while iterating, with the row, for
-        offsets that don't rise, timestamps below -1 ms, indexes outside their data, header keys that are null or not
-        UTF-8, and a record of 2^31 bytes or more.
+    Raises: ValueError at once for arguments or buffers that don't fit together, and for buffers with gaps, or of items
+        that are neither bytes nor the native integers asked for; while iterating, with the row, for offsets that don't
+        rise, timestamps below -1 ms, indexes outside their data, header keys that are null or not UTF-8, and a record
+        of 2^31 bytes or more.
     Lifetime: the columns' buffers are held until the end; runs own their bytes.  Threads: one at a time; the GIL is
         released.  Cost: one pass, memory of one run and one batch.
     """
