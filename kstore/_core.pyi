@@ -41,6 +41,13 @@ from kstore.errors import DecompressionError, KStoreError
 from kstore.types import OffsetAndTimestamp, TimestampType, TopicPartition
 
 LOG_OVERHEAD: Final[int]
+MAGIC_POSITION: Final[int]
+CRC_POSITION: Final[int]
+ATTRIBUTES_POSITION: Final[int]
+MAX_TIMESTAMP_POSITION: Final[int]
+MESSAGE_CRC_POSITION: Final[int]
+MESSAGE_ATTRIBUTES_POSITION: Final[int]
+MESSAGE_TIMESTAMP_POSITION: Final[int]
 RECORD_BATCH_OVERHEAD: Final[int]
 OFFSET_INDEX_ENTRY_SIZE: Final[int]
 TIME_INDEX_ENTRY_SIZE: Final[int]

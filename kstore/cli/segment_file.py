@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from kstore._core import BatchHeader
     from kstore.log.env import ReadFile
 
-MAGIC_AT = 16
-CRC_STARTS_AT = 21
 HEADER_SIZE_UP_TO_MAGIC = 17
 MIN_RECORD_OVERHEAD = 14
 MAGIC_V2 = 2
@@ -114,7 +112,7 @@ class SegmentFile:
             error = problem
         if header is None and len(data) == size_in_bytes >= _core.RECORD_BATCH_OVERHEAD:
             header = read_header_of_any_magic(data, position=position, path=path)
-            is_valid = _core.crc32c(data[CRC_STARTS_AT:]) == header.crc
+            is_valid = _core.crc32c(data[_core.ATTRIBUTES_POSITION :]) == header.crc
         return Entry(
             position=position,
             size_in_bytes=size_in_bytes,
@@ -152,11 +150,11 @@ def declared_size(start: bytes) -> int:
 
 def magic_of(start: bytes) -> int:
     """Return the magic byte of an entry, signed."""
-    return int.from_bytes(start[MAGIC_AT : MAGIC_AT + 1], "big", signed=True)
+    return int.from_bytes(start[_core.MAGIC_POSITION : _core.MAGIC_POSITION + 1], "big", signed=True)
 
 
 def read_header_of_any_magic(data: memoryview, *, position: int, path: str) -> BatchHeader:
     """Read a header whose magic is neither 0, 1 nor 2 as Kafka reads it: as if it were 2."""
     start = bytearray(data[: _core.RECORD_BATCH_OVERHEAD])
-    start[MAGIC_AT] = MAGIC_V2
+    start[_core.MAGIC_POSITION] = MAGIC_V2
     return _core.read_header(start, position=position, path=path)

@@ -113,11 +113,7 @@ class FileRecordsSlice:
         while (left := self.size_in_bytes - position) >= _HEADER_SIZE_UP_TO_MAGIC:
             at = position - chunk_position
             if len(chunk) - at < min(RECORD_BATCH_OVERHEAD, left):
-                chunk, chunk_position, at = (
-                    self._read_view(self._config.read_chunk_bytes, position=position),
-                    position,
-                    0,
-                )
+                chunk, chunk_position, at = self._read_view(chunk_bytes, position=position), position, 0
             size = self._entry_in(chunk, at, position=position).size_in_bytes
             if size > limit:
                 raise self._error(position, "size of an entry", expected=f"at most {limit}", found=size)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from kstore._core import check_crc, read_header, set_last_offset
+from kstore._core import MAGIC_POSITION, check_crc, read_header, set_last_offset
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedError
 from kstore.log.atomic_file import replace_file
@@ -26,7 +26,6 @@ from kstore.log.verify_segment import SegmentCheck
 from kstore.record import RecordBatch
 from kstore.types import TopicPartition
 
-_MAGIC_AT = 16
 # Larger than any relative offset inside a wrapper.
 _ANY_OFFSET = 2**40
 
@@ -180,8 +179,8 @@ class _Salvage:
             return None
         data = bytearray(file.pread(size_in_bytes, position=position))
         for has_magic_2 in (False, True):
-            if has_magic_2 and len(data) > _MAGIC_AT:
-                data[_MAGIC_AT] = 2
+            if has_magic_2 and len(data) > MAGIC_POSITION:
+                data[MAGIC_POSITION] = 2
             try:
                 header = read_header(data, position=position, max_batch_bytes=self._config.max_batch_bytes)
                 if header.size_in_bytes != size_in_bytes:
@@ -256,7 +255,7 @@ def _chunks(source: ReadFile, piece: Piece) -> Iterable[bytes]:
     if piece.last_offset is None:
         return source.chunks(piece.size_in_bytes, position=piece.position)
     data = bytearray(source.pread(piece.size_in_bytes, position=piece.position))
-    if data[_MAGIC_AT] > 2:
-        data[_MAGIC_AT] = 2
+    if data[MAGIC_POSITION] > 2:
+        data[MAGIC_POSITION] = 2
     set_last_offset(data, last_offset=piece.last_offset)
     return [bytes(data)]

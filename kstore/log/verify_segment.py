@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kstore._core import (
+    ATTRIBUTES_POSITION,
+    CRC_POSITION,
     RECORD_BATCH_OVERHEAD,
     BatchHeader,
     check_crc,
@@ -30,8 +32,6 @@ from kstore.types import TopicPartition
 SEARCH_EFFORT = 8
 
 _CRC = struct.Struct(">I")
-_CRC_AT = 17
-_CRC_COVERS_FROM = 21
 _SIZE_UP_TO_MAGIC = 17
 # No entry of any magic is smaller.
 _LEAST_ENTRY_BYTES = 26
@@ -204,7 +204,10 @@ class SegmentCheck:
         if not _SIZE_UP_TO_MAGIC <= size <= min(self._size - position, self._config.max_batch_bytes):
             return self._gap(position, reason)
         data = self._bytes_at(position, size=size)
-        if size >= RECORD_BATCH_OVERHEAD and crc32c(data[_CRC_COVERS_FROM:]) == _CRC.unpack_from(data, _CRC_AT)[0]:
+        if (
+            size >= RECORD_BATCH_OVERHEAD
+            and crc32c(data[ATTRIBUTES_POSITION:]) == _CRC.unpack_from(data, CRC_POSITION)[0]
+        ):
             return Step(position, position + size, None, self._damage(position, size_in_bytes=size, reason=reason))
         return self._gap(position, reason)
 

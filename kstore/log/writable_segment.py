@@ -11,7 +11,13 @@ import struct
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeVar
 
-from kstore._core import AppendSurvey, SegmentAppender
+from kstore._core import (
+    MAGIC_POSITION,
+    MAX_TIMESTAMP_POSITION,
+    MESSAGE_TIMESTAMP_POSITION,
+    AppendSurvey,
+    SegmentAppender,
+)
 from kstore.config import LogConfig
 from kstore.errors import CorruptIndexError, StorageError
 from kstore.log.env import Env
@@ -36,7 +42,6 @@ if TYPE_CHECKING:
 
 NO_TIMESTAMP_OFFSET = TimestampOffset(NO_TIMESTAMP, -1)
 _MAX_TIMESTAMP = struct.Struct(">q")
-_MAX_TIMESTAMP_AT, _MESSAGE_TIMESTAMP_AT, _MAGIC_AT = 35, 18, 16
 _logger = logging.getLogger("kstore.log")
 _Index = TypeVar("_Index", OffsetIndexFile, TimeIndexFile)
 
@@ -258,11 +263,11 @@ class WritableSegment:
         )
 
     def _read_first_timestamp(self) -> int:
-        head = bytes(self.records.read(size=_MAX_TIMESTAMP_AT + _MAX_TIMESTAMP.size).buffer)
-        magic = head[_MAGIC_AT]
+        head = bytes(self.records.read(size=MAX_TIMESTAMP_POSITION + _MAX_TIMESTAMP.size).buffer)
+        magic = head[MAGIC_POSITION]
         if magic == 0:
             return NO_TIMESTAMP
-        at = _MESSAGE_TIMESTAMP_AT if magic == 1 else _MAX_TIMESTAMP_AT
+        at = MESSAGE_TIMESTAMP_POSITION if magic == 1 else MAX_TIMESTAMP_POSITION
         timestamp_ms: int = _MAX_TIMESTAMP.unpack_from(head, at)[0] if len(head) >= at + 8 else NO_TIMESTAMP
         return timestamp_ms
 

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from kstore._core import Record
+from kstore._core import (
+    MAGIC_POSITION,
+    MESSAGE_ATTRIBUTES_POSITION,
+    MESSAGE_TIMESTAMP_POSITION,
+    TIMESTAMP_TYPE_BIT,
+    Record,
+)
 from kstore.compression import CompressionType
 from kstore.config import KIB, MAX_INT32, MAX_INT64
 from kstore.errors import InvalidRecordError, UnsupportedCompressionTypeError
@@ -35,9 +41,8 @@ _LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
 _ENTRY_HEADER = struct.Struct(">qi")
 _CRC = struct.Struct(">I")
 _V1_PROLOGUE = struct.Struct(">bbq")
-_MAGIC_AT, _ATTRIBUTES_AT, _BODY_AT = 16, 17, 18
 _LEAST_ENTRY_BYTES = {0: 26, 1: 34}
-_CODEC_MASK, _LOG_APPEND_TIME_BIT = 0x07, 0x08
+_CODEC_MASK = 0x07
 
 
 # How many records, and what they became.
@@ -134,24 +139,24 @@ def convert_message(entry: Buffer, *, magic: int, log_append_time_ms: int | None
     Source: Kafka Message.toFormatVersion.
     """
     data = bytes(entry)
-    found = data[_MAGIC_AT] if len(data) > _MAGIC_AT else -1
+    found = data[MAGIC_POSITION] if len(data) > MAGIC_POSITION else -1
     if magic not in (0, 1) or found not in (0, 1):
         raise ValueError(f"magic of a message: expected 0 or 1, found {found} to become {magic}")
     offset, size = _ENTRY_HEADER.unpack_from(data)
     if len(data) < _LEAST_ENTRY_BYTES[found] or size != len(data) - _ENTRY_HEADER.size:
         raise ValueError(f"size of an entry: expected {len(data) - _ENTRY_HEADER.size}, found {size}")
-    if data[_ATTRIBUTES_AT] & _CODEC_MASK:
+    if data[MESSAGE_ATTRIBUTES_POSITION] & _CODEC_MASK:
         raise ValueError("a wrapper can't be converted without its messages")
     if found == magic:
         return data
     if magic == 0:
-        body = bytes(2) + data[_BODY_AT + 8 :]
+        body = bytes(2) + data[MESSAGE_TIMESTAMP_POSITION + 8 :]
     else:
-        attributes = 0 if log_append_time_ms is None else _LOG_APPEND_TIME_BIT
+        attributes = 0 if log_append_time_ms is None else TIMESTAMP_TYPE_BIT
         timestamp_ms = NO_TIMESTAMP if log_append_time_ms is None else log_append_time_ms
         if not NO_TIMESTAMP <= timestamp_ms <= MAX_INT64:
             raise ValueError(f"log_append_time_ms: expected {NO_TIMESTAMP} to {MAX_INT64}, found {timestamp_ms}")
-        body = _V1_PROLOGUE.pack(1, attributes, timestamp_ms) + data[_BODY_AT:]
+        body = _V1_PROLOGUE.pack(1, attributes, timestamp_ms) + data[MESSAGE_TIMESTAMP_POSITION:]
     return _ENTRY_HEADER.pack(offset, _CRC.size + len(body)) + _CRC.pack(zlib.crc32(body)) + body
 
 

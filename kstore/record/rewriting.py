@@ -11,6 +11,13 @@ import zlib
 from typing import TYPE_CHECKING
 
 from kstore._core import (
+    ATTRIBUTES_POSITION,
+    CRC_POSITION,
+    MAGIC_POSITION,
+    MAX_TIMESTAMP_POSITION,
+    MESSAGE_ATTRIBUTES_POSITION,
+    MESSAGE_CRC_POSITION,
+    MESSAGE_TIMESTAMP_POSITION,
     TIMESTAMP_TYPE_BIT,
     assign_offsets,
     batch_size_at,
@@ -32,14 +39,9 @@ __all__ = [
     "set_partition_leader_epoch",
 ]
 
-_MAGIC_AT = 16
 _INT16 = struct.Struct(">h")
 _UINT32 = struct.Struct(">I")
 _INT64 = struct.Struct(">q")
-# Of a V1 message: CRC-32, magic, attributes, timestamp.
-_MESSAGE_CRC_AT, _MESSAGE_ATTRIBUTES_AT, _MESSAGE_TIMESTAMP_AT = 12, 17, 18
-# Of a V2 batch: CRC-32C, attributes, largest timestamp.
-_BATCH_CRC_AT, _BATCH_ATTRIBUTES_AT, _BATCH_MAX_TIMESTAMP_AT = 17, 21, 35
 _KNOWN_MESSAGE_BITS = 0x0F
 _KNOWN_BATCH_BITS = 0x7F
 
@@ -64,7 +66,7 @@ def set_max_timestamp(
     batch = memoryview(buffer).cast("B")[at : at + size]
     if batch.readonly:
         raise TypeError(f"expected a writable buffer, found a read-only {type(buffer).__name__}")
-    magic = batch[_MAGIC_AT]
+    magic = batch[MAGIC_POSITION]
     if magic == 0:
         raise ValueError(f"the message at position {at} has magic 0, and so no timestamp")
     if magic == 1:
@@ -73,28 +75,28 @@ def set_max_timestamp(
 
 
 def _set_message_timestamp(message: memoryview, timestamp_ms: int, timestamp_type: TimestampType) -> bool:
-    attributes = message[_MESSAGE_ATTRIBUTES_AT]
-    if (_timestamp_type(attributes), _INT64.unpack_from(message, _MESSAGE_TIMESTAMP_AT)[0]) == (
+    attributes = message[MESSAGE_ATTRIBUTES_POSITION]
+    if (_timestamp_type(attributes), _INT64.unpack_from(message, MESSAGE_TIMESTAMP_POSITION)[0]) == (
         timestamp_type,
         timestamp_ms,
     ):
         return False
-    message[_MESSAGE_ATTRIBUTES_AT] = _with_type(attributes & _KNOWN_MESSAGE_BITS, timestamp_type)
-    _INT64.pack_into(message, _MESSAGE_TIMESTAMP_AT, timestamp_ms)
-    _UINT32.pack_into(message, _MESSAGE_CRC_AT, zlib.crc32(message[_MAGIC_AT:]))
+    message[MESSAGE_ATTRIBUTES_POSITION] = _with_type(attributes & _KNOWN_MESSAGE_BITS, timestamp_type)
+    _INT64.pack_into(message, MESSAGE_TIMESTAMP_POSITION, timestamp_ms)
+    _UINT32.pack_into(message, MESSAGE_CRC_POSITION, zlib.crc32(message[MAGIC_POSITION:]))
     return True
 
 
 def _set_batch_timestamp(batch: memoryview, timestamp_ms: int, timestamp_type: TimestampType) -> bool:
-    attributes = _INT16.unpack_from(batch, _BATCH_ATTRIBUTES_AT)[0]
-    if (_timestamp_type(attributes), _INT64.unpack_from(batch, _BATCH_MAX_TIMESTAMP_AT)[0]) == (
+    attributes = _INT16.unpack_from(batch, ATTRIBUTES_POSITION)[0]
+    if (_timestamp_type(attributes), _INT64.unpack_from(batch, MAX_TIMESTAMP_POSITION)[0]) == (
         timestamp_type,
         timestamp_ms,
     ):
         return False
-    _INT16.pack_into(batch, _BATCH_ATTRIBUTES_AT, _with_type(attributes & _KNOWN_BATCH_BITS, timestamp_type))
-    _INT64.pack_into(batch, _BATCH_MAX_TIMESTAMP_AT, timestamp_ms)
-    _UINT32.pack_into(batch, _BATCH_CRC_AT, crc32c(batch[_BATCH_ATTRIBUTES_AT:]))
+    _INT16.pack_into(batch, ATTRIBUTES_POSITION, _with_type(attributes & _KNOWN_BATCH_BITS, timestamp_type))
+    _INT64.pack_into(batch, MAX_TIMESTAMP_POSITION, timestamp_ms)
+    _UINT32.pack_into(batch, CRC_POSITION, crc32c(batch[ATTRIBUTES_POSITION:]))
     return True
 
 
