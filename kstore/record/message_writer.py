@@ -9,10 +9,12 @@ from __future__ import annotations
 import operator
 import struct
 import zlib
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from kstore._core import TIMESTAMP_TYPE_BIT
 from kstore.compression import CompressionType
 from kstore.config import MAX_INT32, MAX_INT64
 from kstore.record.output_streams import (
@@ -35,7 +37,6 @@ _INT32 = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
 _ENTRY_HEADER = struct.Struct(">qi")
 _NULL_LENGTH = _INT32.pack(-1)
-_LOG_APPEND_TIME_BIT = 8
 _MESSAGE_CODECS = (CompressionType.NONE, CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4)
 _MOST_GATHERED = 1024
 
@@ -43,12 +44,14 @@ _MOST_GATHERED = 1024
 class _Segments:
     """Byte arrays of one size, zero where nothing was put, addressed by position over all of them."""
 
-    __slots__ = ("_views", "cuts", "segment_size", "size")
+    __slots__ = ("_cuts", "_views", "cut_count", "segment_size", "size")
 
     def __init__(self, segment_size: int) -> None:
         self.segment_size = segment_size
         self.size = 0
-        self.cuts: list[int] = []
+        self.cut_count = 0
+        # Number and size of each cut that no later one went below.
+        self._cuts: list[tuple[int, int]] = []
         self._views: list[memoryview] = []
 
     def extend(self, size: int) -> None:
@@ -86,7 +89,15 @@ class _Segments:
             number += 1
         del self._views[number:]
         self.size = size
-        self.cuts.append(size)
+        while self._cuts and self._cuts[-1][1] >= size:
+            self._cuts.pop()
+        self.cut_count += 1
+        self._cuts.append((self.cut_count, size))
+
+    def was_cut_below(self, position: int, *, since: int) -> bool:
+        """Tell whether a cut behind the first `since` ones went below a position."""
+        number = bisect_left(self._cuts, (since + 1,))
+        return number < len(self._cuts) and self._cuts[number][1] < position
 
 
 class ReservedOutput:
@@ -102,7 +113,7 @@ class ReservedOutput:
         self._segments = segments
         self._position = position
         self._end = position + size
-        self._cuts_before = len(segments.cuts)
+        self._cuts_before = segments.cut_count
 
     @property
     def position(self) -> int:
@@ -122,7 +133,7 @@ class ReservedOutput:
         view = byte_view(data)
         if len(view) > self.remaining:
             raise ValueError(f"reserved output: expected at most {self.remaining} bytes, found {len(view)}")
-        if any(cut < self._end for cut in self._segments.cuts[self._cuts_before :]):
+        if self._segments.was_cut_below(self._end, since=self._cuts_before):
             raise ValueError(f"reserved output up to position {self._end} was taken back by a body that raised")
         self._segments.put(view, position=self._position)
         self._position += len(view)
@@ -393,7 +404,7 @@ def _prologue(*, magic: int, timestamp_ms: int, timestamp_type: TimestampType, c
     if timestamp_type == TimestampType.CREATE_TIME:
         attributes = int(compression)
     elif timestamp_type == TimestampType.LOG_APPEND_TIME:
-        attributes = compression | _LOG_APPEND_TIME_BIT
+        attributes = compression | TIMESTAMP_TYPE_BIT
     else:
         raise ValueError(f"timestamp_type of a V1 message: expected create or log append time, found {timestamp_type}")
     return struct.pack(">bbq", 1, attributes, stamp)

@@ -7,9 +7,11 @@ import io
 import mmap
 import os
 import struct
+import tracemalloc
 import zlib
 from array import array
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -385,6 +387,34 @@ def test_body_that_raises_is_taken_back(segment_size: int, error: type[BaseExcep
     with pytest.raises(ValueError, match="taken back by a body that raised"):
         inside[0].write(b"x")
     assert bytes(writer) == struct.pack(">i", 11) + b"abc" + bytes(5) + b"end"
+
+
+def test_bodies_that_raise_leave_nothing_behind_but_the_word_of_the_deepest_one() -> None:
+    writer = MessageWriter(64)
+    first = writer.reserve(4)
+    tracemalloc.start()
+    for _ in range(2000):
+        with suppress(OSError):
+            write_and_raise(writer, [], OSError)
+    left, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert left < 16_000
+    assert writer.size == 4
+    assert first.write(b"abcd") == 4
+    inside: list[ReservedOutput] = []
+    for _ in range(2):
+        with suppress(OSError), writer.with_length_prefix():
+            inside.append(writer.reserve(2))
+            with suppress(OSError):
+                write_and_raise(writer, inside, OSError)
+            inside.append(writer.reserve(2))
+            raise OSError
+    writer.write(bytes(100))
+    assert len(inside) == 6
+    for reserved in inside:
+        with pytest.raises(ValueError, match="taken back by a body that raised"):
+            reserved.write(b"x")
+    assert bytes(writer) == b"abcd" + bytes(100)
 
 
 def test_body_longer_than_an_int32_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
