@@ -382,3 +382,28 @@ def test_group_that_no_single_batch_can_hold_is_refused() -> None:
     columns = RecordColumns(row_count=2, timestamp=1, offset=int64_column([0, 2**31]))
     with pytest.raises(ValueError, match="2 records are more than one record batch can hold"):
         list(pack_groups(columns, [2]))
+
+
+def packer_of(keys: list[bytes | None]) -> _core.RecordBatchPacker:
+    return _core.RecordBatchPacker(
+        row_count=len(keys), timestamp=1, key=binary_column(keys), batch_bytes=2**31 - 1, run_bytes=1000
+    )
+
+
+def test_all_rows_are_sorted_whatever_was_selected_before() -> None:
+    packer = packer_of([b"a", b"b", None])
+    counts = packer.sort_by_partition(1)
+    assert counts == [2, 1]
+    packer.select(first=2, count=1)
+    assert packer.sort_by_partition(1) == counts
+    run = packer.next_run(compress)
+    assert run is not None
+    assert [record.key for record in MemoryRecords(bytes(run))] == [b"a", b"b", None]
+
+
+def test_rows_that_other_columns_had_can_not_be_selected() -> None:
+    packer = packer_of([b"key"] * 1000)
+    packer.sort_by_partition(1)
+    _core.RecordBatchPacker.__init__(packer, row_count=1, timestamp=1, batch_bytes=100, run_bytes=100)
+    with pytest.raises(ValueError, match="expected rows of the 0 that are sorted, got 1 from 999 on"):
+        packer.select(first=999, count=1)
