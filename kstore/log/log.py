@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from kstore._core import BatchHeader, check_crc, iterate_records
 from kstore.compression import decompress
@@ -49,9 +49,18 @@ DEFAULT_PLAN_BYTES = 128 * 1024 * 1024
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 # The segment, header and bytes of a batch.
 RawBatch: TypeAlias = tuple[LogSegment, BatchHeader, bytes]
+Found = TypeVar("Found")
 
 _logger = logging.getLogger("kstore.log")
 _CHECKPOINTS = OffsetCheckpoints(DEFAULT_ENV)
+
+
+class Watch(Protocol):
+    """Passes on what is found from an offset on; reached_by tells how far one of them reaches, or may reach."""
+
+    def __call__(
+        self, found: Iterator[Found], start_offset: int, reached_by: Callable[[Found], int], /
+    ) -> Iterator[Found]: ...
 
 
 class FetchData(NamedTuple):
@@ -175,7 +184,7 @@ class Log(Closing):
         start, end = self._bounds(start_offset, end_offset)
         if max_bytes is not None and max_bytes < 0:
             raise ValueError(f"max_bytes must not be negative, got {max_bytes}")
-        found = watched(self._raw_batches(start, end_offset=end), start)
+        found = watched(self._raw_batches(start, end_offset=end), start, _last_offset)
         return self._batches(found, max_bytes=max_bytes)
 
     def read(
@@ -204,7 +213,7 @@ class Log(Closing):
         settled = self._settled(isolation)
         if settled is not None:
             end = min(end, settled.last_stable_offset)
-        found = watched(self._raw_batches(start, end_offset=end), start)
+        found = watched(self._raw_batches(start, end_offset=end), start, _last_offset)
         records = self._read(found, start, end_offset=end, checks_crc=verify == "crc", settled=settled)
         if key_decoder is None and value_decoder is None:
             return records
@@ -333,11 +342,14 @@ class Log(Closing):
         """
         from kstore.arrow import THREAD_RANGE_BYTES, record_batches
 
+        watched = self._watch()
+        start, end = self._bounds(start_offset, end_offset)
         max_bytes = DEFAULT_PLAN_BYTES if threads == 1 else THREAD_RANGE_BYTES
-        ranges = self._ranges(max_bytes, start_offset, end_offset, isolation=isolation)
-        return record_batches(
+        ranges = self._ranges(max_bytes, start, end, isolation=isolation)
+        found = record_batches(
             ranges, columns=columns, binary=binary, batch_bytes=batch_bytes, threads=threads, config=self.config
         )
+        return watched(found, start, lambda _: end - 1)
 
     def _batches(self, found: Iterator[RawBatch], *, max_bytes: int | None) -> Iterator[RecordBatch]:
         size_in_bytes = 0
@@ -391,9 +403,9 @@ class Log(Closing):
                 if start_offset <= record.offset < end_offset:
                     yield record
 
-    def _watch(self) -> Callable[[Iterator[RawBatch], int], Iterator[RawBatch]]:
-        """Return what batches from an offset on have to pass through that are found, and read, from now on."""
-        return lambda found, _start_offset: found
+    def _watch(self) -> Watch:
+        """Return what all has to pass through that is found, and read, from now on."""
+        return _let_pass
 
     def _raw_batches(self, start_offset: int, *, end_offset: int) -> Iterator[RawBatch]:
         """Iterate batches of the segments that there are now."""
@@ -462,6 +474,14 @@ class Log(Closing):
                 offsets = {}
             self._checkpointed[name] = offsets.get(self.topic_partition)
         return self._checkpointed[name]
+
+
+def _let_pass(found: Iterator[Found], _start_offset: int, _reached_by: Callable[[Found], int]) -> Iterator[Found]:
+    return found
+
+
+def _last_offset(found: RawBatch) -> int:
+    return found[1].last_offset
 
 
 def _position_of(segment: LogSegment, settled: Transactions) -> int:

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from kstore._core import LogAppender
 from kstore.errors import CorruptionError, OffsetOutOfRangeError, StorageError, UnsupportedError
-from kstore.log.log import FetchData, Isolation, Log, RawBatch
+from kstore.log.log import DEFAULT_PLAN_BYTES, FetchData, Found, Isolation, Log, Watch
 from kstore.log.plan import ScanRange
 from kstore.log.producer_state import ProducerStateManager
 from kstore.log.segment import LogSegment
@@ -119,12 +119,17 @@ class PublishedLog(Log):
     def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         return self._retried(lambda: super(PublishedLog, self).offset_for_timestamp(timestamp_ms))
 
-    def _ranges(
-        self, max_bytes: int, start_offset: int | None, end_offset: int | None, *, isolation: Isolation
-    ) -> Iterator[ScanRange]:
-        # All at once: ranges that are cut one by one may lie before and behind a truncation.
-        find = super()._ranges
-        return iter(self._retried(lambda: list(find(max_bytes, start_offset, end_offset, isolation=isolation))))
+    def plan(
+        self,
+        max_bytes: int = DEFAULT_PLAN_BYTES,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        isolation: Isolation = "read_uncommitted",
+    ) -> list[ScanRange]:
+        return self._retried(
+            lambda: super(PublishedLog, self).plan(max_bytes, start_offset, end_offset, isolation=isolation)
+        )
 
     def _find_transactions(self) -> Transactions:
         def find() -> Transactions:
@@ -141,19 +146,21 @@ class PublishedLog(Log):
 
         return self._retried(find)
 
-    def _watch(self) -> Callable[[Iterator[RawBatch], int], Iterator[RawBatch]]:
+    def _watch(self) -> Watch:
         return partial(self._watched, known=self._cuts.made)
 
-    def _watched(self, found: Iterator[RawBatch], start_offset: int, *, known: int) -> Iterator[RawBatch]:
-        """Yield batches as long as no cut since there were `known` ones has reached them."""
+    def _watched(
+        self, found: Iterator[Found], start_offset: int, reached_by: Callable[[Found], int], *, known: int
+    ) -> Iterator[Found]:
+        """Yield what is found as long as no cut since there were `known` ones has reached it."""
         reached = start_offset
         try:
-            for segment, header, data in found:
-                reached = header.last_offset
+            for one in found:
+                reached = reached_by(one)
                 cuts = self._cuts
                 if cuts.made > known and reached >= (cuts.lowest_since(known) or 0):
                     raise self._cut_under(reached)
-                yield segment, header, data
+                yield one
         except _ERRORS_OF_A_CUT as error:
             if self._is_closed or not self._was_cut(known):
                 raise

@@ -179,6 +179,35 @@ def test_other_bytes_that_a_cut_left_to_readers_are_no_error_of_the_log(
             next(reader)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("grows_again", [False, True])
+def test_arrow_batches_never_join_what_was_cut_to_what_came_later(
+    tmp_path: Path, threads: int, grows_again: bool
+) -> None:
+    with open_log(tmp_path / "t-0", "a", SMALL) as log:
+        grow(log)
+        end = log.log_end_offset
+        found = log.to_arrow_batches(columns=["offset"], batch_bytes=1, threads=threads)
+        read = next(found)["offset"].to_pylist()
+        log.truncate_to(end - 3)
+        if grows_again:
+            grow(log)
+        with pytest.raises(OffsetOutOfRangeError, match="was cut"):
+            read += [offset for batch in found for offset in batch["offset"].to_pylist()]
+        assert read == [*range(len(read))]
+        assert len(read) <= end - 3
+
+
+def test_arrow_batches_below_a_cut_are_read_to_their_end(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-0", "a", SMALL) as log:
+        grow(log)
+        end = log.log_end_offset
+        found = log.to_arrow_batches(0, end - 3, columns=["offset"], batch_bytes=1)
+        read = next(found)["offset"].to_pylist()
+        log.truncate_to(end - 3)
+        assert read + [offset for batch in found for offset in batch["offset"].to_pylist()] == [*range(end - 3)]
+
+
 def test_lookup_keeps_to_one_view_of_an_index_that_is_cut_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
