@@ -76,7 +76,7 @@ $(DEBUG_TREE)/.stamp: $(BUILD) $(shell git ls-files kstore tests 2>/dev/null)
 
 debug: $(DEBUG_TREE)/.stamp  ## the suite without Spark on the checked build, under address and undefined-behaviour sanitizers
 	@cd $(DEBUG_TREE) && $(UNDER_SANITIZERS) \
-		../../$(BIN)/python -m pytest -m "not spark and not long and not build" --timeout=1800 $(DEBUG_TESTS)
+		../../$(BIN)/python -m pytest -n $(WORKERS) -m "not spark and not long and not build" --timeout=1800 $(DEBUG_TESTS)
 
 fuzz-asan: $(DEBUG_TREE)/.stamp  ## a long fuzzing campaign on that build, MINUTES=30, at the lowest priority
 	@cd $(DEBUG_TREE) && $(UNDER_SANITIZERS) nice -n 19 ../../$(BIN)/python -m tests.fuzz --no-memory-limit --minutes $(MINUTES)
