@@ -43,8 +43,11 @@ def load_producer_state(
         # Kafka loads the snapshot at each segment's base anew.
         manager.reload_own(now_ms=env.wall_clock_ms())
         replay.run(manager, segment, end_offset=segment.next_offset)
-        # Over a gap of offsets to the segment behind it: a snapshot inside would tell of one that is lost.
-        manager.update_map_end_offset(following.get(segment.base_offset, segment.next_offset))
+        next_base_offset = following.get(segment.base_offset, segment.next_offset)
+        if next_base_offset > segment.next_offset:
+            # Kafka takes a snapshot inside the gap too and loads that; here it would tell of a segment that is lost.
+            manager.reload_own(now_ms=env.wall_clock_ms())
+        manager.update_map_end_offset(next_base_offset)
         manager.take_snapshot()
     if recovered:
         # Loaded anew, so that producers which have expired by now are left out.
