@@ -83,11 +83,9 @@ class _Segments:
         if size >= self.size:
             return
         number, at = divmod(size, self.segment_size)
-        if at:
-            view = self._views[number]
-            view[at:] = bytes(len(view) - at)
-            number += 1
-        del self._views[number:]
+        end = min(self.size - size + at, self.segment_size)
+        self._views[number][at:end] = bytes(end - at)
+        del self._views[number + 1 :]
         self.size = size
         while self._cuts and self._cuts[-1][1] >= size:
             self._cuts.pop()

@@ -417,6 +417,21 @@ def test_bodies_that_raise_leave_nothing_behind_but_the_word_of_the_deepest_one(
     assert bytes(writer) == b"abcd" + bytes(100)
 
 
+@pytest.mark.parametrize("head", [b"", b"head"], ids=["at-a-segments-start", "inside-a-segment"])
+def test_body_that_raises_takes_no_memory_for_what_it_did_not_write(head: bytes) -> None:
+    writer = MessageWriter(1 << 20)
+    writer.write(head)
+    for _ in range(2):
+        tracemalloc.start()
+        with suppress(OSError):
+            write_and_raise(writer, [], OSError)
+        _, most_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert most_bytes < 1 << 16
+    writer.write(bytes(20))
+    assert bytes(writer) == head + bytes(20)
+
+
 def test_body_longer_than_an_int32_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_writer, "MAX_INT32", 9)
     writer = MessageWriter(4)
