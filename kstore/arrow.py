@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from kstore._core import BATCH_ROW_FIELDS, Columns, ExportedBatch
+from kstore._core import BATCH_ROW_FIELDS, CONTROL_BIT, TRANSACTIONAL_BIT, Columns, ExportedBatch
 from kstore.compression import CompressionType
 from kstore.config import LogConfig
 from kstore.log.directory import find_partitions
@@ -67,8 +67,8 @@ _PER_BATCH: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "leaderEpoch": ("leader_epoch", lambda epoch: epoch),
     "producerId": ("producer_id", lambda producer_id: producer_id),
     "producerEpoch": ("producer_epoch", lambda epoch: epoch),
-    "isTransactional": ("attributes", lambda attributes: attributes & 0x10 != 0),
-    "isControl": ("attributes", lambda attributes: attributes & 0x20 != 0),
+    "isTransactional": ("attributes", lambda attributes: attributes & TRANSACTIONAL_BIT != 0),
+    "isControl": ("attributes", lambda attributes: attributes & CONTROL_BIT != 0),
     "position": ("position", lambda position: position),
 }
 _CODEC_LABELS = pa.array([codec.label for codec in CompressionType])

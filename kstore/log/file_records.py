@@ -24,6 +24,7 @@ from kstore.errors import (
     UnsupportedMagicError,
 )
 from kstore.log.env import DEFAULT_ENV, Closing, Env, ReadFile, StrPath, WriteFile, absolute_path, split_path
+from kstore.log.segment_records import HEADER_CHUNK_BYTES
 from kstore.record import MemoryRecords, RecordBatch
 from kstore.record.conversion import convert
 from kstore.record.output_streams import write_all
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 _DEFAULTS = LogConfig()
 _logger = logging.getLogger("kstore.log")
-# One pread of a walk over headers; bodies larger than this are hopped over.
-_HEADER_CHUNK_BYTES = 64 * 1024
 _HEADER_SIZE_UP_TO_MAGIC = LOG_OVERHEAD + 5
 _HEADER_UP_TO_MAGIC = struct.Struct(">qi4xb")
 _LAST_OFFSET_DELTA = struct.Struct(">23xi")
@@ -139,7 +138,7 @@ class FileRecordsSlice:
         while (left := self.size_in_bytes - position) >= _HEADER_SIZE_UP_TO_MAGIC:
             at = position - chunk_position
             if len(chunk) - at < min(RECORD_BATCH_OVERHEAD, left):
-                chunk, chunk_position, at = self._read_view(_HEADER_CHUNK_BYTES, position=position), position, 0
+                chunk, chunk_position, at = self._read_view(HEADER_CHUNK_BYTES, position=position), position, 0
             entry = self._entry_in(chunk, at, position=position)
             if entry.size_in_bytes > left:
                 return

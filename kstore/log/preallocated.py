@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kstore.log.env import ReadFile
-from kstore.log.segment_tail import HEADER_CHUNK_BYTES
+from kstore.log.segment_records import HEADER_CHUNK_BYTES
 
 
 def is_preallocated(

@@ -18,7 +18,7 @@ from kstore.log.filenames import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from kstore.log.recovery_indexes import index_content, reaches_beyond
 from kstore.log.recovery_plan import RecoveryPlan, SegmentPlan
 from kstore.log.recovery_salvage import span_of_wrapper
-from kstore.log.segment_tail import HEADER_CHUNK_BYTES
+from kstore.log.segment_records import scan_headers
 
 
 def find_refusal(
@@ -38,9 +38,10 @@ def find_refusal(
 
     Raises: StorageError.
     """
-    for cut in plan.older + [cut for cut in plan.cuts if cut.offset < point]:
-        damage = cut.damage
-        return _refusal(damage.path, damage.reason, position=damage.position, offset=cut.offset, point=point)
+    durable = plan.older + [cut for cut in plan.cuts if cut.offset < point]
+    if durable:
+        damage = durable[0].damage
+        return _refusal(damage.path, damage.reason, position=damage.position, offset=durable[0].offset, point=point)
     for slot, segment in enumerate(plan.segments):
         reason = ""
         if segment.next_offset < point and (segment.is_walked or slot + 1 == len(plan.segments)):
@@ -132,10 +133,7 @@ def _gap_over(path: str, last: SegmentPlan, *, point: int, config: LogConfig, en
         stop_offset=point,
     )
     with env.open_read(log_path) as file:
-        while scan.status == "more":
-            chunk = file.pread(min(HEADER_CHUNK_BYTES, end_position - position), position=position)
-            position = scan.feed(chunk, position)
-        found = scan.found
+        found = scan_headers(file, scan, position=position, end_position=end_position).found
         if found is None:
             return None
         data = file.pread(found.size_in_bytes, position=found.position)

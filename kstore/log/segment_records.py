@@ -13,7 +13,7 @@ from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, HeaderScan, check_c
 from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.errors import CorruptRecordError, KStoreError, UnsupportedMagicError
-from kstore.log.env import OpenFiles
+from kstore.log.env import OpenFiles, ReadFile
 
 # One pread of a header walk; bodies larger than this are hopped over.
 HEADER_CHUNK_BYTES = 64 * 1024
@@ -26,6 +26,33 @@ def entry_size(head: bytes) -> int:
     """Return the size of a log entry in any format, which its first 12 bytes declare."""
     length: int = _BASE_OFFSET_AND_SIZE.unpack_from(head)[1]
     return length + _BASE_OFFSET_AND_SIZE.size
+
+
+def scan_headers(file: ReadFile, scan: HeaderScan, *, position: int, end_position: int) -> HeaderScan:
+    """Feed a HeaderScan of [position, end_position) of a file until it stops, and return it.
+
+    Raises: CorruptRecordError if the file ends before; damage is in the status.
+    """
+    while scan.status == "more":
+        wanted = min(HEADER_CHUNK_BYTES, end_position - position)
+        chunk = file.pread(wanted, position=position)
+        if len(chunk) < wanted:
+            raise cut_off(file.path, position, expected=wanted, found=len(chunk))
+        position = scan.feed(chunk, position)
+    return scan
+
+
+def cut_off(path: str, position: int, *, expected: int, found: int) -> CorruptRecordError:
+    """Return the error of a read behind the end of a file that was longer before."""
+    reason = f"file was cut since the log was opened: expected {expected} bytes, found {found}"
+    return CorruptRecordError(
+        f"{reason} at position {position} of {path}",
+        path=path,
+        position=position,
+        reason=reason,
+        expected=expected,
+        found=found,
+    )
 
 
 class SegmentRecords:
@@ -79,13 +106,7 @@ class SegmentRecords:
             stop_attributes=stop_attributes,
         )
         with self._files.borrow(self.path) as file:
-            while scan.status == "more":
-                wanted = min(HEADER_CHUNK_BYTES, end_position - position)
-                chunk = file.pread(wanted, position=position)
-                if len(chunk) < wanted:
-                    raise self._cut_off(position, expected=wanted, found=len(chunk))
-                position = scan.feed(chunk, position)
-        return scan
+            return scan_headers(file, scan, position=position, end_position=end_position)
 
     def stopped_at(self, scan: HeaderScan) -> BatchHeader | None:
         """Return the batch that a walk found, None if it came to its end.
@@ -154,7 +175,7 @@ class SegmentRecords:
         with self._files.borrow(self.path) as file:
             data = file.pread(size, position=position)
         if len(data) < size:
-            raise self._cut_off(position, expected=size, found=len(data))
+            raise cut_off(self.path, position, expected=size, found=len(data))
         return data
 
     def read_batches(
@@ -224,16 +245,5 @@ class SegmentRecords:
             position=position,
             reason=f"expected a whole batch, found {found}",
             expected="a whole batch",
-            found=found,
-        )
-
-    def _cut_off(self, position: int, *, expected: int, found: int) -> CorruptRecordError:
-        reason = f"file was cut since the log was opened: expected {expected} bytes, found {found}"
-        return CorruptRecordError(
-            f"{reason} at position {position} of {self.path}",
-            path=self.path,
-            position=position,
-            reason=reason,
-            expected=expected,
             found=found,
         )

@@ -15,8 +15,7 @@ from kstore.log.durable_point import DurablePoint
 from kstore.log.env import Env, ReadFile
 from kstore.log.filenames import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from kstore.log.index import OffsetIndex, TimeIndex
-
-HEADER_CHUNK_BYTES = 64 * 1024
+from kstore.log.segment_records import scan_headers
 
 
 class Tail(NamedTuple):
@@ -106,10 +105,7 @@ class _Headers:
             path=self._file.path,
             previous_last_offset=previous_last_offset,
         )
-        while scan.status == "more":
-            chunk = self._file.pread(min(HEADER_CHUNK_BYTES, self._size - position), position=position)
-            position = scan.feed(chunk, position)
-        return scan
+        return scan_headers(self._file, scan, position=position, end_position=self._size)
 
     def _misplaced_size(self, position: int) -> int:
         """Return the size of a batch that is whole, if it is only its offsets that do not fit; else 0."""
