@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
+
+from kstore.errors import CorruptionError, StorageError
+from kstore.log.env import ENOENT, Env
 
 
 class Damage(NamedTuple):
@@ -12,3 +16,27 @@ class Damage(NamedTuple):
     position: int
     size_in_bytes: int
     reason: str
+
+
+def damage_of_file(
+    path: str, read: Callable[[], object], *, env: Env, entry_size: int | None = None
+) -> Iterator[Damage]:
+    """Read a whole file by `read` and yield what is wrong with it; a missing one is no damage.
+
+    Args: entry_size: in bytes, of a file of which one entry is damaged; None where that is all of it.
+    """
+    try:
+        read()
+    except CorruptionError as error:
+        position, size = error.position or 0, size_of_file(path, env)
+        damaged = size if entry_size is None else entry_size
+        yield Damage(path, position, max(min(damaged, size - position), 0), error.reason)
+    except StorageError as error:
+        if error.errno != ENOENT:
+            yield Damage(path, 0, 0, str(error))
+
+
+def size_of_file(path: str, env: Env) -> int:
+    """Return the size of a file in bytes, 0 if there is none."""
+    status = env.stat(path)
+    return 0 if status is None else status.size_in_bytes

@@ -6,12 +6,13 @@ Layer 5. Reads everything once and changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 
-from kstore.errors import CorruptCheckpointError, StorageError
+from kstore.errors import StorageError
 from kstore.log.checkpoints import read_leader_epoch_checkpoint, read_offset_checkpoint
-from kstore.log.damage import Damage
-from kstore.log.env import DEFAULT_ENV, ENOENT, Env, join_path, split_path
+from kstore.log.damage import Damage, damage_of_file
+from kstore.log.env import DEFAULT_ENV, ENOENT, Env, join_path
 from kstore.log.filenames import (
     LEADER_EPOCH_CHECKPOINT,
     META_PROPERTIES,
@@ -57,7 +58,8 @@ class Verification:
             side_files = SideFileCheck(self._log, has_grown=has_grown, env=self._env)
             yield from side_files.start()
         else:
-            yield from _verify_checkpoint(join_path(self._log.path, LEADER_EPOCH_CHECKPOINT), self._env)
+            path = join_path(self._log.path, LEADER_EPOCH_CHECKPOINT)
+            yield from damage_of_file(path, partial(read_leader_epoch_checkpoint, path, self._env), env=self._env)
         for segment in segments:
             yield from self._verify_segment(segment, side_files)
         if side_files is not None:
@@ -123,20 +125,6 @@ def verify(log: Log, *, deep: bool = True, env: Env = DEFAULT_ENV) -> Verificati
 
 def verify_checkpoints(root: str, env: Env = DEFAULT_ENV) -> Iterator[Damage]:
     """Yield a Damage for each malformed offset checkpoint or meta.properties of a root; a missing one is none."""
-    for name in (*ROOT_CHECKPOINTS, META_PROPERTIES):
-        yield from _verify_checkpoint(join_path(root, name), env)
-
-
-def _verify_checkpoint(path: str, env: Env) -> Iterator[Damage]:
-    try:
-        if path.endswith(LEADER_EPOCH_CHECKPOINT):
-            read_leader_epoch_checkpoint(path, env)
-        elif path.endswith(META_PROPERTIES):
-            read_meta_properties(split_path(path)[0], env)
-        else:
-            read_offset_checkpoint(path, env)
-    except CorruptCheckpointError as error:
-        status = env.stat(path)
-        yield Damage(path, 0, 0 if status is None else status.size_in_bytes, error.reason)
-    except StorageError as error:
-        yield Damage(path, 0, 0, str(error))
+    for path in (join_path(root, name) for name in ROOT_CHECKPOINTS):
+        yield from damage_of_file(path, partial(read_offset_checkpoint, path, env), env=env)
+    yield from damage_of_file(join_path(root, META_PROPERTIES), partial(read_meta_properties, root, env), env=env)

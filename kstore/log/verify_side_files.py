@@ -6,21 +6,21 @@ or is damaged, is no damage of a side file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
+from functools import partial
 
 from kstore._core import BatchHeader
 from kstore.config import MAX_INT32
-from kstore.errors import CorruptionError, InvalidRecordError, StorageError
+from kstore.errors import InvalidRecordError
 from kstore.log.checkpoints import EpochEntry, read_leader_epoch_checkpoint
-from kstore.log.damage import Damage
-from kstore.log.env import ENOENT, Env, join_path
+from kstore.log.damage import Damage, damage_of_file, size_of_file
+from kstore.log.env import Env, join_path
 from kstore.log.filenames import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
     PRODUCER_SNAPSHOT_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
-    parse_segment_name,
+    producer_snapshot_offsets,
     segment_path,
 )
 from kstore.log.index import MAX_INDEX_BYTES
@@ -38,8 +38,6 @@ from kstore.log.segment import LogSegment
 from kstore.log.transaction_index import TRANSACTION_INDEX_ENTRY_SIZE, AbortedTxn, decode_aborted_txns
 from kstore.record import RecordBatch
 from kstore.types import NO_OFFSET, NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
-
-Content = TypeVar("Content")
 
 
 class SideFileCheck:
@@ -75,12 +73,11 @@ class SideFileCheck:
         Raises: StorageError.
         """
         directory = self._log.path
-        yield from self._checked(join_path(directory, PARTITION_METADATA), lambda _: self._read_topic_id())
+        read_topic_id = partial(read_partition_metadata, directory, self._env)
+        yield from damage_of_file(join_path(directory, PARTITION_METADATA), read_topic_id, env=self._env)
         yield from self._check_epochs(join_path(directory, LEADER_EPOCH_CHECKPOINT))
-        for name in self._env.listdir(directory):
-            parsed = parse_segment_name(name)
-            if parsed is not None and parsed.suffix == PRODUCER_SNAPSHOT_SUFFIX:
-                yield from self._check_snapshot(join_path(directory, name), parsed.base_offset)
+        for offset in producer_snapshot_offsets(self._env.listdir(directory)):
+            yield from self._check_snapshot(segment_path(directory, offset, suffix=PRODUCER_SNAPSHOT_SUFFIX), offset)
 
     def step(self, segment: LogSegment, header: BatchHeader | None, *, is_damaged: bool) -> Iterator[Damage]:
         """Take the next batch of a segment, or a stretch without one."""
@@ -107,7 +104,8 @@ class SideFileCheck:
         path = segment_path(self._log.path, segment.base_offset, suffix=TRANSACTION_INDEX_SUFFIX)
         found: list[AbortedTxn] = []
         is_readable = True
-        for damage in self._checked(path, lambda one: found.extend(self._read_aborted(one, segment))):
+        read = partial(self._read_aborted, path, segment, into=found)
+        for damage in damage_of_file(path, read, env=self._env, entry_size=TRANSACTION_INDEX_ENTRY_SIZE):
             is_readable = False
             yield damage
         if is_readable and not self._is_damaged:
@@ -129,9 +127,7 @@ class SideFileCheck:
             yield Damage(path, 0, self._size_of(path), reason)
 
     def _check_epochs(self, path: str) -> Iterator[Damage]:
-        yield from self._checked(
-            path, lambda one: self._epochs.extend(read_leader_epoch_checkpoint(one, self._env) or ())
-        )
+        yield from damage_of_file(path, partial(self._read_epochs, path), env=self._env)
         for before, after in zip(self._epochs, self._epochs[1:], strict=False):
             if not (before.epoch < after.epoch and before.start_offset < after.start_offset):
                 reason = f"epochs or their start offsets do not rise: {tuple(before)}, then {tuple(after)}"
@@ -159,7 +155,7 @@ class SideFileCheck:
     def _check_snapshot(self, path: str, offset: int) -> Iterator[Damage]:
         self._snapshots[path] = offset
         entries: list[ProducerSnapshotEntry] = []
-        yield from self._checked(path, lambda one: entries.extend(read_snapshot(one, self._env)))
+        yield from damage_of_file(path, lambda: entries.extend(read_snapshot(path, self._env)), env=self._env)
         for slot, entry in enumerate(entries):
             position = SNAPSHOT_OVERHEAD + slot * SNAPSHOT_ENTRY_SIZE
             contradiction = _contradiction(entry, offset)
@@ -220,28 +216,15 @@ class SideFileCheck:
                     path, found.index(entry) * TRANSACTION_INDEX_ENTRY_SIZE, TRANSACTION_INDEX_ENTRY_SIZE, reason
                 )
 
-    def _read_aborted(self, path: str, segment: LogSegment) -> tuple[AbortedTxn, ...]:
+    def _read_aborted(self, path: str, segment: LogSegment, *, into: list[AbortedTxn]) -> None:
         content = self._env.read_file(path, max_bytes=MAX_INDEX_BYTES)
-        return decode_aborted_txns(content, base_offset=segment.base_offset, path=path)
+        into += decode_aborted_txns(content, base_offset=segment.base_offset, path=path)
 
-    def _read_topic_id(self) -> None:
-        read_partition_metadata(self._log.path, self._env)
-
-    def _checked(self, path: str, read: Callable[[str], object]) -> Iterator[Damage]:
-        """Read a file and yield what is wrong with it; a missing one is no damage."""
-        try:
-            read(path)
-        except CorruptionError as error:
-            position = error.position or 0
-            size = TRANSACTION_INDEX_ENTRY_SIZE if path.endswith(TRANSACTION_INDEX_SUFFIX) else self._size_of(path)
-            yield Damage(path, position, max(min(size, self._size_of(path) - position), 0), error.reason)
-        except StorageError as error:
-            if error.errno != ENOENT:
-                yield Damage(path, 0, 0, str(error))
+    def _read_epochs(self, path: str) -> None:
+        self._epochs = read_leader_epoch_checkpoint(path, self._env) or []
 
     def _size_of(self, path: str) -> int:
-        status = self._env.stat(path)
-        return 0 if status is None else status.size_in_bytes
+        return size_of_file(path, self._env)
 
 
 def _contradiction(entry: ProducerSnapshotEntry, offset: int) -> str | None:
