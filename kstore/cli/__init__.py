@@ -1,4 +1,4 @@
-"""The `kstore` command: ls, cat, dump, verify. docs/cli.md is its contract."""
+"""The `kstore` command. docs/cli.md is its contract."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ IS_TERMINAL = sys.stdout is not None and sys.stdout.isatty()
 
 app = typer.Typer(
     name="kstore",
-    help="Read the files of an Apache Kafka broker, without the broker.",
+    help="Read and write the files of an Apache Kafka broker, without the broker.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -135,7 +135,7 @@ def root(
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Read the files of an Apache Kafka broker, without the broker."""
+    """Read and write the files of an Apache Kafka broker, without the broker."""
 
 
 @command("ls")

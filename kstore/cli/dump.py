@@ -27,11 +27,15 @@ from kstore.config import LogConfig
 from kstore.errors import KStoreError
 from kstore.log.env import DEFAULT_ENV, FileKind, absolute_path, join_path, split_path
 from kstore.log.filenames import (
+    CLEANED_STATE,
+    DELETED_STATE,
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     PRODUCER_SNAPSHOT_SUFFIX,
+    SEGMENT_INDEX_SUFFIXES,
+    SEGMENT_SUFFIXES,
+    SWAP_STATE,
     TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
     is_metadata_snapshot_name,
     parse_segment_name,
 )
@@ -47,13 +51,12 @@ if TYPE_CHECKING:
     from kstore.cli.output import Output
 
 SNAPSHOT_SUFFIX = ".checkpoint"
-STATE_SUFFIXES = (".deleted", ".swap", ".cleaned")
+STATE_SUFFIXES = (DELETED_STATE, SWAP_STATE, CLEANED_STATE)
 ENTRY_SIZES = {
     OFFSET_INDEX_SUFFIX: _core.OFFSET_INDEX_ENTRY_SIZE,
     TIME_INDEX_SUFFIX: _core.TIME_INDEX_ENTRY_SIZE,
 }
-NAMED_BY_BASE_OFFSET = (*ENTRY_SIZES, TRANSACTION_INDEX_SUFFIX)
-SEGMENT_SUFFIXES = (LOG_SUFFIX, *NAMED_BY_BASE_OFFSET, PRODUCER_SNAPSHOT_SUFFIX)
+SUFFIXES = (*SEGMENT_SUFFIXES, PRODUCER_SNAPSHOT_SUFFIX)
 BATCH_HEADING = (
     "  position      size  offsets                 count  codec   time type      max timestamp             "
     "producer  epoch  sequence  leader  crc         state"
@@ -124,10 +127,10 @@ def named_file(path: str) -> DumpFile:
     if name in SIDE_FILE_KINDS:
         return DumpFile(path, name, name, None)
     parsed = parse_segment_name(plain)
-    suffix = next((suffix for suffix in SEGMENT_SUFFIXES if plain.endswith(suffix)), None)
+    suffix = next((suffix for suffix in SUFFIXES if plain.endswith(suffix)), None)
     if suffix is None:
         raise WrongUseError(f"{path} has the name of no kind of file that Kafka writes")
-    if suffix in NAMED_BY_BASE_OFFSET and parsed is None:
+    if suffix in SEGMENT_INDEX_SUFFIXES and parsed is None:
         raise WrongUseError(f"{path} must be named by its base offset in 20 digits: its entries are relative to it")
     return DumpFile(path, name, suffix, parsed.base_offset if parsed is not None else None)
 

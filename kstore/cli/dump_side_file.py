@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from kstore.cli import EXIT_FINE
 from kstore.cli.output import Part, printable
 from kstore.cli.render import time_text
-from kstore.errors import CorruptCheckpointError, KStoreError
+from kstore.errors import KStoreError
+from kstore.log.atomic_file import malformed, read_text
 from kstore.log.checkpoints import MAX_CHECKPOINT_BYTES, read_leader_epoch_checkpoint, read_offset_checkpoint
 from kstore.log.env import DEFAULT_ENV, split_path
 from kstore.log.filenames import (
@@ -29,7 +29,7 @@ from kstore.log.index import MAX_INDEX_BYTES
 from kstore.log.producer_append import ProducerStateEntry
 from kstore.log.producer_snapshot import read_snapshot
 from kstore.log.root_files import id_text, parse_properties, read_partition_metadata
-from kstore.log.transaction_index import TRANSACTION_INDEX_ENTRY_SIZE, decode_aborted_txns
+from kstore.log.transaction_index import ABORTED_TXN, TRANSACTION_INDEX_ENTRY_SIZE, decode_aborted_txns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 # Names and values may be any text, lone surrogates too.
 _JSON_TEXT = json.JSONEncoder(separators=(",", ":")).encode
-_ABORTED_TXN = struct.Struct(">hqqqq")
 _ABORTED_TXN_FIELDS = ("version", "producerId", "firstOffset", "lastOffset", "lastStableOffset")
 _PRODUCER_FIELDS = (
     "producerId",
@@ -99,7 +98,7 @@ def transaction_index_table(path: str, base_offset: int) -> Table:
     """Return the entries as they lie there, and what breaks their rules."""
     content = DEFAULT_ENV.read_file(path, max_bytes=MAX_INDEX_BYTES)
     whole = len(content) - len(content) % TRANSACTION_INDEX_ENTRY_SIZE
-    entries = enumerate(_ABORTED_TXN.iter_unpack(memoryview(content)[:whole]))
+    entries = enumerate(ABORTED_TXN.iter_unpack(memoryview(content)[:whole]))
     rows: list[tuple[object, ...]] = [(slot, *entry) for slot, entry in entries]
     error = None
     try:
@@ -151,13 +150,13 @@ def partition_metadata_table(path: str, _: int) -> Table:
 
 def properties_table(path: str, _: int) -> Table:
     """Return a properties file as one object, its names as they are there."""
-    properties = parse_properties(read_text(path))
+    properties = parse_properties(text_in(path))
     return Table(tuple(properties), [tuple(properties.values())])
 
 
 def json_table(path: str, _: int) -> Table:
     """Return a file that is one JSON object; an empty one has no fields."""
-    text = read_text(path)
+    text = text_in(path)
     try:
         content = json.loads(text, parse_constant=refuse_constant) if text.strip() else {}
     except (ValueError, RecursionError) as error:
@@ -172,20 +171,12 @@ def refuse_constant(name: str) -> None:
     raise ValueError(f"found {name}")
 
 
-def read_text(path: str) -> str:
-    """Return the content of a small file as text.
+def text_in(path: str) -> str:
+    """Return the content of a small file as text; "" if it is gone by now.
 
-    Raises: CorruptCheckpointError if it is not UTF-8.
+    Raises: CorruptCheckpointError, StorageError.
     """
-    try:
-        return DEFAULT_ENV.read_file(path, max_bytes=MAX_CHECKPOINT_BYTES).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise malformed(path, f"not UTF-8: {error.reason} at position {error.start}") from error
-
-
-def malformed(path: str, reason: str) -> CorruptCheckpointError:
-    """Return the error of a small file that is not what its name says."""
-    return CorruptCheckpointError(f"malformed {path}: {reason}", path=path, position=0, reason=reason)
+    return read_text(path, DEFAULT_ENV, max_bytes=MAX_CHECKPOINT_BYTES) or ""
 
 
 # By suffix, or by the whole name of the file.

@@ -14,9 +14,9 @@ from kstore.log.env import DEFAULT_ENV, Env, StrPath, WriteFile, absolute_path, 
 from kstore.log.index import MAX_INDEX_BYTES
 
 TRANSACTION_INDEX_VERSION = 0
-TRANSACTION_INDEX_ENTRY_SIZE = 34
-
-_ENTRY = struct.Struct(">hqqqq")
+# Version, producer id, first offset, last offset, last stable offset.
+ABORTED_TXN = struct.Struct(">hqqqq")
+TRANSACTION_INDEX_ENTRY_SIZE = ABORTED_TXN.size
 
 
 class AbortedTxn(NamedTuple):
@@ -30,7 +30,7 @@ class AbortedTxn(NamedTuple):
 
 def encode_aborted_txn(txn: AbortedTxn) -> bytes:
     """Return the 34 bytes of an entry."""
-    return _ENTRY.pack(TRANSACTION_INDEX_VERSION, *txn)
+    return ABORTED_TXN.pack(TRANSACTION_INDEX_VERSION, *txn)
 
 
 def decode_aborted_txns(content: bytes, *, base_offset: int, path: str) -> tuple[AbortedTxn, ...]:
@@ -44,8 +44,8 @@ def decode_aborted_txns(content: bytes, *, base_offset: int, path: str) -> tuple
     for position in range(0, len(content), TRANSACTION_INDEX_ENTRY_SIZE):
         left = len(content) - position
         if left < TRANSACTION_INDEX_ENTRY_SIZE:
-            raise _corrupt(path, "size of an entry", position=position, expected=_ENTRY.size, found=left)
-        version, *numbers = _ENTRY.unpack_from(content, position)
+            raise _corrupt(path, "size of an entry", position=position, expected=ABORTED_TXN.size, found=left)
+        version, *numbers = ABORTED_TXN.unpack_from(content, position)
         txn = AbortedTxn(*numbers)
         if version != TRANSACTION_INDEX_VERSION:
             raise _corrupt(path, "version", position=position, expected=TRANSACTION_INDEX_VERSION, found=version)
