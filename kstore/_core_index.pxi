@@ -85,32 +85,6 @@ def index_entry_count(const uint8_t[::1] buffer, int entry_size):
     return count
 
 
-cdef object search(const uint8_t[::1] buffer, int64_t entry_count, int entry_size, int64_t target):
-    cdef int64_t slot
-    cdef const uint8_t* start = start_of(buffer)
-    if not 0 <= entry_count <= buffer.shape[0] // entry_size:
-        raise ValueError(f"entry_count must be from 0 to {buffer.shape[0] // entry_size}, got {entry_count}")
-    slot = floor_slot(start, entry_size, entry_count, target)
-    return slot
-
-
-def search_offset_index(const uint8_t[::1] buffer, int64_t entry_count, *, int64_t target_relative_offset):
-    """Return the slot of the greatest entry with relative offset <= the target, -1 if there is none.
-
-    On entries that are out of order the answer is some slot whose entry is <= the target, or -1: callers verify it.
-    Cost: O(log entries).  Source: Kafka AbstractIndex.largestLowerBoundSlotFor.
-    """
-    return search(buffer, entry_count, OFFSET_ENTRY_SIZE, target_relative_offset)
-
-
-def search_time_index(const uint8_t[::1] buffer, int64_t entry_count, *, int64_t target_timestamp_ms):
-    """Return the slot of the greatest entry with timestamp <= the target, -1 if there is none.
-
-    Cost: O(log entries).  Source: Kafka TimeIndex.lookup.
-    """
-    return search(buffer, entry_count, TIME_ENTRY_SIZE, target_timestamp_ms)
-
-
 cdef const uint8_t* entry_at(const uint8_t[::1] buffer, int64_t slot, int entry_size) except NULL:
     if not 0 <= slot < buffer.shape[0] // entry_size:
         raise IndexError(f"slot must be from 0 to {buffer.shape[0] // entry_size - 1}, got {slot}")

@@ -438,11 +438,3 @@ def iterate_records(const uint8_t[::1] buffer, *, int64_t position, decompress, 
     it.verify_crc, it.checks_offsets, it.least_delta = verify_crc, checks_offsets, least_offset
     it.open(buffer, position)
     return it
-
-
-def decode_records(const uint8_t[::1] buffer, *, int64_t position, decompress, int64_t max_decompressed_bytes,
-                   path=None, topic_partition=None, bint verify_crc=True, bint checks_offsets=True, int64_t least_offset=0):
-    """Return iterate_records(...) as a list: all records of one batch, or the error."""
-    return list(iterate_records(buffer, position=position, decompress=decompress, path=path,
-                                max_decompressed_bytes=max_decompressed_bytes, topic_partition=topic_partition,
-                                verify_crc=verify_crc, checks_offsets=checks_offsets, least_offset=least_offset))

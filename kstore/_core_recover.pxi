@@ -127,16 +127,15 @@ cdef void recover_chunk(Recovery* r, const uint8_t* chunk, int64_t chunk_size, i
 
 @cython.final
 cdef class RecoveryWalk:
-    """Walk the batches of [position, end_position) of one .log, fed chunk by chunk, and check each CRC.
+    """Walk the batches of [0, end_position) of one .log, fed chunk by chunk, and check each CRC.
 
     Stops as HeaderScan does, also at a wrong CRC and at offsets that reach next_base_offset ("corrupt"), and at a batch
     that is right but more than 2147483647 offsets above base_offset ("overflow"). position is then the end of the
     batches before, of which the other properties tell; leader_epoch is that of the last one.
 
-    Args: previous_last_offset, previous_leader_epoch, max_timestamp_ms, offset_of_max_timestamp: of what lies before
-        `position`. offset_entries, time_entries: both or neither; they get the entries that Kafka's recovery makes: one
-        for each batch that starts more than index_interval_bytes behind the last entry's (at first, behind
-        `position`), while there is room. The closing entry of the time index is the caller's.
+    Args: offset_entries, time_entries: both or neither; they get the entries that Kafka's recovery makes: one for each
+        batch that starts more than index_interval_bytes behind the last entry's (at first, behind the start), while
+        there is room. The closing entry of the time index is the caller's.
     Threads: not safe; feed releases the GIL, and nothing else may use the entries then.
     Cost: O(bytes), no memory but for noted headers.  Source: Kafka LogSegment.recover.
     """
@@ -147,31 +146,25 @@ cdef class RecoveryWalk:
     cdef OffsetIndexEntries offset_entries
     cdef TimeIndexEntries time_entries
 
-    def __cinit__(self, *, int64_t end_position, int64_t base_offset, int64_t position=0,
-                  int64_t previous_last_offset=-1, int32_t previous_leader_epoch=-1, next_base_offset=None,
+    def __cinit__(self, *, int64_t end_position, int64_t base_offset, next_base_offset=None,
                   int64_t max_batch_bytes=INT32_MAX, path=None, int64_t index_interval_bytes=4096,
-                  OffsetIndexEntries offset_entries=None, TimeIndexEntries time_entries=None,
-                  int64_t max_timestamp_ms=-1, int64_t offset_of_max_timestamp=-1):
-        if not 0 <= position <= end_position:
-            raise ValueError(f"position must be from 0 to end_position, got {position} and {end_position}")
+                  OffsetIndexEntries offset_entries=None, TimeIndexEntries time_entries=None):
+        if end_position < 0:
+            raise ValueError(f"end_position must not be negative, got {end_position}")
         if (offset_entries is None) != (time_entries is None):
             raise ValueError("offset_entries and time_entries must both be given, or neither")
         memset(&self.r, 0, sizeof(Recovery))
         self.path = path
         self.offset_entries, self.time_entries = offset_entries, time_entries
-        self.r.w.state = SCAN_END if position == end_position else SCAN_MORE
-        self.r.w.position = position
+        self.r.w.state = SCAN_END if end_position == 0 else SCAN_MORE
         self.r.w.end_position = end_position
         self.r.w.max_batch_bytes = max_batch_bytes
-        self.r.w.least_offset = max(base_offset, previous_last_offset + 1)
-        self.r.w.last_offset = -1
-        self.r.w.max_timestamp = max_timestamp_ms
-        self.r.w.offset_of_max_timestamp = offset_of_max_timestamp
+        self.r.w.least_offset = max(base_offset, 0)
+        self.r.w.last_offset = self.r.w.max_timestamp = self.r.w.offset_of_max_timestamp = -1
         self.r.base_offset = base_offset
         self.r.next_base_offset = INT64_MAX if next_base_offset is None else next_base_offset
-        self.r.leader_epoch = previous_leader_epoch
+        self.r.leader_epoch = -1
         self.r.index_interval = index_interval_bytes
-        self.r.last_entry_position = position
 
     def __dealloc__(self):
         free(self.r.noted)

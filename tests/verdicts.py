@@ -64,7 +64,8 @@ def core_batch_verdict(data: bytes, *, position: int = 0, limit: int = DEFAULT_L
         header = _core.read_header(data, position=position, max_batch_bytes=reference.MAX_BATCH_BYTES)
         whole = data[: header.size_in_bytes]
         _core.check_crc(whole, position=position)
-        return _core.decode_records(whole, position=position, decompress=decompress, max_decompressed_bytes=limit)
+        records = _core.iterate_records(whole, position=position, decompress=decompress, max_decompressed_bytes=limit)
+        return list(records)
 
     return kstore_verdict(read)
 

@@ -21,11 +21,11 @@ buffers = st.builds(lambda seed, times: seed * times, st.binary(min_size=1, max_
 
 
 def search_offset_index(data: bytes, count: int, target: int) -> int:
-    return _core.search_offset_index(data, count, target_relative_offset=target)
+    return _core.OffsetIndexSearch(data[: 8 * count], base_offset=0).slot_of_offset(target)
 
 
 def search_time_index(data: bytes, count: int, target: int) -> int:
-    return _core.search_time_index(data, count, target_timestamp_ms=target)
+    return _core.TimeIndexSearch(data[: 12 * count], base_offset=0).slot_of_timestamp(target)
 
 
 @given(data=buffers, start=st.integers(0, 70), cut=st.integers(0, 75_000), value=st.integers(0, 2**32 - 1))

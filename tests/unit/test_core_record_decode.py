@@ -25,14 +25,16 @@ LIMIT = 1 << 20
 PARTITION = TopicPartition("t", 3)
 
 
-def decode(data: bytes | bytearray) -> list[_core.Record]:
-    return _core.decode_records(
-        data,
-        position=0,
-        path="x.log",
-        topic_partition=PARTITION,
-        decompress=decompress,
-        max_decompressed_bytes=LIMIT,
+def decode(data: bytes | bytearray, *, position: int = 0) -> list[_core.Record]:
+    return list(
+        _core.iterate_records(
+            data,
+            position=position,
+            path="x.log",
+            topic_partition=PARTITION,
+            decompress=decompress,
+            max_decompressed_bytes=LIMIT,
+        )
     )
 
 
@@ -315,7 +317,7 @@ def test_error_tells_place_record_and_numbers() -> None:
     records = sized(body()) + sized(body(OFFSET="02", KEY_SIZE="feffffff0f"))
     data = reference.seal(Header(base_offset=900, last_offset_delta=1, record_count=2), records)
     with pytest.raises(InvalidRecordError) as caught:
-        _core.decode_records(data, position=4096, path="x.log", decompress=decompress, max_decompressed_bytes=LIMIT)
+        decode(data, position=4096)
     error = caught.value
     assert (error.position, error.base_offset, error.path) == (4096, 900, "x.log")
     assert error.found == 2**31 - 1
@@ -336,5 +338,7 @@ def test_content_up_to_the_limit_is_read_and_one_byte_more_is_not(codec: int) ->
 def test_decompression_error_carries_the_place_of_the_batch() -> None:
     data = reference.seal(Header(base_offset=5, attributes=codecs.LZ4, record_count=1), b"not a frame at all")
     with pytest.raises(DecompressionError) as caught:
-        _core.decode_records(data, position=77, path="x.log", decompress=decompress, max_decompressed_bytes=LIMIT)
+        list(
+            _core.iterate_records(data, position=77, path="x.log", decompress=decompress, max_decompressed_bytes=LIMIT)
+        )
     assert (caught.value.position, caught.value.base_offset, caught.value.path) == (77, 5, "x.log")
