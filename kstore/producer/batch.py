@@ -113,11 +113,6 @@ class ProducerBatch(BatchAppender):
         """The bytes of the closed batch."""
         return self.records().size_in_bytes
 
-    @property
-    def queue_time_ms(self) -> int:
-        """How long the batch waited before it was drained."""
-        return self.drained_ms - self.created_ms
-
     def waited_ms(self, now_ms: int) -> int:
         """Return how long the batch has waited since it was created or put back."""
         return max(0, now_ms - self.last_attempt_ms)

@@ -42,17 +42,14 @@ class Cluster:
                 raise ValueError(f"partition {topic_partition} is named twice")
             self._by_topic_partition[topic_partition] = info
         by_topic: dict[str, list[PartitionInfo]] = {}
-        by_node: dict[int, list[PartitionInfo]] = {}
         known = {node.id: node for node in nodes}
         for info in self._by_topic_partition.values():
             by_topic.setdefault(info.topic, []).append(info)
             if info.leader is not None:
                 known[info.leader.id] = info.leader
-                by_node.setdefault(info.leader.id, []).append(info)
         self.nodes: tuple[Node, ...] = tuple(known[node_id] for node_id in sorted(known))
         self.topics: tuple[str, ...] = tuple(by_topic)
         self._by_topic = {topic: tuple(infos) for topic, infos in by_topic.items()}
-        self._by_node = {node_id: tuple(infos) for node_id, infos in by_node.items()}
         self._available = {
             topic: tuple(info for info in infos if info.leader is not None) for topic, infos in self._by_topic.items()
         }
@@ -77,10 +74,6 @@ class Cluster:
     def partition_count(self, topic: str) -> int:
         """Return how many partitions a topic has, 0 if it is unknown."""
         return len(self._by_topic.get(topic, ()))
-
-    def partitions_for_node(self, node_id: int) -> tuple[PartitionInfo, ...]:
-        """Return the partitions that a node leads, by topic and number."""
-        return self._by_node.get(node_id, ())
 
     def leader_for(self, topic_partition: TopicPartition) -> Node | None:
         """Return who leads a partition, None if nobody does or it is unknown."""

@@ -43,9 +43,3 @@ class CompressionRatioEstimator:
         """Replace the estimate, for a batch that proved too large."""
         with self._lock:
             self._ratios[topic, compression] = ratio
-
-    def reset_estimation(self, topic: str) -> None:
-        """Forget what was seen of a topic."""
-        with self._lock:
-            for compression in CompressionType:
-                self._ratios.pop((topic, compression), None)

@@ -56,10 +56,6 @@ class SequenceTracker:
         entry.start_at_beginning(self.producer_id_and_epoch, is_transactional=self.is_transactional)
         self._unresolved.discard(topic_partition)
 
-    def sequence_number(self, topic_partition: TopicPartition) -> int:
-        """Return the sequence of the next record of a partition."""
-        return self.sequences_of(topic_partition).next_sequence
-
     def give_sequences(self, batches: list[ProducerBatch]) -> None:
         """Make batches of one partition that were never sent the current producer's next ones, and note them in flight.
 
@@ -91,10 +87,6 @@ class SequenceTracker:
         entry = self._entries.get(topic_partition)
         return entry is not None and bool(entry.in_flight)
 
-    def in_flight_batches(self, topic_partition: TopicPartition) -> tuple[ProducerBatch, ...]:
-        entry = self._entries.get(topic_partition)
-        return () if entry is None else tuple(entry.in_flight)
-
     def next_batch_by_sequence(self, topic_partition: TopicPartition) -> ProducerBatch | None:
         """Return the batch in flight with the lowest sequence."""
         entry = self._entries.get(topic_partition)
@@ -117,10 +109,6 @@ class SequenceTracker:
         entry = self._entries.get(batch.topic_partition)
         if entry is not None:
             entry.remove(batch)
-
-    def last_acked_sequence(self, topic_partition: TopicPartition) -> int:
-        entry = self._entries.get(topic_partition)
-        return NO_SEQUENCE if entry is None else entry.last_acked_sequence
 
     def has_unresolved_sequence(self, topic_partition: TopicPartition) -> bool:
         """Tell whether it is not known which of the partition's batches are in the log."""

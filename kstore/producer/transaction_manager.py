@@ -252,10 +252,6 @@ class TransactionManager(SequenceTracker):
         return self._state is _S.ABORTING_TRANSACTION
 
     @property
-    def is_ready(self) -> bool:
-        return self.is_transactional and self._state is _S.READY
-
-    @property
     def has_ongoing_transaction(self) -> bool:
         return self._state is _S.IN_TRANSACTION or self.is_completing or self.has_abortable_error
 

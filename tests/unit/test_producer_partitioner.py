@@ -220,8 +220,6 @@ def test_cluster_answers_by_topic_node_and_partition() -> None:
     assert cluster.partitions_for_topic("b") == (infos[1], infos[0])
     assert cluster.available_partitions_for_topic("b") == (infos[0],)
     assert [cluster.has_partition("b", number) for number in range(-1, 3)] == [False, True, True, False]
-    assert cluster.partitions_for_node(1) == (infos[2], infos[0])
-    assert cluster.partitions_for_node(0) == ()
     assert (cluster.partition_count("b"), cluster.partition_count("c")) == (2, 0)
     assert cluster.leader_for(TopicPartition("b", 1)) == NODES[1]
     assert cluster.leader_for(TopicPartition("b", 0)) is None

@@ -144,7 +144,7 @@ def test_sequences_go_on_from_batch_to_batch_in_each_partition():
     parts.append_batch(b"x", to=T1)
     parts.run()
     assert [(one.topic_partition, one.base_sequence) for one in parts.sink.sent] == [(T0, 0), (T1, 0), (T0, 2)]
-    assert parts.manager.sequence_number(T0) == 3
+    assert parts.manager.sequences_of(T0).next_sequence == 3
     assert not parts.manager.has_in_flight_batches(T0)
 
 
@@ -158,7 +158,7 @@ def test_sequences_of_a_partition_wrap_at_the_largest_int():
     parts.run()
     assert sequences(parts)[1:] == [MAX_INT32 - 1, 1]
     assert all(future.done() for future in futures)
-    assert parts.manager.last_acked_sequence(T0) == 1
+    assert parts.manager.sequences_of(T0).last_acked_sequence == 1
 
 
 def test_batch_that_is_tried_again_keeps_its_sequence_and_its_place():
@@ -315,7 +315,7 @@ def test_nothing_new_is_sent_while_it_is_not_known_what_is_in_the_log():
     first = parts.append_batch(b"0")
     parts.sink.answers.append(again())
     parts.run()
-    (batch,) = manager.in_flight_batches(T0)
+    (batch,) = manager.sequences_of(T0).in_flight
     manager.mark_sequence_unresolved(batch)
     parts.append_batch(b"1")
     parts.clock.now_ms += 200

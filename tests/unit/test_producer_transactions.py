@@ -159,7 +159,7 @@ def test_transaction_without_a_record_leaves_no_trace(parts, store, end):
     logs = [store.log(TRANSACTION_STATE_TOPIC, number) for number in range(3)]
     before = [log.log_end_offset for log in logs]
     getattr(parts, end)()
-    assert parts.manager.is_ready
+    assert parts.manager.state is STATE.READY
     assert [log.log_end_offset for log in logs] == before
     assert store.log(*T0).log_end_offset == 0
 
@@ -181,7 +181,7 @@ def test_abort_fails_what_was_not_sent(parts, store):
     with pytest.raises(TransactionAbortedError):
         future.result()
     assert store.log(*T0).log_end_offset == 0
-    assert parts.manager.is_ready
+    assert parts.manager.state is STATE.READY
     parts.check_at_rest()
 
 
@@ -279,7 +279,7 @@ def test_batch_that_fails_leaves_nothing_but_an_abort_and_a_new_epoch_behind_it(
     with pytest.raises(KStoreError, match="broken"):
         parts.manager.maybe_add_partition(T0)
     parts.abort()
-    assert parts.manager.is_ready
+    assert parts.manager.state is STATE.READY
     assert parts.manager.producer_id_and_epoch.epoch == 1
     parts.begin().send(b"later")
     parts.commit()
@@ -296,7 +296,7 @@ def test_batch_that_fails_while_it_is_committed_fails_the_commit(parts):
     with pytest.raises(StorageError, match="broken"):
         result.wait(0)
     parts.abort()
-    assert parts.manager.is_ready
+    assert parts.manager.state is STATE.READY
     assert parts.is_decided()
 
 
