@@ -106,7 +106,6 @@ def test_offsets_that_do_not_rise_stop_the_walk() -> None:
     ("options", "count", "status"),
     [
         pytest.param({"base_offset": 1}, 0, "corrupt", id="below-the-segment"),
-        pytest.param({"previous_last_offset": 0}, 0, "corrupt", id="not-above-what-came-before"),
         pytest.param({"next_base_offset": 30}, 6, "end", id="up-to-the-next-segment"),
         pytest.param({"next_base_offset": 29}, 5, "corrupt", id="into-the-next-segment"),
         pytest.param({"max_batch_bytes": len(LOG[0]) - 1}, 0, "corrupt", id="larger-than-the-limit"),
