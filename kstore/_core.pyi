@@ -6,6 +6,8 @@ from typing import Any, ClassVar, Final, Literal, final
 from typing_extensions import Buffer, Self, disjoint_base
 
 from kstore._core_accumulate import AppendPath as AppendPath
+from kstore._core_accumulate import Bell as Bell
+from kstore._core_accumulate import OwnedLock as OwnedLock
 from kstore._core_accumulate import PartitionQueue as PartitionQueue
 from kstore._core_accumulate import SendPath as SendPath
 from kstore._core_accumulate import TopicQueues as TopicQueues
@@ -14,6 +16,7 @@ from kstore._core_accumulate import begin_sends as begin_sends
 from kstore._core_accumulate import close_batches as close_batches
 from kstore._core_accumulate import complete_batches as complete_batches
 from kstore._core_accumulate import end_sends as end_sends
+from kstore._core_accumulate import give_up as give_up
 from kstore._core_accumulate import number_batches as number_batches
 from kstore._core_accumulate import pack_rows_into as pack_rows_into
 from kstore._core_accumulate import push_batches as push_batches

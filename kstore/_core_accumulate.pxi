@@ -1,223 +1,4 @@
-# Appends of the producer: the queues of its partitions, and the short way of a record into the last batch of one.
-
-from cpython.pythread cimport PyThread_get_thread_ident
-
-
-@cython.final
-cdef class PartitionQueue:
-    """The batches of one partition that wait to be sent, the oldest first, and the lock that guards them.
-
-    A context manager, which holds the lock, also for a finalizer or signal handler that appends in its midst. What is one
-    compiled call needs no lock, since the GIL is held all the time, but then it looks first whether somebody holds it.
-    Args: lock: has acquire() and release(); active: where the queue enters itself while it is not empty.
-    Attributes: is_muted: whether nothing may be drained now.
-    Threads: safe while the lock is held.
-    """
-
-    cdef readonly object topic_partition
-    cdef public bint is_muted
-    cdef list batches
-    cdef object lock
-    cdef dict active
-    cdef int32_t partition
-    cdef int32_t hold_count       # of the thread that holds the lock
-    cdef long holder
-
-    def __init__(self, topic_partition, *, lock, active):
-        self.topic_partition = topic_partition
-        self.partition = <int32_t>ranged("partition", topic_partition[1], 0, INT32_MAX)
-        self.lock = lock
-        self.active = active
-        self.batches = []
-
-    def __enter__(self):
-        cdef long own = PyThread_get_thread_ident()
-        if self.hold_count == 0 or self.holder != own:
-            self.lock.acquire()
-            self.holder = own
-        self.hold_count += 1
-        return self
-
-    def __exit__(self, *exception):
-        self.hold_count -= 1
-        if self.hold_count == 0:
-            self.lock.release()
-
-    def __len__(self):
-        return len(self.batches)
-
-    def copy(self):
-        """Return the batches of now."""
-        return list(self.batches)
-
-    @property
-    def first(self): return self.batches[0] if self.batches else None
-    @property
-    def last(self): return self.batches[len(self.batches) - 1] if self.batches else None
-
-    @property
-    def is_full(self):
-        """Whether no batch here would take a record that is small enough."""
-        cdef Py_ssize_t count = len(self.batches)
-        return count == 0 or (<BatchAppender>self.batches[count - 1]).looks_full()
-
-    def push_first(self, BatchAppender batch not None):
-        """Put a batch before all others."""
-        self.batches.insert(0, batch)
-        self.active[self] = None
-
-    def push_last(self, BatchAppender batch not None):
-        """Put a batch behind all others."""
-        self.batches.append(batch)
-        self.active[self] = None
-
-    def insert(self, Py_ssize_t place, BatchAppender batch not None):
-        """Put a batch behind so many others."""
-        self.batches.insert(place, batch)
-        self.active[self] = None
-
-    def pop_first(self):
-        """Take the first batch out.
-
-        Raises: IndexError if there is none.
-        """
-        batch = self.batches.pop(0)
-        if not self.batches:
-            self.active.pop(self, None)
-        return batch
-
-    def remove(self, batch):
-        """Take a batch out, wherever it is; say whether it was there."""
-        cdef Py_ssize_t place
-        for place in range(len(self.batches)):
-            if self.batches[place] is batch:
-                del self.batches[place]
-                if not self.batches:
-                    self.active.pop(self, None)
-                return True
-        return False
-
-    # Returns: the last batch; None if there is none.
-    @cython.final
-    cdef inline BatchAppender last_batch(self):
-        cdef Py_ssize_t count = len(self.batches)
-        return <BatchAppender>self.batches[count - 1] if count else None
-
-    # Says in a result what the accumulator has to say of an append to the last batch.
-    @cython.final
-    cdef int describe(self, RecordAppendResult result, BatchAppender last, int64_t before) except -1:
-        result.partition = self.partition
-        result.appended_bytes = last._builder.estimate() - before
-        result.batch_is_full = len(self.batches) > 1 or last.looks_full()
-        return 0
-
-    def append_to_new(self, BatchAppender batch not None, timestamp_ms, key, value, headers, callback, *, int64_t now_ms):
-        """Put a new batch behind the others, with one record in it, and return its RecordAppendResult.
-
-        Raises: ValueError as append_record(), and then the batch is not put there.
-        """
-        cdef RecordAppendResult result = batch.append_record(timestamp_ms, key, value, headers, callback, now_ms)
-        if result is None:
-            raise ValueError("a new batch must have room for its first record")
-        self.push_last(batch)
-        self.describe(result, batch, 0)
-        result.new_batch_created = True
-        return result
-
-    def append_to_last(self, timestamp_ms, key, value, headers, callback, *, int64_t now_ms):
-        """Append a record to the last batch; None if there is none with room, and the last one then takes no more."""
-        cdef BatchAppender last = self.last_batch()
-        if last is None:
-            return None
-        cdef int64_t before = last._builder.estimate()
-        cdef RecordAppendResult result = last.append_record(timestamp_ms, key, value, headers, callback, now_ms)
-        if result is None:
-            last.close_for_record_appends()
-            return None
-        self.describe(result, last, before)
-        return result
-
-    def stopped_before_new_batch(self):
-        """Return what an append gives back that must not begin a batch: nothing was appended."""
-        cdef RecordAppendResult result = RecordAppendResult.__new__(RecordAppendResult)
-        result.partition = self.partition
-        result.abort_for_new_batch = True
-        return result
-
-
-cdef enum:
-    MOST_NUMBERED_QUEUES = 4096
-
-
-@cython.final
-cdef class TopicQueues:
-    """The queues of one topic, and which of them takes the records that name no partition.
-
-    Attributes: partitioner chooses that one; is_sticky_used: whether it was asked for.
-    """
-
-    cdef readonly object partitioner
-    cdef readonly dict queues
-    cdef list queue_by_number     # the same, as far as numbers are small; None where there is none
-    cdef readonly bint is_sticky_used
-    cdef object sticky_info
-    cdef PartitionQueue sticky_queue
-    cdef int64_t sticky_room      # bytes until the partitioner has to be told
-    cdef int64_t sticky_bytes     # that it has not been told yet
-
-    def __init__(self, partitioner):
-        self.partitioner = partitioner
-        self.queues = {}
-        self.queue_by_number = []
-
-    def __len__(self):
-        return len(self.queues)
-
-    def add(self, PartitionQueue queue not None):
-        """Add the queue of a partition, and return it; or the one that there is already."""
-        cdef PartitionQueue known = self.queues.setdefault(queue.partition, queue)
-        if known is queue and queue.partition < MOST_NUMBERED_QUEUES:
-            while len(self.queue_by_number) <= queue.partition:
-                self.queue_by_number.append(None)
-            self.queue_by_number[queue.partition] = queue
-        return known
-
-    # Returns: None if there is none.
-    @cython.final
-    cdef inline PartitionQueue queue_of(self, int64_t partition):
-        if 0 <= partition < len(self.queue_by_number):
-            return <PartitionQueue>self.queue_by_number[partition]
-        return <PartitionQueue>self.queues.get(partition)
-
-    def size_of(self, partition):
-        """Return how many batches wait for a partition."""
-        cdef PartitionQueue queue = self.queue_of(partition)
-        return 0 if queue is None else len(queue.batches)
-
-    def stick(self, info, PartitionQueue queue not None, int64_t room):
-        """Send records that name no partition to a queue, for so many bytes, without asking again.
-
-        Requires: the queue is held and belongs to `info`, the partitioner's current partition.
-        """
-        self.sticky_info = info
-        self.sticky_queue = queue
-        self.sticky_room = room
-        self.sticky_bytes = 0
-        self.is_sticky_used = True
-
-    def unstick(self, info):
-        """Ask again from now on, and return the bytes that went to `info` without a word.
-
-        Requires: its queue is held.
-        """
-        cdef int64_t told = self.sticky_bytes
-        if self.sticky_info is not info:
-            return 0
-        self.sticky_queue = None
-        self.sticky_info = None
-        self.sticky_bytes = 0
-        return told
-
+# Appends of the producer: the short way of a record into the last batch of its partition, or into a new one.
 
 # What an append is asked for, besides the record.
 cdef struct AppendRequest:
@@ -271,6 +52,16 @@ cdef class AppendPath:
         self.estimator = estimator
         self.incomplete = incomplete
         self.append_slowly = append_slowly
+
+    @property
+    def is_held_here(self):
+        """Whether the calling thread holds the lock of a queue.  Cost: O(partitions)."""
+        cdef TopicQueues queues
+        for queues in list(self.topics.values()):
+            for queue in list(queues.queues.values()):
+                if (<PartitionQueue>queue).is_held_here:
+                    return True
+        return False
 
     def append(self, topic, partition, timestamp_ms, key, value, headers=(), callback=None, *,
                int64_t max_time_to_block_ms, int64_t now_ms, cluster, bint abort_on_new_batch=False):
@@ -369,16 +160,50 @@ cdef class AppendPath:
             return None
         if last is not None:
             last.takes_records = False
+        self.begin_batch(queue, batch, buffer, request, r, flat, result)
+        return batch
+
+    # Puts a new batch in the buffer, with one record in it, behind the others. Requires: the buffer is counted in the pool; it
+    # goes back if the record is refused.
+    @cython.final
+    cdef int begin_batch(self, PartitionQueue queue, BatchAppender batch, ColumnBuffer buffer, const AppendRequest* request,
+                         RecordFields* r, list flat, RecordAppendResult result) except -1:
         start_in(batch, buffer, request.now_ms)
-        if not batch.append_fields(r, request.timestamp_ms, flat, request.now_ms, result):
+        try:
+            if not batch.append_fields(r, request.timestamp_ms, flat, request.now_ms, result):
+                raise ValueError("a new batch must have room for its first record")
+        except BaseException:
             batch.deallocate()
-            raise ValueError("a new batch must have room for its first record")
+            raise
         self.incomplete[batch] = None
         queue.push_last(batch)
         if result is not None:
             queue.describe(result, batch, 0)
             result.new_batch_created = True
-        return batch
+        return 0
+
+    def append_first(self, PartitionQueue queue not None, list held not None, timestamp_ms, key, value, headers, callback, *,
+                     int64_t now_ms):
+        """Begin a batch in the buffer that a list holds, behind the others of a queue that is held, and return the first
+        record's RecordAppendResult.
+
+        It is one step: either the list has the buffer still, or it is the queued batch's.
+        Raises: ValueError, TypeError as append(), and no batch is queued.
+        """
+        cdef RecordFields r
+        cdef AppendRequest request
+        cdef bytes key_bytes = as_bytes(key), value_bytes = as_bytes(value)
+        cdef list flat = flat_headers(headers) if headers else None
+        cdef RecordAppendResult result = RecordAppendResult.__new__(RecordAppendResult)
+        cdef BatchAppender batch = self.new_batch(queue.topic_partition)
+        request.timestamp_ms = as_int64(timestamp_ms)
+        request.now_ms = now_ms
+        set_fields(&r, key_bytes, value_bytes, flat)
+        result.callback = callback
+        batch.make_thunks()
+        # No code of others runs from here on.
+        self.begin_batch(queue, batch, <ColumnBuffer?>held.pop(), &request, &r, flat, result)
+        return result
 
     # Returns: a batch without a buffer: start_in() is still to be called.
     @cython.final
@@ -394,27 +219,23 @@ cdef class AppendPath:
             builder.estimated_compression_ratio = self.estimator.estimation(topic_partition[0], builder.compression)
         return batch
 
-    def open_batch(self, topic_partition, ColumnBuffer buffer not None, int64_t now_ms):
-        """Begin a batch in a buffer of the pool, which is full where the buffer ends."""
-        cdef BatchAppender batch = self.new_batch(topic_partition)
-        start_in(batch, buffer, now_ms)
-        return batch
+    def open_batches(self, list batches not None, topic_partition, list held not None, int64_t now_ms, *, int64_t most):
+        """Begin a batch in the buffer that a list holds, and as many more of its size as there is memory for, up to `most`.
 
-    def open_batches(self, topic_partition, ColumnBuffer buffer not None, int64_t now_ms, *, int64_t most):
-        """Begin a batch in a buffer of the pool, and as many more of its size as there is memory for, up to `most`."""
+        They come into `batches` in the same step.
+        """
         cdef BatchAppender batch
-        cdef int64_t size = buffer.size
-        cdef Py_ssize_t count = 0
-        cdef list batches = [self.new_batch(topic_partition) for _ in range(max(most, 1))]
+        cdef ColumnBuffer buffer = None
+        cdef int64_t size = 0
+        cdef list made = [self.new_batch(topic_partition) for _ in range(max(most, 1))]
         # No code of others runs from here on.
-        for batch in batches:
-            if count > 0:
-                buffer = try_allocate(self.pool, size)
-                if buffer is None:
-                    break
+        for batch in made:
+            buffer = <ColumnBuffer?>held.pop() if buffer is None else try_allocate(self.pool, size)
+            if buffer is None:
+                break
+            size = buffer.size
             start_in(batch, buffer, now_ms)
-            count += 1
-        return batches[:count]
+            batches.append(batch)
 
 
 # Returns: whether it is a number that names a partition.
@@ -432,15 +253,3 @@ cdef int start_in(BatchAppender batch, ColumnBuffer buffer, int64_t now_ms) exce
     batch._builder.start(0, buffer)
     batch.begin(now_ms)
     return 0
-
-
-# Returns: a buffer if there is memory and nobody waits for it, else None. No code of others runs.
-cdef ColumnBuffer try_allocate(PoolMemory pool, int64_t size):
-    cdef PoolSlot* slot
-    if size == pool.state.poolable_size:
-        slot = take_pooled(&pool.state, False)
-        if slot != NULL:
-            return claimed(slot)
-    if pool.state.is_closed or size < 0 or not pool.reserve(size):
-        return None
-    return pool.counted(size)

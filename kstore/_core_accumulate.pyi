@@ -8,7 +8,6 @@ from typing_extensions import Buffer, Self, disjoint_base
 from kstore._core import (
     BatchAppender,
     BatchResult,
-    ColumnBuffer,
     PoolMemory,
     RecordAppendResult,
     RecordBatchEncoder,
@@ -19,13 +18,25 @@ from kstore.types import TopicPartition
 _Headers = Iterable[tuple[str, Buffer | None]]
 _Callback = Callable[[Any, Any], object]
 
+@disjoint_base
+class OwnedLock:
+    is_held_here: Final[bool]
+    def __init__(self, lock: Any) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: object) -> None: ...
+
 @final
-class PartitionQueue:
+class Bell:
+    is_rung: Final[bool]
+    def __init__(self, lock: Any) -> None: ...
+    def ring(self) -> None: ...
+    def wait(self, timeout_s: float) -> None: ...
+
+@final
+class PartitionQueue(OwnedLock):
     topic_partition: Final[TopicPartition]
     is_muted: bool
     def __init__(self, topic_partition: TopicPartition, *, lock: Any, active: dict[PartitionQueue, None]) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *exception: object) -> None: ...
     def __len__(self) -> int: ...
     def copy(self) -> list[Any]: ...
     first: Final[Any]
@@ -36,17 +47,6 @@ class PartitionQueue:
     def insert(self, place: int, batch: BatchAppender) -> None: ...
     def pop_first(self) -> Any: ...
     def remove(self, batch: BatchAppender) -> bool: ...
-    def append_to_new(
-        self,
-        batch: BatchAppender,
-        timestamp_ms: int,
-        key: Buffer | None,
-        value: Buffer | None,
-        headers: _Headers,
-        callback: _Callback | None,
-        *,
-        now_ms: int,
-    ) -> RecordAppendResult: ...
     def append_to_last(
         self,
         timestamp_ms: int,
@@ -78,6 +78,7 @@ class AppendPath:
     pool: Final[Any]
     batch_size: int
     is_closed: bool
+    is_held_here: Final[bool]
     def __init__(
         self,
         *,
@@ -105,10 +106,21 @@ class AppendPath:
         cluster: Any,
         abort_on_new_batch: bool = False,
     ) -> RecordAppendResult: ...
-    def open_batch(self, topic_partition: TopicPartition, buffer: ColumnBuffer, now_ms: int) -> Any: ...
+    def append_first(
+        self,
+        queue: PartitionQueue,
+        held: list[Any],
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: _Headers,
+        callback: _Callback | None,
+        *,
+        now_ms: int,
+    ) -> RecordAppendResult: ...
     def open_batches(
-        self, topic_partition: TopicPartition, buffer: ColumnBuffer, now_ms: int, *, most: int
-    ) -> list[Any]: ...
+        self, batches: list[Any], topic_partition: TopicPartition, held: list[Any], now_ms: int, *, most: int
+    ) -> None: ...
 
 def pack_rows_into(batches: list[Any], packer: RecordBatchPacker) -> int: ...
 
@@ -144,7 +156,8 @@ class SendPath:
 
 _Sum = tuple[float, float]
 
-def push_batches(queue: PartitionQueue, batches: list[Any], incomplete: dict[Any, None]) -> None: ...
+def push_batches(queue: PartitionQueue, batches: list[Any], count: int, incomplete: dict[Any, None]) -> None: ...
+def give_up(pool: PoolMemory, held: list[Any], batches: list[Any]) -> None: ...
 def rounds_of(queues: list[PartitionQueue], *, most: int, room: int, lingered_since_ms: int) -> list[int]: ...
 def take_batches(queue: PartitionQueue, most: int, leader_epoch: int | None, *, room: int) -> list[Any]: ...
 def number_batches(

@@ -200,6 +200,10 @@ cdef class PoolMemory:
         """
         return self.take(size, max_time_to_block_ms)
 
+    def allocate_into(self, list held not None, int64_t size, *, int64_t max_time_to_block_ms):
+        """Do as allocate(), and put the buffer into a list in the same step, where no interrupt can lose it."""
+        held.append(self.take(size, max_time_to_block_ms))
+
     @cython.final
     cdef ColumnBuffer take(self, int64_t size, int64_t max_time_to_block_ms):
         cdef PoolSlot* slot
@@ -356,6 +360,11 @@ cdef class PoolMemory:
             raise ValueError("the buffer is not out of this pool: expected one that allocate() returned, once")
         self.put(buffer, buffer.export_count == 0)
 
+    def deallocate_all(self, list held not None):
+        """Give all buffers of a list back as deallocate() does, and leave it empty."""
+        while held:
+            self.deallocate(held.pop())
+
     def try_reserve(self, int64_t size):
         """Take bytes for memory that is no buffer of the pool, if they are there and nobody waits; say whether."""
         if size < 0:
@@ -401,6 +410,18 @@ cdef class PoolMemory:
         if is_awaited:
             self.signal_first()
         return found
+
+
+# Returns: a buffer if there is memory and nobody waits for it, else None. No code of others runs.
+cdef ColumnBuffer try_allocate(PoolMemory pool, int64_t size):
+    cdef PoolSlot* slot
+    if size == pool.state.poolable_size:
+        slot = take_pooled(&pool.state, False)
+        if slot != NULL:
+            return claimed(slot)
+    if pool.state.is_closed or size < 0 or not pool.reserve(size):
+        return None
+    return pool.counted(size)
 
 
 cdef int signal_waiter(_PoolWaiter waiter) except -1:

@@ -8,15 +8,24 @@ cdef inline bint is_fresh(BatchAppender batch) noexcept:
         and builder.h.base_sequence == -1 and builder.h.attributes & CODEC_MASK == 0
 
 
-def push_batches(PartitionQueue queue not None, list batches not None, dict incomplete not None):
-    """Put batches behind all others of a queue that is held, and among those that are not done."""
+def push_batches(PartitionQueue queue not None, list batches not None, Py_ssize_t count, dict incomplete not None):
+    """Take so many first batches out of a list, and put them behind all others of a queue that is held, and among those that
+    are not done."""
     cdef BatchAppender batch
-    cdef list checked = [<BatchAppender?>batch for batch in batches]
+    cdef list checked = [<BatchAppender?>batch for batch in batches[:count]]
     for batch in checked:
         incomplete[batch] = None
     queue.batches += checked
+    del batches[:count]
     if checked:
         queue.active[queue] = None
+
+
+def give_up(PoolMemory pool not None, list held not None, list batches not None):
+    """Give the buffers of one list and the batches of another one back, and leave both empty."""
+    pool.deallocate_all(held)
+    while batches:
+        (<BatchAppender?>batches.pop()).deallocate_once()
 
 
 # The rounds in which queues take turns.
@@ -95,10 +104,13 @@ def take_batches(PartitionQueue queue not None, Py_ssize_t most, leader_epoch, *
 def number_batches(list batches not None, *, producer_id, producer_epoch, int32_t base_sequence, bint is_transactional):
     """Give batches that are not closed the sequences from one on, and return the one behind them.
 
-    Raises: ValueError.
+    Raises: ValueError, and none has got any.
     """
     cdef BatchAppender batch
     cdef int64_t sequence = base_sequence
+    for batch in batches:
+        if batch._builder.is_handed_out:
+            raise ValueError("a batch is closed: its producer state can only be rewritten by reopening it")
     for batch in batches:
         batch.set_producer_state(producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=sequence,
                                  is_transactional=is_transactional)

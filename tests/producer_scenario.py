@@ -13,7 +13,7 @@ from typing import Any
 
 from kstore.errors import KStoreError, ProducerClosedError
 from kstore.producer import accumulator as accumulator_module
-from kstore.producer import compression_ratio, flushing, result
+from kstore.producer import compression_ratio, result
 from kstore.producer.accumulator import RecordAccumulator
 from kstore.producer.batch import FinalState, ProducerBatch
 from kstore.producer.buffer_pool import BufferPool
@@ -22,7 +22,7 @@ from tests.producer_schedules import Schedule
 from tests.producing import BATCH_BYTES, CLUSTER, FAR_MS, TOPIC
 
 MEMORY = 3 * BATCH_BYTES
-MODULES = (accumulator_module, compression_ratio, flushing, result)
+MODULES = (accumulator_module, compression_ratio, result)
 RECORDS_PER_APPENDER = 12
 ROWS = 30
 
@@ -40,14 +40,18 @@ class WatchedPool(BufferPool):
         self.on_the_way[id(buffer)] = size
         return buffer
 
+    def allocate_into(self, held: list[Any], size: int, *, max_time_to_block_ms: int) -> None:
+        held.append(self.allocate(size, max_time_to_block_ms=max_time_to_block_ms))
+
     def allocate_anyway(self, size: int) -> Any:
         buffer = super().allocate_anyway(size)
         self.on_the_way[id(buffer)] = size
         return buffer
 
-    def deallocate(self, buffer: Any) -> None:
-        self.on_the_way.pop(id(buffer))
-        super().deallocate(buffer)
+    def deallocate_all(self, held: list[Any]) -> None:
+        for buffer in held:
+            self.on_the_way.pop(id(buffer))
+        super().deallocate_all(held)
 
 
 class WatchedBatch(ProducerBatch):
@@ -85,13 +89,15 @@ class WatchedAccumulator(RecordAccumulator):
         self.batch_type = type("WatchedBatch", (WatchedBatch,), {"__slots__": (), "accumulator": self})
         super().__init__(clock=schedule, **settings)
 
-    def open_batch(self, topic_partition: Any, buffer: Any, now_ms: int) -> ProducerBatch:
-        with self.opening(buffer):
-            return super().open_batch(topic_partition, buffer, now_ms)
+    def append_first(self, queue: Any, held: list[Any], *record: Any, now_ms: int) -> Any:
+        with self.opening(held[0]):
+            return super().append_first(queue, held, *record, now_ms=now_ms)
 
-    def open_batches(self, topic_partition: Any, buffer: Any, now_ms: int, *, most: int) -> list[ProducerBatch]:
-        with self.opening(buffer):
-            return super().open_batches(topic_partition, buffer, now_ms, most=most)
+    def open_batches(
+        self, batches: list[ProducerBatch], topic_partition: Any, held: list[Any], now_ms: int, *, most: int
+    ) -> None:
+        with self.opening(held[0]):
+            super().open_batches(batches, topic_partition, held, now_ms, most=most)
 
     @contextmanager
     def opening(self, buffer: Any) -> Iterator[None]:
@@ -294,10 +300,8 @@ class Scenario:
             assert batch.final_state is FinalState.ABORTED
 
     def flush(self) -> None:
-        self.accumulator.begin_flush()
-        self.is_woken = True
         batches = self.accumulator.incomplete.copy_all()
-        assert self.accumulator.await_flush_completion()
+        assert self.accumulator.flush(wake=self.wake)
         assert all(batch.result.is_completed for batch in batches)
 
     def abort(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable
-from itertools import pairwise
 
 from kstore.errors import KStoreError
 
@@ -67,8 +66,8 @@ class GroupCommit:
                 if self._is_led:
                     self._waiters.append(waiter)
                     if self._gathering is not None and len(self._waiters) + 1 >= self._busy_threads:
-                        self._gathering.release()
-                        self._gathering = None
+                        gathering, self._gathering = self._gathering, None
+                        gathering.release()
                 else:
                     waiter.is_leader = self._is_led = True
             if not waiter.is_leader:
@@ -121,55 +120,66 @@ class GroupCommit:
             self._gathering = None
 
     def _settle(self, leader: _Waiter, flushed_offset: int | None, error: KStoreError | None, *, is_cut: bool) -> None:
-        """Under the lock, answer those that a flush was for, choose who leads the next one, and have all woken."""
+        """Under the lock, answer those that a flush was for, choose who leads the next one, and have all woken.
+
+        All is prepared first: an interrupt leaves it as it was, to be settled again, or all done.
+        """
         waiting = [waiter for waiter in (*leader.group, *self._waiters) if not waiter.is_gone]
-        self._busy_threads = 1 + len(waiting)
+        busy_threads = 1 + len(waiting)
         answered: list[_Waiter] = []
         if error is not None:
             answered, waiting = waiting, []
-            for waiter in answered:
-                waiter.error = error
         elif flushed_offset is not None and not is_cut:
-            self._flushed_offset = max(self._flushed_offset, flushed_offset)
             served = {id(waiter) for waiter in leader.group}
-            for waiter in waiting:
-                if id(waiter) in served or waiter.offset <= flushed_offset:
-                    waiter.flushed_offset = flushed_offset
-                    answered.append(waiter)
+            answered = [waiter for waiter in waiting if id(waiter) in served or waiter.offset <= flushed_offset]
             waiting = [waiter for waiter in waiting if waiter.offset > flushed_offset and id(waiter) not in served]
-        leader.is_leader = False
-        self._is_led = bool(waiting)
-        self._waiters = waiting[1:]
-        for waiter in waiting[:1]:
-            waiter.is_leader = True
+            self._flushed_offset = max(self._flushed_offset, flushed_offset)
+        for waiter in answered:
+            waiter.error = error
+            waiter.flushed_offset = waiter.offset if flushed_offset is None else flushed_offset
         woken = waiting[:1] + answered
-        for waiter, following in pairwise(woken):
+        for waiter in waiting:
+            waiter.next = None
+        followers: list[_Waiter | None] = [*woken[1:], None]
+        for waiter, following in zip(woken, followers, strict=False):
             waiter.next = following
+        heir = waiting[0] if waiting else None
+        # No call from here on but the last, which wakes, so that no interrupt comes between.
+        self._busy_threads = busy_threads
+        self._waiters = waiting[1:]
+        self._is_led = heir is not None
+        leader.is_leader = False
+        if heir is not None:
+            heir.is_leader = True
         if woken:
-            self._wake(woken[0])
+            woken[0].is_woken = True
+            woken[0].turn.release()
 
     def _wake_next(self, waiter: _Waiter) -> None:
         """Wake one thread after the other: many at once would only fight for the interpreter."""
-        if waiter.next is not None:
-            with self._lock:
-                following, waiter.next = waiter.next, None
-                self._wake(following)
+        if waiter.next is None:
+            return
+        with self._lock:
+            self._wake_behind(waiter)
 
-    def _wake(self, waiter: _Waiter | None) -> None:
-        while waiter is not None:
-            waiter.is_woken = True
-            waiter.turn.release()
-            if not waiter.is_gone:
-                return
-            waiter.next, waiter = None, waiter.next
+    def _wake_behind(self, waiter: _Waiter) -> None:
+        """Under the lock, wake the next one that is not gone."""
+        following = waiter.next
+        while following is not None and following.is_gone:
+            following = following.next
+        # As in _settle.
+        waiter.next = None
+        if following is not None:
+            following.is_woken = True
+            following.turn.release()
 
     def _abandon(self, waiter: _Waiter) -> None:
         """Go away without an answer: wake who is to be woken, and leave it to another thread to lead."""
         with self._lock:
             waiter.is_gone = True
-            if waiter.is_woken:
-                following, waiter.next = waiter.next, None
-                self._wake(following)
+        if waiter.is_woken:
+            self._wake_next(waiter)
+        with self._lock:
             if waiter.is_leader:
                 self._settle(waiter, None, None, is_cut=False)
 

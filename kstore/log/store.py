@@ -147,8 +147,7 @@ class _Logs(Closing, Generic[_SomeLog]):
         self._mutex = threading.RLock()
         self._is_closed = False
         self._directories = {directory.topic_partition: directory for directory in partitions_of_root(root, env)}
-        # Made when it is asked for, until a partition comes or goes.
-        self._partitions: tuple[TopicPartition, ...] | None = None
+        self._partitions = tuple(sorted(self._directories))
         self._logs: dict[TopicPartition, _SomeLog] = {}
 
     def __repr__(self) -> str:
@@ -162,10 +161,7 @@ class _Logs(Closing, Generic[_SomeLog]):
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
         """The partitions, by topic and number."""
-        with self._mutex:
-            if self._partitions is None:
-                self._partitions = tuple(sorted(self._directories))
-            return self._partitions
+        return self._partitions
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
         """Return the topic's id from partition.metadata, None if no partition of it has one (before Kafka 2.8).
@@ -261,6 +257,7 @@ class WritableStore(_Logs[WritableLog]):
             for topic_partition, directory in self._directories.items()
             if topic_partition.topic != CLUSTER_METADATA_TOPIC
         }
+        self._partitions = tuple(sorted(self._directories))
         self._lock = lock
         self._recovery = recovery
         self._trusts_recovery_point = trusts_recovery_point
@@ -393,8 +390,11 @@ class WritableStore(_Logs[WritableLog]):
     def _create_partitions(self, topic: str, numbers: Iterable[int], topic_id: uuid.UUID | None) -> None:
         made = [TopicPartition(topic, number) for number in numbers]
         forget_partitions(self.root, frozenset(made), self._env)
-        for topic_partition in made:
-            self._create_partition(topic_partition, topic_id)
+        try:
+            for topic_partition in made:
+                self._create_partition(topic_partition, topic_id)
+        finally:
+            self._partitions = tuple(sorted(self._directories))
 
     def _create_partition(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None) -> None:
         path = join_path(self.root, str(topic_partition))
@@ -403,7 +403,6 @@ class WritableStore(_Logs[WritableLog]):
             write_partition_metadata(path, topic_id, self._env)
         self._env.sync_directory(self.root)
         self._directories[topic_partition] = PartitionDirectory(topic_partition, path, self.root)
-        self._partitions = None
         self.log(*topic_partition).close()
 
     def _write_checkpoints(self) -> None:

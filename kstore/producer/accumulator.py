@@ -63,11 +63,15 @@ class RecordAccumulator(AppendPath):
 
     if TYPE_CHECKING:
 
-        def open_batch(self, topic_partition: TopicPartition, buffer: ColumnBuffer, now_ms: int) -> ProducerBatch: ...
-
         def open_batches(
-            self, topic_partition: TopicPartition, buffer: ColumnBuffer, now_ms: int, *, most: int
-        ) -> list[ProducerBatch]: ...
+            self,
+            batches: list[ProducerBatch],
+            topic_partition: TopicPartition,
+            held: list[ColumnBuffer],
+            now_ms: int,
+            *,
+            most: int,
+        ) -> None: ...
 
     def __init__(
         self,
@@ -143,10 +147,11 @@ class RecordAccumulator(AppendPath):
         abort_on_new_batch: bool,
     ) -> RecordAppendResult:
         """Append with the queue's lock held; a new batch gets its memory before that."""
-        queues = self.queues_of(topic)
         record = (timestamp_ms, key, value, headers, callback)
-        buffer = None
+        held: list[ColumnBuffer] = []
         try:
+            # Inside: an interrupt at the end of a loop with which a try begins would pass its finally by.
+            queues = self.queues_of(topic)
             while True:
                 info, chosen = None, partition
                 if chosen is None:
@@ -160,10 +165,8 @@ class RecordAccumulator(AppendPath):
                     result = queue.append_to_last(*record, now_ms=now_ms)
                     if result is None and abort_on_new_batch:
                         return queue.stopped_before_new_batch()
-                    if result is None and buffer is not None:
-                        batch = self.open_batch(queue.topic_partition, buffer, now_ms)
-                        buffer = None
-                        result = self._append_first(queue, batch, record, now_ms=now_ms)
+                    if result is None and held:
+                        result = self.append_first(queue, held, *record, now_ms=now_ms)
                     if result is not None:
                         if info is not None:
                             self._count_sticky(queues, queue, info, result.appended_bytes, cluster)
@@ -172,11 +175,10 @@ class RecordAccumulator(AppendPath):
                 size = estimate_size_in_bytes_upper_bound(
                     magic=_MAGIC, compression=self.compression, key=key, value=value, headers=headers
                 )
-                buffer = self.pool.allocate(max(self.batch_size, size), max_time_to_block_ms=max_time_to_block_ms)
+                self.pool.allocate_into(held, max(self.batch_size, size), max_time_to_block_ms=max_time_to_block_ms)
                 now_ms += self.clock.monotonic_ms() - before_ms
         finally:
-            if buffer is not None:
-                self.pool.deallocate(buffer)
+            self.pool.deallocate_all(held)
 
     def append_columns(
         self,
@@ -223,26 +225,22 @@ class RecordAccumulator(AppendPath):
         queue: PartitionQueue,
         batches: list[ProducerBatch],
         *,
+        count: int,
         info: StickyPartitionInfo | None,
         cluster: Cluster,
     ) -> None:
-        """Put batches that take no more records behind the others; they are deallocated if that is refused.
+        """Take the first batches out of a list, which take no more records, and put them behind the others.
 
         Args: info: where BuiltInPartitioner chose the partition.
-        Raises: ProducerClosedError.
+        Raises: ProducerClosedError, with the list as it was.
         """
+        appended_bytes = sum(batch.estimated_size_in_bytes for batch in batches[:count])
         with queue:
-            is_refused = self.is_closed
-            if not is_refused:
-                push_batches(queue, batches, self.incomplete.batches)
-                queues = self.queues_of(queue.topic_partition.topic)
-                if info is not None and not queues.partitioner.is_partition_changed(info):
-                    appended_bytes = sum(batch.estimated_size_in_bytes for batch in batches)
-                    self._count_sticky(queues, queue, info, appended_bytes, cluster)
-        if is_refused:
-            for batch in batches:
-                batch.deallocate()
             self._require_open()
+            push_batches(queue, batches, count, self.incomplete.batches)
+            queues = self.queues_of(queue.topic_partition.topic)
+            if info is not None and not queues.partitioner.is_partition_changed(info):
+                self._count_sticky(queues, queue, info, appended_bytes, cluster)
 
     def queues_of(self, topic: str) -> TopicQueues:
         """Return the queues of a topic, which are made when it is first used."""
@@ -270,19 +268,6 @@ class RecordAccumulator(AppendPath):
     def _require_open(self) -> None:
         if self.is_closed:
             raise ProducerClosedError("the producer was closed while a record was appended")
-
-    def _append_first(
-        self, queue: PartitionQueue, batch: ProducerBatch, record: tuple[Any, ...], *, now_ms: int
-    ) -> RecordAppendResult:
-        is_queued = False
-        self.incomplete.add(batch)
-        try:
-            result = queue.append_to_new(batch, *record, now_ms=now_ms)
-            is_queued = True
-        finally:
-            if not is_queued:
-                self.deallocate(batch)
-        return result
 
     def _is_partition_changed(
         self, queues: TopicQueues, queue: PartitionQueue, info: StickyPartitionInfo, cluster: Cluster
@@ -439,16 +424,13 @@ class RecordAccumulator(AppendPath):
 
     # flushing, completing, aborting
 
-    def begin_flush(self) -> None:
-        """Have everything sent without waiting for more, until await_flush_completion() returns."""
-        self._flushes.begin()
-
-    def await_flush_completion(self, timeout_s: float | None = None) -> bool:
+    def flush(self, timeout_s: float | None = None, *, wake: Callable[[], object]) -> bool:
         """Wait until what is incomplete now is done, the pieces of split batches too; say whether it is.
 
-        The flush that begin_flush() began has ended then in any case.
+        Everything is sent meanwhile without waiting for more.
+        Args: wake: called once that is so, for who sends.
         """
-        return self._flushes.await_completion(timeout_s)
+        return self._flushes.run(timeout_s, wake=wake)
 
     @property
     def flush_in_progress(self) -> bool:

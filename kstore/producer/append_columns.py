@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kstore._core import RecordBatchPacker, pack_rows_into
+from kstore._core import RecordBatchPacker, give_up, pack_rows_into
 from kstore.errors import KStoreError, RecordTooLargeError, UnknownTopicOrPartitionError
 from kstore.producer.cluster import Cluster
 from kstore.producer.columns_future import ColumnsFuture
@@ -13,7 +13,7 @@ from kstore.record.packing import RecordColumns
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kstore._core import PartitionQueue
+    from kstore._core import ColumnBuffer, PartitionQueue
     from kstore.producer.accumulator import RecordAccumulator
     from kstore.producer.batch import ProducerBatch
     from kstore.producer.partitioner import StickyPartitionInfo
@@ -101,7 +101,7 @@ class ColumnsAppend:
     def _append_to(self, partition: int) -> None:
         queue = self._queue_of(partition)
         while self._packer.rows_left:
-            self._push(queue, self._pack_batches(queue.topic_partition, most=_MOST_AT_ONCE))
+            self._append_run(queue, most=_MOST_AT_ONCE)
 
     def _append_sticky(self) -> None:
         """Append to the partition of records that name none, which may change behind each batch."""
@@ -109,44 +109,44 @@ class ColumnsAppend:
         while self._packer.rows_left:
             info = partitioner.peek_current_partition_info(self._cluster)
             queue = self._queue_of(info.partition)
-            self._push(queue, self._pack_batches(queue.topic_partition, most=1), info)
+            self._append_run(queue, most=1, info=info)
 
     def _queue_of(self, partition: int) -> PartitionQueue:
         if self._on_partition is not None:
             self._on_partition(partition)
         return self._accumulator.queue_of(TopicPartition(self._topic, partition))
 
-    def _pack_batches(self, topic_partition: TopicPartition, *, most: int) -> list[ProducerBatch]:
-        """Pack the next rows: into one batch, whose memory is waited for, and as many more as there is memory for."""
+    def _append_run(self, queue: PartitionQueue, *, most: int, info: StickyPartitionInfo | None = None) -> None:
+        """Append the next rows: one batch, whose memory is waited for, and as many more as there is memory for."""
+        accumulator = self._accumulator
+        held: list[ColumnBuffer] = []
+        batches: list[ProducerBatch] = []
+        try:
+            count = self._pack_batches(batches, held, queue.topic_partition, most=most)
+            packed = batches[:count]
+            accumulator.append_batches(queue, batches, count=count, info=info, cluster=self._cluster)
+            self._future.add(queue.topic_partition.partition, packed)
+        finally:
+            # What is in no queue, and where an interrupt came before it was in a batch.
+            give_up(accumulator.pool, held, batches)
+        if self._on_new_batch is not None:
+            self._on_new_batch()
+
+    def _pack_batches(
+        self, batches: list[ProducerBatch], held: list[ColumnBuffer], topic_partition: TopicPartition, *, most: int
+    ) -> int:
+        """Make batches of the next rows, in memory that `held` has on its way; return how many got rows."""
         accumulator = self._accumulator
         pool, size = accumulator.pool, accumulator.batch_size
         if self._largest_bytes > size:
             size, most = max(size, self._packer.next_record_bytes), 1
         left = self._packer.rows_left * self._largest_bytes // size + 1
         now_ms = self._clock.monotonic_ms() + self._clock_offset_ms
-        batches: list[ProducerBatch] = []
-        buffer = pool.allocate(size, max_time_to_block_ms=self._max_time_to_block_ms)
-        try:
-            batches = accumulator.open_batches(topic_partition, buffer, now_ms, most=min(most, left))
-            packed = batches[: pack_rows_into(batches, self._packer)]
-            # Here, while the Sender is busy with earlier ones; the last batch may have room left.
-            for batch in packed[:-1]:
-                if batch.is_compressed:
-                    batch.compress_records()
-        except BaseException:
-            for batch in batches:
-                batch.deallocate()
-            if not batches:
-                pool.deallocate(buffer)
-            raise
-        for batch in batches[len(packed) :]:
-            batch.deallocate()
-        return packed
-
-    def _push(
-        self, queue: PartitionQueue, batches: list[ProducerBatch], info: StickyPartitionInfo | None = None
-    ) -> None:
-        self._accumulator.append_batches(queue, batches, info=info, cluster=self._cluster)
-        self._future.add(queue.topic_partition.partition, batches)
-        if self._on_new_batch is not None:
-            self._on_new_batch()
+        pool.allocate_into(held, size, max_time_to_block_ms=self._max_time_to_block_ms)
+        accumulator.open_batches(batches, topic_partition, held, now_ms, most=min(most, left))
+        count = pack_rows_into(batches, self._packer)
+        # Here, while the Sender is busy with earlier ones; the last batch may have room left.
+        for batch in batches[: count - 1]:
+            if batch.is_compressed:
+                batch.compress_records()
+        return count

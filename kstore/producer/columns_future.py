@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 
 from kstore.errors import KStoreError
 from kstore.producer.futures import timed_out
+from kstore.producer.latch import Latch
 from kstore.producer.result import ProduceRequestResult
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ class ColumnsFuture(Future[list[AppendedBatch]]):
         self._batches: list[tuple[int, ProduceRequestResult, int]] = []
         self._pending_count = 0
         self._error: KStoreError | ValueError | None = None
+        # Users wait here: an interrupt may leave the locks of Future locked for the thread that sends.
+        self._latch = Latch()
+        self._found: list[AppendedBatch] = []
 
     @property
     def appended_rows(self) -> int:
@@ -69,16 +73,24 @@ class ColumnsFuture(Future[list[AppendedBatch]]):
         Raises: ProducerTimeoutError, also when they are done later.
         """
         self._await(timeout)
-        return super().result()
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        return self._found
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the first error, None if there is none; wait as result()."""
         self._await(timeout)
-        return super().exception()
+        return self._error
 
     def _await(self, timeout: float | None) -> None:
-        if not self.done() and not wait([self], timeout).done:
+        if not self._latch.wait(timeout):
             raise timed_out(timeout)
+
+    def done(self) -> bool:
+        return self._latch.is_open
+
+    def running(self) -> bool:
+        return not self.done()
 
     @property
     def index(self) -> int:
@@ -95,14 +107,16 @@ class ColumnsFuture(Future[list[AppendedBatch]]):
             elif pending.watch(self):
                 return
         if self._error is None and not any(result.pieces or result.error_of(0) for _, result, _ in self._batches):
-            self.set_result([AppendedBatch(one, result.base_offset, count) for one, result, count in self._batches])
-            return
-        outcomes = self.outcomes()
-        error = next((error for _, error in outcomes if error is not None), self._error)
-        if error is not None:
-            self.set_exception(error)
+            self._found = [AppendedBatch(one, result.base_offset, count) for one, result, count in self._batches]
         else:
-            self.set_result([batch for batch, _ in outcomes])
+            outcomes = self.outcomes()
+            self._error = next((error for _, error in outcomes if error is not None), self._error)
+            self._found = [batch for batch, _ in outcomes]
+        self._latch.open()
+        if self._error is not None:
+            self.set_exception(self._error)
+        else:
+            self.set_result(self._found)
 
     def outcomes(self) -> list[tuple[AppendedBatch, KStoreError | None]]:
         """Return each batch with its error, None if there is none or the batch is not done."""

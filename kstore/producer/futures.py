@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, NamedTuple
 
-from kstore._core import RecordFuture
+from kstore._core import OwnedLock, RecordFuture
 from kstore.errors import KStoreError, ProducerTimeoutError
 from kstore.producer.result import ProduceRequestResult
 from kstore.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition
@@ -14,7 +14,7 @@ from kstore.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 _MS_PER_S = 1000
 # What Future.__init__ makes; everything else here does without.
 _MACHINERY = frozenset(vars(Future()))
-_MACHINERY_LOCK = threading.RLock()
+_MACHINERY_LOCK = OwnedLock(threading.Lock())
 _PENDING = "PENDING"
 
 
@@ -155,6 +155,11 @@ class FutureRecordMetadata(RecordFuture, Future[RecordMetadata]):
     def set_running_or_notify_cancel(self) -> bool:
         """Raise InvalidStateError: only its batch completes it."""
         raise InvalidStateError(f"{self} is completed by its batch")
+
+
+def is_machinery_held_here() -> bool:
+    """Say whether the calling thread is in the midst of what futures of other threads have to wait for."""
+    return _MACHINERY_LOCK.is_held_here
 
 
 def timed_out(timeout: float | None) -> ProducerTimeoutError:

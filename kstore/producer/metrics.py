@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from kstore._core import sums_of_request
+from kstore._core import OwnedLock, sums_of_request
 from kstore.producer.environment import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
@@ -77,12 +77,17 @@ class ProducerMetrics:
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = OwnedLock(threading.Lock())
         self._totals = dict.fromkeys(self._TOTALS, 0)
         self._rates = {name: _Sampled() for name in self._TOTALS}
         self._averages = {name: _Sampled() for name in self._AVERAGES}
         self._times_ns = dict.fromkeys(self._TIMES, 0)
         self._gauges: dict[str, Callable[[], float]] = {}
+
+    @property
+    def is_held_here(self) -> bool:
+        """Whether the calling thread is in the midst of a call that others have to wait for."""
+        return self._lock.is_held_here
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a total, such as "record-send"."""

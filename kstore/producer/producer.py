@@ -23,7 +23,12 @@ from kstore.producer.columns import record_columns_of
 from kstore.producer.columns_future import ColumnsFuture
 from kstore.producer.config import ProducerConfig
 from kstore.producer.environment import SYSTEM_CLOCK, Clock, after_fork_in_child
-from kstore.producer.futures import FutureRecordMetadata, RecordMetadata, failed_future
+from kstore.producer.futures import (
+    FutureRecordMetadata,
+    RecordMetadata,
+    failed_future,
+    is_machinery_held_here,
+)
 from kstore.producer.interceptors import Header, ProducerInterceptors, ProducerRecord, placeholder_partition
 from kstore.producer.partitioner import Partitioner
 from kstore.producer.serializing import serialized
@@ -67,6 +72,8 @@ class Producer(SendPath):
         self._clock = clock
         self._closed_why: str | None = None
         self._has_ended = False
+        # What is left to be done once, by whoever takes it out.
+        self._last_calls = [self._close_interceptors]
         given = config.partitioner_class
         self._partitioner: Partitioner | None = given() if isinstance(given, type) else given
         self._on_new_batch: Callable[..., None] | None = getattr(self._partitioner, "on_new_batch", None)
@@ -91,8 +98,12 @@ class Producer(SendPath):
         )
         self._metadata.on_update = self._take_partition_counts
         self.takes_short_way = not (self._interceptors or self._partitioner or self.transactional_id)
-        self._sender.start()
-        _producers.add(self)
+        try:
+            self._sender.start()
+            _producers.add(self)
+        except BaseException:
+            self._sender.force_close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -178,6 +189,10 @@ class Producer(SendPath):
             if on_delivery is not None:
                 on_delivery(_metadata_of_failure(record), error)
             return failed_future(placeholder_partition(record), error)
+        except BaseException:
+            # It may have begun a batch before it was interrupted.
+            self._sender.wakeup()
+            raise
         if self._transactions is not None and self._transactions.is_transactional:
             self._transactions.maybe_add_partition(TopicPartition(record.topic, result.partition))
         if result.batch_is_full or result.new_batch_created:
@@ -189,8 +204,7 @@ class Producer(SendPath):
         self, record: ProducerRecord, key: bytes | None, value: bytes | None, on_delivery: DeliveryCallback | None
     ) -> RecordAppendResult:
         topic, headers = record.topic, record.headers
-        # In a callback nobody else gives memory back.
-        max_block_ms = 0 if self._sender.is_own_thread else self.config.max_block_ms
+        max_block_ms = self._max_block_ms
         before_ms = self._clock.monotonic_ms()
         cluster = self._metadata.cluster_with(topic, record.partition)
         size = estimate_size_in_bytes_upper_bound(
@@ -236,6 +250,11 @@ class Producer(SendPath):
         return partition_for_key(key, cluster.partition_count(record.topic))
 
     @property
+    def _max_block_ms(self) -> int:
+        # In a callback nobody else gives memory back.
+        return 0 if self._sender.is_own_thread else self.config.max_block_ms
+
+    @property
     def _max_record_bytes(self) -> int:
         return min(self.config.max_request_size, self.config.buffer_memory)
 
@@ -268,6 +287,7 @@ class Producer(SendPath):
         manager = self._transactions
         if manager is not None:
             manager.check_send()
+        max_block_ms = self._max_block_ms
         before_ms = self._clock.monotonic_ms()
         cluster = self._metadata.cluster_with(topic, partition)
         future = ColumnsFuture()
@@ -279,7 +299,7 @@ class Producer(SendPath):
                     topic,
                     one,
                     partition=partition,
-                    max_time_to_block_ms=max(self.config.max_block_ms - waited_ms, 0),
+                    max_time_to_block_ms=max(max_block_ms - waited_ms, 0),
                     max_record_bytes=self._max_record_bytes,
                     cluster=cluster,
                     on_partition=self._partition_adder(topic),
@@ -320,14 +340,13 @@ class Producer(SendPath):
         """Wait until all that was sent before is done, for better or worse; nothing lingers meanwhile.
 
         Args: timeout: in seconds, None to wait without end.
-        Raises: ProducerTimeoutError when it is over; RuntimeError in a callback, which would wait for itself.
+        Raises: ProducerTimeoutError when it is over; RuntimeError in a callback, which would wait for itself, and in a
+            signal handler that interrupted what the thread that sends waits for.
         """
         self._check_usable()
-        self._check_not_in_callback("flush()")
+        self._check_may_wait("flush()")
         with self._timed("flush"):
-            self._accumulator.begin_flush()
-            self._sender.wakeup()
-            if not self._accumulator.await_flush_completion(timeout):
+            if not self._accumulator.flush(timeout, wake=self._sender.wakeup):
                 raise ProducerTimeoutError(f"records were not all sent within {timeout} s")
 
     def close(self, timeout: float | None = None) -> None:
@@ -336,14 +355,17 @@ class Producer(SendPath):
         A second call does nothing, or goes on with an interrupted first one. In a callback there is no waiting:
         what was not sent fails.
         Args: timeout: in seconds, None to wait without end.
-        Raises: ValueError for a negative timeout.
+        Raises: ValueError for a negative timeout; RuntimeError, with nothing done, in a signal handler that interrupted
+            what the thread that sends waits for.
         """
         if timeout is not None and timeout < 0:
             raise ValueError(f"timeout must not be negative, got {timeout}")
         if self._has_ended:
             return
-        self._refuse("it was closed")
         sender = self._sender
+        if not sender.is_own_thread:
+            self._check_not_in_midst("close()")
+        self._refuse("it was closed")
         if sender.is_own_thread:
             sender.force_close()
         else:
@@ -351,8 +373,21 @@ class Producer(SendPath):
             if not sender.join(timeout):
                 sender.force_close()
                 if not sender.join(_FORCED_CLOSE_S):
-                    self._accumulator.abort_incomplete_batches()
+                    self._give_up()
         self._has_ended = True
+        while self._last_calls:
+            self._last_calls.pop()()
+
+    def _give_up(self) -> None:
+        """Fail what a sink that does not come back was given; its callbacks run here."""
+        # One of them may close the producer, too, and must not wait.
+        self._has_ended = True
+        try:
+            self._accumulator.abort_incomplete_batches()
+        finally:
+            self._has_ended = False
+
+    def _close_interceptors(self) -> None:
         self._interceptors.close()
 
     # Transactions
@@ -398,7 +433,7 @@ class Producer(SendPath):
 
     def _await_transaction(self, call: str, begin: Callable[[TransactionManager], TransactionalResult]) -> None:
         manager = self._transaction_manager()
-        self._check_not_in_callback(f"{call}()")
+        self._check_may_wait(f"{call}()")
         with self._timed(f"txn-{call.partition('_')[0]}"):
             result = begin(manager)
             self._sender.wakeup()
@@ -418,9 +453,22 @@ class Producer(SendPath):
         if self._closed_why is not None:
             raise ProducerClosedError(f"the producer takes no more: {self._closed_why}")
 
-    def _check_not_in_callback(self, call: str) -> None:
+    def _check_may_wait(self, call: str) -> None:
         if self._sender.is_own_thread:
             raise RuntimeError(f"{call} in a callback would wait for the thread that it runs in")
+        self._check_not_in_midst(call)
+
+    def _check_not_in_midst(self, call: str) -> None:
+        if (
+            self._accumulator.is_held_here
+            or self._metrics.is_held_here
+            or (self._transactions is not None and self._transactions.is_held_here)
+            or is_machinery_held_here()
+        ):
+            raise RuntimeError(
+                f"{call} would wait for a call of the producer in whose midst its own thread is: let a signal handler "
+                "only note that it is time for it"
+            )
 
     def _refuse(self, why: str) -> None:
         self.takes_short_way = False

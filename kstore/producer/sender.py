@@ -7,12 +7,13 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from kstore._core import begin_sends, end_sends
+from kstore._core import Bell, begin_sends, end_sends
 from kstore.config import MAX_INT32
 from kstore.errors import KStoreError, ProducerClosedError, TransactionAbortedError
 from kstore.producer.cluster import Cluster, Node
 from kstore.producer.completion import BatchCompletion, SenderHooks
 from kstore.producer.environment import SYSTEM_CLOCK, Clock
+from kstore.producer.latch import Latch
 from kstore.producer.producer_store import Ack
 from kstore.producer.sink import ProduceResponse, Sink
 from kstore.types import NO_OFFSET
@@ -43,6 +44,7 @@ class Sender:
         sink, with offset -1 and nobody told of a failure; "written" and "flushed" as docs/durability.md says.
         max_request_size: bytes of batches for one node in one drain. retries: of one batch. coordinator: whose expired
         transactions are aborted now and then.
+    Attribute: wakeup(): lets it look at the accumulator now; one step, into which no interrupt comes.
     Threads: run, run_once for one thread; the others from any.
     Source: Kafka Sender.
     """
@@ -88,9 +90,9 @@ class Sender:
         )
         self._is_open = True
         self._is_forced = False
-        self._is_woken = False
-        self._is_waiting = False
-        self._wake_event = threading.Event()
+        self._bell = Bell(threading.Lock())
+        self.wakeup: Callable[[], None] = self._bell.ring
+        self._end_latch = Latch()
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
 
     # From any thread
@@ -102,7 +104,7 @@ class Sender:
     @property
     def is_running(self) -> bool:
         """Whether its thread was started and has not ended."""
-        return self._thread.is_alive()
+        return self._thread.ident is not None and not self._end_latch.is_open
 
     @property
     def is_own_thread(self) -> bool:
@@ -110,15 +112,9 @@ class Sender:
         return threading.current_thread() is self._thread
 
     def join(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end of its thread; return whether it has ended."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    def wakeup(self) -> None:
-        """Let it look at the accumulator now.  Cost: two attributes, unless it waits."""
-        self._is_woken = True
-        if self._is_waiting:
-            self._wake_event.set()
+        """Wait for the end of its thread; return whether it has ended, or was never started."""
+        # Thread.join() may take a thread for ended that runs, or wait for itself, where a signal interrupts it.
+        return self._thread.ident is None or self._end_latch.wait(timeout_s)
 
     def initiate_close(self) -> None:
         """Take no more records; send what there is, abort a transaction that is open, and end."""
@@ -141,7 +137,10 @@ class Sender:
             self._run_while(self._has_work)
             self._run_while(self._has_transaction_to_end)
         finally:
-            self._end()
+            try:
+                self._end()
+            finally:
+                self._end_latch.open()
 
     def run_once(self) -> int:
         """Do what is to be done now, and return after how many milliseconds there may be more, 0 if at once."""
@@ -172,14 +171,7 @@ class Sender:
                 self._wait(delay_ms)
 
     def _wait(self, delay_ms: int) -> None:
-        if delay_ms > 0 and not self._is_woken:
-            self._is_waiting = True
-            # Whoever wakes it between these two has set the event.
-            if not self._is_woken:
-                self._wake_event.wait(min(delay_ms, _MAX_WAIT_MS) / _MS_PER_S)
-            self._is_waiting = False
-            self._wake_event.clear()
-        self._is_woken = False
+        self._bell.wait(max(min(delay_ms, _MAX_WAIT_MS), 0) / _MS_PER_S)
 
     def _has_work(self) -> bool:
         manager = self._transaction_manager
@@ -255,7 +247,8 @@ class Sender:
         for node, batches in drained.items():
             self._send(node, batches)
         self._completion.put_back(now_ms=self._clock.monotonic_ms())
-        if drained:
+        manager = self._transaction_manager
+        if drained or (manager is not None and manager.has_new_partitions):
             return 0
         return min(delay_ms, max(accumulator.next_expiry_time_ms - now_ms, 0))
 

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from kstore._core import OwnedLock
 from kstore.errors import (
     InvalidProducerEpochError,
     KStoreError,
     OutOfOrderSequenceError,
+    ProducerClosedError,
     ProducerFencedError,
     TransactionStateError,
 )
@@ -109,7 +111,7 @@ class TransactionManager(SequenceTracker):
         self._coordinator = coordinator
         self._timeout_ms = timeout_ms
         self._ack: Ack = ack
-        self._lock = threading.RLock()
+        self._lock = OwnedLock(threading.Lock())
         self._state = _S.UNINITIALIZED
         self._last_error: KStoreError | None = None
         self._is_started = False
@@ -136,9 +138,10 @@ class TransactionManager(SequenceTracker):
         """
 
         def start() -> TransactionalResult:
+            result = TransactionalResult("init_transactions")
             self._enter(_S.INITIALIZING)
-            self._init = TransactionalResult("init_transactions")
-            return self._init
+            self._init = result
+            return result
 
         return self._begin("init_transactions", start)
 
@@ -162,8 +165,7 @@ class TransactionManager(SequenceTracker):
 
         def start() -> TransactionalResult:
             self.raise_error()
-            self._enter(_S.COMMITTING_TRANSACTION)
-            return self._begin_end("commit_transaction")
+            return self._begin_end("commit_transaction", _S.COMMITTING_TRANSACTION)
 
         return self._begin("commit_transaction", start)
 
@@ -176,9 +178,9 @@ class TransactionManager(SequenceTracker):
         def start() -> TransactionalResult:
             if self._state is not _S.ABORTABLE_ERROR:
                 self.raise_error()
-            self._enter(_S.ABORTING_TRANSACTION)
+            result = self._begin_end("abort_transaction", _S.ABORTING_TRANSACTION)
             self._new_partitions.clear()
-            return self._begin_end("abort_transaction")
+            return result
 
         return self._begin("abort_transaction", start)
 
@@ -213,8 +215,8 @@ class TransactionManager(SequenceTracker):
         if error is None or not self.has_error:
             return
         message = f"the producer is in state {self._state.name}: {error}"
-        if isinstance(error, ProducerFencedError):
-            raise ProducerFencedError(message) from error
+        if isinstance(error, ProducerFencedError | ProducerClosedError):
+            raise type(error)(message) from error
         if isinstance(error, InvalidProducerEpochError):
             raise InvalidProducerEpochError(
                 message, producer_id=error.producer_id, producer_epoch=error.producer_epoch
@@ -261,6 +263,16 @@ class TransactionManager(SequenceTracker):
         return self._init is not None or self._end is not None or bool(self._new_partitions)
 
     @property
+    def has_new_partitions(self) -> bool:
+        """Whether partitions are still to be made part of the transaction."""
+        return bool(self._new_partitions)
+
+    @property
+    def is_held_here(self) -> bool:
+        """Whether the calling thread is in the midst of a call that the Sender has to wait for."""
+        return self._lock.is_held_here
+
+    @property
     def has_producer_id(self) -> bool:
         return self.producer_id_and_epoch.is_valid
 
@@ -278,12 +290,15 @@ class TransactionManager(SequenceTracker):
             self._pending = result
             return result
 
-    def _begin_end(self, operation: str) -> TransactionalResult:
-        self._end = TransactionalResult(operation)
+    def _begin_end(self, operation: str, state: TransactionManagerState) -> TransactionalResult:
+        end, init = TransactionalResult(operation), TransactionalResult(operation)
+        self._enter(state)
+        # No call from here on, so that no interrupt comes between.
+        self._end = end
         if not self._needs_epoch_bump:
-            return self._end
-        self._init = TransactionalResult(operation)
-        return self._init
+            return end
+        self._init = init
+        return init
 
     def _check_transactional(self, operation: str) -> None:
         if not self.is_transactional:
@@ -445,9 +460,15 @@ class TransactionManager(SequenceTracker):
     # What became of batches
 
     def is_send_to_partition_allowed(self, topic_partition: TopicPartition) -> bool:
+        """Tell whether batches may go there; a partition of the transaction that it was not told of is added."""
         if self._state is _S.FATAL_ERROR:
             return False
-        return not self.is_transactional or topic_partition in self._partitions
+        if not self.is_transactional or topic_partition in self._partitions:
+            return True
+        # Whoever appended was interrupted before maybe_add_partition().
+        if self._state in (_S.IN_TRANSACTION, _S.COMMITTING_TRANSACTION):
+            self._new_partitions.add(topic_partition)
+        return False
 
     def _request_epoch(self, topic_partition: TopicPartition) -> None:
         self._needs_epoch_bump = True

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-import threading
 
 from kstore.errors import KStoreError, ProducerTimeoutError
+from kstore.producer.latch import Latch
 
 
 class TransactionalResult:
@@ -18,12 +18,12 @@ class TransactionalResult:
     def __init__(self, operation: str) -> None:
         self.operation = operation
         self.is_acked = False
-        self._event = threading.Event()
+        self._latch = Latch()
         self._error: KStoreError | None = None
 
     @property
     def is_completed(self) -> bool:
-        return self._event.is_set()
+        return self._latch.is_open
 
     @property
     def error(self) -> KStoreError | None:
@@ -32,9 +32,9 @@ class TransactionalResult:
 
     def complete(self, error: KStoreError | None = None) -> None:
         """Let those that wait go on, with an error or without; only the first call counts."""
-        if not self._event.is_set():
+        if not self._latch.is_open:
             self._error = error
-            self._event.set()
+            self._latch.open()
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait for the outcome.
@@ -42,7 +42,7 @@ class TransactionalResult:
         Raises: the operation's error; ProducerTimeoutError if it takes longer: the operation goes on, and the same call
             made again waits for it.
         """
-        if not self._event.wait(timeout_s):
+        if not self._latch.wait(timeout_s):
             raise ProducerTimeoutError(f"{self.operation} took longer than {timeout_s} s")
         self.is_acked = True
         if self._error is not None:

@@ -240,7 +240,7 @@ def cython_functions(text: str) -> list[tuple[str, int]]:
     lines = text.splitlines()
     found = []
     for start, line in enumerate(lines):
-        match = re.match(r"(\s*)(?:cdef|cpdef|def)\b[^=]*?(\w+)\(", line)
+        match = re.match(r"(\s*)(?:cdef(?! class)|cpdef|def)\b[^=]*?(\w+)\(", line)
         if not match:
             continue
         end = start

@@ -200,18 +200,22 @@ def test_nothing_lingers_when_it_must_not(cause: str) -> None:
     accumulator = new_accumulator(linger_ms=FAR_MS, memory=BATCH_BYTES)
     put(accumulator)
     assert ready_nodes(accumulator, 0) == set()
+
+    def send() -> None:
+        assert ready_nodes(accumulator, 0) == {NODE_1}
+        finish(accumulator, drain(accumulator))
+
     if cause == "closed":
         accumulator.close()
+        send()
     elif cause == "flush":
-        accumulator.begin_flush()
+        assert accumulator.flush(wake=send)
     else:
         waiting = threading.Thread(target=put, args=(accumulator, 1), kwargs={"max_time_to_block_ms": FAR_MS})
         waiting.start()
         while accumulator.pool.queued == 0:
             pass
-    assert ready_nodes(accumulator, 0) == {NODE_1}
-    finish(accumulator, drain(accumulator))
-    if cause == "exhausted":
+        send()
         waiting.join()
         finish(accumulator, drain(accumulator))
         assert not accumulator.has_undrained
@@ -224,11 +228,13 @@ def test_flush_ends_when_all_that_was_appended_is_done() -> None:
         put(accumulator, number % 3)
     nodes = [NODE_1, NODE_2]
     finish(accumulator, drain(accumulator, nodes=nodes))
-    accumulator.begin_flush()
-    assert accumulator.flush_in_progress
-    while ready := ready_nodes(accumulator, 0):
-        finish(accumulator, drain(accumulator, nodes=ready))
-    assert accumulator.await_flush_completion()
+
+    def send() -> None:
+        assert accumulator.flush_in_progress
+        while ready := ready_nodes(accumulator, 0):
+            finish(accumulator, drain(accumulator, nodes=ready))
+
+    assert accumulator.flush(wake=send)
     assert not accumulator.flush_in_progress
     assert not accumulator.has_undrained
     assert not accumulator.has_incomplete
@@ -237,19 +243,19 @@ def test_flush_ends_when_all_that_was_appended_is_done() -> None:
 def test_flush_that_takes_too_long_says_so_and_is_over() -> None:
     accumulator = new_accumulator(linger_ms=FAR_MS)
     put(accumulator)
-    accumulator.begin_flush()
-    assert not accumulator.await_flush_completion(0.0)
+    assert not accumulator.flush(0.0, wake=lambda: None)
     assert not accumulator.flush_in_progress
     assert accumulator.has_incomplete
 
 
 def test_two_flushes_end_one_by_one() -> None:
     accumulator = new_accumulator()
-    accumulator.begin_flush()
-    accumulator.begin_flush()
-    assert accumulator.await_flush_completion()
-    assert accumulator.flush_in_progress
-    assert accumulator.await_flush_completion()
+
+    def flush_meanwhile() -> None:
+        assert accumulator.flush(wake=lambda: None)
+        assert accumulator.flush_in_progress
+
+    assert accumulator.flush(wake=flush_meanwhile)
     assert not accumulator.flush_in_progress
 
 
@@ -383,14 +389,14 @@ def test_append_of_a_finalizer_or_signal_handler_in_the_midst_of_another_is_no_d
 ) -> None:
     accumulator = new_accumulator()
     (nested,) = put(accumulator)
-    append_first = accumulator._append_first
+    append_first = accumulator.append_first
 
     def interrupted(*arguments: Any, **how: Any) -> Any:
         monkeypatch.undo()
         put(accumulator, value=b"inner")
         return append_first(*arguments, **how)
 
-    monkeypatch.setattr(accumulator, "_append_first", interrupted)
+    monkeypatch.setattr(accumulator, "append_first", interrupted)
     large = bytes(2 * BATCH_BYTES)
     appending = threading.Thread(target=lambda: put(accumulator, value=large), daemon=True)
     appending.start()
@@ -467,9 +473,9 @@ def test_time_spent_waiting_for_memory_counts_for_the_batch() -> None:
     class PoolThatWaits(BufferPool):
         """A pool whose answer takes 30 ms."""
 
-        def allocate(self, size: int, *, max_time_to_block_ms: int) -> object:
+        def allocate_into(self, held: list[Any], size: int, *, max_time_to_block_ms: int) -> None:
             clock.now_ms += 30
-            return super().allocate(size, max_time_to_block_ms=max_time_to_block_ms)
+            super().allocate_into(held, size, max_time_to_block_ms=max_time_to_block_ms)
 
     clock = SetClock()
     pool = PoolThatWaits(4 * BATCH_BYTES, BATCH_BYTES, clock=clock)

@@ -215,11 +215,10 @@ def test_too_large_batch_is_split_and_its_pieces_keep_order_and_futures() -> Non
     ]
     (batch,) = drain(accumulator)
     assert batch.record_count == len(values)
-    accumulator.begin_flush()
     pieces = accumulator.split_and_reenqueue(batch)
     assert pieces > 1
     accumulator.deallocate(batch)
-    assert not accumulator.await_flush_completion(0.0)
+    assert not accumulator.flush(0.0, wake=lambda: None)
     assert accumulator.compression_ratios.estimation(TOPIC, accumulator.compression) >= 1.0
     offset = 0
     for _ in range(pieces):
@@ -240,8 +239,7 @@ def test_flush_waits_for_the_pieces_of_a_split_batch() -> None:
     assert accumulator.split_and_reenqueue(batch) == 1
     accumulator.deallocate(batch)
     assert not results[0].is_completed
-    accumulator.begin_flush()
-    assert not accumulator.await_flush_completion(0.0)
+    assert not accumulator.flush(0.0, wake=lambda: None)
     finish(accumulator, drain(accumulator))
     assert results[0].is_completed
 

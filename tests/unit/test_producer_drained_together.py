@@ -80,8 +80,9 @@ def test_partitions_take_turns(counts: dict[int, int], most: int, now_ms: int, r
 def test_flush_takes_batches_that_were_made_behind_the_time_of_the_drain() -> None:
     accumulator = filled({0: 2, 1: 3})
     put(accumulator, 0, now_ms=LINGER_MS + 1)
-    accumulator.begin_flush()
-    assert partitions(drained(accumulator, 9)) == [0, 1, 0, 1, 0, 1]
+    found: list[int] = []
+    accumulator.flush(0, wake=lambda: found.extend(partitions(drained(accumulator, 9))))
+    assert found == [0, 1, 0, 1, 0, 1]
 
 
 def test_next_request_goes_on_where_there_was_no_room() -> None:

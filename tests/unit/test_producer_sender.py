@@ -549,6 +549,8 @@ def test_thread_that_is_made_to_exit_leaves_no_future_behind():
     with pytest.raises(ProducerClosedError):
         parts.append().result(timeout=60)
     assert parts.sender.join(60)
+    # which ends a little later, with a word of why
+    parts.sender._thread.join(60)
 
 
 def test_partition_of_which_nothing_can_go_for_long_is_not_chosen():

@@ -164,14 +164,13 @@ def test_transaction_without_a_record_leaves_no_trace(parts, store, end):
     assert store.log(*T0).log_end_offset == 0
 
 
-def test_batch_waits_until_its_partition_is_part_of_the_transaction(parts, store):
+def test_batch_waits_until_its_partition_is_made_part_of_the_transaction_by_the_sender_at_last(parts, store):
     parts.init().begin()
     future = parts.append()
-    parts.run(3)
+    parts.run()
     assert store.log(*T0).log_end_offset == 0
-    parts.manager.maybe_add_partition(T0)
     parts.run(2)
-    assert future.result().offset == 0
+    assert future.result(0).offset == 0
 
 
 def test_abort_fails_what_was_not_sent(parts, store):
