@@ -127,7 +127,7 @@ WRONG = [
     pytest.param(TXN_INDEX, txn_index(ABORTED, (2, 2, 15, 6)), 34, 34, "behind the last batch", id="txnindex-behind"),
     pytest.param(TXN_INDEX, txn_index((7, 0, 4, 2)), 0, 34, "expected producer 1", id="txnindex-producer"),
     pytest.param(TXN_INDEX, txn_index((1, 1, 4, 2)), 0, 34, "from offset 0 or below", id="txnindex-first-offset"),
-    pytest.param(TXN_INDEX, txn_index((1, 0, 4, 6)), 0, 34, "above the marker", id="txnindex-last-stable-offset"),
+    pytest.param(TXN_INDEX, txn_index((1, 0, 4, 999)), 0, 34, "behind the log end", id="txnindex-last-stable-offset"),
     pytest.param(SNAPSHOT, b"", 0, 0, "size of the file", id="snapshot-empty"),
     pytest.param(SNAPSHOT, encode_snapshot(PRODUCERS)[:-1], 2, 99, "CRC", id="snapshot-cut"),
     pytest.param(
@@ -154,6 +154,16 @@ def test_wrong_side_file_is_named(
     (directory / name).write_bytes(content)
     assert damages(directory) == [(name, position, size)]
     assert reason in reasons(directory)[0]
+
+
+def test_first_offset_above_its_marker_is_named(directory: Path) -> None:
+    (directory / TXN_INDEX).write_bytes(txn_index((1, 5, 4, 5)))
+    assert reasons(directory)[0] == "first offset 5 above the marker"
+
+
+def test_follower_s_last_stable_offset_may_lie_where_a_later_transaction_begins(directory: Path) -> None:
+    (directory / TXN_INDEX).write_bytes(txn_index((1, 0, 4, 6)))
+    assert damages(directory) == []
 
 
 def test_missing_transaction_index_is_named_where_it_hides_an_abort(directory: Path) -> None:
