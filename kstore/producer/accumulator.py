@@ -462,15 +462,24 @@ class RecordAccumulator(AppendPath):
 
     def abort_batches(self, error: KStoreError) -> None:
         """Fail everything that is not done; memory of what is in flight comes back when its send returns."""
-        for batch in self.incomplete.copy_all():
-            self._abort(batch, error)
+        self._abort_all(self.incomplete.copy_all(), error)
 
     def abort_undrained_batches(self, error: KStoreError) -> None:
         """Fail what was never sent."""
-        for batch in self.incomplete.copy_all():
-            is_sent = batch.is_closed if self._transaction_manager is None else batch.has_sequence
-            if not is_sent:
+        has_manager = self._transaction_manager is not None
+        batches = self.incomplete.copy_all()
+        self._abort_all([one for one in batches if not (one.has_sequence if has_manager else one.is_closed)], error)
+
+    def _abort_all(self, batches: list[ProducerBatch], error: KStoreError) -> None:
+        """Abort batches; a KeyboardInterrupt of a callback is raised behind the last one."""
+        interrupt: KeyboardInterrupt | None = None
+        for batch in batches:
+            try:
                 self._abort(batch, error)
+            except KeyboardInterrupt as raised:
+                interrupt = raised
+        if interrupt is not None:
+            raise interrupt
 
     def _abort(self, batch: ProducerBatch, error: KStoreError) -> None:
         queue = self.queue_of(batch.topic_partition)
@@ -478,8 +487,15 @@ class RecordAccumulator(AppendPath):
             queue.remove(batch)
             if not batch.is_inflight:
                 batch.abort_record_appends()
-        if not batch.abort_unless_done(error):
-            return
+        try:
+            is_over = not batch.abort_unless_done(error)
+        except KeyboardInterrupt:
+            self._forget_aborted(queue, batch)
+            raise
+        if not is_over:
+            self._forget_aborted(queue, batch)
+
+    def _forget_aborted(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         # who closes it just now looks behind that whether it is done, and gives it back
         is_being_closed = batch.is_inflight and not batch.is_closed
         with queue:

@@ -71,9 +71,14 @@ class BatchCompletion:
         self._hooks = hooks
         self._to_split: set[ProducerBatch] = set()
         self._to_put_back: list[ProducerBatch] = []
+        # Of a callback, until all answers are taken.
+        self._interrupt: KeyboardInterrupt | None = None
 
     def take_all(self, batches: list[ProducerBatch], responses: Sequence[ProduceResponse], *, now_ms: int) -> None:
-        """Do what the answers to batches ask for, in their order, as take() does."""
+        """Do what the answers to batches ask for, in their order, as take() does.
+
+        Raises: the KeyboardInterrupt of a callback, behind the last one.
+        """
         answers = list(responses)
         at = 0
         while at < len(batches):
@@ -94,6 +99,9 @@ class BatchCompletion:
                 complete=self._end_as_sent,
             )
             at = end
+        interrupt, self._interrupt = self._interrupt, None
+        if interrupt is not None:
+            raise interrupt
 
     def take(self, batch: ProducerBatch, response: ProduceResponse, *, now_ms: int) -> None:
         """Do what the answer to a batch asks for; what has to be sent again waits for put_back."""
@@ -165,7 +173,11 @@ class BatchCompletion:
         self._end_as_sent(batch, response)
 
     def _end_as_sent(self, batch: ProducerBatch, response: ProduceResponse) -> None:
-        if batch.complete(response.base_offset, log_append_time_ms=response.log_append_time_ms):
+        try:
+            is_ended = batch.complete(response.base_offset, log_append_time_ms=response.log_append_time_ms)
+        except KeyboardInterrupt as interrupt:
+            self._interrupt, is_ended = interrupt, True
+        if is_ended:
             self._accumulator.deallocate(batch)
 
     def _should_split(self, batch: ProducerBatch, error: KStoreError) -> bool:

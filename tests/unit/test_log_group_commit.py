@@ -14,6 +14,7 @@ import pytest
 from kstore.errors import LogFailedError, StorageError
 from kstore.log import group_commit
 from kstore.log.group_commit import GroupCommit
+from tests.interrupts import Tracer, first_visits, traced
 
 
 class Disk:
@@ -321,3 +322,33 @@ def test_thread_that_is_alone_again_puts_a_flush_off_once_and_no_more(
         disk.log_end_offset = offset
         assert commit.wait_until(offset) == offset
     assert disk.flushes == 4
+
+
+def test_thread_that_a_signal_interrupts_anywhere_leaves_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group_commit, "GATHER_SECONDS", 0)
+
+    def run(tracer: Tracer) -> None:
+        disk = Disk()
+        disk.log_end_offset = 5
+        commit = GroupCommit(disk.flush)
+        others: list[Waiter] = []
+
+        def flush_while_others_wait() -> int:
+            commit._flush = lambda: 5
+            others.extend(Waiter(commit, offset) for offset in (1, 2, 5))
+            until(lambda: waiting(commit) == 3)
+            return 2
+
+        commit._flush = flush_while_others_wait
+        traced(lambda: commit.wait_until(1), tracer)
+        # Where it came before the flush, nobody waits yet.
+        commit._flush = lambda: 5
+        assert {other.ended() for other in others} <= {2, 5}
+        assert Waiter(commit, 5).ended() == 5
+
+    tracer = Tracer(watched=("/kstore/log/",))
+    run(tracer)
+    for place in first_visits(tracer):
+        run(Tracer(place, watched=("/kstore/log/",)))

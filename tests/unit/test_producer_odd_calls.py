@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from struct import pack
 from typing import Any
 
 import pytest
@@ -12,7 +13,10 @@ import pytest
 from kstore.config import MAX_INT32, MAX_INT64
 from kstore.errors import BufferExhaustedError, KStoreError, ProducerClosedError
 from kstore.log import WritableStore, open_store
-from kstore.producer import Producer
+from kstore.producer import Producer, ProducerInterceptor
+from kstore.record.packing import BinaryColumn, RecordColumns
+from kstore.types import TopicPartition
+from tests.sending import Producing, ScriptedSink
 
 TOPIC = "topic"
 WAIT_S = 60
@@ -118,3 +122,79 @@ def test_send_in_a_callback_does_not_wait_for_memory_that_only_its_own_thread_gi
         assert told.wait(WAIT_S)
         assert isinstance(caught[0], BufferExhaustedError)
         assert producer.send(TOPIC, bytes(900), partition=1).result(WAIT_S).offset == 0
+
+
+def test_columns_sent_in_a_callback_do_not_wait_for_memory_that_only_its_own_thread_gives_back(
+    store: WritableStore,
+) -> None:
+    caught: list[BaseException] = []
+    told = threading.Event()
+    column = BinaryColumn(pack("<2i", 0, 900), bytes(900))
+    with Producer(store, batch_size=1000, buffer_memory=1000, max_block_ms=MAX_INT64) as producer:
+
+        def on_delivery(*_: Any) -> None:
+            try:
+                producer.send_columns(TOPIC, RecordColumns(1, 0, value=column), partition=1)
+            except BufferExhaustedError as error:
+                caught.append(error)
+            told.set()
+
+        producer.send(TOPIC, bytes(900), partition=0, on_delivery=on_delivery)
+        assert told.wait(WAIT_S)
+        assert len(caught) == 1
+
+
+class StuckSink(ScriptedSink):
+    """Takes a batch and does not come back until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_batches = threading.Event()
+        self.gate = threading.Event()
+
+    def send(self, node: Any, batches: Any, *, ack: str) -> Any:
+        self.has_batches.set()
+        self.gate.wait(WAIT_S)
+        return super().send(node, batches, ack=ack)
+
+
+class Closings(ProducerInterceptor):
+    """Counts how often it is closed."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def close(self) -> None:
+        self.count += 1
+
+
+def test_callback_of_a_forced_close_that_closes_again_does_not_wait_for_a_stuck_sink() -> None:
+    sink, closings = StuckSink(), Closings()
+    producer = Producer(sink, interceptor_classes=[closings])
+    future = producer.send("t", b"", partition=0, on_delivery=lambda *_: producer.close())
+    assert sink.has_batches.wait(WAIT_S)
+    closing = threading.Thread(target=lambda: producer.close(0), daemon=True)
+    closing.start()
+    closing.join(WAIT_S)
+    is_hanging = closing.is_alive()
+    sink.gate.set()
+    assert not is_hanging
+    assert isinstance(future.exception(0), ProducerClosedError)
+    producer.close()
+    assert closings.count == 1
+
+
+@pytest.mark.parametrize("is_sent", [True, False], ids=["sent", "aborted"])
+def test_interrupts_of_callbacks_leave_no_other_batch_untold(is_sent: bool) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    parts = Producing()
+    futures = []
+    for partition in range(3):
+        futures.append(parts.append(b"0", to=TopicPartition("t", partition), callback=interrupted))
+    end = parts.run if is_sent else lambda: parts.accumulator.abort_batches(ProducerClosedError("closed"))
+    with pytest.raises(KeyboardInterrupt):
+        end()
+    assert [future.exception(0) is None for future in futures] == [is_sent] * 3
+    parts.check_at_rest()
