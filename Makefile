@@ -11,7 +11,7 @@ DEBUG_TREE := build/debug
 DEBUG_TESTS := tests/unit tests/property tests/differential tests/fuzz tests/golden
 # libstdc++ too: without it the sanitizer can't follow what pyarrow throws
 UNDER_SANITIZERS = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
-	PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+	PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 MINUTES ?= 30
 export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

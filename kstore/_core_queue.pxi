@@ -34,7 +34,8 @@ cdef class OwnedLock:
     @property
     def is_held_here(self):
         """Whether the calling thread holds it."""
-        return self.hold_count > 0 and self.holder == PyThread_get_thread_ident()
+        cdef long own = PyThread_get_thread_ident()
+        return self.hold_count > 0 and self.holder == own
 
 
 @cython.final

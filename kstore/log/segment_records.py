@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, HeaderScan, check_crc, iterate_records, read_header
 from kstore.compression import decompress
-from kstore.config import LogConfig
+from kstore.config import MAX_INT64, LogConfig
 from kstore.errors import CorruptRecordError, KStoreError, UnsupportedMagicError
 from kstore.log.env import OpenFiles, ReadFile
 
@@ -212,7 +212,7 @@ class SegmentRecords:
         return header
 
     def _check_place(self, header: BatchHeader, *, end_position: int, least_offset: int) -> None:
-        if header.base_offset < least_offset or header.last_offset < header.base_offset:
+        if header.base_offset < least_offset or not header.base_offset <= header.last_offset <= MAX_INT64:
             raise self._error(header, "offsets go back", expected=least_offset, found=header.base_offset)
         if not self._is_inside(header):
             raise self._error(

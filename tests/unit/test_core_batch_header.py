@@ -5,6 +5,8 @@ Method: headers of the reference codec with each field at its limits; a table of
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kstore import _core
@@ -61,6 +63,11 @@ def test_each_field_comes_from_its_own_bytes() -> None:
     assert header.last_offset == DISTINCT.base_offset + DISTINCT.last_offset_delta
     for field in FREE_FIELDS:
         assert getattr(header, field) == getattr(DISTINCT, field), field
+
+
+def test_a_last_offset_beyond_int64_is_told_as_it_is() -> None:
+    header = _core.read_header(replace(DISTINCT, base_offset=2**63 - 2, last_offset_delta=2).pack(), position=0)
+    assert header.last_offset == 2**63
 
 
 @pytest.mark.parametrize(("field", "value"), CASES, ids=[f"{field} {value}" for field, value in CASES])
