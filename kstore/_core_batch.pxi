@@ -191,10 +191,12 @@ cdef class BatchHeader:
     def crc(self): return self.h.crc
     @property
     def attributes(self): return self.h.attributes
+
     @property
     def last_offset(self):
         cdef object base_offset = self.h.base_offset  # of a damaged batch the sum may not fit int64
         return base_offset + self.h.last_offset_delta
+
     @property
     def base_timestamp_ms(self): return self.h.base_timestamp
     @property
