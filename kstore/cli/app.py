@@ -222,13 +222,17 @@ def dump_files(
     metadata: Annotated[
         bool, typer.Option("--cluster-metadata-decoder", help="Show records, decoded as those of __cluster_metadata.")
     ] = False,
+    remote_log: Annotated[
+        bool,
+        typer.Option("--remote-log-metadata-decoder", help="Show records, decoded as those of __remote_log_metadata."),
+    ] = False,
     json: Json = False,
 ) -> int:
     """Show every batch or entry as it lies in a file, damaged ones too."""
     from kstore.cli import dump
     from kstore.cli.decoders import Decoder
 
-    options = (offsets, transactions, share_state, metadata)
+    options = (offsets, transactions, share_state, metadata, remote_log)
     wanted = [kind for kind, is_set in zip(Decoder, options, strict=True) if is_set]
     if len(wanted) > 1:
         raise WrongUseError(f"only one decoder at a time, got {' and '.join(kind.value for kind in wanted)}")

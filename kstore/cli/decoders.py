@@ -11,6 +11,7 @@ from kstore.record.internal_topics import (
     DecodedMessage,
     decode_group_record,
     decode_metadata_record,
+    decode_remote_log_record,
     decode_share_state_record,
     decode_transaction_record,
 )
@@ -29,12 +30,17 @@ class Decoder(Enum):
     TRANSACTION_LOG = "transaction-log"
     SHARE_GROUP_STATE = "share-group-state"
     CLUSTER_METADATA = "cluster-metadata"
+    REMOTE_LOG_METADATA = "remote-log-metadata"
 
 
 _COORDINATORS = {
     Decoder.OFFSETS: decode_group_record,
     Decoder.TRANSACTION_LOG: decode_transaction_record,
     Decoder.SHARE_GROUP_STATE: decode_share_state_record,
+}
+_OF_VALUES = {
+    Decoder.CLUSTER_METADATA: decode_metadata_record,
+    Decoder.REMOTE_LOG_METADATA: decode_remote_log_record,
 }
 
 
@@ -49,8 +55,8 @@ class Decoded(NamedTuple):
 def decode(decoder: Decoder, record: Record) -> Decoded:
     """Decode a record of an internal topic; bytes that contradict themselves give an error, not an exception."""
     try:
-        if decoder is Decoder.CLUSTER_METADATA:
-            return Decoded(None, metadata_json(decode_metadata_record(record.value)))
+        if decoder in _OF_VALUES:
+            return Decoded(None, metadata_json(_OF_VALUES[decoder](record.value)))
         key, value = _COORDINATORS[decoder](record.key, record.value)
     except InvalidRecordError as error:
         return Decoded(None, None, str(error))
@@ -63,7 +69,7 @@ def decode(decoder: Decoder, record: Record) -> Decoded:
 def json_fields(decoder: Decoder, record: Record) -> str:
     """Return the fields that a decoder adds to the JSON object of a record."""
     decoded = decode(decoder, record)
-    key = "" if decoder is Decoder.CLUSTER_METADATA else f'"decodedKey":{decoded.key or "null"},'
+    key = "" if decoder in _OF_VALUES else f'"decodedKey":{decoded.key or "null"},'
     error = "" if decoded.error is None else f',"decodeError":{JSON_TEXT(decoded.error)}'
     return f'{key}"decodedValue":{decoded.value or "null"}{error}'
 
@@ -71,7 +77,7 @@ def json_fields(decoder: Decoder, record: Record) -> str:
 def texts(decoder: Decoder, record: Record) -> tuple[str | None, str | None]:
     """Return what stands for key and value in a line of text; None where the bytes themselves are to be shown."""
     decoded = decode(decoder, record)
-    if decoded.error is not None or decoder is Decoder.CLUSTER_METADATA:
+    if decoded.error is not None or decoder in _OF_VALUES:
         return None, decoded.value
     return decoded.key, decoded.value or DELETED
 

@@ -1,8 +1,8 @@
 """Records of the topics that brokers and controllers keep for themselves, decoded as Kafka's DumpLogSegments does.
 
 `__consumer_offsets`: decode_group_record; `__transaction_state`: decode_transaction_record, encode_transaction_record;
-`__share_group_state`: decode_share_state_record; `__cluster_metadata`: decode_metadata_record. Kafka's names are used
-throughout, since that is what people search for.
+`__share_group_state`: decode_share_state_record; `__cluster_metadata`: decode_metadata_record; `__remote_log_metadata`:
+decode_remote_log_record. Kafka's names are used throughout, since that is what people search for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kstore.record.schemas_coordinator import (
     TRANSACTION_KEYS,
     TRANSACTION_VALUES,
 )
-from kstore.record.schemas_metadata import METADATA_RECORDS
+from kstore.record.schemas_metadata import METADATA_RECORDS, REMOTE_LOG_METADATA_RECORDS
 
 _FRAME_VERSION = 1
 _GROUP_METADATA = 2
@@ -123,6 +123,19 @@ def decode_metadata_record(value: bytes | None) -> InternalMessage:
 
     Raises: InvalidRecordError as decode_group_record.
     """
+    return _metadata_record(value, METADATA_RECORDS)
+
+
+def decode_remote_log_record(value: bytes | None) -> InternalMessage:
+    """Return what a record of `__remote_log_metadata` says: which segments tiered storage has, and their states.
+
+    Its name is Kafka's, such as REMOTE_LOG_SEGMENT_METADATA_RECORD.
+    Raises: InvalidRecordError as decode_group_record.
+    """
+    return _metadata_record(value, REMOTE_LOG_METADATA_RECORDS)
+
+
+def _metadata_record(value: bytes | None, table: str) -> InternalMessage:
     if value is None:
         return UndecodedMessage(type_id=None, version=None, data=None, reason="a metadata record has a value")
     reader = ProtocolReader(value, what="metadata record", is_flexible=True)
@@ -132,7 +145,7 @@ def decode_metadata_record(value: bytes | None) -> InternalMessage:
         return UndecodedMessage(type_id=None, version=None, data=value, reason=reason)
     type_id = reader.unsigned_varint("type")
     version = reader.unsigned_varint("version")
-    schema = _schemas(METADATA_RECORDS).get(type_id)
+    schema = _schemas(table).get(type_id)
     rest = reader.take("record", size=reader.remaining)
     if schema is None or version not in schema.versions:
         reason = f"unknown type {type_id}" if schema is None else f"unknown version {version} of {schema.name}"

@@ -1,6 +1,6 @@
-"""What the controllers keep in `__cluster_metadata`; for kstore.record.schema.parse_schemas.
+"""What the controllers keep in `__cluster_metadata` and brokers with tiered storage in `__remote_log_metadata`.
 
-Source: Kafka's message definitions of the metadata log.
+Tables for kstore.record.schema.parse_schemas. Source: Kafka's message definitions of both logs.
 """
 
 METADATA_RECORDS = """
@@ -145,4 +145,59 @@ ClearElrRecord 28 0 0+
   topicName string
 UnregisterControllerRecord 29 0 0+
   controllerId int32
+"""
+
+REMOTE_LOG_METADATA_RECORDS = """
+RemoteLogSegmentMetadataRecord 0 0 0+
+  remoteLogSegmentId struct
+    topicIdPartition struct
+      name string
+      id uuid
+      partition int32
+    id uuid
+  startOffset int64
+  endOffset int64
+  brokerId int32
+  maxTimestampMs int64
+  eventTimestampMs int64
+  segmentLeaderEpochs []struct
+    leaderEpoch int32
+    offset int64
+  segmentSizeInBytes int32
+  customMetadata bytes null=0+
+  remoteLogSegmentState int8
+  txnIndexEmpty bool tag=0
+RemoteLogSegmentMetadataUpdateRecord 1 0 0+
+  remoteLogSegmentId struct
+    topicIdPartition struct
+      name string
+      id uuid
+      partition int32
+    id uuid
+  brokerId int32
+  eventTimestampMs int64
+  customMetadata bytes null=0+
+  remoteLogSegmentState int8
+RemotePartitionDeleteMetadataRecord 2 0 0+
+  topicIdPartition struct
+    name string
+    id uuid
+    partition int32
+  brokerId int32
+  eventTimestampMs int64
+  remotePartitionDeleteState int8
+RemoteLogSegmentMetadataSnapshotRecord 3 0 0+
+  segmentId uuid
+  startOffset int64
+  endOffset int64
+  brokerId int32
+  maxTimestampMs int64
+  eventTimestampMs int64
+  segmentLeaderEpochs []struct
+    leaderEpoch int32
+    offset int64
+  segmentSizeInBytes int32
+  customMetadata bytes null=0+
+  remoteLogSegmentState int8
+  txnIndexEmpty bool tag=0
 """

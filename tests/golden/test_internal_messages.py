@@ -20,7 +20,7 @@ from kstore.record.schemas_coordinator import (
     TRANSACTION_KEYS,
     TRANSACTION_VALUES,
 )
-from kstore.record.schemas_metadata import METADATA_RECORDS
+from kstore.record.schemas_metadata import METADATA_RECORDS, REMOTE_LOG_METADATA_RECORDS
 from tests.golden.sets import PACKED_DIRECTORY
 
 TABLES = {
@@ -29,6 +29,7 @@ TABLES = {
     "share-state": (SHARE_STATE_KEYS, SHARE_STATE_VALUES),
     "consumer-protocol": (CONSUMER_PROTOCOL,),
     "metadata": (METADATA_RECORDS,),
+    "remote-log-metadata": (REMOTE_LOG_METADATA_RECORDS,),
 }
 # Kafka has a name of its own for the oldest version of these.
 LEGACY = "Legacy"

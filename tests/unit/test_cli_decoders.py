@@ -94,6 +94,36 @@ CASES = {
             }
         },
     ),
+    "remote log metadata": (
+        "--remote-log-metadata-decoder",
+        None,
+        bytes.fromhex("010200 0274") + bytes(16) + bytes.fromhex("00000003 00 00000001 0000000000000009 00 00"),
+        {
+            "decodedValue": {
+                "type": "REMOTE_PARTITION_DELETE_METADATA_RECORD",
+                "version": 0,
+                "data": {
+                    "topicIdPartition": {"name": "t", "id": "AAAAAAAAAAAAAAAAAAAAAA", "partition": 3},
+                    "brokerId": 1,
+                    "eventTimestampMs": 9,
+                    "remotePartitionDeleteState": 0,
+                },
+            }
+        },
+    ),
+    "remote log metadata without value": (
+        "--remote-log-metadata-decoder",
+        None,
+        None,
+        {
+            "decodedValue": {
+                "type": None,
+                "version": None,
+                "data": None,
+                "undecoded": "a metadata record has a value",
+            }
+        },
+    ),
     "unknown metadata": (
         "--cluster-metadata-decoder",
         None,

@@ -26,7 +26,7 @@ import org.apache.kafka.common.protocol.ObjectSerializationCache;
  * fields; one element in each array, but null where that may be.
  *
  * <p>Arguments: the jars kafka-group-coordinator, kafka-share-coordinator, kafka-transaction-coordinator,
- * kafka-metadata and kafka-clients, which are on the class path too, with Jackson.
+ * kafka-metadata, kafka-clients and kafka-storage, which are on the class path too, with Jackson.
  */
 public final class Messages {
     private static final String CONVERTER = "JsonConverter";
@@ -50,6 +50,7 @@ public final class Messages {
                     String name = entry.getName();
                     boolean isInternal = name.contains("/generated/") || name.contains("/common/metadata/")
                             || name.contains("/ConsumerProtocol");
+                    isInternal &= !name.contains("/ProducerSnapshot");
                     if (isInternal && name.endsWith(CONVERTER + ".class") && !name.contains("$")) {
                         int end = name.length() - (CONVERTER + ".class").length();
                         print(name.substring(0, end).replace('/', '.'), output);
