@@ -204,7 +204,7 @@ class Sender:
             error = manager.last_error or TransactionAbortedError("the transaction was aborted")
             self._accumulator.abort_undrained_batches(error)
         try:
-            return manager.run_request(has_incomplete=self._accumulator.has_incomplete)
+            return manager.run_request(has_incomplete=lambda: self._accumulator.has_incomplete)
         except Exception as error:
             _logger.exception("the coordinator failed")
             manager.close(_as_kstore_error(error, "the transaction can't go on"))

@@ -349,10 +349,11 @@ class TransactionManager(SequenceTracker):
 
     # What the Sender calls
 
-    def run_request(self, *, has_incomplete: bool) -> bool:
+    def run_request(self, *, has_incomplete: Callable[[], bool]) -> bool:
         """Ask the coordinator for the next thing that is wanted of it; return whether there was one.
 
-        A transaction is ended only when no batch is incomplete.
+        Args: has_incomplete: whether a batch is not done, before which a transaction is not ended; asked only once its
+            end is wanted, since until then records may still come into it (Kafka asks before).
         """
         with self._lock:
             if self.has_error:
@@ -362,7 +363,7 @@ class TransactionManager(SequenceTracker):
                 return self._run_init(self._init)
             if self._new_partitions:
                 return self._run_add(frozenset(self._new_partitions))
-            if self._end is not None and not has_incomplete:
+            if self._end is not None and not has_incomplete():
                 return self._run_end(self._end)
         return False
 

@@ -164,6 +164,29 @@ def test_transaction_without_a_record_leaves_no_trace(parts, store, end):
     assert store.log(*T0).log_end_offset == 0
 
 
+@pytest.mark.parametrize(("end", "committed"), [("begin_commit", [b"late"]), ("begin_abort", [])])
+def test_transaction_that_ends_as_the_sender_begins_to_look_takes_its_records_with_it(
+    parts, monkeypatch, end, committed
+):
+    parts.init().begin()
+    look = parts.manager.run_request
+    results = []
+
+    def send_and_end_before(**options):
+        monkeypatch.undo()
+        parts.send(b"late")
+        results.append(getattr(parts.manager, end)())
+        return look(**options)
+
+    monkeypatch.setattr(parts.manager, "run_request", send_and_end_before)
+    parts.run(10)
+    results[0].wait(0)
+    assert parts.committed() == committed
+    parts.begin().send(b"next")
+    parts.commit()
+    assert parts.committed() == [*committed, b"next"]
+
+
 def test_batch_waits_until_its_partition_is_made_part_of_the_transaction_by_the_sender_at_last(parts, store):
     parts.init().begin()
     future = parts.append()
@@ -356,7 +379,7 @@ def test_fatal_error_fails_everything_that_waits(parts, coordinator):
 def test_transaction_that_took_too_long_is_aborted_by_the_sender(parts, coordinator):
     other = TransactionManager(transactional_id="other", coordinator=coordinator, timeout_ms=100)
     other.init_transactions()
-    other.run_request(has_incomplete=False)
+    other.run_request(has_incomplete=lambda: False)
     coordinator.add_partitions("other", other.producer_id_and_epoch, [T0])
     parts.sender._coordinator = coordinator
     parts.clock.now_ms += 10_001
