@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-settings.register_profile("default", deadline=None, derandomize=True, database=None, print_blob=True)
-settings.register_profile("long", deadline=None, max_examples=1000, print_blob=True)
+# a busy machine is no defect
+UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("default", derandomize=True, database=None, print_blob=True, **UNTIMED)
+settings.register_profile("long", max_examples=1000, print_blob=True, **UNTIMED)
 settings.load_profile("default")
 
 # What shares a fixture of the whole run: a Spark session, the core translated and built.
