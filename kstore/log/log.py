@@ -92,6 +92,7 @@ class Log(Closing):
         self.path = directory.path
         self.config = config
         self._root = directory.root
+        self._env = env
         self._files = OpenFiles(env)
         self._is_closed = False
         self._checkpoints = _CHECKPOINTS if env is DEFAULT_ENV else OffsetCheckpoints(env)
@@ -102,7 +103,7 @@ class Log(Closing):
         self._context = LogContext(
             self.topic_partition, self.path, config, self._files, self._indexes, self._cleaned_below
         )
-        self._segments = self._find_segments(env)
+        self._segments = self._find_segments()
 
     def __repr__(self) -> str:
         return f"Log(topic_partition={str(self.topic_partition)!r}, path={self.path!r}, segments={len(self.segments)})"
@@ -450,8 +451,8 @@ class Log(Closing):
         segments = self.segments
         return segments[max(bisect_right(segments, offset, key=_base_offset) - 1, 0) :]
 
-    def _find_segments(self, env: Env) -> tuple[LogSegment, ...]:
-        return _open_segments(self._context, env)
+    def _find_segments(self) -> tuple[LogSegment, ...]:
+        return _open_segments(self._context, self._env)
 
     def _segments_end_offset(self) -> int:
         if not self.segments:

@@ -7,86 +7,63 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import TypeVar
 
-from kstore._core import LogAppender
+from kstore.config import LogConfig
 from kstore.errors import CorruptionError, OffsetOutOfRangeError, StorageError, UnsupportedError
+from kstore.log.appending import LeaderRules
+from kstore.log.cuts import Cuts
+from kstore.log.directory import PartitionDirectory
+from kstore.log.env import Env
+from kstore.log.local_log import LocalLog, Published
 from kstore.log.log import DEFAULT_PLAN_BYTES, FetchData, Found, Isolation, Log, Watch
 from kstore.log.plan import ScanRange
-from kstore.log.producer_state import ProducerStateManager
+from kstore.log.recovery_report import LoadedLog
 from kstore.log.segment import LogSegment
 from kstore.log.transactions import NOTHING_SETTLED, Settled, Transactions, settle_transactions
-from kstore.log.writable_segment import WritableSegment
 from kstore.types import OffsetAndTimestamp
-
-# The segments that take no more; the one that does, its size, and the log's end.
-_State: TypeAlias = tuple[tuple[LogSegment, ...], WritableSegment, int, int]
 
 _Answer = TypeVar("_Answer")
 # What who reads on may meet where a cut has put other bytes.
 _ERRORS_OF_A_CUT = (CorruptionError, UnsupportedError, StorageError)
 
 
-class Cuts(NamedTuple):
-    """How many cuts of a log there were; lowest: (number, offset) of each that no later one went below."""
-
-    made: int = 0
-    lowest: tuple[tuple[int, int], ...] = ()
-
-    def with_cut(self, offset: int) -> Cuts:
-        """Note that what lies at an offset and behind it goes."""
-        below = tuple(one for one in self.lowest if one[1] < offset)
-        return Cuts(self.made + 1, (*below, (self.made, offset)))
-
-    def lowest_since(self, known: int) -> int | None:
-        """Return from where on the log was cut since there were `known` cuts, None if it was not."""
-        return min((offset for number, offset in self.lowest if number >= known), default=None)
-
-
 class PublishedLog(Log):
-    """The reading half of WritableLog.
+    """The reading half of WritableLog: a Log whose segments and bounds are what the writer published last.
 
     What was published keeps its meaning while the log grows. Where the writer cuts the log, it says so first: whoever
     read on then goes on or gets OffsetOutOfRangeError, and never bytes of two histories.
     Attributes: producer_state (for its answers; the log changes it).
     """
 
-    producer_state: ProducerStateManager
-    _appender: LogAppender
-    # The high watermark, None while it is the log's end.
-    _managed_watermark: int | None = None
-    # The cuts since the log was opened, each twice: before its files change, and behind.
-    _cuts: Cuts = Cuts()
-    _is_cutting: bool = False
-    _made_segments: tuple[_State, tuple[LogSegment, ...]] | None = None
-    _settled_state: tuple[_State, Transactions] | None = None
-    # What the last walk over transactions found, and how many cuts there were then.
-    _walked: tuple[int, Settled] = (0, NOTHING_SETTLED)
+    def __init__(
+        self, directory: PartitionDirectory, *, config: LogConfig, loaded: LoadedLog, rules: LeaderRules, env: Env
+    ) -> None:
+        super().__init__(directory, config=config, env=env)
+        self.producer_state = loaded.producer_state
+        self._local = LocalLog(self._context, loaded, rules=rules, env=env)
+        self._cuts = Cuts()
+        self._settled_state: tuple[Published, Transactions] | None = None
+        # What the last walk over transactions found, and how many cuts there were then.
+        self._walked: tuple[int, Settled] = (0, NOTHING_SETTLED)
 
     @property
     def segments(self) -> tuple[LogSegment, ...]:
-        state: _State = self._appender.published
-        made = self._made_segments
-        if made is None or made[0] is not state:
-            sealed, active, size, end = state
-            view = active.view(self._context, size_in_bytes=size, last_offset=end - 1 if size else -1)
-            made = self._made_segments = state, (*sealed, view)
-        return made[1]
+        return self._local.segments
 
     @property
     def log_start_offset(self) -> int:
-        return self._appender.log_start_offset
+        return self._local.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
         """The offset that the next record of a leader gets."""
-        return self._appender.log_end_offset
+        return self._local.log_end_offset
 
     @property
     def high_watermark(self) -> int:
         """The log's end, unless update_high_watermark manages it."""
-        mark = self._managed_watermark
-        return max(self._appender.log_end_offset if mark is None else mark, self._appender.log_start_offset)
+        return self._local.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
@@ -101,7 +78,7 @@ class PublishedLog(Log):
         Cost: a header walk over what came since the last call; over the whole log the first time and after a cut.
         """
         self._check_open()
-        state: _State = self._appender.published
+        state = self._local.published
         settled = self._settled_state
         if settled is None or settled[0] is not state:
             self._settled_state = settled = state, self._find_transactions()
@@ -140,11 +117,15 @@ class PublishedLog(Log):
             # The end before the segments: a transaction that begins in between must not lie below it.
             log_end_offset = self.log_end_offset
             settled = settle_transactions(self.segments, behind=behind, config=self.config)
-            if not self._was_cut(known):
+            if not self._cuts.may_have_changed(known):
                 self._walked = known, settled
             return settled.transactions(log_start_offset=self.log_start_offset, log_end_offset=log_end_offset)
 
         return self._retried(find)
+
+    def _find_segments(self) -> tuple[LogSegment, ...]:
+        """Find none: they are the writer's to open, once they are loaded."""
+        return ()
 
     def _watch(self) -> Watch:
         return partial(self._watched, known=self._cuts.made)
@@ -162,13 +143,9 @@ class PublishedLog(Log):
                     raise self._cut_under(reached)
                 yield one
         except _ERRORS_OF_A_CUT as error:
-            if self._is_closed or not self._was_cut(known):
+            if self._is_closed or not self._cuts.may_have_changed(known):
                 raise
             raise self._cut_under(reached) from error
-
-    def _was_cut(self, known: int) -> bool:
-        """Whether files have changed under who read when there were `known` cuts."""
-        return self._is_cutting or self._cuts.made != known
 
     def _cut_under(self, offset: int) -> OffsetOutOfRangeError:
         return self._out_of_range(
@@ -184,7 +161,7 @@ class PublishedLog(Log):
             try:
                 found = read()
             except _ERRORS_OF_A_CUT:
-                if self._is_closed or not self._was_cut(known):
+                if self._is_closed or not self._cuts.may_have_changed(known):
                     raise
                 continue
             # A cut that goes on has changed nothing but the ends of files; behind it others may stand in their place.

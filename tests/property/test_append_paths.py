@@ -16,6 +16,7 @@ from kstore import _core
 from kstore.config import LogConfig
 from kstore.errors import KStoreError
 from kstore.log import LogAppendInfo, WritableLog, open_log
+from kstore.log.append_path import AppendPath
 from kstore.log.appending import LeaderRules
 from kstore.record import AppendOrigin, ControlRecordType, EndTransactionMarker, MemoryRecords
 from kstore.record.creation import with_end_transaction_marker
@@ -313,7 +314,7 @@ def test_common_batch_of_a_known_producer_is_one_compiled_call(
             for number in range(9)
         ]
         log.append(sent[0])
-        monkeypatch.setattr(log, "_append_sent", lambda *_, **__: pytest.fail("the general path"))
+        monkeypatch.setattr(AppendPath, "append_sent", lambda *_, **__: pytest.fail("the general path"))
         assert [log.append(one).base_offset for one in sent[1:4]] == [2, 4, 6]
         assert [info.base_offset for info in log.append_batches(sent[4:])] == [8, 10, 12, 14, 16]
         assert log.producer_state.active_producers[1].last_sequence == 17

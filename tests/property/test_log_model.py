@@ -278,7 +278,7 @@ class LogMachine(RuleBasedStateMachine):
 
 def abandon(log: WritableLog) -> None:
     """Leave a log as a process that is killed leaves it: all that was written is in the files, nothing is finished."""
-    log._parts.close_handlers()
+    log._local.close_handlers()
     log._writer_files.release()
     super(WritableLog, log).close()
 

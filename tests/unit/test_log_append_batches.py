@@ -136,8 +136,8 @@ def test_closed_log_takes_none(log: WritableLog) -> None:
 
 def test_flushed_call_is_durable_by_one_sync(log: WritableLog, monkeypatch: pytest.MonkeyPatch) -> None:
     syncs = []
-    sync = log._sync
-    monkeypatch.setattr(log._group, "_flush", lambda: syncs.append(1) or sync())
+    sync = log._durability._sync
+    monkeypatch.setattr(log._durability._group, "_flush", lambda: syncs.append(1) or sync())
     log.append_batches([plain(), plain(2), plain()], ack="flushed")
     assert (log.flushed_offset, len(syncs)) == (4, 1)
 
@@ -146,7 +146,7 @@ def test_failed_flush_is_the_error_of_all_that_were_appended(log: WritableLog, m
     def failing(_: int) -> int:
         raise StorageError("sync")
 
-    monkeypatch.setattr(log._group, "wait_until", failing)
+    monkeypatch.setattr(log._durability._group, "wait_until", failing)
     done = log.append_batches([plain(), plain(value_bytes=3000)], ack="flushed")
     assert [type(one) for one in done] == [StorageError, RecordTooLargeError]
 

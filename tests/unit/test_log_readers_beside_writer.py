@@ -249,7 +249,7 @@ def test_failed_log_can_still_be_read(tmp_path: Path, monkeypatch: pytest.Monkey
         def fail() -> None:
             raise StorageError("armed", path="x", errno=5)
 
-        monkeypatch.setattr(log._parts.active.records, "flush", fail)
+        monkeypatch.setattr(log._local.active.records, "flush", fail)
         with pytest.raises(StorageError, match="armed"):
             log.flush()
         with pytest.raises(StorageError, match="takes no more"):

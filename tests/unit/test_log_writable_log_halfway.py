@@ -256,7 +256,7 @@ def test_fork_while_another_thread_appends_does_not_block_the_child(directory: P
     taken, done = threading.Event(), threading.Event()
 
     def hold(log: WritableLog) -> None:
-        with log._flush_lock, log._append_lock:
+        with log._gate.flush_lock, log._gate.append_lock:
             taken.set()
             done.wait()
 

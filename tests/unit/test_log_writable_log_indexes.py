@@ -40,7 +40,7 @@ def offsets(log: WritableLog) -> list[int]:
 
 def abandon(log: WritableLog) -> None:
     """Leave a log as a process leaves it that is killed."""
-    log._parts.close_handlers()
+    log._local.close_handlers()
     log._writer_files.release()
     super(WritableLog, log).close()
 

@@ -155,13 +155,13 @@ def test_transaction_that_begins_is_never_below_the_last_stable_offset(
     with opened(directory) as log:
         log.append(sent(0, producer_id=OTHER))
         seen = []
-        publish = log._publish
+        publish = log._local.publish
 
         def published(log_end_offset: int) -> None:
             publish(log_end_offset)
             seen.append((log.log_end_offset, log.last_stable_offset))
 
-        monkeypatch.setattr(log, "_publish", published)
+        monkeypatch.setattr(log._local, "publish", published)
         log.append(sent(0, transactional=True))
         assert seen == [(4, 2)]
 

@@ -12,7 +12,7 @@ import pytest
 from kstore.config import LogConfig
 from kstore.errors import OffsetOutOfRangeError, OutOfOrderSequenceError
 from kstore.log import LogSegment, open_log
-from kstore.log.published_log import Cuts
+from kstore.log.cuts import Cuts
 from kstore.log.segment_records import SegmentRecords
 from kstore.log.writable_log import WritableLog
 from kstore.record import MemoryRecords, Record
@@ -190,14 +190,14 @@ def test_leader_epoch_that_a_cut_behind_the_last_record_takes_back_is_noted_by_t
 def test_high_watermark_is_never_seen_above_the_end_of_a_log_that_is_cut(
     log: WritableLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish, seen = log._publish, []
+    publish, seen = log._local.publish, []
 
     def publish_and_look(log_end_offset: int) -> None:
         publish(log_end_offset)
         seen.append((log.high_watermark, log.log_end_offset))
 
     log.update_high_watermark(28)
-    monkeypatch.setattr(log, "_publish", publish_and_look)
+    monkeypatch.setattr(log._local, "publish", publish_and_look)
     log.truncate_to(12)
     assert seen
     assert all(high_watermark <= end for high_watermark, end in seen)
@@ -323,7 +323,7 @@ def test_reader_of_deleted_segments_goes_on_or_is_told(log: WritableLog) -> None
 def test_readers_take_no_cut_of_long_ago_for_theirs() -> None:
     cuts = Cuts()
     for offset in (40, 10, 30, 20, 30):
-        cuts = cuts.with_cut(offset)
+        cuts.note(offset)
     assert [cuts.lowest_since(known) for known in range(6)] == [10, 10, 20, 20, 30, None]
 
 
@@ -352,6 +352,6 @@ def test_cut_log_that_nobody_closes_is_opened_without_complaint(
 
 def abandon(log: WritableLog) -> None:
     """Leave a log as a process leaves it that is killed."""
-    log._parts.close_handlers()
+    log._local.close_handlers()
     log._writer_files.release()
     super(WritableLog, log).close()

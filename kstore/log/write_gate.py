@@ -1,0 +1,65 @@
+"""WriteGate: what every change of a log passes: two locks, and whether there may be changes at all. Layer 5."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from kstore.errors import LogFailedError
+from kstore.log.lock import disown_in_child
+from kstore.log.writer_files import WriterFiles
+from kstore.types import TopicPartition
+
+_logger = logging.getLogger("kstore.log")
+
+
+class WriteGate:
+    """Who may change a log now, and whether anybody may.
+
+    It shuts for good when the log is closed, when a call failed that may have left something behind, and in a child
+    made by fork().
+    Args: check_open: raises once the log is closed.
+    Attributes: flush_lock (for what must not happen while files are synced; taken first), append_lock (for what the log
+    is), is_open (whether check would pass), failure (the first one).
+    """
+
+    def __init__(
+        self, topic_partition: TopicPartition, path: str, *, check_open: Callable[[], None], files: WriterFiles
+    ) -> None:
+        self.flush_lock = threading.Lock()
+        self.append_lock = threading.Lock()
+        self.is_open = True
+        self.failure: BaseException | None = None
+        self._name = f"{topic_partition} in {path}"
+        self._path = path
+        self._check_open = check_open
+        self._files = files
+        disown_in_child(self)
+
+    def check(self) -> None:
+        """Raise LogClosedError, LogLockedError after a fork, or LogFailedError if the log takes no more."""
+        self._check_open()
+        self._files.check_owner()
+        if self.failure is not None:
+            raise LogFailedError(
+                f"the log of {self._name} takes no more since an earlier call failed: "
+                f"{str(self.failure) or type(self.failure).__name__}",
+                path=self._path,
+                errno=getattr(self.failure, "errno", None),
+            ) from self.failure
+
+    def fail(self, error: BaseException) -> None:
+        """Let nothing pass any more, since the files may hold what nobody was told of."""
+        self.is_open = False
+        if self.failure is None:
+            self.failure = error
+            _logger.error("%s takes no more until it is opened anew: %r", self._path, error)
+
+    def close(self) -> None:
+        """Send every append to check, as the log is about to be closed."""
+        self.is_open = False
+
+    def disown(self) -> None:
+        self.is_open = False
+        self.append_lock, self.flush_lock = threading.Lock(), threading.Lock()
