@@ -72,7 +72,16 @@ def run() -> int:
         app(prog_name="kstore")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0
+    except OSError as error:  # help and version are written by Typer
+        return unwritable(Output(), error)
     return 0
+
+
+def unwritable(out: Output, error: OSError) -> int:
+    """Report that standard output can't be written, and return the exit status."""
+    out.abandon()
+    out.notice(f"cannot write standard output: {error.strerror or error}")
+    return EXIT_WRONG_USE
 
 
 def execute(command: Callable[[Output], int]) -> None:
@@ -90,9 +99,7 @@ def execute(command: Callable[[Output], int]) -> None:
     except KeyboardInterrupt:
         status = EXIT_INTERRUPTED
     except OSError as error:
-        out.abandon()
-        out.notice(f"cannot write standard output: {error.strerror or error}")
-        status = EXIT_WRONG_USE
+        status = unwritable(out, error)
     raise typer.Exit(status)
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 MILLISECOND = timedelta(milliseconds=1)
+_SHOWN_CHARACTERS = 60
 
 
 class WrongUseError(Exception):
@@ -57,22 +58,37 @@ def parse_offset(text: str, *, option: str) -> int:
         return 0
     if text == "latest":
         return MAX_OFFSET
-    if text.isascii() and text.isdigit() and int(text) <= MAX_OFFSET:
-        return int(text)
-    raise WrongUseError(f"{option} must be earliest, latest or an offset from 0 to {MAX_OFFSET}, got {text!r}")
+    offset = _int64(text)
+    if offset is not None and offset >= 0:
+        return offset
+    raise WrongUseError(f"{option} must be earliest, latest or an offset from 0 to {MAX_OFFSET}, got {_shown(text)}")
 
 
 def parse_timestamp_ms(text: str, *, option: str) -> int:
     """Return ms since the epoch from a number of ms or an ISO-8601 time, rounded up; without a zone it is UTC."""
-    if text.isascii() and text.removeprefix("-").isdigit():
-        return int(text)
+    timestamp_ms = _int64(text)
+    if timestamp_ms is not None:
+        return timestamp_ms
     iso = text[:-1] + "+00:00" if text[-1:] in ("Z", "z") else text
     try:
         moment = datetime.fromisoformat(iso)
     except ValueError:
         raise WrongUseError(
-            f"{option} must be ms since the epoch or an ISO-8601 time such as 2024-05-01T12:00:00Z, got {text!r}"
+            f"{option} must be ms since the epoch or an ISO-8601 time such as 2024-05-01T12:00:00Z, got {_shown(text)}"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)
     return -((EPOCH - moment) // MILLISECOND)
+
+
+def _int64(text: str) -> int | None:
+    """Return the number that the decimal digits are, None for anything else and beyond 64 bits."""
+    digits = text.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit() or len(digits) > _SHOWN_CHARACTERS:
+        return None
+    number = int(text)
+    return number if -MAX_OFFSET - 1 <= number <= MAX_OFFSET else None
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}...")

@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kstore.cli.arguments import WrongUseError
+from kstore.config import MAX_INT32
 from kstore.log.env import open_lines
 from kstore.log.filenames import MAX_PARTITION
 from kstore.types import MAX_OFFSET
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 ARROW_SUFFIXES = (".parquet", ".arrow", ".arrows", ".feather")
 STANDARD_INPUT = "-"
 _PACKED_COLUMNS = ("key", "value", "timestamp", "headers")
+_NAMED_COLUMNS = (*_PACKED_COLUMNS, "offset", "topic", "partition", "isControl")
 
 
 class Row(NamedTuple):
@@ -42,6 +44,8 @@ def json_rows(path: str) -> Iterator[Row]:
 
     Raises: WrongUseError that names the line; StorageError.
     """
+    if path == STANDARD_INPUT and sys.stdin is None:
+        raise WrongUseError("standard input is closed")
     opened = nullcontext(sys.stdin.buffer) if path == STANDARD_INPUT else open_lines(path)
     with opened as lines:
         for number, line in enumerate(lines, start=1):
@@ -67,12 +71,18 @@ def _row(fields: dict[str, Any], place: str) -> Row:
         place=place,
         topic=topic,
         partition=partition,
-        offset=_number(fields.get("offset", 0), name="offset", limit=MAX_OFFSET),
+        offset=_number(fields.get("offset", 0), name="offset", limit=MAX_OFFSET - 1),
         timestamp_ms=_number(fields["timestamp"], name="timestamp", limit=MAX_OFFSET, least=-1),
         key=_bytes(fields.get("key")),
         value=_bytes(fields.get("value")),
-        headers=tuple((str(name), _bytes(value)) for name, value in fields.get("headers") or ()),
+        headers=tuple((_header_key(key), _bytes(value)) for key, value in fields.get("headers") or ()),
     )
+
+
+def _header_key(key: object) -> str:
+    if not isinstance(key, str):
+        raise ValueError(f"a header's key must be a string, found {key!r}")
+    return key
 
 
 def _number(value: object, *, name: str, limit: int, least: int = 0) -> int:
@@ -81,8 +91,12 @@ def _number(value: object, *, name: str, limit: int, least: int = 0) -> int:
     return value
 
 
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text, validate=True)
+def _bytes(text: object) -> bytes | None:
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise ValueError(f"keys and values must be base64 text or null, found {text!r}")
+    return base64.b64decode(text, validate=True)
 
 
 def arrow_batches(path: str) -> Iterator[pyarrow.RecordBatch]:
@@ -111,24 +125,55 @@ def arrow_batches(path: str) -> Iterator[pyarrow.RecordBatch]:
                     yield reader.get_batch(number)
             else:
                 yield from pa.ipc.open_stream(source)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise WrongUseError(f"cannot read {path}: {error}") from error
 
 
 def split_by_partition(
-    batch: pyarrow.RecordBatch, *, topic: str | None, partition: int | None
+    batch: pyarrow.RecordBatch, *, topic: str | None, partition: int | None, place: str
 ) -> Iterator[tuple[str | None, int | None, pyarrow.RecordBatch]]:
-    """Give the rows of each topic and partition, in their order; those given stand in place of the columns."""
+    """Give the rows of each topic and partition, in their order; those given stand in place of the columns.
+
+    Raises: WrongUseError, which begins with the place, for a column that names no such thing.
+    """
     import pyarrow.compute as pc
 
+    _check_columns(batch.schema, place)
     if "isControl" in batch.schema.names:
         batch = batch.filter(pc.invert(pc.fill_null(batch.column("isControl"), False)))
-    for name, rows in _groups(batch, "topic", given=topic):
-        for number, part in _groups(rows, "partition", given=partition):
+    for name, rows in _groups(batch, "topic", given=topic, place=place):
+        for number, part in _groups(rows, "partition", given=partition, place=place):
+            if number is not None and not 0 <= number <= MAX_PARTITION:
+                raise WrongUseError(f"{place}: partition must be from 0 to {MAX_PARTITION}, found {number}")
             yield name, number, part
 
 
-def _groups(batch: pyarrow.RecordBatch, column: str, *, given: Any) -> Iterator[tuple[Any, pyarrow.RecordBatch]]:
+def _check_columns(schema: pyarrow.Schema, place: str) -> None:
+    import pyarrow.types as kinds
+
+    for name in _NAMED_COLUMNS:
+        if schema.names.count(name) > 1:
+            raise WrongUseError(f"{place}: column {name} is there {schema.names.count(name)} times")
+    expected = {
+        "topic": ("strings", _is_text),
+        "partition": ("integers", kinds.is_integer),
+        "isControl": ("booleans", kinds.is_boolean),
+    }
+    for name, (what, is_right) in expected.items():
+        if name in schema.names and not is_right(schema.field(name).type):
+            raise WrongUseError(f"{place}: column {name} must hold {what}, found {schema.field(name).type}")
+
+
+def _is_text(kind: pyarrow.DataType) -> bool:
+    import pyarrow.types as kinds
+
+    values = kind.value_type if kinds.is_dictionary(kind) else kind
+    return any((kinds.is_string(values), kinds.is_large_string(values), kinds.is_string_view(values)))
+
+
+def _groups(
+    batch: pyarrow.RecordBatch, column: str, *, given: Any, place: str
+) -> Iterator[tuple[Any, pyarrow.RecordBatch]]:
     import pyarrow.compute as pc
 
     if given is not None or column not in batch.schema.names:
@@ -137,11 +182,24 @@ def _groups(batch: pyarrow.RecordBatch, column: str, *, given: Any) -> Iterator[
     values = batch.column(column)
     for value in pc.unique(values).to_pylist():
         if value is None:
-            raise WrongUseError(f"a row has no {column}")
+            raise WrongUseError(f"{place}: a row has no {column}")
         yield value, batch.filter(pc.equal(values, value))
 
 
-def packed_columns(batch: pyarrow.RecordBatch, *, with_offset: bool) -> pyarrow.RecordBatch:
-    """Return the columns that make a record."""
+def packed_columns(batch: pyarrow.RecordBatch, *, with_offset: bool) -> Iterator[pyarrow.RecordBatch]:
+    """Give the columns that make a record, in pieces whose offsets fit one segment if they rise."""
+    import pyarrow.types as kinds
+
     wanted = (*_PACKED_COLUMNS, "offset") if with_offset else _PACKED_COLUMNS
-    return batch.select([name for name in wanted if name in batch.schema.names])
+    rows = batch.select([name for name in wanted if name in batch.schema.names])
+    offsets = rows.column("offset") if "offset" in rows.schema.names else None
+    if offsets is None or offsets.null_count or not kinds.is_integer(offsets.type):
+        yield rows
+        return
+    numbers = offsets.to_numpy(zero_copy_only=False)
+    first = 0
+    while first < len(numbers):
+        most = min(int(numbers[first]) + MAX_INT32, MAX_OFFSET)
+        size = int(numbers[first:].searchsorted(most, side="right"))
+        yield rows.slice(first, size)
+        first += size

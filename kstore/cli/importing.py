@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from itertools import chain, islice
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from kstore.cli import EXIT_FINE
 from kstore.cli.arguments import WrongUseError
@@ -19,7 +20,7 @@ from kstore.record import MemoryRecordsBuilder
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import pyarrow
 
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
     from kstore.log import WritableLog, WritableStore
     from kstore.record import MemoryRecords
 
+Item = TypeVar("Item")
 Target: TypeAlias = "Callable[[str | None, int | None], WritableLog]"
+
+MOST_NEW_PARTITIONS = 10_000  # what Kafka's controller makes by one request
 
 COLUMNS = (
     Column("topic"),
@@ -53,13 +57,15 @@ class Wanted:
 def run(wanted: Wanted, out: Output, *, is_json: bool) -> int:
     """Append everything, say how much went where, and return the exit status."""
     with ExitStack() as stack:
-        target = _open_target(wanted, stack)
-        importer = _Importer(wanted, target)
         if wanted.path.endswith(ARROW_SUFFIXES):
-            for batch in arrow_batches(wanted.path):
+            batches = _begun(arrow_batches(wanted.path))
+            importer = _Importer(wanted, _open_target(wanted, stack))
+            for batch in batches:
                 importer.add_batch(batch)
         else:
-            for row in json_rows(wanted.path):
+            rows = _begun(json_rows(wanted.path))
+            importer = _Importer(wanted, _open_target(wanted, stack))
+            for row in rows:
                 importer.add_row(row)
         importer.finish()
     counts = sorted(importer.counts.items())
@@ -70,6 +76,11 @@ def run(wanted: Wanted, out: Output, *, is_json: bool) -> int:
     if counts and not is_json:
         out.table(COLUMNS, [[topic, *map(str, (number, *count))] for (topic, number), count in counts])
     return EXIT_FINE
+
+
+def _begun(items: Iterator[Item]) -> Iterator[Item]:
+    """Take the first item before anything is opened for it, so that a file that can't be read leaves no new root."""
+    return chain(list(islice(items, 1)), items)
 
 
 def _open_target(wanted: Wanted, stack: ExitStack) -> Target:
@@ -90,7 +101,13 @@ def _made_log(store: WritableStore, topic: str | None, partition: int | None) ->
     wanted = TopicPartition(topic, partition or 0)
     if wanted not in store.partitions:
         try:
-            if topic in store.topics:
+            has = sum(1 for name, _ in store.partitions if name == topic)
+            if wanted.partition - has >= MOST_NEW_PARTITIONS:
+                raise WrongUseError(
+                    f"partition {wanted.partition} of topic {topic!r}, which has {has}: "
+                    f"at most {MOST_NEW_PARTITIONS} are made for one record"
+                )
+            if has:
                 store.create_partitions(topic, wanted.partition + 1)
             else:
                 store.create_topic(topic, wanted.partition + 1)
@@ -135,26 +152,30 @@ class _Importer:
 
     def add_batch(self, batch: pyarrow.RecordBatch) -> None:
         """Take an Arrow record batch."""
-        from kstore.arrow import pack_record_batch
         from kstore.cli.import_sources import packed_columns, split_by_partition
 
         for topic, partition, part in split_by_partition(
-            batch, topic=self._wanted.topic, partition=self._wanted.partition
+            batch, topic=self._wanted.topic, partition=self._wanted.partition, place=self._wanted.path
         ):
             log = self._log_of(topic, partition)
-            rows = packed_columns(part, with_offset=self._wanted.keeps_offsets)
             try:
-                for run in pack_record_batch(
-                    rows,
-                    base_offset=log.log_end_offset,
-                    batch_bytes=self._wanted.batch_bytes,
-                    compression=self._wanted.compression,
-                    partition_leader_epoch=_epoch(log),
-                ):
-                    self._append(log, run, count=0)
+                for rows in packed_columns(part, with_offset=self._wanted.keeps_offsets):
+                    self._pack(log, rows)
             except ValueError as error:
                 raise WrongUseError(f"{self._wanted.path}: {error}") from error
             self._count(log, part.num_rows)
+
+    def _pack(self, log: WritableLog, rows: pyarrow.RecordBatch) -> None:
+        from kstore.arrow import pack_record_batch
+
+        for run in pack_record_batch(
+            rows,
+            base_offset=log.log_end_offset,
+            batch_bytes=self._wanted.batch_bytes,
+            compression=self._wanted.compression,
+            partition_leader_epoch=_epoch(log),
+        ):
+            self._append(log, run, count=0)
 
     def finish(self) -> None:
         """Append what is pending."""

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 BLOCK_CHARACTERS = 1 << 18
-WRONG_PATH_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP)
+WRONG_PATH_ERRNOS = (
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+)
 
 
 class Part(NamedTuple):
@@ -74,26 +83,15 @@ class Output:
         self._rich().print(Text.assemble(*((part.text, part.style) for part in parts)), soft_wrap=True)
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-        """Write a table: drawn by Rich on a terminal, else aligned columns that are never cut."""
-        if self.is_terminal:
-            from rich.table import Table
-            from rich.text import Text
-
-            drawn = Table(box=None, header_style="bold", pad_edge=False)
-            for column in columns:
-                drawn.add_column(column.heading, justify="right" if column.is_number else "left")
-            for row in rows:
-                drawn.add_row(*map(Text, row))
-            self._rich().print(drawn)
-            return
+        """Write a table of aligned columns that are never cut, on a terminal with bold headings."""
         lines = [[column.heading for column in columns], *rows]
         widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
-        for line in lines:
+        for number, line in enumerate(lines):
             cells = [
                 cell.rjust(width) if column.is_number else cell.ljust(width)
                 for cell, width, column in zip(line, widths, columns, strict=True)
             ]
-            self.line("  ".join(cells).rstrip())
+            self.styled([Part("  ".join(cells).rstrip(), "" if number else "bold")])
 
     def notice(self, message: object) -> None:
         """Write one line to standard error, after what was written to standard output before it."""

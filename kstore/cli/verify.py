@@ -60,11 +60,13 @@ class Verdict:
 class Progress:
     """What the progress bar tells beside the bytes: the partition at work and its batches so far."""
 
-    partition: str = ""
+    partition: str | None = None
     verification: Verification | None = None
 
     def text(self) -> str:
         """Return the words for now."""
+        if self.partition is None:
+            return ""
         batches = self.verification.batch_count if self.verification is not None else 0
         return f"{self.partition}: {batches} batches"
 

@@ -451,11 +451,13 @@ def _sync_file_range() -> Callable[..., int] | None:
 def absolute_path(path: StrPath) -> str:
     """Return the path as an absolute str without trailing slash or "." parts; links are not resolved.
 
-    Raises: TypeError for bytes paths.
+    Raises: TypeError for bytes paths; StorageError for an empty one.
     """
     text = os.fspath(path)
     if not isinstance(text, str):
         raise TypeError(f"path must be str or a path of str, got {type(text).__name__}")
+    if not text:
+        raise StorageError("the path is empty", path=text, errno=errno.ENOENT)
     return os.path.abspath(text)
 
 

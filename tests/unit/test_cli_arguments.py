@@ -8,8 +8,10 @@ import pytest
 from kstore.cli.arguments import Selection, WrongUseError, parse_offset, parse_timestamp_ms
 from kstore.errors import LogNotFoundError
 from tests.builders import batch, write_root
+from tests.unit.cli_runner import runner
 
 MAX_INT64 = 2**63 - 1
+DIGITS = pytest.param("9" * 5000, id="5000-digits")
 NOON_MS = 1_714_564_800_000
 
 
@@ -27,7 +29,7 @@ def test_offset_is_digits_or_a_named_end(text, offset):
     assert parse_offset(text, option="--from") == offset
 
 
-@pytest.mark.parametrize("text", ["-1", "", "1.5", "0x10", "\u0663", str(MAX_INT64 + 1), "Earliest", "1 "])
+@pytest.mark.parametrize("text", ["-1", "", "1.5", "0x10", "\u0663", str(MAX_INT64 + 1), "Earliest", "1 ", DIGITS])
 def test_any_other_offset_is_wrong_use_and_names_the_option(text):
     with pytest.raises(WrongUseError, match="--to must be"):
         parse_offset(text, option="--to")
@@ -38,6 +40,8 @@ def test_any_other_offset_is_wrong_use_and_names_the_option(text):
     [
         pytest.param("0", 0, id="epoch-ms"),
         pytest.param("-5", -5, id="negative-ms"),
+        pytest.param(str(2**63 - 1), 2**63 - 1, id="largest-ms"),
+        pytest.param(str(-(2**63)), -(2**63), id="least-ms"),
         pytest.param("2024-05-01T12:00:00Z", NOON_MS, id="zulu"),
         pytest.param("2024-05-01T12:00:00z", NOON_MS, id="zulu-lower-case"),
         pytest.param("2024-05-01T14:00:00+02:00", NOON_MS, id="zone"),
@@ -53,7 +57,9 @@ def test_time_is_epoch_ms_or_iso_8601(text, timestamp_ms):
     assert parse_timestamp_ms(text, option="--since") == timestamp_ms
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "1.5", "2024-13-01", "12:00", "--5"])
+@pytest.mark.parametrize(
+    "text", ["", "yesterday", "1.5", "2024-13-01", "12:00", "--5", str(2**63), str(-(2**63) - 1), DIGITS]
+)
 def test_any_other_time_is_wrong_use_and_names_the_option(text):
     with pytest.raises(WrongUseError, match="--until must be"):
         parse_timestamp_ms(text, option="--until")
@@ -81,6 +87,17 @@ def test_selection_keeps_the_named_topics_and_partitions(root, topics, partition
 def test_selecting_nothing_is_wrong_use(root):
     with pytest.raises(WrongUseError, match="no partition of topic c numbered 1 among the 4 of"):
         Selection(directory=str(root), topics=("c",), partitions=(1,)).find()
+
+
+@pytest.mark.parametrize("command", ["ls", "cat", "dump", "verify", "recover"])
+def test_empty_directory_name_is_wrong_use_and_not_the_working_directory(root, monkeypatch, capsysbinary, command):
+    monkeypatch.chdir(root)
+    run = runner(monkeypatch, capsysbinary)(command, "")
+    assert (run.status, run.out, run.err) == (2, "", "kstore: the path is empty\n")
+
+
+def test_name_that_is_too_long_for_a_file_is_wrong_use(monkeypatch, capsysbinary):
+    assert runner(monkeypatch, capsysbinary)("ls", "a" * 5000).status == 2
 
 
 def test_directory_without_logs_is_not_found(tmp_path):

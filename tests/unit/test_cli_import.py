@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -168,6 +170,10 @@ BAD_LINES = [
     pytest.param('{"topic":"t","timestamp":1,"headers":7}', "is no record", id="no-headers"),
     pytest.param('{"topic":5,"timestamp":1}', "topic must be a string", id="topic-number"),
     pytest.param("[" * 100_000, "is no record", id="deep"),
+    pytest.param('{"topic":"t","timestamp":1,"value":5}', "base64 text or null", id="value-number"),
+    pytest.param('{"topic":"t","timestamp":1,"headers":[[1,null]]}', "key must be a string", id="header-key-number"),
+    pytest.param(f'{{"topic":"t","timestamp":1,"offset":{2**63 - 1}}}', "offset must be", id="last-offset"),
+    pytest.param(f'{{"topic":"t","timestamp":{"9" * 5000}}}', "is no record", id="number-of-5000-digits"),
 ]
 
 
@@ -185,6 +191,8 @@ def test_line_that_is_no_record_is_named(kstore, tmp_path, line, reason):
 BAD_CALLS = [
     pytest.param('{"topic":"a/b","timestamp":1}', [], "topic name", id="topic-that-kafka-refuses"),
     pytest.param('{"timestamp":1}', [], "--topic", id="no-topic"),
+    pytest.param('{"topic":"t","timestamp":1,"partition":2147483647}', [], "at most 10000", id="partition-2147483647"),
+    pytest.param('{"topic":"t","timestamp":1}', ["--partition", 2**31], "at most 10000", id="partition-beyond-int32"),
 ]
 
 
@@ -201,6 +209,7 @@ def test_missing_file_is_wrong_use(kstore, tmp_path, name):
     run = kstore("import", tmp_path / name, tmp_path / "new")
     assert run.status == 2
     assert name in run.err
+    assert not (tmp_path / "new").exists(), "nothing is made for a file that can't be read"
 
 
 @pytest.mark.parametrize("name", ["in.parquet", "in.arrow"])
@@ -209,8 +218,60 @@ def test_file_of_another_kind_is_wrong_use(kstore, tmp_path, name):
     assert kstore("import", tmp_path / name, tmp_path / "new").status == 2
 
 
-def test_arrow_columns_that_are_no_record_are_wrong_use(kstore, tmp_path):
-    pq.write_table(pa.table({"value": [b"v"], "topic": ["t"]}), tmp_path / "in.parquet")
-    run = kstore("import", tmp_path / "in.parquet", tmp_path / "new")
+TIMES = pa.array([1, 2], pa.timestamp("ms"))
+BAD_COLUMNS = [
+    pytest.param([("value", [b"v", b"w"]), ("topic", ["t", "t"])], "timestamp", id="no-timestamp"),
+    pytest.param([("timestamp", TIMES), ("topic", [1, 2])], "topic must hold strings", id="topic-numbers"),
+    pytest.param(
+        [("timestamp", TIMES), ("topic", ["t", "t"]), ("partition", ["a", "b"])],
+        "partition must hold integers",
+        id="partition-strings",
+    ),
+    pytest.param(
+        [("timestamp", TIMES), ("topic", ["t", "t"]), ("partition", [-1, 0])],
+        "partition must be from 0",
+        id="negative-partition",
+    ),
+    pytest.param(
+        [("timestamp", TIMES), ("topic", ["t", "t"]), ("isControl", ["a", "b"])],
+        "isControl must hold booleans",
+        id="control-strings",
+    ),
+    pytest.param([("timestamp", TIMES), ("topic", ["t", None])], "a row has no topic", id="null-topic"),
+    pytest.param(
+        [("timestamp", TIMES), ("topic", ["t", "t"]), ("value", [b"v", b"w"]), ("value", [1, 2])],
+        "value is there 2 times",
+        id="column-twice",
+    ),
+]
+
+
+@pytest.mark.parametrize(("columns", "reason"), BAD_COLUMNS)
+def test_arrow_columns_that_are_no_record_are_wrong_use(kstore, tmp_path, columns, reason):
+    table = pa.Table.from_arrays([pa.array(values) for _, values in columns], [name for name, _ in columns])
+    with pa.OSFile(str(tmp_path / "in.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    run = kstore("import", tmp_path / "in.arrow", tmp_path / "new")
     assert run.status == 2
-    assert "timestamp" in run.err
+    assert "in.arrow" in run.err
+    assert reason in run.err
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_kept_offsets_further_apart_than_a_segment_reaches_come_into_several(kstore, tmp_path, kind):
+    offsets = [5, 6, 6 + 2**31, 2**62]
+    path = tmp_path / f"in.{kind}"
+    if kind == "jsonl":
+        lines = [json.dumps({"topic": "t", "timestamp": 1, "offset": offset}) for offset in offsets]
+        path.write_text("\n".join(lines))
+    else:
+        pq.write_table(pa.table({"topic": ["t"] * 4, "timestamp": [1] * 4, "offset": offsets}), path)
+    assert kstore("import", path, tmp_path / "new", "--keep-offsets").status == 0
+    with open_log(tmp_path / "new" / "t-0") as log:
+        assert [one.offset for one in log.read()] == offsets
+
+
+def test_closed_standard_input_is_wrong_use(tmp_path):
+    command = [sys.executable, "-m", "kstore", "import", "-", str(tmp_path / "new")]
+    done = subprocess.run(["sh", "-c", 'exec "$@" <&-', "sh", *command], capture_output=True)
+    assert (done.returncode, done.stderr) == (2, b"kstore: standard input is closed\n")
