@@ -14,7 +14,7 @@ from kstore.log.env import Env
 from kstore.log.loading import load_log
 from kstore.log.recovery_report import LoadedLog, RecoveryMode
 from tests.faults import FAULT_KINDS, Fault, FaultyEnv
-from tests.golden.recovery_cases import CONFIG, Case, State, cases, copied, read_state
+from tests.golden.recovery_cases import CONFIG, BrokerTimeEnv, Case, State, cases, copied, read_state
 
 # name -> (set, case, mode): what recovery has to do differs from one to the other.
 SCENARIOS: dict[str, tuple[str, str, RecoveryMode]] = {
@@ -28,6 +28,17 @@ SCENARIOS: dict[str, tuple[str, str, RecoveryMode]] = {
     "clean-with-zeros": ("cleanload-4.4.0", "zero-tail", "strict"),
 }
 DEFAULT_STEP = 5
+
+
+class FaultyBrokerTimeEnv(FaultyEnv):
+    """Fails as the fault says, at the time at which the broker of a set started again: producers expire."""
+
+    def __init__(self, set_name: str, fault: Fault | None = None) -> None:
+        super().__init__(fault)
+        self._now_ms = BrokerTimeEnv(set_name).wall_clock_ms()
+
+    def wall_clock_ms(self) -> int:
+        return self._now_ms
 
 
 def the_case(set_name: str, name: str) -> Case:
@@ -60,7 +71,7 @@ def test_recovery_after_any_failed_call_ends_with_the_same_files(scenario: str, 
 def check_faults(scenario: str, tmp_path: Path, *, step: int) -> None:
     set_name, name, mode = SCENARIOS[scenario]
     case = the_case(set_name, name)
-    env = FaultyEnv()
+    env = FaultyBrokerTimeEnv(case.set_name)
     directory = copied(case, tmp_path / "whole")
     end = load(case, directory, mode=mode, env=env).log_end_offset
     expected = read_state(Path(directory.path))
@@ -78,13 +89,13 @@ def check_faults(scenario: str, tmp_path: Path, *, step: int) -> None:
 def run_with(
     fault: Fault, case: Case, directory: PartitionDirectory, *, mode: RecoveryMode, end: int, expected: State
 ) -> bool:
-    env = FaultyEnv(fault)
+    env = FaultyBrokerTimeEnv(case.set_name, fault)
     try:
         found_end = load(case, directory, mode=mode, env=env).log_end_offset
     except StorageError:
         found_end = None
     assert found_end == end or (found_end is None and env.has_failed), fault
-    again = load(case, directory, mode=mode, env=Env())
+    again = load(case, directory, mode=mode, env=BrokerTimeEnv(case.set_name))
     assert again.log_end_offset == end, fault
     state = read_state(Path(directory.path))
     assert state.keys() == expected.keys(), fault
