@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import logging
 
-from kstore.config import MAX_INT64, LogConfig
+from kstore.config import LogConfig
 from kstore.errors import CorruptCheckpointError
 from kstore.log.directory import PartitionDirectory
 from kstore.log.durable_point import DurablePoint, DurablePointFile
-from kstore.log.env import DEFAULT_ENV, Env, join_path
-from kstore.log.filenames import CLEANER_CHECKPOINT, LEADER_EPOCH_CHECKPOINT
+from kstore.log.env import DEFAULT_ENV, Env
+from kstore.log.filenames import LEADER_EPOCH_CHECKPOINT
 from kstore.log.leader_epochs import LeaderEpochCache
 from kstore.log.partition_files import PartitionFiles, list_partition, settle_side_files
 from kstore.log.producer_loading import load_producer_state
 from kstore.log.producer_state import ProducerStateManager
 from kstore.log.quarantine import Quarantine
+from kstore.log.recovery_context import RecoveryContext
 from kstore.log.recovery_plan import Planner, RecoveryPlan, SegmentPlan
 from kstore.log.recovery_report import LoadedLog, LoadedSegment, RecoveryMode, RecoveryReport
 from kstore.log.recovery_salvage import SalvagedSegment, as_if_salvaged, carry_out_salvage, plan_salvage
 from kstore.log.recovery_steps import carry_out, create_segment
 from kstore.log.recovery_strict import find_refusal
-from kstore.log.root_checkpoints import read_checkpoint
-from kstore.log.segment_walk import walk_segment
 
 _logger = logging.getLogger("kstore.log")
 
@@ -56,7 +55,8 @@ def load_log(
     """
     if mode == "salvage" and trusts_recovery_point:
         raise ValueError("salvage reads every segment: expected trusts_recovery_point to be False")
-    return _Loading(directory, config=config, env=env, mode=mode, log_start_offset=log_start_offset or 0).run(
+    context = RecoveryContext(directory, config, env)
+    return _Loading(context, mode, log_start_offset=log_start_offset or 0).run(
         point=recovery_point or 0,
         is_clean=is_clean,
         trusts_point=trusts_recovery_point,
@@ -68,21 +68,16 @@ def load_log(
 class _Loading:
     """One call of load_log."""
 
-    def __init__(
-        self, directory: PartitionDirectory, *, config: LogConfig, env: Env, mode: RecoveryMode, log_start_offset: int
-    ) -> None:
-        self._topic_partition = directory.topic_partition
-        self._path = directory.path
-        self._root = directory.root
-        self._config = config
-        self._env = env
+    def __init__(self, context: RecoveryContext, mode: RecoveryMode, *, log_start_offset: int) -> None:
+        self._context = context
         self._mode = mode
         self._log_start_offset = log_start_offset
 
     def run(self, *, point: int, is_clean: bool, trusts_point: bool, keeps_copies: bool, dry_run: bool) -> LoadedLog:
-        quarantine = Quarantine(self._path, env=self._env, is_on=keeps_copies)
+        context = self._context
+        quarantine = Quarantine(context.path, env=context.env, is_on=keeps_copies)
         salvaged: list[SalvagedSegment] = []
-        with DurablePointFile(self._path, self._env) as durable:
+        with DurablePointFile(context.path, context.env) as durable:
             noted = durable.read()
             noted_point = 0 if noted is None or is_clean else noted.offset
             point = max(point, noted_point)
@@ -97,11 +92,11 @@ class _Loading:
             if not dry_run:
                 durable.lower(self._durable_after(plan))
         if not dry_run:
-            carry_out(self._path, plan, quarantine=quarantine, env=self._env)
+            carry_out(context, plan, quarantine=quarantine)
         if not plan.segments:
             base = self._log_start_offset
             if not dry_run:
-                create_segment(self._path, base, self._env)
+                create_segment(context, base)
             plan.segments.append(SegmentPlan(base, "", 0, 0, base, producers=(), epochs=()))
         log_start, log_end = max(self._log_start_offset, plan.segments[0].base_offset), plan.log_end_offset
         producers, epochs = self._states(plan, log_start=log_start, dry_run=dry_run)
@@ -120,36 +115,20 @@ class _Loading:
         # What was durable is of no interest any more if all of it lies below the log start.
         if self._mode != "strict" or plan.log_end_offset < self._log_start_offset >= point:
             return
-        refusal = find_refusal(
-            self._path,
-            plan,
-            point=point,
-            noted_point=noted_point,
-            cleaned_below=self._cleaned_below,
-            config=self._config,
-            env=self._env,
-        )
+        refusal = find_refusal(self._context, plan, point=point, noted_point=noted_point)
         if refusal is not None:
             raise refusal
-
-    def _cleaned_below(self) -> int:
-        """Return the offset up to which a cleaner has been over the log, or may have been by the settings."""
-        if self._config.is_compacted:
-            return MAX_INT64
-        return read_checkpoint(self._root, CLEANER_CHECKPOINT, self._env).get(self._topic_partition, 0)
 
     def _salvage(self, durable: DurablePointFile, quarantine: Quarantine, *, dry_run: bool) -> list[SalvagedSegment]:
         """Write damaged segments anew; afterwards no walk finds damage any more."""
         files = self._listed()
         if not dry_run:
-            settle_side_files(self._path, files, self._env)
+            settle_side_files(self._context.path, files, self._context.env)
             files = self._listed()
-        salvaged = plan_salvage(
-            self._path, files.segments, topic_partition=self._topic_partition, config=self._config, env=self._env
-        )
+        salvaged = plan_salvage(self._context, files.segments)
         if not dry_run and any(one.pieces is not None for one in salvaged):
             durable.lower(DurablePoint(0, 0, 0))
-            carry_out_salvage(self._path, salvaged, quarantine=quarantine, env=self._env)
+            carry_out_salvage(self._context, salvaged, quarantine=quarantine)
         return salvaged
 
     def _durable_after(self, plan: RecoveryPlan) -> DurablePoint:
@@ -160,22 +139,14 @@ class _Loading:
         return DurablePoint(last.next_offset, last.base_offset, last.end_position)
 
     def _plan(self, point: int, *, noted: DurablePoint | None, is_clean: bool, trusts_point: bool) -> RecoveryPlan:
-        planner = Planner(
-            self._path,
-            self._listed(),
-            topic_partition=self._topic_partition,
-            config=self._config,
-            env=self._env,
-            point=point,
-            cleaned_below=self._cleaned_below,
-        )
+        planner = Planner(self._context, self._listed(), point=point)
         return planner.plan_clean(noted) if is_clean else planner.plan_unclean(trusts_point=trusts_point)
 
     def _listed(self) -> PartitionFiles:
-        return list_partition(self._path, env=self._env, end_offset_of=self._end_offset_of)
+        return list_partition(self._context.path, env=self._context.env, end_offset_of=self._end_offset_of)
 
-    def _end_offset_of(self, path: str, base_offset: int) -> int | None:
-        walk = walk_segment(path, base_offset=base_offset, next_base_offset=None, config=self._config, env=self._env)
+    def _end_offset_of(self, name: str, base_offset: int) -> int | None:
+        walk = self._context.walk(name, base_offset=base_offset, next_base_offset=None)
         return walk.next_offset if walk.status == "end" else None
 
     def _drop_below_log_start(self, plan: RecoveryPlan) -> None:
@@ -189,29 +160,22 @@ class _Loading:
         self, plan: RecoveryPlan, *, log_start: int, dry_run: bool
     ) -> tuple[ProducerStateManager, LeaderEpochCache]:
         if dry_run:
-            manager = ProducerStateManager(self._topic_partition, self._path, config=self._config, env=self._env)
-            return manager, LeaderEpochCache(None, self._env)
+            return self._context.producer_state(), LeaderEpochCache(None, self._context.env)
         epochs = self._leader_epochs(plan)
         producers = load_producer_state(
-            self._path,
-            plan.segments,
-            topic_partition=self._topic_partition,
-            log_start_offset=log_start,
-            log_end_offset=plan.log_end_offset,
-            config=self._config,
-            env=self._env,
+            self._context, plan.segments, log_start_offset=log_start, log_end_offset=plan.log_end_offset
         )
         return producers, epochs
 
     def _leader_epochs(self, plan: RecoveryPlan) -> LeaderEpochCache:
-        path = join_path(self._path, LEADER_EPOCH_CHECKPOINT)
+        path, env = self._context.path_of(LEADER_EPOCH_CHECKPOINT), self._context.env
         try:
-            is_missing = self._env.stat(path) is None
-            cache = LeaderEpochCache(path, self._env)
+            is_missing = env.stat(path) is None
+            cache = LeaderEpochCache(path, env)
         except CorruptCheckpointError as error:
             _logger.warning("making leader epochs anew from the log: %s", error)
-            self._env.unlink(path)
-            is_missing, cache = True, LeaderEpochCache(path, self._env)
+            env.unlink(path)
+            is_missing, cache = True, LeaderEpochCache(path, env)
         cache.truncate_from_end(plan.log_end_offset)
         for segment in plan.segments:
             for epoch, start_offset in segment.epochs or ():

@@ -83,7 +83,7 @@ class _Names:
 def list_partition(path: str, *, env: Env, end_offset_of: Callable[[str, int], int | None]) -> PartitionFiles:
     """Look at a partition directory and settle on paper what lies beside its segments.
 
-    end_offset_of: called with the path and the base offset of a .log.swap, gives the offset behind its last batch,
+    end_offset_of: called with the name and the base offset of a .log.swap, gives the offset behind its last batch,
         None if the file is damaged; then it replaces nothing.
     Raises: StorageError; SegmentTooLargeError.
     """
@@ -94,7 +94,7 @@ def list_partition(path: str, *, env: Env, end_offset_of: Callable[[str, int], i
     unfinished = {name for name, one in swaps.items() if least_cleaned is not None and one.base_offset >= least_cleaned}
     replaced: set[str] = set()
     swapped_logs = {name: one for name, one in swaps.items() if one.suffix == LOG_SUFFIX and name not in unfinished}
-    bounds = {name: end_offset_of(join_path(path, name), one.base_offset) for name, one in swapped_logs.items()}
+    bounds = {name: end_offset_of(name, one.base_offset) for name, one in swapped_logs.items()}
     unfinished |= {
         name for name in swapped_logs if bounds[name] is None and name.removesuffix(SWAP_STATE) in names.plain
     }

@@ -8,24 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from kstore.config import LogConfig
-from kstore.log.env import Env, join_path
 from kstore.log.producer_append import ProducerBatch
 from kstore.log.producer_state import ProducerStateManager
+from kstore.log.recovery_context import RecoveryContext
 from kstore.log.recovery_plan import SegmentPlan
-from kstore.log.segment_walk import walk_segment
-from kstore.types import TopicPartition
 
 
 def load_producer_state(
-    path: str,
-    segments: Sequence[SegmentPlan],
-    *,
-    topic_partition: TopicPartition,
-    log_start_offset: int,
-    log_end_offset: int,
-    config: LogConfig,
-    env: Env,
+    context: RecoveryContext, segments: Sequence[SegmentPlan], *, log_start_offset: int, log_end_offset: int
 ) -> ProducerStateManager:
     """Return the producers at log_end_offset; snapshots are written at each recovered segment and at the log end.
 
@@ -33,8 +23,8 @@ def load_producer_state(
     producers whose records retention removed. A broker uses it too, but drops it behind its first recovery.
     Raises: StorageError.
     """
-    replay = _Replay(path, segments, log_start_offset=log_start_offset, config=config, env=env)
-    manager = ProducerStateManager(topic_partition, path, config=config, env=env)
+    replay, env = _Replay(context, segments, log_start_offset=log_start_offset), context.env
+    manager = context.producer_state()
     recovered = [one for one in segments if one.is_recovered]
     last_two = {one.base_offset for one in segments[-2:]}
     following = {one.base_offset: two.base_offset for one, two in pairwise(segments)}
@@ -51,7 +41,7 @@ def load_producer_state(
         manager.take_snapshot()
     if recovered:
         # Loaded anew, so that producers which have expired by now are left out.
-        manager = ProducerStateManager(topic_partition, path, config=config, env=env)
+        manager = context.producer_state()
     manager.remove_stray_snapshots(one.base_offset for one in segments)
     replay.bring_to(manager, log_end_offset, snapshot_offsets={*last_two, log_end_offset})
     # Once more, for one that was the last until now: loading again is to change nothing.
@@ -62,14 +52,10 @@ def load_producer_state(
 class _Replay:
     """Replays batches of the segments into a ProducerStateManager."""
 
-    def __init__(
-        self, path: str, segments: Sequence[SegmentPlan], *, log_start_offset: int, config: LogConfig, env: Env
-    ) -> None:
-        self._path = path
+    def __init__(self, context: RecoveryContext, segments: Sequence[SegmentPlan], *, log_start_offset: int) -> None:
+        self._context = context
         self._segments = segments
         self._log_start_offset = log_start_offset
-        self._config = config
-        self._env = env
         self._keeps_first = bool(segments) and 0 < log_start_offset == segments[0].base_offset
 
     def bring_to(self, manager: ProducerStateManager, end_offset: int, *, snapshot_offsets: set[int]) -> None:
@@ -78,7 +64,7 @@ class _Replay:
         manager.truncate_and_reload(
             log_start_offset=start,
             log_end_offset=end_offset,
-            now_ms=self._env.wall_clock_ms(),
+            now_ms=self._context.env.wall_clock_ms(),
             keeps_first=self._keeps_first,
         )
         for segment in self._segments:
@@ -106,12 +92,6 @@ class _Replay:
     def _batches(self, segment: SegmentPlan) -> Iterator[ProducerBatch]:
         producers = segment.producers
         if producers is None:
-            walk = walk_segment(
-                join_path(self._path, segment.name),
-                base_offset=segment.base_offset,
-                next_base_offset=None,
-                config=self._config,
-                env=self._env,
-            )
+            walk = self._context.walk(segment.name, base_offset=segment.base_offset, next_base_offset=None)
             producers = walk.producers
         return iter(producers)

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from kstore.config import LogConfig
 from kstore.errors import CorruptIndexError, CorruptSnapshotError, StorageError
-from kstore.log.env import ENOENT, Env, OpenFiles
+from kstore.log.env import ENOENT
 from kstore.log.filenames import OFFSET_INDEX_SUFFIX, PRODUCER_SNAPSHOT_SUFFIX, segment_path
 from kstore.log.index import MAX_INDEX_BYTES, OffsetIndex, TimeIndex
 from kstore.log.partition_files import SegmentFiles
 from kstore.log.producer_append import ProducerBatch
 from kstore.log.producer_snapshot import read_snapshot
-from kstore.log.segment_records import SegmentRecords
+from kstore.log.recovery_context import RecoveryContext
 from kstore.log.transaction_index import AbortedTxn, decode_aborted_txns, encode_aborted_txn
 from kstore.log.verify_index import IndexFile, OffsetIndexCheck, TimeIndexCheck
-from kstore.log.verify_segment import SegmentCheck
-from kstore.types import TopicPartition
 
 
 class OpenTransactions:
@@ -29,13 +26,13 @@ class OpenTransactions:
 
     @classmethod
     def of_snapshots(
-        cls, directory: str, snapshot_offsets: Iterable[int], *, base_offset: int, env: Env
+        cls, context: RecoveryContext, snapshot_offsets: Iterable[int], *, base_offset: int
     ) -> OpenTransactions:
         """Return those that the last readable snapshot up to base_offset has; none are open where there is none."""
         for offset in sorted((one for one in snapshot_offsets if one <= base_offset), reverse=True):
-            path = segment_path(directory, offset, suffix=PRODUCER_SNAPSHOT_SUFFIX)
+            path = segment_path(context.path, offset, suffix=PRODUCER_SNAPSHOT_SUFFIX)
             try:
-                entries = read_snapshot(path, env)
+                entries = read_snapshot(path, context.env)
             except CorruptSnapshotError:
                 continue
             open_ones = {
@@ -71,10 +68,10 @@ class OpenTransactions:
         return b"".join(content)
 
 
-def index_content(path: str, env: Env) -> bytes | None:
+def index_content(context: RecoveryContext, name: str) -> bytes | None:
     """Return the whole index file, None if it is not there or too large to be one."""
     try:
-        return env.read_file(path, max_bytes=MAX_INDEX_BYTES)
+        return context.env.read_file(context.path_of(name), max_bytes=MAX_INDEX_BYTES)
     except StorageError as error:
         if error.errno in (None, ENOENT):
             return None
@@ -108,16 +105,7 @@ def forgets_aborted(content: bytes | None, aborted: bytes, *, base_offset: int) 
 
 
 def is_wrong_index(
-    content: bytes | None,
-    *,
-    suffix: str,
-    path: str,
-    log_path: str,
-    files: SegmentFiles,
-    next_base_offset: int,
-    topic_partition: TopicPartition,
-    config: LogConfig,
-    env: Env,
+    context: RecoveryContext, files: SegmentFiles, content: bytes | None, *, suffix: str, next_base_offset: int
 ) -> bool:
     """Hold an offset or time index of a whole segment against its batches; a missing one is wrong, so is an empty one.
 
@@ -128,7 +116,7 @@ def is_wrong_index(
     kind = OffsetIndexCheck if suffix == OFFSET_INDEX_SUFFIX else TimeIndexCheck
     check = kind(
         IndexFile(
-            path=path,
+            path=segment_path(context.path, files.base_offset, suffix=suffix),
             content=content,
             base_offset=files.base_offset,
             log_size_in_bytes=files.size_in_bytes,
@@ -136,16 +124,7 @@ def is_wrong_index(
             has_grown=False,
         )
     )
-    with OpenFiles(env) as open_files:
-        records = SegmentRecords(
-            open_files,
-            path=log_path,
-            base_offset=files.base_offset,
-            next_base_offset=next_base_offset,
-            size_in_bytes=files.size_in_bytes,
-            config=config,
-        )
-        walk = SegmentCheck(records, topic_partition=topic_partition, config=config, is_deep=False)
+    with context.check_of(files, next_base_offset=next_base_offset) as walk:
         return any(any(check.step(step)) for step in walk.steps()) or any(check.finish())
 
 

@@ -6,15 +6,12 @@ changed here, so that strict mode can refuse, and a dry run report, with every b
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kstore.config import LogConfig
 from kstore.log.checkpoints import EpochEntry
 from kstore.log.damage import Damage
 from kstore.log.durable_point import DurablePoint
-from kstore.log.env import Env, join_path
 from kstore.log.filenames import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
@@ -22,11 +19,11 @@ from kstore.log.filenames import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     base_offset_file_name,
-    segment_path,
 )
 from kstore.log.partition_files import PartitionFiles, SegmentFiles
 from kstore.log.preallocated import is_preallocated
 from kstore.log.producer_append import ProducerBatch
+from kstore.log.recovery_context import RecoveryContext
 from kstore.log.recovery_indexes import (
     OpenTransactions,
     forgets_aborted,
@@ -35,8 +32,7 @@ from kstore.log.recovery_indexes import (
     plausible_aborted_txns,
 )
 from kstore.log.segment_tail import find_tail
-from kstore.log.segment_walk import SegmentWalk, walk_segment
-from kstore.types import TopicPartition
+from kstore.log.segment_walk import SegmentWalk
 
 
 class Cut(NamedTuple):
@@ -102,27 +98,12 @@ class RecoveryPlan:
 class Planner:
     """Works out the RecoveryPlan of one partition; see plan_unclean and plan_clean.
 
-    Args: point: the offset below which all is durable, as far as that is known; cleaned_below: tells the offset up
-        to which a cleaner may have removed records.
+    Args: point: the offset below which all is durable, as far as that is known.
     """
 
-    def __init__(
-        self,
-        path: str,
-        files: PartitionFiles,
-        *,
-        topic_partition: TopicPartition,
-        config: LogConfig,
-        env: Env,
-        point: int,
-        cleaned_below: Callable[[], int],
-    ) -> None:
-        self._path = path
-        self._topic_partition = topic_partition
-        self._config = config
-        self._env = env
+    def __init__(self, context: RecoveryContext, files: PartitionFiles, *, point: int) -> None:
+        self._context = context
         self._point = point
-        self._cleaned_below = cleaned_below
         self._plan = RecoveryPlan(files)
         self._transactions: OpenTransactions | None = None
 
@@ -169,13 +150,13 @@ class Planner:
     def _settle_clean_end(self, files: SegmentFiles, noted: DurablePoint | None) -> None:
         last = self._plan.segments[-1]
         tail = find_tail(
-            join_path(self._path, files.log_name),
+            self._context.path_of(files.log_name),
             base_offset=files.base_offset,
             size_in_bytes=files.size_in_bytes,
             indexes={suffix: self._content(files, suffix) for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)},
             noted=noted,
-            config=self._config,
-            env=self._env,
+            config=self._context.config,
+            env=self._context.env,
         )
         if tail is not None:
             last.next_offset = tail.next_offset
@@ -197,12 +178,10 @@ class Planner:
         return content is None or plausible_aborted_txns(content, base_offset=files.base_offset) is not None
 
     def _walk(self, files: SegmentFiles, next_base_offset: int | None, *, start_position: int = 0) -> SegmentWalk:
-        walk = walk_segment(
-            join_path(self._path, files.log_name),
+        walk = self._context.walk(
+            files.log_name,
             base_offset=files.base_offset,
             next_base_offset=next_base_offset,
-            config=self._config,
-            env=self._env,
             start_position=start_position,
         )
         if walk.status == "zeros" and self._is_preallocated(files, walk, next_base_offset):
@@ -210,14 +189,14 @@ class Planner:
         return walk
 
     def _is_preallocated(self, files: SegmentFiles, walk: SegmentWalk, next_base_offset: int | None) -> bool:
-        with self._env.open_read(join_path(self._path, files.log_name)) as file:
+        with self._context.env.open_read(self._context.path_of(files.log_name)) as file:
             return is_preallocated(
                 file,
                 position=walk.end_position,
                 end_position=files.size_in_bytes,
                 next_offset=walk.next_offset,
                 next_base_offset=next_base_offset,
-                cleaned_below=self._cleaned_below,
+                cleaned_below=self._context.cleaned_below,
             )
 
     def _take_older(self, files: SegmentFiles, walk: SegmentWalk) -> None:
@@ -230,22 +209,11 @@ class Planner:
             self._plan.older.append(self._cut_at(files, walk))
             self._transactions = None
         else:
-            contents = {
-                OFFSET_INDEX_SUFFIX: walk.offset_entries,
-                TIME_INDEX_SUFFIX: walk.time_entries,
-            }
+            contents = {OFFSET_INDEX_SUFFIX: walk.offset_entries, TIME_INDEX_SUFFIX: walk.time_entries}
             for suffix, content in contents.items():
                 found = self._content(files, suffix)
                 if found != content and is_wrong_index(
-                    found,
-                    suffix=suffix,
-                    path=segment_path(self._path, files.base_offset, suffix=suffix),
-                    log_path=join_path(self._path, files.log_name),
-                    files=files,
-                    next_base_offset=plan.next_offset,
-                    topic_partition=self._topic_partition,
-                    config=self._config,
-                    env=self._env,
+                    self._context, files, found, suffix=suffix, next_base_offset=plan.next_offset
                 ):
                     plan.indexes[suffix] = content
             found = self._content(files, TRANSACTION_INDEX_SUFFIX)
@@ -281,7 +249,7 @@ class Planner:
         return self._take_recovered(rest, self._walk(rest, None, start_position=start), start_position=start)
 
     def _cut_at(self, files: SegmentFiles, walk: SegmentWalk, *, start_position: int = 0) -> Cut:
-        path = join_path(self._path, files.log_name)
+        path = self._context.path_of(files.log_name)
         position = start_position + walk.end_position
         damage = Damage(path, position, files.size_in_bytes - position, walk.reason)
         return Cut(damage, files.base_offset, walk.next_offset)
@@ -295,7 +263,7 @@ class Planner:
         segments = self._plan.files.segments
         base_offset = segments[slot].base_offset
         transactions = OpenTransactions.of_snapshots(
-            self._path, self._plan.files.snapshot_offsets, base_offset=base_offset, env=self._env
+            self._context, self._plan.files.snapshot_offsets, base_offset=base_offset
         )
         for earlier in range(slot):
             next_base = segments[earlier + 1].base_offset
@@ -313,9 +281,7 @@ class Planner:
         has_gap = self._plan.segments[-1].next_offset < base_offset
         if not has_gap and not is_recovered:
             return
-        noted = OpenTransactions.of_snapshots(
-            self._path, self._plan.files.snapshot_offsets, base_offset=base_offset, env=self._env
-        )
+        noted = OpenTransactions.of_snapshots(self._context, self._plan.files.snapshot_offsets, base_offset=base_offset)
         if noted.map_end_offset != base_offset:
             self._transactions = None if has_gap else self._transactions
         elif is_recovered:
@@ -325,7 +291,7 @@ class Planner:
 
     def _content(self, files: SegmentFiles, suffix: str) -> bytes | None:
         name = files.index_names.get(suffix)
-        return None if name is None else index_content(join_path(self._path, name), self._env)
+        return None if name is None else index_content(self._context, name)
 
     def _note_rebuilt(self, plan: SegmentPlan) -> None:
         self._plan.rebuilt += [

@@ -7,7 +7,7 @@ right: then it is put directly behind the batch before it. Everything else is re
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import NamedTuple
 
 from kstore._core import MAGIC_POSITION, check_crc, read_header, set_last_offset
@@ -15,16 +15,13 @@ from kstore.config import LogConfig
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedError
 from kstore.log.atomic_file import replace_file
 from kstore.log.damage import Damage
-from kstore.log.env import Env, OpenFiles, ReadFile, join_path
+from kstore.log.env import ReadFile
 from kstore.log.filenames import LOG_SUFFIX, segment_path
 from kstore.log.partition_files import SegmentFiles
 from kstore.log.quarantine import Quarantine
+from kstore.log.recovery_context import RecoveryContext
 from kstore.log.recovery_plan import RecoveryPlan, SegmentPlan
-from kstore.log.segment_records import SegmentRecords
-from kstore.log.segment_walk import walk_segment
-from kstore.log.verify_segment import SegmentCheck
 from kstore.record import RecordBatch
-from kstore.types import TopicPartition
 
 # Larger than any relative offset inside a wrapper.
 _ANY_OFFSET = 2**40
@@ -69,32 +66,23 @@ class _Batch(NamedTuple):
     has_magic_2: bool
 
 
-def plan_salvage(
-    path: str,
-    segments: tuple[SegmentFiles, ...],
-    *,
-    topic_partition: TopicPartition,
-    config: LogConfig,
-    env: Env,
-) -> list[SalvagedSegment]:
+def plan_salvage(context: RecoveryContext, segments: tuple[SegmentFiles, ...]) -> list[SalvagedSegment]:
     """Look through all segments, and find what is whole in the damaged ones.
 
     Raises: StorageError.  Cost: reads the log once, damaged segments twice.
     """
     found = []
-    for slot, files in enumerate(segments):
-        following = segments[slot + 1].base_offset if slot + 1 < len(segments) else None
-        log_path = join_path(path, files.log_name)
-        walk = walk_segment(log_path, base_offset=files.base_offset, next_base_offset=following, config=config, env=env)
+    for files, following in zip_longest(segments, segments[1:]):
+        next_base_offset = None if following is None else following.base_offset
+        walk = context.walk(files.log_name, base_offset=files.base_offset, next_base_offset=next_base_offset)
         if walk.status in ("end", "overflow"):
             found.append(SalvagedSegment(files, walk.next_offset))
         else:
-            salvage = _Salvage(log_path, files, following, topic_partition=topic_partition, config=config)
-            found.append(salvage.run(env))
+            found.append(_Salvage(context, files, next_base_offset).run())
     return found
 
 
-def carry_out_salvage(path: str, salvaged: Iterable[SalvagedSegment], *, quarantine: Quarantine, env: Env) -> None:
+def carry_out_salvage(context: RecoveryContext, salvaged: Iterable[SalvagedSegment], *, quarantine: Quarantine) -> None:
     """Write the damaged segments anew, each replaced in one step; their indexes are to be rebuilt afterwards.
 
     Raises: StorageError.
@@ -102,11 +90,11 @@ def carry_out_salvage(path: str, salvaged: Iterable[SalvagedSegment], *, quarant
     for segment in salvaged:
         if segment.pieces is None:
             continue
-        target = segment_path(path, segment.files.base_offset, suffix=LOG_SUFFIX)
+        target = segment_path(context.path, segment.files.base_offset, suffix=LOG_SUFFIX)
         for damage in segment.damage:
             quarantine.keep_range(target, position=damage.position, size_in_bytes=damage.size_in_bytes)
-        with env.open_read(target) as source:
-            replace_file(target, chain.from_iterable(_chunks(source, piece) for piece in segment.pieces), env)
+        with context.env.open_read(target) as source:
+            replace_file(target, chain.from_iterable(_chunks(source, piece) for piece in segment.pieces), context.env)
 
 
 def as_if_salvaged(plan: RecoveryPlan, salvaged: Iterable[SalvagedSegment]) -> None:
@@ -127,42 +115,25 @@ def as_if_salvaged(plan: RecoveryPlan, salvaged: Iterable[SalvagedSegment]) -> N
 class _Salvage:
     """The search for whole batches in one segment."""
 
-    def __init__(
-        self,
-        log_path: str,
-        files: SegmentFiles,
-        next_base_offset: int | None,
-        *,
-        topic_partition: TopicPartition,
-        config: LogConfig,
-    ) -> None:
-        self._log_path = log_path
+    def __init__(self, context: RecoveryContext, files: SegmentFiles, next_base_offset: int | None) -> None:
+        self._context = context
+        self._config = context.config
+        self._log_path = context.path_of(files.log_name)
         self._files = files
         self._next_base_offset = next_base_offset
-        self._topic_partition = topic_partition
-        self._config = config
         self._damage: list[Damage] = []
 
-    def run(self, env: Env) -> SalvagedSegment:
-        with env.open_read(self._log_path) as file:
-            whole = self._whole_batches(file, env)
+    def run(self) -> SalvagedSegment:
+        with self._context.env.open_read(self._log_path) as file:
+            whole = self._whole_batches(file)
         pieces = tuple(self._placed(whole))
         next_offset = pieces[-1].end_offset if pieces else self._files.base_offset
         return SalvagedSegment(self._files, next_offset, pieces, tuple(self._damage))
 
-    def _whole_batches(self, file: ReadFile, env: Env) -> list[_Batch]:
+    def _whole_batches(self, file: ReadFile) -> list[_Batch]:
         """Return the batches with a right CRC; note the ranges without one as damage."""
         found = []
-        with OpenFiles(env) as open_files:
-            records = SegmentRecords(
-                open_files,
-                path=self._log_path,
-                base_offset=self._files.base_offset,
-                next_base_offset=self._next_base_offset,
-                size_in_bytes=self._files.size_in_bytes,
-                config=self._config,
-            )
-            check = SegmentCheck(records, topic_partition=self._topic_partition, config=self._config, is_deep=False)
+        with self._context.check_of(self._files, next_base_offset=self._next_base_offset) as check:
             for step in check.steps():
                 size = step.end_position - step.start_position
                 batch = self._batch_of(file, step.start_position, size_in_bytes=size)

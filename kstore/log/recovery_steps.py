@@ -7,7 +7,7 @@ bytes: segments behind a cut go before the cut is made, from the last one backwa
 from __future__ import annotations
 
 from kstore.log.atomic_file import replace_file
-from kstore.log.env import Env, join_path
+from kstore.log.env import Env
 from kstore.log.filenames import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
@@ -19,42 +19,44 @@ from kstore.log.filenames import (
 )
 from kstore.log.partition_files import SegmentFiles, settle_side_files
 from kstore.log.quarantine import Quarantine
+from kstore.log.recovery_context import RecoveryContext
 from kstore.log.recovery_plan import RecoveryPlan, SegmentPlan
 
 
-def carry_out(path: str, plan: RecoveryPlan, *, quarantine: Quarantine, env: Env) -> None:
+def carry_out(context: RecoveryContext, plan: RecoveryPlan, *, quarantine: Quarantine) -> None:
     """Bring the files of a partition to what the plan says.
 
     Raises: StorageError; then carrying out a new plan goes on where this one stopped.
     """
-    settle_side_files(path, plan.files, env)
+    env = context.env
+    settle_side_files(context.path, plan.files, env)
     for files in reversed(plan.dropped):
         drop_segment(files, quarantine=quarantine)
     for segment in plan.segments:
         if segment.start_position:
-            _split_off(path, segment, env)
+            _split_off(context, segment)
     copied = {cut.damage.path.removesuffix(SWAP_STATE): cut for cut in plan.cuts}
     for segment in plan.segments:
         if segment.start_position == 0 and segment.end_position < segment.size_in_bytes:
-            log_path = join_path(path, segment.name)
+            log_path = context.path_of(segment.name)
             if log_path in copied:
                 damage = copied[log_path].damage
                 quarantine.keep_range(log_path, position=damage.position, size_in_bytes=damage.size_in_bytes)
             _cut_short(log_path, segment.end_position, env, is_last=segment is plan.segments[-1])
     for segment in plan.segments:
         for suffix, content in segment.indexes.items():
-            replace_file(segment_path(path, segment.base_offset, suffix=suffix), content, env)
-    _sync_recovered(path, plan, env)
+            replace_file(segment_path(context.path, segment.base_offset, suffix=suffix), content, env)
+    _sync_recovered(context, plan)
 
 
-def _sync_recovered(path: str, plan: RecoveryPlan, env: Env) -> None:
+def _sync_recovered(context: RecoveryContext, plan: RecoveryPlan) -> None:
     """Make durable what a killed broker may not have synced: its later segments, of which the writer syncs the last."""
     recovered = [segment for segment in plan.segments if segment.is_recovered]
     for segment in recovered[:-1]:
-        with env.open_write(join_path(path, segment.name)) as file:
+        with context.env.open_write(context.path_of(segment.name)) as file:
             file.sync()
     if recovered:
-        env.sync_directory(path)
+        context.env.sync_directory(context.path)
 
 
 def drop_segment(files: SegmentFiles, *, quarantine: Quarantine) -> None:
@@ -66,24 +68,24 @@ def drop_segment(files: SegmentFiles, *, quarantine: Quarantine) -> None:
     quarantine.take(base_offset_file_name(files.base_offset, suffix=suffix) for suffix in suffixes)
 
 
-def create_segment(path: str, base_offset: int, env: Env) -> None:
+def create_segment(context: RecoveryContext, base_offset: int) -> None:
     """Make the empty files of a first segment, durably.
 
     Raises: StorageError.
     """
     for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
-        with env.open_write(segment_path(path, base_offset, suffix=suffix)) as file:
+        with context.env.open_write(segment_path(context.path, base_offset, suffix=suffix)) as file:
             file.truncate(0)
             file.sync()
-    env.sync_directory(path)
+    context.env.sync_directory(context.path)
 
 
-def _split_off(path: str, segment: SegmentPlan, env: Env) -> None:
+def _split_off(context: RecoveryContext, segment: SegmentPlan) -> None:
     """Copy the part of a .log that is to be a segment of its own; the file it comes from is cut afterwards."""
-    source = join_path(path, segment.log_name.removesuffix(SWAP_STATE))
-    target = join_path(path, segment.name)
-    with env.open_read(source) as file:
-        replace_file(target, file.chunks(segment.end_position, position=segment.start_position), env)
+    source = context.path_of(segment.log_name.removesuffix(SWAP_STATE))
+    target = context.path_of(segment.name)
+    with context.env.open_read(source) as file:
+        replace_file(target, file.chunks(segment.end_position, position=segment.start_position), context.env)
 
 
 def _cut_short(path: str, end_position: int, env: Env, *, is_last: bool) -> None:
