@@ -75,19 +75,46 @@ def resolve_offset_range(topic_partition: TopicPartition, log: PartitionLog, opt
             log_start_offset=log.log_start_offset,
             log_end_offset=latest,
         )
-    start_held, end_held = (min(max(offset, log.log_start_offset), latest) for offset in (start_offset, end_offset))
-    is_lost = start_offset != end_offset and (start_held, end_held) != (start_offset, end_offset)
-    if is_lost and options.fail_on_data_loss:
-        raise OffsetOutOfRangeError(
-            "Some data may have been lost because they are not available any more: "
-            f"offsets [{start_offset}, {end_offset}) of {topic_partition} are asked for, "
-            f"the log holds [{log.log_start_offset}, {latest}); "
-            "to read what is there, set the option failOnDataLoss to false",
-            offset=start_offset if start_offset < log.log_start_offset else end_offset,
+    asked = OffsetRange(topic_partition, start_offset=start_offset, end_offset=end_offset)
+    return held_range(asked, log, options, latest=latest)
+
+
+def held_range(asked: OffsetRange, log: PartitionLog, options: ReadOptions, *, latest: int) -> OffsetRange:
+    """Return what of a range the log holds below `latest`.
+
+    Raises: OffsetOutOfRangeError, with failOnDataLoss, unless that is all of it.
+    """
+    start_held, end_held = (min(max(offset, log.log_start_offset), latest) for offset in asked[1:])
+    held = asked._replace(start_offset=start_held, end_offset=end_held)
+    if asked.size and held != asked and options.fail_on_data_loss:
+        raise data_loss(
+            asked,
+            found=f"the log holds [{log.log_start_offset}, {latest})",
+            offset=asked.start_offset if asked.start_offset < log.log_start_offset else asked.end_offset,
             log_start_offset=log.log_start_offset,
             log_end_offset=latest,
         )
-    return OffsetRange(topic_partition, start_offset=start_held, end_offset=end_held)
+    return held
+
+
+def data_loss(
+    asked: OffsetRange,
+    *,
+    found: str,
+    offset: int,
+    log_start_offset: int | None = None,
+    log_end_offset: int | None = None,
+) -> OffsetOutOfRangeError:
+    """Return what a read with failOnDataLoss raises where the log does not hold what is asked for."""
+    topic_partition, start_offset, end_offset = asked
+    return OffsetOutOfRangeError(
+        "Some data may have been lost because they are not available any more: "
+        f"offsets [{start_offset}, {end_offset}) of {topic_partition} are asked for, {found}; "
+        "to read what is there, set the option failOnDataLoss to false",
+        offset=offset,
+        log_start_offset=log_start_offset,
+        log_end_offset=log_end_offset,
+    )
 
 
 def _resolve_start(topic_partition: TopicPartition, log: PartitionLog, options: ReadOptions, *, latest: int) -> int:

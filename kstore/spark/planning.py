@@ -10,11 +10,12 @@ from operator import attrgetter
 from pyspark.sql.datasource import InputPartition
 
 from kstore.config import MAX_INT64
-from kstore.log import Log, ScanRange, find_partitions, open_log
+from kstore.log import Log, ScanRange, find_partitions
 from kstore.log.log import Isolation
-from kstore.spark.offsets import OffsetRange, check_partitions_listed, resolve_offset_range
+from kstore.spark.offsets import OffsetRange, check_partitions_listed, held_range, resolve_offset_range
 from kstore.spark.options import ReadOptions
 from kstore.spark.pushdown import Constraint
+from kstore.spark.retention import look_at
 from kstore.spark.splitting import split_ranges
 from kstore.spark.topics import select_partitions
 from kstore.types import TopicPartition
@@ -47,16 +48,17 @@ def plan_partitions(options: ReadOptions, constraint: Constraint, *, max_partiti
         min_partitions=options.min_partitions,
         max_records_per_partition=options.max_records_per_partition,
     )
-    scans = _scan_ranges(pieces, paths, options.isolation_level, max_partition_bytes)
+    scans = _scan_ranges(pieces, paths, options, max_partition_bytes)
     if options.min_partitions is None and options.max_records_per_partition is None:
         return _pack(scans, max_partition_bytes)
     return [ScanPartition((scan,)) for scan in scans]
 
 
 def _resolve(topic_partition: TopicPartition, path: str, options: ReadOptions, constraint: Constraint) -> OffsetRange:
-    with open_log(path) as log:
-        asked = resolve_offset_range(topic_partition, log, options)
-        return _narrow(asked, log, constraint)
+    def resolve(log: Log) -> OffsetRange:
+        return _narrow(resolve_offset_range(topic_partition, log, options), log, constraint)
+
+    return look_at(path, resolve)
 
 
 def _narrow(asked: OffsetRange, log: Log, constraint: Constraint) -> OffsetRange:
@@ -75,15 +77,21 @@ def _narrow(asked: OffsetRange, log: Log, constraint: Constraint) -> OffsetRange
 def _scan_ranges(
     pieces: Iterable[OffsetRange],
     paths: Mapping[TopicPartition, str],
-    isolation_level: Isolation,
+    options: ReadOptions,
     max_partition_bytes: int,
 ) -> list[ScanRange]:
     """Find the bytes of each piece, in order; the pieces of one partition follow each other."""
+
+    def cut(log: Log) -> list[ScanRange]:
+        held = (held_range(piece, log, options, latest=log.log_end_offset) for piece in asked)
+        return [
+            scan for piece in held for scan in _cut_evenly(log, piece, options.isolation_level, max_partition_bytes)
+        ]
+
     scans: list[ScanRange] = []
     for topic_partition, group in groupby(pieces, key=attrgetter("topic_partition")):
-        with open_log(paths[topic_partition]) as log:
-            for piece in group:
-                scans += _cut_evenly(log, piece, isolation_level, max_partition_bytes)
+        asked = list(group)
+        scans += look_at(paths[topic_partition], cut)
     return scans
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -14,6 +14,7 @@ from kstore.config import MIB
 from kstore.spark.options import ReadOptions
 from kstore.spark.planning import ScanPartition, plan_partitions
 from kstore.spark.pushdown import Constraint, constraint_of
+from kstore.spark.retention import read_what_is_left
 from kstore.spark.schema import Projection
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ class KStoreReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield Arrow batches of about 4 MiB in the order of the offsets.
 
-        Raises: CorruptionError naming file and position for damaged bytes.
+        Raises: CorruptionError naming file and position for damaged bytes; OffsetOutOfRangeError, with failOnDataLoss,
+            for a segment that was deleted since.
         """
         from kstore.arrow import record_batches
 
@@ -60,13 +62,14 @@ class KStoreReader(DataSourceReader):
             return iter(())
         if TaskContext.get() is not None:
             _settle_worker()
-        batches = record_batches(
-            list(partition.ranges),
+        decoded = partial(
+            record_batches,
             columns=self._projection.columns,
             strings=self._projection.strings,
             binary="copy",
             batch_bytes=_BATCH_BYTES,
         )
+        batches = (batch for scan in partition.ranges for batch in read_what_is_left(scan, decoded, self._options))
         in_time = (self._constraint.rows_in_time(batch) for batch in batches)
         return self._projection.conform(batch for batch in in_time if batch.num_rows)
 

@@ -1,0 +1,89 @@
+"""Reads whose segments may be deleted meanwhile, by retention or delete_records. Layer: spark."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from kstore.errors import LogNotFoundError, StorageError
+from kstore.log import Log, ScanRange, open_log
+from kstore.log.env import ENOENT
+from kstore.spark.offsets import OffsetRange, data_loss
+from kstore.spark.options import ReadOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# How often a partition is looked at anew, each time because segments were deleted since the look before.
+_MOST_LOOKS = 10
+
+_Result = TypeVar("_Result")
+_logger = logging.getLogger("kstore.spark")
+
+
+def look_at(path: str, use: Callable[[Log], _Result]) -> _Result:
+    """Open a log for one use of it; open it again, and use it anew, if a segment was deleted meanwhile.
+
+    Raises: what `use` raises; StorageError if segments go faster than that, LogNotFoundError if the partition is gone.
+    """
+    for _ in range(_MOST_LOOKS - 1):
+        try:
+            with open_log(path) as log:
+                return use(log)
+        except StorageError as error:
+            if not _is_deleted(error):
+                raise
+    with open_log(path) as log:
+        return use(log)
+
+
+def read_what_is_left(
+    scan: ScanRange, read: Callable[[Sequence[ScanRange]], Iterator[pa.RecordBatch]], options: ReadOptions
+) -> Iterator[pa.RecordBatch]:
+    """Read a range of which segments may have been deleted since it was planned.
+
+    With failOnDataLoss that is an error; without, what the log still holds of the range is read, and a warning logged.
+    Raises: OffsetOutOfRangeError that says so; LogNotFoundError if the partition is gone; what read() raises.
+    """
+    waiting = [scan] if options.fail_on_data_loss else _file_by_file(scan)
+    looks_left = _MOST_LOOKS
+    while waiting:
+        piece = waiting.pop(0)
+        try:
+            # A file that was opened can be read to its end, so a missing one has given nothing yet.
+            yield from read([piece])
+        except StorageError as error:
+            if not _is_deleted(error):
+                raise
+            start_offset = max(piece.start_offset, piece.files[0].base_offset)
+            looks_left -= 1
+            if options.fail_on_data_loss or not looks_left:
+                asked = OffsetRange(scan.topic_partition, start_offset=start_offset, end_offset=scan.end_offset)
+                found = f"{error.path} was deleted since the read was planned"
+                raise data_loss(asked, found=found, offset=start_offset) from error
+            _logger.warning(
+                "%s: %s is gone; what is left of it and behind it is read", scan.topic_partition, error.path
+            )
+            waiting = _planned_anew(scan, start_offset, options)
+
+
+def _is_deleted(error: StorageError) -> bool:
+    return error.errno == ENOENT and not isinstance(error, LogNotFoundError)
+
+
+def _file_by_file(scan: ScanRange) -> list[ScanRange]:
+    return [replace(scan, files=(file,)) for file in scan.files]
+
+
+def _planned_anew(scan: ScanRange, start_offset: int, options: ReadOptions) -> list[ScanRange]:
+    """Return the parts of what the log still holds from an offset to the end of a range."""
+
+    def plan(log: Log) -> list[ScanRange]:
+        start_held, end_held = max(start_offset, log.log_start_offset), min(scan.end_offset, log.log_end_offset)
+        if start_held >= end_held:
+            return []
+        return log.plan(start_offset=start_held, end_offset=end_held, isolation=options.isolation_level)
+
+    return [part for found in look_at(scan.path, plan) for part in _file_by_file(found)]
