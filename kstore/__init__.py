@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from kstore.errors import RecordValidationError as RecordValidationError
     from kstore.errors import SegmentTooLargeError as SegmentTooLargeError
     from kstore.errors import SerializationError as SerializationError
+    from kstore.errors import SinkResponseError as SinkResponseError
     from kstore.errors import StorageError as StorageError
     from kstore.errors import TransactionAbortedError as TransactionAbortedError
     from kstore.errors import TransactionCoordinatorFencedError as TransactionCoordinatorFencedError
@@ -120,6 +121,7 @@ _ROOMS = {
         "RecordValidationError",
         "SegmentTooLargeError",
         "SerializationError",
+        "SinkResponseError",
         "StorageError",
         "TransactionAbortedError",
         "TransactionCoordinatorFencedError",

@@ -59,7 +59,7 @@ cdef class BatchAppender:
     cdef readonly int32_t attempts
     cdef readonly int32_t send_count
     cdef readonly bint is_split_batch
-    cdef readonly bint in_retry
+    cdef public bint in_retry     # it, or what it was split from, was sent before
     cdef public bint is_inflight
     cdef readonly object current_leader_epoch
     cdef int32_t attempts_of_leader   # how many there were when the leader changed

@@ -116,7 +116,7 @@ class BatchAppender:
     send_count: Final[int]
     is_deallocated: Final[bool]
     is_split_batch: Final[bool]
-    in_retry: Final[bool]
+    in_retry: bool
     current_leader_epoch: Final[int | None]
     def __init__(
         self,

@@ -194,21 +194,42 @@ def sums_of_request(list batches not None):
     return [(sums[i], largest[i]) for i in range(3)] + [(ratios, largest_ratio)], records
 
 
-# Whether a batch of the partition was sent for the first time, and its answer is no error.
-cdef bint is_answered(BatchAppender batch, object topic_partition, object response) except -1:
-    return (batch.attempts == 0 and batch.final_state is None and batch.topic_partition is topic_partition
-            and response.error is None)
+# Whether it is a plain int from -1 to `most`.
+cdef inline bint is_offset_or_none(object number, int64_t most) noexcept:
+    cdef int overflow = 0
+    cdef int64_t value
+    if type(number) is not int:
+        return False
+    value = PyLong_AsLongLongAndOverflow(number, &overflow)
+    return overflow == 0 and -1 <= value <= most
 
 
-def answered_from(list batches not None, list responses not None, Py_ssize_t start):
-    """Return the place behind the batches from one on that are of one partition, not over, and succeeded at the first try."""
+# Whether it is a response of that class, a tuple of offset, append time, error and more, of which nothing has to be asked.
+cdef inline bint is_plain_success(object response, object response_type, int64_t record_count) noexcept:
+    if type(response) is not response_type or not isinstance(response, tuple) or len(<tuple>response) < 3:
+        return False
+    return ((<tuple>response)[2] is None and is_offset_or_none((<tuple>response)[0], INT64_MAX - record_count)
+            and is_offset_or_none((<tuple>response)[1], INT64_MAX))
+
+
+def answered_from(list batches not None, list responses not None, Py_ssize_t start, response_type):
+    """Return the place behind the batches from one on that are of one partition, not over, and succeeded at the first try.
+
+    Args: response_type: of which a response has to be, with numbers that can be true.
+    """
     cdef Py_ssize_t end = start
+    cdef BatchAppender batch
     cdef object topic_partition
     if len(responses) != len(batches) or start < 0:
         raise ValueError(f"expected as many responses as batches, {len(batches)}, got {len(responses)}, from {start} on")
     if start < len(batches):
         topic_partition = (<BatchAppender?>batches[start]).topic_partition
-        while end < len(batches) and is_answered(<BatchAppender?>batches[end], topic_partition, responses[end]):
+        while end < len(batches):
+            batch = <BatchAppender?>batches[end]
+            if batch.attempts or batch.final_state is not None or batch.topic_partition is not topic_partition:
+                break
+            if not is_plain_success(responses[end], response_type, batch._builder.h.record_count):
+                break
             end += 1
     return end
 

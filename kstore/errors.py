@@ -237,6 +237,10 @@ class TransactionStateError(KStoreError):
     """The call does not fit the state of the producer's transaction (Kafka: IllegalStateException)."""
 
 
+class SinkResponseError(KStoreError):
+    """A sink answered what no sink may; what became of the batches it was given is not known."""
+
+
 class UnknownTopicOrPartitionError(KStoreError):
     """The sink has no such topic or partition (Kafka: UnknownTopicOrPartitionException)."""
 

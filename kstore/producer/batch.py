@@ -45,8 +45,9 @@ class ProducerBatch(BatchAppender):
     done; what they raise is logged. A KeyboardInterrupt is raised again when the batch has ended as a whole.
 
     Attributes: topic_partition, result (ProduceRequestResult), final_state (None while there is none), created_ms,
-        last_append_ms, last_attempt_ms, drained_ms (all monotonic), attempts, in_retry, is_inflight, send_count,
-        record_count, max_record_size (most bytes that a batch of the largest record takes), is_split_batch.
+        last_append_ms, last_attempt_ms, drained_ms (all monotonic), attempts, in_retry (it, or what it was split from,
+        was sent before), is_inflight, send_count, record_count, max_record_size (most bytes that a batch of the largest
+        record takes), is_split_batch.
     Args: builder: without a record; its buffer, if it was given one, is counted by `pool`. open() makes both.
     Threads: of two that end a batch one comes first; appends need the caller's order.
     Source: Kafka ProducerBatch, with KAFKA-19012.
@@ -249,6 +250,7 @@ class ProducerBatch(BatchAppender):
         self._move_thunks(pieces)
         first, chain = 0, []
         for piece in pieces:
+            piece.in_retry = self.in_retry
             if self.has_sequence:
                 piece.set_producer_state(
                     producer_id=self.producer_id,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,9 +15,12 @@ from kstore.errors import (
     ProducerTimeoutError,
     RecordBatchTooLargeError,
     RecordTooLargeError,
+    SinkResponseError,
 )
 from kstore.producer.batch import FinalState
+from kstore.producer.responses import checked_response
 from kstore.producer.sink import ProduceResponse
+from kstore.types import NO_OFFSET
 
 if TYPE_CHECKING:
     from kstore.producer.accumulator import RecordAccumulator
@@ -71,18 +74,25 @@ class BatchCompletion:
         self._hooks = hooks
         self._to_split: set[ProducerBatch] = set()
         self._to_put_back: list[ProducerBatch] = []
-        # Of a callback, until all answers are taken.
+        # Of a callback or the sink.
         self._interrupt: KeyboardInterrupt | None = None
 
-    def take_all(self, batches: list[ProducerBatch], responses: Sequence[ProduceResponse], *, now_ms: int) -> None:
-        """Do what the answers to batches ask for, in their order, as take() does.
+    def keep_interrupt(self, error: BaseException) -> None:
+        """Note a KeyboardInterrupt for raise_interrupt(), but nothing else."""
+        if isinstance(error, KeyboardInterrupt):
+            self._interrupt = error
 
-        Raises: the KeyboardInterrupt of a callback, behind the last one.
-        """
-        answers = list(responses)
+    def raise_interrupt(self) -> None:
+        """Raise the KeyboardInterrupt that a callback or the sink raised, once everybody else was told."""
+        interrupt, self._interrupt = self._interrupt, None
+        if interrupt is not None:
+            raise interrupt
+
+    def take_all(self, batches: list[ProducerBatch], answers: list[object], *, now_ms: int) -> None:
+        """Do what the answers to batches ask for, in their order, as take() does."""
         at = 0
         while at < len(batches):
-            end = answered_from(batches, answers, at)
+            end = answered_from(batches, answers, at, ProduceResponse)
             if end == at:
                 self.take(batches[at], answers[at], now_ms=now_ms)
                 at += 1
@@ -99,12 +109,10 @@ class BatchCompletion:
                 complete=self._end_as_sent,
             )
             at = end
-        interrupt, self._interrupt = self._interrupt, None
-        if interrupt is not None:
-            raise interrupt
 
-    def take(self, batch: ProducerBatch, response: ProduceResponse, *, now_ms: int) -> None:
+    def take(self, batch: ProducerBatch, answer: object, *, now_ms: int) -> None:
         """Do what the answer to a batch asks for; what has to be sent again waits for put_back."""
+        response = checked_response(answer, record_count=batch.record_count)
         error = response.error
         if error is None:
             self._complete(batch, response)
@@ -116,7 +124,24 @@ class BatchCompletion:
             self._to_put_back.append(batch)
             self._hooks.on_retry(batch.topic_partition.topic, batch.record_count)
         else:
-            self.fail(batch, error, record_errors=response.record_errors, may_be_in_log=batch.in_retry)
+            may_be_in_log = batch.in_retry or isinstance(error, SinkResponseError)
+            self.fail(batch, error, record_errors=response.record_errors, may_be_in_log=may_be_in_log)
+
+    def release_all(self, batches: list[ProducerBatch], answers: list[object]) -> None:
+        """End batches of which nobody wants to know more, and let their memory go."""
+        for batch, answer in zip(batches, answers, strict=True):
+            self._release(batch, checked_response(answer, record_count=batch.record_count).error)
+
+    def fail_all(self, batches: list[ProducerBatch], failure: KStoreError, *, is_told: bool) -> None:
+        """Fail batches of which it is not known what became of them.
+
+        Args: is_told: whether anybody wants to know, other than a log file.
+        """
+        for batch in batches:
+            if is_told:
+                self.fail(batch, failure, may_be_in_log=True)
+            else:
+                self._release(batch, failure)
 
     def put_back(self, *, now_ms: int) -> None:
         """Put the batches that have to be sent again before all others of their partitions, in the order they had."""
@@ -155,8 +180,8 @@ class BatchCompletion:
             if batch.has_sequence and may_be_in_log:
                 manager.mark_sequence_unresolved(batch)
         self._hooks.on_error(batch.topic_partition.topic, batch.record_count)
-        if batch.complete_exceptionally(error, _errors_of_records(record_errors) if record_errors else None):
-            self._accumulator.deallocate(batch)
+        error_of = _errors_of_records(record_errors) if record_errors else None
+        self._end(batch, lambda: batch.complete_exceptionally(error, error_of))
 
     def expire(self, batch: ProducerBatch, *, now_ms: int) -> None:
         """Fail a batch that took longer than the delivery timeout."""
@@ -173,12 +198,23 @@ class BatchCompletion:
         self._end_as_sent(batch, response)
 
     def _end_as_sent(self, batch: ProducerBatch, response: ProduceResponse) -> None:
+        offset, log_append_time_ms = response.base_offset, response.log_append_time_ms
+        self._end(batch, lambda: batch.complete(offset, log_append_time_ms=log_append_time_ms))
+
+    def _release(self, batch: ProducerBatch, error: KStoreError | None) -> None:
+        if error is not None:
+            _logger.warning("%s: %s records are lost: %s", batch.topic_partition, batch.record_count, error)
+            self._hooks.on_error(batch.topic_partition.topic, batch.record_count)
+        self._end(batch, lambda: batch.complete(NO_OFFSET))
+
+    def _end(self, batch: ProducerBatch, complete: Callable[[], object]) -> None:
+        """Complete a batch, unless another thread or the sink has done so, and let its memory go."""
         try:
-            is_ended = batch.complete(response.base_offset, log_append_time_ms=response.log_append_time_ms)
+            if not batch.is_done:
+                complete()
         except KeyboardInterrupt as interrupt:
-            self._interrupt, is_ended = interrupt, True
-        if is_ended:
-            self._accumulator.deallocate(batch)
+            self._interrupt = interrupt
+        self._accumulator.deallocate(batch)
 
     def _should_split(self, batch: ProducerBatch, error: KStoreError) -> bool:
         return (

@@ -47,13 +47,17 @@ _logger = logging.getLogger("kstore.producer")
 
 
 class _TransactionalId:
-    """One transactional id; its lock is held while its state changes, and while its transactional data is appended."""
+    """One transactional id; its lock is held while its state changes, and while its transactional data is appended.
 
-    __slots__ = ("lock", "state")
+    Attribute: marked (partitions that have the marker of what the state decides).
+    """
+
+    __slots__ = ("lock", "marked", "state")
 
     def __init__(self, state: TransactionState | None) -> None:
         self.lock = threading.Lock()
         self.state = state
+        self.marked: set[TopicPartition] = set()
 
 
 class TransactionCoordinator:
@@ -299,18 +303,18 @@ class TransactionCoordinator:
     def _complete(self, entry: _TransactionalId, state: TransactionState, *, ack: Ack) -> TransactionState:
         """Write the markers of a transaction that is decided, then that it is complete.
 
-        Markers that a crash cut off are written to all partitions again; the logs pass over a second one.
+        A partition that can't be marked keeps no other from it. Markers that a crash cut off are written to all
+        partitions again; the logs pass over a second one.
         """
         is_commit = state.status is TransactionStatus.PREPARE_COMMIT
-        marked = []
+        failure: KStoreError | None = None
         for topic_partition in sorted(state.partitions):
-            log = self._log(topic_partition)
-            if log is not None:
-                log.append(self._marker(state, is_commit=is_commit), origin=AppendOrigin.COORDINATOR)
-                marked.append(log)
-        if ack == "flushed":
-            for log in marked:
-                log.flush()
+            try:
+                self._mark(entry, topic_partition, self._marker(state, is_commit=is_commit), ack=ack)
+            except KStoreError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
         complete = replace(
             state,
             status=TransactionStatus.COMPLETE_COMMIT if is_commit else TransactionStatus.COMPLETE_ABORT,
@@ -319,6 +323,18 @@ class TransactionCoordinator:
         )
         self._save(entry, complete, ack=ack)
         return complete
+
+    def _mark(
+        self, entry: _TransactionalId, topic_partition: TopicPartition, marker: MemoryRecords, *, ack: Ack
+    ) -> None:
+        log = self._log(topic_partition)
+        if log is None:
+            return
+        if topic_partition not in entry.marked:
+            log.append(marker, origin=AppendOrigin.COORDINATOR)
+            entry.marked.add(topic_partition)
+        if ack == "flushed":
+            log.flush()
 
     def _log(self, topic_partition: TopicPartition) -> PartitionLog | None:
         try:
@@ -347,6 +363,7 @@ class TransactionCoordinator:
         log = self._store.log(TRANSACTION_STATE_TOPIC, self._partition(state.transactional_id))
         log.append(builder.build(), ack=ack, origin=AppendOrigin.COORDINATOR)
         entry.state = state
+        entry.marked.clear()
         self._by_producer_id[state.producer.producer_id] = entry
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kstore.errors import UnknownTopicOrPartitionError
 from kstore.producer.cluster import Cluster, PartitionInfo
 from kstore.producer.environment import Clock
+from kstore.producer.responses import cluster_of
 
 if TYPE_CHECKING:
     from kstore.producer.sink import Sink
@@ -42,8 +43,8 @@ class Metadata:
         return 0 if self._asked_ms is None else self._clock.monotonic_ms() - self._asked_ms
 
     def update(self) -> Cluster:
-        """Ask the sink now."""
-        cluster = self._sink.cluster()
+        """Ask the sink now.  Raises: SinkResponseError; what the sink raises."""
+        cluster = cluster_of(self._sink)
         self._cluster, self._asked_ms = cluster, self._clock.monotonic_ms()
         if self.on_update is not None:
             self.on_update(cluster)

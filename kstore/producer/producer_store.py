@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol, TypeAlias
 
 from kstore.config import LogConfig
-from kstore.errors import KStoreError
+from kstore.errors import KStoreError, LogFailedError, StorageError
 from kstore.record import MemoryRecords, Record
 from kstore.record.validation import AppendOrigin
 from kstore.types import TopicPartition
@@ -64,3 +64,8 @@ class ProducerStore(Protocol):
     def log(self, topic: str, partition: int = 0) -> PartitionLog: ...
 
     def create_topic(self, name: str, partitions: int = 1, *, config: LogConfig | None = None) -> uuid.UUID: ...
+
+
+def is_retriable(error: BaseException) -> bool:
+    """Tell whether an append found no space, so that nothing of it is there and the next one may find some."""
+    return isinstance(error, StorageError) and error.is_out_of_space and not isinstance(error, LogFailedError)

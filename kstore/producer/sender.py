@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kstore._core import Bell, begin_sends, end_sends
@@ -14,9 +14,9 @@ from kstore.producer.cluster import Cluster, Node
 from kstore.producer.completion import BatchCompletion, SenderHooks
 from kstore.producer.environment import SYSTEM_CLOCK, Clock
 from kstore.producer.latch import Latch
-from kstore.producer.producer_store import Ack
-from kstore.producer.sink import ProduceResponse, Sink
-from kstore.types import NO_OFFSET
+from kstore.producer.producer_store import Ack, is_retriable
+from kstore.producer.responses import answers_of, as_kstore_error, cluster_of
+from kstore.producer.sink import Sink
 
 if TYPE_CHECKING:
     from kstore.producer.accumulator import RecordAccumulator
@@ -71,14 +71,14 @@ class Sender:
         self._accumulator = accumulator
         self._sink = sink
         self._ack: Ack = ack
-        most = getattr(sink, "batches_per_partition", 1) if max_in_flight > 1 else 1
+        most = _batches_per_partition(sink) if max_in_flight > 1 else 1
         self._drains_per_run, self._batches_per_drain = (1, most) if most > max_in_flight else (max_in_flight, 1)
         self._max_request_size = max_request_size
         self._retry_backoff_ms = max(retry_backoff_ms, _LEAST_WAIT_MS)
         self._delivery_timeout_ms = delivery_timeout_ms
         self._transaction_manager = transaction_manager
         self._coordinator = coordinator
-        self._coordinator_ms = clock.monotonic_ms()
+        self._coordinator_ms = self._next_request_ms = clock.monotonic_ms()
         self._hooks = SenderHooks() if hooks is None else hooks
         self._clock = clock
         self._completion = BatchCompletion(
@@ -154,14 +154,22 @@ class Sender:
             if self._run_transactional_request(manager):
                 return 0
         self._maybe_abort_expired()
-        return self._send_batches()
+        return min(self._send_batches(), self._until_request_ms)
+
+    @property
+    def _until_request_ms(self) -> int:
+        """In how long the coordinator is to be asked, as far as that is known."""
+        manager = self._transaction_manager
+        left_ms = max(self._next_request_ms - self._clock.monotonic_ms(), 0)
+        return left_ms if left_ms or (manager is not None and manager.has_new_partitions) else _MAX_WAIT_MS
 
     def _guarded_run(self) -> int:
         try:
             return self.run_once()
         except Exception as error:
             _logger.exception("%s goes on after an error of its own", self._thread.name)
-            self._completion.abandon(_as_kstore_error(error))
+            self._completion.abandon(as_kstore_error(error))
+            self._expire(self._clock.monotonic_ms())
             return self._retry_backoff_ms
 
     def _run_while(self, is_needed: Callable[[], bool]) -> None:
@@ -203,11 +211,17 @@ class Sender:
         if (manager.has_abortable_error or manager.is_aborting) and self._accumulator.has_incomplete:
             error = manager.last_error or TransactionAbortedError("the transaction was aborted")
             self._accumulator.abort_undrained_batches(error)
+        if self._is_open and self._clock.monotonic_ms() < self._next_request_ms:
+            return False
         try:
             return manager.run_request(has_incomplete=lambda: self._accumulator.has_incomplete)
         except Exception as error:
+            if self._is_open and is_retriable(error):
+                _logger.debug("the coordinator is asked again: %s", error)
+                self._next_request_ms = self._clock.monotonic_ms() + self._retry_backoff_ms
+                return False
             _logger.exception("the coordinator failed")
-            manager.close(_as_kstore_error(error, "the transaction can't go on"))
+            manager.close(as_kstore_error(error, "the transaction can't go on"))
             return True
 
     def _abort_batches(self, error: KStoreError) -> None:
@@ -235,22 +249,27 @@ class Sender:
         accumulator = self._accumulator
         now_ms = self._clock.monotonic_ms()
         try:
-            cluster = self._sink.cluster()
-        except Exception as error:
+            cluster = cluster_of(self._sink)
+        except BaseException as error:
             _logger.exception("the sink does not say where records go")
-            self._abort_batches(_as_kstore_error(error))
+            self._abort_batches(as_kstore_error(error, "the sink did not say where records go"))
+            self._completion.keep_interrupt(error)
+            self._completion.raise_interrupt()
             return self._retry_backoff_ms
         drained, delay_ms = self._drain(cluster, now_ms)
-        accumulator.reset_next_batch_expiry_time()
-        for batch in accumulator.expired_batches(now_ms):
-            self._completion.expire(batch, now_ms=now_ms)
+        self._expire(now_ms)
         for node, batches in drained.items():
             self._send(node, batches)
         self._completion.put_back(now_ms=self._clock.monotonic_ms())
-        manager = self._transaction_manager
-        if drained or (manager is not None and manager.has_new_partitions):
+        self._completion.raise_interrupt()
+        if drained:
             return 0
         return min(delay_ms, max(accumulator.next_expiry_time_ms - now_ms, 0))
+
+    def _expire(self, now_ms: int) -> None:
+        self._accumulator.reset_next_batch_expiry_time()
+        for batch in self._accumulator.expired_batches(now_ms):
+            self._completion.expire(batch, now_ms=now_ms)
 
     def _drain(self, cluster: Cluster, now_ms: int) -> tuple[dict[Node, list[ProducerBatch]], int]:
         """Return batches by node, those of a partition in order, and when more may be ready."""
@@ -289,47 +308,31 @@ class Sender:
             for batch in expired:
                 self._completion.expire(batch, now_ms=started_ms)
             self._hooks.on_send(node, batches)
-            responses, failure = self._ask_sink(node, batches) if batches else ((), None)
+            answers, failure = self._ask_sink(node, batches) if batches else ([], None)
         finally:
             end_sends(batches)
         now_ms = self._clock.monotonic_ms()
         self._hooks.on_response(node, batches, now_ms - started_ms)
-        if self._ack != "buffered" and failure is None:
-            self._completion.take_all(batches, responses, now_ms=now_ms)
-            return
-        for batch, response in zip(batches, responses, strict=True):
-            if failure is not None and self._ack != "buffered":
-                self._completion.fail(batch, failure, may_be_in_log=True)
-            else:
-                self._release(batch, response)
-
-    def _ask_sink(
-        self, node: Node, batches: list[ProducerBatch]
-    ) -> tuple[Sequence[ProduceResponse], KStoreError | None]:
-        """Return one response for each batch, whatever the sink does, and why it is not known what became of them."""
-        try:
-            responses = self._sink.send(node, batches, ack=self._ack)
-        except Exception as error:
-            _logger.exception("the sink failed with %s batches", len(batches))
-            failure = _as_kstore_error(error)
+        if failure is not None:
+            self._completion.fail_all(batches, failure, is_told=self._ack != "buffered")
+        elif self._ack == "buffered":
+            self._completion.release_all(batches, answers)
         else:
-            if len(responses) == len(batches):
-                return responses, None
-            failure = KStoreError(f"responses of the sink: expected {len(batches)}, found {len(responses)}")
-        return [ProduceResponse(NO_OFFSET, error=failure)] * len(batches), failure
+            self._completion.take_all(batches, answers, now_ms=now_ms)
 
-    def _release(self, batch: ProducerBatch, response: ProduceResponse) -> None:
-        """End a batch of which nobody wants to know more, and let its memory go."""
-        batch.complete(NO_OFFSET)
-        if response.error is not None:
-            _logger.warning("%s: %s records are lost: %s", batch.topic_partition, batch.record_count, response.error)
-            self._hooks.on_error(batch.topic_partition.topic, batch.record_count)
-        self._accumulator.deallocate(batch)
+    def _ask_sink(self, node: Node, batches: list[ProducerBatch]) -> tuple[list[object], KStoreError | None]:
+        """Return an answer for each batch, whatever the sink does, or why it is not known what became of them."""
+        try:
+            # Of a list the sink could take something out.
+            return answers_of(self._sink.send(node, tuple(batches), ack=self._ack), count=len(batches)), None
+        except BaseException as error:
+            _logger.exception("the sink failed with %s batches", len(batches))
+            self._completion.keep_interrupt(error)
+            return [], as_kstore_error(error)
 
 
-def _as_kstore_error(error: Exception, what: str = "the batch was not sent") -> KStoreError:
-    if isinstance(error, KStoreError):
-        return error
-    wrapped = KStoreError(f"{what}: {error!r}")
-    wrapped.__cause__ = error
-    return wrapped
+def _batches_per_partition(sink: Sink) -> int:
+    most = getattr(sink, "batches_per_partition", 1)
+    if not isinstance(most, int) or most < 1:
+        raise ValueError(f"batches_per_partition of the sink must be an int of at least 1, got {most!r}")
+    return most

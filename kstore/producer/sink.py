@@ -47,7 +47,7 @@ class Sink(Protocol):
         Several may be of one partition, in their order, in which they have to get there: at most
         max_in_flight_requests_per_connection, or, if that is above 1, as many as an attribute batches_per_partition of
         the sink says, should it have one. batch.records() is the closed batch; its bytes may be used until this
-        returns. What is raised here fails all batches.
+        returns. What is raised here fails all batches, and so does an answer that is not one a batch.
         Args: ack: "written" or "flushed", what has to have happened (docs/durability.md); with "buffered" nobody waits
             for the responses.
         """

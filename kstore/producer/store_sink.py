@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING
 from kstore._core import records_of_batches
 from kstore.errors import (
     KStoreError,
-    LogFailedError,
     LogNotFoundError,
     OutOfOrderSequenceError,
     RecordValidationError,
-    StorageError,
     UnknownTopicOrPartitionError,
 )
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.producer.coordinator import TransactionCoordinator
 from kstore.producer.producer_ids import ProducerIdAndEpoch
-from kstore.producer.producer_store import Ack, PartitionLog, ProducerStore
+from kstore.producer.producer_store import Ack, PartitionLog, ProducerStore, is_retriable
 from kstore.producer.sequences import is_sequence_behind
 from kstore.producer.sink import ProduceResponse
 from kstore.types import NO_OFFSET, NO_SEQUENCE, TopicPartition
@@ -143,7 +141,7 @@ class StoreSink:
                 one.record_index: type(error)(one.message, errors=(one,), path=error.path) for one in error.errors
             }
             return ProduceResponse(NO_OFFSET, error=error, record_errors=refused)
-        return ProduceResponse(NO_OFFSET, error=error, is_retriable=not has_failed and _is_without_space(error))
+        return ProduceResponse(NO_OFFSET, error=error, is_retriable=not has_failed and is_retriable(error))
 
 
 def _is_known(batch: ProducerBatch, error: OutOfOrderSequenceError) -> bool:
@@ -151,10 +149,6 @@ def _is_known(batch: ProducerBatch, error: OutOfOrderSequenceError) -> bool:
     if error.last_sequence == NO_SEQUENCE:
         return False
     return not is_sequence_behind(batch.last_sequence, other=error.last_sequence)
-
-
-def _is_without_space(error: KStoreError) -> bool:
-    return isinstance(error, StorageError) and error.is_out_of_space and not isinstance(error, LogFailedError)
 
 
 def _producer_of(batch: ProducerBatch) -> tuple[bool, ProducerIdAndEpoch]:

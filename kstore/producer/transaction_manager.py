@@ -18,7 +18,7 @@ from kstore.errors import (
     TransactionStateError,
 )
 from kstore.producer.producer_ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
-from kstore.producer.producer_store import Ack
+from kstore.producer.producer_store import Ack, is_retriable
 from kstore.producer.sequence_tracker import SequenceTracker
 from kstore.producer.sink import ProduceResponse
 from kstore.producer.transaction_result import TransactionalResult
@@ -354,6 +354,7 @@ class TransactionManager(SequenceTracker):
 
         Args: has_incomplete: whether a batch is not done, before which a transaction is not ended; asked only once its
             end is wanted, since until then records may still come into it (Kafka asks before).
+        Raises: what is_retriable(), with everything as before: the request is to be run again a little later.
         """
         with self._lock:
             if self.has_error:
@@ -378,6 +379,7 @@ class TransactionManager(SequenceTracker):
                 ack=self._ack,
             )
         except KStoreError as error:
+            _raise_if_retriable(error, of=result)
             self._fail(error)
             return True
         self.restart(producer)
@@ -398,6 +400,7 @@ class TransactionManager(SequenceTracker):
         except (ProducerFencedError, TransactionStateError) as error:
             self._fail(error)
         except KStoreError as error:
+            _raise_if_retriable(error, of=self._end)
             self._fail_transaction(error)
             self._new_partitions -= partitions
         else:
@@ -414,6 +417,7 @@ class TransactionManager(SequenceTracker):
                     self.transactional_id, self.producer_id_and_epoch, is_commit=is_commit, ack=self._ack
                 )
             except KStoreError as error:
+                _raise_if_retriable(error, of=result)
                 self._fail(error)
                 return True
         self._end = None
@@ -542,3 +546,10 @@ class TransactionManager(SequenceTracker):
                 self._request_epoch(topic_partition)
         elif closes_gap and (batch.producer_id, batch.producer_epoch) == entry.producer:
             entry.close_gap(batch, is_transactional=True)
+
+
+def _raise_if_retriable(error: KStoreError, *, of: TransactionalResult | None) -> None:
+    if is_retriable(error):
+        if of is not None:
+            of.last_failure = error
+        raise error

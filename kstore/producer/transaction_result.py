@@ -11,13 +11,15 @@ from kstore.producer.latch import Latch
 class TransactionalResult:
     """The outcome of one transactional operation (Kafka: TransactionalRequestResult).
 
-    Attributes: operation (its name), is_acked (whether somebody waited until it was there).
+    Attributes: operation (its name), is_acked (whether somebody waited until it was there), last_failure (why it takes
+        so long: what the last try failed by).
     Threads: safe.
     """
 
     def __init__(self, operation: str) -> None:
         self.operation = operation
         self.is_acked = False
+        self.last_failure: KStoreError | None = None
         self._latch = Latch()
         self._error: KStoreError | None = None
 
@@ -43,7 +45,9 @@ class TransactionalResult:
             made again waits for it.
         """
         if not self._latch.wait(timeout_s):
-            raise ProducerTimeoutError(f"{self.operation} took longer than {timeout_s} s")
+            why = "" if self.last_failure is None else f": {self.last_failure}"
+            message = f"{self.operation} took longer than {timeout_s} s{why}"
+            raise ProducerTimeoutError(message) from self.last_failure
         self.is_acked = True
         if self._error is not None:
             error = copy.copy(self._error)

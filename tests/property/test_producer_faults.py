@@ -15,13 +15,27 @@ from hypothesis import strategies as st
 
 from kstore.errors import BufferExhaustedError, KStoreError, RecordTooLargeError, StorageError
 from kstore.log.store import WritableStore, open_store
-from kstore.producer import Node, ProduceResponse, StoreSink
+from kstore.producer import Cluster, Node, ProduceResponse, StoreSink
 from kstore.producer.batch import ProducerBatch
 from tests.sending import T0, T1, Producing
 
 STEPS = 60
 RETRIABLE = ProduceResponse(-1, error=StorageError("not now"), is_retriable=True)
-FAULTS = ["raise", "raise behind", "retry some", "lose answers", "too large", "nothing", "nonsense", "refuse some"]
+UNUSABLE = [None, 7, (0, -1, None), ProduceResponse(2**63), ProduceResponse(-2), ProduceResponse("0")]  # type: ignore[arg-type]
+FAULTS = [
+    "raise",
+    "exit",
+    "raise behind",
+    "retry some",
+    "lose answers",
+    "too large",
+    "nothing",
+    "nonsense",
+    "some nonsense",
+    "refuse some",
+    "one too few",
+    "ended",
+]
 
 
 class FaultySink(StoreSink):
@@ -34,23 +48,32 @@ class FaultySink(StoreSink):
         self.batches_per_partition = random.choice([1, 256])
 
     def cluster(self) -> Any:
-        if self.is_faulty and self.random.random() < 0.02:
+        lot = self.random.random() if self.is_faulty else 1.0
+        if lot < 0.02:
             raise OSError("no cluster")
-        return super().cluster()
+        if lot < 0.04:
+            return None
+        return Cluster() if lot < 0.1 else super().cluster()
 
     def send(self, node: Node, batches: Sequence[ProducerBatch], *, ack: Any) -> Any:
         fault = self.random.choice([*FAULTS, *["none"] * 8]) if self.is_faulty else "none"
-        if fault == "raise":
-            raise OSError("before")
+        if fault in {"raise", "exit"}:
+            raise OSError("before") if fault == "raise" else SystemExit
         if fault in {"retry some", "refuse some"}:
             return self._some(node, batches, is_retriable=fault == "retry some")
         if fault == "too large":
             return [ProduceResponse(-1, error=RecordTooLargeError("too large"))] * len(batches)
         if fault in {"nothing", "nonsense"}:
-            return None if fault == "nothing" else [None] * len(batches)
-        answers = super().send(node, batches, ack=ack)
+            return None if fault == "nothing" else [self.random.choice(UNUSABLE)] * len(batches)
+        answers = list(super().send(node, batches, ack=ack))
         if fault == "raise behind":
             raise OSError("behind")
+        if fault == "some nonsense":
+            return [self.random.choice([one, *UNUSABLE]) for one in answers]
+        if fault == "ended" and answers[0].error is None:
+            batches[0].complete(answers[0].base_offset)
+        if fault == "one too few":
+            answers.pop()
         return [RETRIABLE] * len(batches) if fault == "lose answers" else answers
 
     def _some(self, node: Node, batches: Sequence[ProducerBatch], *, is_retriable: bool) -> list[ProduceResponse]:

@@ -280,7 +280,7 @@ def test_sink_without_an_answer_to_each_batch_fails_them_all(monkeypatch):
     monkeypatch.setattr(parts.sink, "send", lambda *_, **__: [])
     future = parts.append()
     parts.run()
-    with pytest.raises(KStoreError, match="expected 1, found 0"):
+    with pytest.raises(KStoreError, match="expected 1, one a batch, found 0"):
         future.result()
     parts.check_at_rest()
 

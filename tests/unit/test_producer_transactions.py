@@ -18,65 +18,12 @@ from kstore.errors import (
 )
 from kstore.log.store import open_store
 from kstore.producer.coordinator import TransactionCoordinator
-from kstore.producer.store_sink import StoreSink
 from kstore.producer.transaction_manager import TransactionManager, TransactionManagerState
 from kstore.producer.transaction_state import TRANSACTION_STATE_TOPIC
-from tests.sending import T0, T1, ManualClock, Producing, again, fails
+from tests.sending import T0, T1, ManualClock, again, fails
+from tests.transacting import Transactional
 
 STATE = TransactionManagerState
-
-
-class Moody(StoreSink):
-    """Answers batches by a script first; what the script takes goes to the store."""
-
-    def __init__(self, *args, **options):
-        super().__init__(*args, **options)
-        self.answers = []
-
-    def send(self, node, batches, *, ack):
-        if not self.answers:
-            return super().send(node, batches, ack=ack)
-        answer = self.answers.pop(0)
-        return [answer(batch) for batch in batches]
-
-
-class Transactional(Producing):
-    """A transactional producer over a store."""
-
-    def __init__(self, store, coordinator, *, transactional_id="id", **options):
-        self.store = store
-        manager = TransactionManager(transactional_id=transactional_id, coordinator=coordinator, timeout_ms=60_000)
-        super().__init__(Moody(store, coordinator=coordinator), manager=manager, **options)
-
-    def end(self, result, *, runs=10):
-        self.run(runs)
-        return result.wait(0)
-
-    def init(self):
-        self.end(self.manager.init_transactions())
-        return self
-
-    def begin(self):
-        self.manager.begin_transaction()
-        return self
-
-    def send(self, value=b"v", *, to=T0):
-        future = self.append(value, to=to)
-        self.manager.maybe_add_partition(to)
-        return future
-
-    def commit(self):
-        self.end(self.manager.begin_commit())
-
-    def abort(self):
-        self.end(self.manager.begin_abort())
-
-    def committed(self, topic_partition=T0):
-        return [one.value for one in self.store.log(*topic_partition).read(isolation="read_committed")]
-
-    def is_decided(self, topic_partition=T0):
-        log = self.store.log(*topic_partition)
-        return log.last_stable_offset == log.log_end_offset
 
 
 @pytest.fixture
