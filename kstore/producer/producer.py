@@ -414,8 +414,8 @@ class Producer(SendPath):
         """Send what is still to be sent, and write the markers that make the transaction's records visible together.
 
         Raises: the error of a record that failed, after which only abort_transaction() is left; ProducerFencedError;
-            TransactionStateError; ProducerTimeoutError after max_block_ms, as when the disk is full, and a second call goes
-            on waiting; any other StorageError, after which only close() is left.
+            TransactionStateError; ProducerTimeoutError after max_block_ms, as when the disk is full, and a second call
+            goes on waiting; any other StorageError, after which only close() is left.
         """
         self._await_transaction("commit_transaction", lambda manager: manager.begin_commit())
 
