@@ -58,7 +58,7 @@ class LogConfig:
         message_timestamp_after_max_ms, flush_messages, flush_ms, cleanup_policy.
         message_format_magic: 0, 1 or 2 (message.format.version, up to Kafka 3.9).
         producer_id_expiration_ms: producer.id.expiration.ms of the broker.
-    Raises: ValueError for a value that Kafka does not allow either.
+    Raises: ValueError for a value that Kafka does not allow either; TypeError.
     """
 
     read_chunk_bytes: int = MIB
@@ -86,11 +86,23 @@ class LogConfig:
     def __post_init__(self) -> None:
         for name, (least, greatest) in _LIMITS.items():
             value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise TypeError(f"{name} must be an int, got {value!r}")
             if not least <= value <= greatest:
                 raise ValueError(f"{name} must be from {least} to {greatest}, got {value}")
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
+
+    @classmethod
+    def or_default(cls, config: LogConfig | None) -> LogConfig:
+        """Return the settings given, or the defaults for None.
+
+        Raises: TypeError.
+        """
+        if config is not None and not isinstance(config, LogConfig):
+            raise TypeError(f"config must be a LogConfig, got {config!r}")
+        return cls() if config is None else config
 
     @property
     def is_compacted(self) -> bool:

@@ -16,9 +16,13 @@ Decoder: TypeAlias = Callable[[bytes], Any]
 def decoder_of(decoder: Decoder | str | None) -> Decoder | None:
     """Return a callable as it is, a built-in one by its name.
 
-    Raises: ValueError for a name that there is not.
+    Raises: ValueError for a name that there is not; TypeError for what can't be called.
     """
-    return deserializer(decoder) if isinstance(decoder, str) else decoder
+    if isinstance(decoder, str):
+        return deserializer(decoder)
+    if decoder is not None and not callable(decoder):
+        raise TypeError(f"a decoder must be a name or a callable, got {decoder!r}")
+    return decoder
 
 
 def decoded_records(

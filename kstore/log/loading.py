@@ -21,7 +21,7 @@ from kstore.log.producer_state import ProducerStateManager
 from kstore.log.quarantine import Quarantine
 from kstore.log.recovery_context import RecoveryContext
 from kstore.log.recovery_plan import Planner, RecoveryPlan, SegmentPlan
-from kstore.log.recovery_report import LoadedLog, LoadedSegment, RecoveryMode, RecoveryReport
+from kstore.log.recovery_report import LoadedLog, LoadedSegment, RecoveryMode, RecoveryReport, check_recovery
 from kstore.log.recovery_salvage import SalvagedSegment, as_if_salvaged, carry_out_salvage, plan_salvage
 from kstore.log.recovery_steps import carry_out, create_segment
 from kstore.log.recovery_strict import find_refusal
@@ -50,11 +50,10 @@ def load_log(
         trusts_recovery_point: after an unclean shutdown leave the segments below it unread, as Kafka does; damage there
         is met by who reads it. The caller holds the lock.
     Raises: CorruptLogError in mode strict, with nothing changed; StorageError, after which it can be called again;
-        ValueError for mode salvage with trusts_recovery_point, since it reads everything.
+        ValueError for another mode, or salvage with trusts_recovery_point, since it reads everything.
     Cost: after an unclean shutdown one pass over the log, with trusts_recovery_point from that point on.
     """
-    if mode == "salvage" and trusts_recovery_point:
-        raise ValueError("salvage reads every segment: expected trusts_recovery_point to be False")
+    check_recovery(mode, trusts_recovery_point=trusts_recovery_point)
     context = RecoveryContext(directory, config, env)
     return _Loading(context, mode, log_start_offset=log_start_offset or 0).run(
         point=recovery_point or 0,

@@ -39,7 +39,7 @@ from kstore.log.plan import ScanRange, extents, plan_ranges
 from kstore.log.segment import LogContext, LogSegment
 from kstore.log.transactions import NOTHING_SETTLED, AbortedTransaction, Transactions, settle_transactions
 from kstore.record import Record, RecordBatch
-from kstore.types import OffsetAndTimestamp, TopicPartition
+from kstore.types import MAX_OFFSET, OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow
@@ -274,6 +274,7 @@ class Log(Closing):
         Source: Kafka UnifiedLog.fetchOffsetByTimestamp.
         """
         self._check_open()
+        timestamp_ms = max(-MAX_OFFSET, min(timestamp_ms, MAX_OFFSET))
         start = self.log_start_offset
         if start >= self.log_end_offset:
             return None

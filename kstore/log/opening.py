@@ -13,7 +13,7 @@ from kstore.log.env import DEFAULT_ENV, Env, FileKind, StrPath, absolute_path, s
 from kstore.log.filenames import parse_partition_directory_name
 from kstore.log.lock import PartitionLock
 from kstore.log.log import Log
-from kstore.log.recovery_report import RecoveryMode
+from kstore.log.recovery_report import RecoveryMode, check_recovery
 from kstore.log.root_checkpoints import forget_partitions
 from kstore.log.writable_log import WritableLog
 
@@ -54,13 +54,13 @@ def open_log(
         trusts_recovery_point: recover only from the recovery point on, as Kafka does, in place of reading the whole log
         once; lock: that the caller holds for this partition, released by close(); None to take it.
     Raises: LogNotFoundError if there is no partition directory at the path; StorageError; CorruptionError for a .log
-        larger than Kafka's limit; ValueError for another mode, or
-        salvage with trusts_recovery_point. Mode "a" also: LogLockedError; CorruptLogError if strict
-        recovery refuses the log.
+        larger than Kafka's limit; ValueError for another mode or recovery, or salvage with trusts_recovery_point.
+        Mode "a" also: LogLockedError; CorruptLogError if strict recovery refuses the log.
     Cost: one listing and one stat per segment; no file is opened for mode "r", and only the last segment's for mode "a"
         if the log was closed.
     """
-    settings = LogConfig() if config is None else config
+    settings = LogConfig.or_default(config)
+    check_recovery(recovery, trusts_recovery_point=trusts_recovery_point)
     if mode == "r":
         return Log(find_partition(path, env), config=settings, env=env)
     if mode != "a":

@@ -15,7 +15,7 @@ from kstore.log.env import DEFAULT_ENV, Env
 from kstore.log.filenames import CLUSTER_METADATA_TOPIC, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from kstore.log.loading import load_log
 from kstore.log.lock import PartitionLock
-from kstore.log.recovery_report import RecoveryMode, RecoveryReport
+from kstore.log.recovery_report import RecoveryMode, RecoveryReport, check_recovery
 from kstore.log.root_checkpoints import PartitionMarks, read_checkpoint, save_marks
 from kstore.log.root_files import (
     CleanShutdown,
@@ -49,8 +49,9 @@ def recover_partitions(
 
     At the end, the root is marked as closed cleanly if these are all of its partitions and none was refused.
     Args: keeps_copies, trusts_recovery_point, dry_run: as in load_log; a dry run takes no lock.
-    Raises: LogLockedError, StorageError; ValueError for partitions of two roots.
+    Raises: LogLockedError, StorageError; ValueError for partitions of two roots, and as load_log.
     """
+    check_recovery(mode, trusts_recovery_point=trusts_recovery_point)
     roots = {directory.root for directory in directories}
     if len(roots) > 1:
         raise ValueError(f"expected partitions of one root, got those of {', '.join(sorted(roots))}")

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from kstore.log.damage import Damage
 from kstore.log.leader_epochs import LeaderEpochCache
 from kstore.log.producer_state import ProducerStateManager
 
 RecoveryMode: TypeAlias = Literal["strict", "point_in_time", "salvage"]
+
+
+def check_recovery(mode: object, *, trusts_recovery_point: bool) -> None:
+    """Raise ValueError for a mode that there is not, and for salvage of segments that it must not read."""
+    if mode not in get_args(RecoveryMode):
+        raise ValueError(f"recovery must be one of {', '.join(get_args(RecoveryMode))}, got {mode!r}")
+    if mode == "salvage" and trusts_recovery_point:
+        raise ValueError("salvage reads every segment: expected trusts_recovery_point to be False")
 
 
 class LoadedSegment(NamedTuple):

@@ -20,7 +20,7 @@ from kstore.log.env import DEFAULT_ENV, ENOENT, Closing, Env, StrPath, absolute_
 from kstore.log.filenames import CLUSTER_METADATA_TOPIC, MAX_PARTITION, is_topic_name
 from kstore.log.lock import PartitionLock, disown_in_child
 from kstore.log.log import Log
-from kstore.log.recovery_report import RecoveryMode, RecoveryReport
+from kstore.log.recovery_report import RecoveryMode, RecoveryReport, check_recovery
 from kstore.log.root_checkpoints import PartitionMarks, forget_partitions, save_marks
 from kstore.log.root_files import (
     CleanShutdown,
@@ -95,8 +95,9 @@ def open_store(
     """
     if mode not in ("r", "a"):
         raise ValueError(f'mode must be "r" or "a", got {mode!r}')
+    check_recovery(recovery, trusts_recovery_point=trusts_recovery_point)
     path = absolute_path(root)
-    settings = _TopicConfigs(LogConfig() if config is None else config, topic_configs or {})
+    settings = _TopicConfigs(LogConfig.or_default(config), topic_configs or {})
     if mode == "r":
         return Store(path, settings, env=env)
     if env.make_directory(path):

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from operator import index
 
 from kstore._core import AppendSurvey
-from kstore.config import LogConfig
+from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import KStoreError
 from kstore.log.append_path import AppendPath
 from kstore.log.appending import Ack, LeaderRules, LogAppendInfo, check_ack
@@ -29,6 +30,7 @@ from kstore.log.write_gate import WriteGate
 from kstore.log.writer_files import WriterFiles
 from kstore.record import MemoryRecords, Record, RecordBatch
 from kstore.record.validation import AppendOrigin
+from kstore.types import MAX_OFFSET
 
 _CLIENT = AppendOrigin.CLIENT
 
@@ -136,6 +138,8 @@ class WritableLog(PublishedLog):
         """
         if ack != "written":
             check_ack(ack)
+        if partition_leader_epoch is not None and not -1 <= partition_leader_epoch <= MAX_INT32:
+            raise ValueError(f"partition_leader_epoch must be from -1 to {MAX_INT32}, got {partition_leader_epoch}")
         sent = records if isinstance(records, MemoryRecords) else self._rules.pack(records)
         gate = self._gate
         with gate.append_lock:
@@ -170,6 +174,8 @@ class WritableLog(PublishedLog):
             that of all that were appended.
         """
         check_ack(ack)
+        for one in batches:
+            _check_memory_records(one)
         gate = self._gate
         with gate.append_lock:
             if not gate.is_open:
@@ -195,6 +201,7 @@ class WritableLog(PublishedLog):
         """
         if ack != "written":
             check_ack(ack)
+        _check_memory_records(records)
         gate = self._gate
         with gate.append_lock:
             if not gate.is_open:
@@ -258,6 +265,7 @@ class WritableLog(PublishedLog):
 
         Source: Kafka UnifiedLog.updateHighWatermark.
         """
+        offset = int(index(offset))
         with self._gate.append_lock:
             self._gate.check()
             mark = self._local.update_high_watermark(offset)
@@ -268,9 +276,9 @@ class WritableLog(PublishedLog):
         """Remove every batch that holds an offset from `offset` on, durably, and return whether there was any.
 
         The next append gets `offset`, also where the batch that held it began below.
-        Raises: ValueError for a negative offset.  Source: Kafka UnifiedLog.truncateTo.
+        Raises: ValueError for an offset below 0 or above 2^63 - 1.  Source: Kafka UnifiedLog.truncateTo.
         """
-        _check_not_negative(offset)
+        offset = _checked_offset(offset)
         with self._gate.flush_lock, self._gate.append_lock:
             self._gate.check()
             return self._cutting.truncate_to(offset)
@@ -278,9 +286,9 @@ class WritableLog(PublishedLog):
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove all records, durably; the log starts and ends at `offset`.
 
-        Raises: ValueError for a negative offset.  Source: Kafka UnifiedLog.truncateFullyAndStartAt.
+        Raises: ValueError as truncate_to.  Source: Kafka UnifiedLog.truncateFullyAndStartAt.
         """
-        _check_not_negative(offset)
+        offset = _checked_offset(offset)
         with self._gate.flush_lock, self._gate.append_lock:
             self._gate.check()
             self._cutting.restart_at(offset)
@@ -289,8 +297,10 @@ class WritableLog(PublishedLog):
         """Make `before_offset` the start of the log, durably, and return it; segments wholly below it are removed.
 
         A start that the log has passed already stays.
-        Raises: OffsetOutOfRangeError above the high watermark.  Source: Kafka UnifiedLog.maybeIncrementLogStartOffset.
+        Raises: OffsetOutOfRangeError above the high watermark; ValueError as truncate_to.
+        Source: Kafka UnifiedLog.maybeIncrementLogStartOffset.
         """
+        before_offset = _checked_offset(before_offset)
         with self._gate.flush_lock, self._gate.append_lock:
             self._gate.check()
             if before_offset > self.high_watermark:
@@ -324,6 +334,14 @@ class WritableLog(PublishedLog):
                     raise
 
 
-def _check_not_negative(offset: int) -> None:
-    if offset < 0:
-        raise ValueError(f"offset must not be negative, got {offset}")
+def _checked_offset(offset: int) -> int:
+    """Return a plain int, since what is no such would be written into checkpoints and names as it prints."""
+    number = int(index(offset))
+    if not 0 <= number <= MAX_OFFSET:
+        raise ValueError(f"offset must be from 0 to {MAX_OFFSET}, got {number}")
+    return number
+
+
+def _check_memory_records(records: object) -> None:
+    if not isinstance(records, MemoryRecords):
+        raise TypeError(f"expected MemoryRecords, got {type(records).__name__}")

@@ -80,3 +80,9 @@ def test_unknown_choice_is_refused(name: str, value: str) -> None:
 )
 def test_log_is_compacted_if_its_policy_says_so(policy: Any, expected: bool) -> None:
     assert config("cleanup_policy", policy).is_compacted is expected
+
+
+@pytest.mark.parametrize("value", [1e6, "4096", True, None], ids=["float", "text", "bool", "none"])
+def test_number_of_another_type_is_refused(value: Any) -> None:
+    with pytest.raises(TypeError, match="segment_bytes must be an int"):
+        LogConfig(segment_bytes=value)

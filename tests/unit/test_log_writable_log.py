@@ -23,12 +23,21 @@ from kstore.errors import (
     RecordValidationError,
     UnexpectedAppendOffsetError,
 )
-from kstore.log import open_log
+from kstore.log import open_log, open_store
 from kstore.log.writable_log import WritableLog
 from kstore.record import MemoryRecords, MemoryRecordsBuilder, Record, RecordBatch
 from kstore.record.creation import with_records
-from kstore.types import TimestampType
-from tests.builders import FIRST_TIMESTAMP_MS, Layout, batch, batches, flip_bit, index_entries, patch_header
+from kstore.types import OffsetAndTimestamp, TimestampType
+from tests.builders import (
+    FIRST_TIMESTAMP_MS,
+    Layout,
+    batch,
+    batches,
+    flip_bit,
+    index_entries,
+    patch_header,
+    write_partition,
+)
 from tests.reference import write_offset_index, write_time_index
 
 Opener = Callable[..., WritableLog]
@@ -434,3 +443,51 @@ def test_timestamps_are_found_in_every_segment(directory: Path) -> None:
         for offset in range(30):
             assert log.offset_for_timestamp(1000 + offset) == (offset, 1000 + offset)
         assert log.offset_for_timestamp(1030) is None
+
+
+@pytest.mark.parametrize("mode", ["r", "a"])
+@pytest.mark.parametrize("recovery", ["Strict", "", None], ids=["capital", "empty", "none"])
+def test_unknown_recovery_is_refused_before_the_log_is_touched(tmp_path: Path, mode: str, recovery: str | None) -> None:
+    directory = write_partition(tmp_path, [[batch(0), batch(1)]], topic="t")
+    path = directory / "00000000000000000000.log"
+    path.write_bytes(path.read_bytes()[:-1])
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="recovery must be one of strict, point_in_time, salvage"):
+        open_log(directory, mode, recovery=recovery)
+    with pytest.raises(ValueError, match="recovery must be"):
+        open_store(tmp_path, mode, recovery=recovery)
+    assert path.read_bytes() == before
+    assert sorted(one.name for one in tmp_path.iterdir()) == [directory.name]
+
+
+@pytest.mark.parametrize("opened", [open_log, open_store], ids=["log", "store"])
+def test_settings_of_another_type_are_refused(tmp_path: Path, opened: Callable[..., object]) -> None:
+    with pytest.raises(TypeError, match="config must be a LogConfig"):
+        opened(tmp_path / "t-0", "a", {"segment_bytes": 100})
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_are_no_memory_records_is_refused_with_nothing_written(directory: Path) -> None:
+    with open_log(directory, "a") as log:
+        for call in (log.append_as_follower, lambda one: log.append_batches([MemoryRecords(batch(0)), one])):
+            with pytest.raises(TypeError, match="expected MemoryRecords, got bytes"):
+                call(batch(0))
+        assert (log.log_end_offset, log.has_failed) == (0, False)
+
+
+@pytest.mark.parametrize("epoch", [-2, 2**31], ids=["below-minus-one", "above-int32"])
+def test_leader_epoch_that_no_batch_can_hold_is_refused(directory: Path, epoch: int) -> None:
+    with open_log(directory, "a") as log, pytest.raises(ValueError, match="partition_leader_epoch must be"):
+        log.append([Record(offset=0, timestamp_ms=1, value=b"v")], partition_leader_epoch=epoch)
+
+
+def test_times_beyond_64_bits_are_before_and_behind_all_records(directory: Path) -> None:
+    with open_log(directory, "a") as log:
+        log.append([Record(offset=0, timestamp_ms=1, value=b"v")])
+        assert log.offset_for_timestamp(2**70) is None
+        assert log.offset_for_timestamp(-(2**70)) == OffsetAndTimestamp(0, 1)
+
+
+def test_decoder_that_can_not_be_called_is_refused_at_once(directory: Path) -> None:
+    with open_log(directory, "a") as log, pytest.raises(TypeError, match="a decoder must be a name or a callable"):
+        log.read(value_decoder=5)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kstore.config import LogConfig
@@ -78,12 +79,6 @@ def test_cut_below_the_first_segment_empties_the_log(log: WritableLog) -> None:
     log.delete_records(13)
     assert log.truncate_to(5)
     assert (log.log_start_offset, log.log_end_offset, offsets(log)) == (5, 5, [])
-
-
-def test_negative_offset_is_refused(log: WritableLog) -> None:
-    for call in (log.truncate_to, log.truncate_fully_and_start_at):
-        with pytest.raises(ValueError, match="must not be negative"):
-            call(-1)
 
 
 @pytest.mark.parametrize("offset", [0, 7, 30, 1000])
@@ -355,3 +350,39 @@ def abandon(log: WritableLog) -> None:
     log._local.close_handlers()
     log._writer_files.release()
     super(WritableLog, log).close()
+
+
+@pytest.mark.parametrize(
+    ("offset", "kind"),
+    [
+        pytest.param(-1, ValueError, id="negative"),
+        pytest.param(2**63, ValueError, id="above-int64"),
+        pytest.param(6.0, TypeError, id="float"),
+        pytest.param("6", TypeError, id="text"),
+        pytest.param(None, TypeError, id="none"),
+    ],
+)
+@pytest.mark.parametrize("method", ["truncate_to", "truncate_fully_and_start_at", "delete_records"])
+def test_what_is_no_offset_is_refused_before_anything_goes(
+    log: WritableLog, directory: Path, method: str, offset: int, kind: type[Exception]
+) -> None:
+    held = offsets(log)
+    with pytest.raises(kind):
+        getattr(log, method)(offset)
+    assert not log.has_failed
+    log.close()
+    with open_log(directory) as reopened:
+        assert [one.offset for one in reopened.read()] == held
+
+
+def test_numbers_of_other_types_reach_no_checkpoint(log: WritableLog, directory: Path) -> None:
+    with pytest.raises(TypeError):
+        log.update_high_watermark(9.5)
+    log.update_high_watermark(np.int64(9))
+    log.delete_records(np.int64(6))
+    log.truncate_to(np.int32(12))
+    log.delete_records(True)
+    log.close()
+    with open_log(directory, "a", SMALL) as reopened:
+        assert (reopened.log_start_offset, reopened.log_end_offset) == (6, 12)
+        assert "t 0 9" in (directory.parent / "replication-offset-checkpoint").read_text().splitlines()
