@@ -327,8 +327,10 @@ class FileRecords(FileRecordsSlice, Closing):
 
         Raises: SegmentTooLargeError, with nothing written, if the file would pass 2147483647 bytes. StorageError: the
             records are not in the file, which is as before and can be appended to once there is space again.
-            LogFailedError if an earlier failure could not be undone; ValueError if the file is read-only.
+            LogFailedError if an earlier failure could not be undone; ValueError if the file is read-only; TypeError.
         """
+        if not isinstance(records, MemoryRecords):
+            raise TypeError(f"expected MemoryRecords, got {type(records).__name__}")
         return self.append_bytes(records.buffer)
 
     def append_bytes(self, batches: bytes | bytearray | memoryview) -> int:

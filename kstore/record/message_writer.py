@@ -142,12 +142,12 @@ class BufferingOutputStream:
     """Bytes of unknown number, in segments of one size that are added as needed and never copied or moved.
 
     A write that raises leaves the stream as it was.
-    Raises: ValueError for a segment_size below 1.  Threads: one at a time.  Source: Kafka BufferingOutputStream.
+    Raises: ValueError for a segment_size below 1 or above 2^31 - 1.  Threads: one at a time.  Source: Kafka BufferingOutputStream.
     """
 
     def __init__(self, segment_size: int) -> None:
-        if operator.index(segment_size) < 1:
-            raise ValueError(f"segment_size: expected at least 1, found {segment_size}")
+        if not 1 <= operator.index(segment_size) <= MAX_INT32:
+            raise ValueError(f"segment_size: expected from 1 to {MAX_INT32}, found {segment_size}")
         self._segments = _Segments(operator.index(segment_size))
 
     @property
@@ -175,10 +175,10 @@ class BufferingOutputStream:
     def reserve(self, size: int) -> ReservedOutput:
         """Append `size` zero bytes and return the output that fills them later.
 
-        Raises: ValueError for a negative size; TypeError.
+        Raises: ValueError for a size below 0 or above 2^31 - 1, which no field of a message has; TypeError.
         """
-        if operator.index(size) < 0:
-            raise ValueError(f"size to reserve: expected at least 0, found {size}")
+        if not 0 <= operator.index(size) <= MAX_INT32:
+            raise ValueError(f"size to reserve: expected from 0 to {MAX_INT32}, found {size}")
         reserved = ReservedOutput(self._segments, position=self.size, size=operator.index(size))
         self._segments.extend(operator.index(size))
         return reserved
@@ -282,7 +282,7 @@ class MessageWriter(BufferingOutputStream):
         timestamp_ms: int = NO_TIMESTAMP,
         timestamp_type: TimestampType = TimestampType.CREATE_TIME,
         key: Buffer | None = None,
-        compression: CompressionType = CompressionType.NONE,
+        compression: CompressionType | str = CompressionType.NONE,
     ) -> int:
         """Append one message, from its CRC to its value; return its size.
 
@@ -291,14 +291,13 @@ class MessageWriter(BufferingOutputStream):
                 it. With a codec this is the message set (a run of `write_entry`) that the value holds compressed; the
                 output then compresses on the fly and ends when the function returns.
             magic: 0 or 1. V0 has no timestamp: timestamp_ms must be -1, timestamp_type says nothing.
-            compression: gzip, snappy or lz4 make the message a wrapper.
+            compression: gzip, snappy or lz4 make the message a wrapper; a member or its name.
         Raises: ValueError for a magic, codec, timestamp or timestamp type that the message can't have, or a null value
             of a wrapper; TypeError; what the stream or the function raises.
         """
-        prologue = _prologue(
-            magic=magic, timestamp_ms=timestamp_ms, timestamp_type=timestamp_type, compression=compression
-        )
-        codec = CompressionType(compression)
+        codec = CompressionType.for_name(compression) if isinstance(compression, str) else compression
+        prologue = _prologue(magic=magic, timestamp_ms=timestamp_ms, timestamp_type=timestamp_type, compression=codec)
+        codec = CompressionType(codec)
         if value is None and codec != CompressionType.NONE:
             raise ValueError(f"value of a {codec.label} wrapper: expected a message set, found None")
         with self._all_or_nothing() as start:
@@ -320,7 +319,7 @@ class MessageWriter(BufferingOutputStream):
         timestamp_ms: int = NO_TIMESTAMP,
         timestamp_type: TimestampType = TimestampType.CREATE_TIME,
         key: Buffer | None = None,
-        compression: CompressionType = CompressionType.NONE,
+        compression: CompressionType | str = CompressionType.NONE,
     ) -> int:
         """Append one entry of a message set: offset, size, message as of `write_message`; return its size.
 

@@ -441,3 +441,10 @@ def test_error_of_deleting_is_raised(written_log: Path, monkeypatch: pytest.Monk
     with pytest.raises(StorageError) as caught:
         FileRecords.open(written_log).delete()
     assert caught.value.errno == errno.EACCES
+
+
+def test_only_memory_records_are_appended(log_path: Path) -> None:
+    with FileRecords.open(log_path) as file:
+        with pytest.raises(TypeError, match="expected MemoryRecords, got bytes"):
+            file.append(DATA)
+        assert file.size_in_bytes == 0

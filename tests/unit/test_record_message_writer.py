@@ -67,10 +67,27 @@ def test_growth_neither_moves_nor_copies_a_segment() -> None:
     assert [view.obj is other.obj for view, other in zip(before, after, strict=False)] == [True, True]
 
 
-@pytest.mark.parametrize("segment_size", [0, -1, -(2**70)])
-def test_segment_size_below_one_is_refused(segment_size: int) -> None:
-    with pytest.raises(ValueError, match="segment_size: expected at least 1"):
+@pytest.mark.parametrize("segment_size", [0, -1, -(2**70), 2**31, 2**70])
+def test_segment_size_that_no_message_can_fill_is_refused(segment_size: int) -> None:
+    with pytest.raises(ValueError, match="segment_size: expected from 1 to 2147483647"):
         BufferingOutputStream(segment_size)
+
+
+@pytest.mark.parametrize("size", [2**31, 2**70])
+def test_reserved_output_larger_than_a_field_can_be_is_refused_before_memory_is_taken(size: int) -> None:
+    stream = stream_of(b"abc")
+    with pytest.raises(ValueError, match="size to reserve: expected from 0 to 2147483647"):
+        stream.reserve(size)
+    assert bytes(stream) == b"abc"
+
+
+def test_codec_may_be_named() -> None:
+    by_name, by_member = MessageWriter(64), MessageWriter(64)
+    for writer, codec in ((by_name, "lz4"), (by_member, CompressionType.LZ4)):
+        writer.write_entry(b"messages", offset=3, magic=1, compression=codec)
+    assert bytes(by_name) == bytes(by_member)
+    with pytest.raises(ValueError, match="unknown compression type"):
+        by_name.write_message(b"", magic=1, compression="zip")
 
 
 @pytest.mark.parametrize("segment_size", [1.0, "8", None])
