@@ -142,7 +142,8 @@ class BufferingOutputStream:
     """Bytes of unknown number, in segments of one size that are added as needed and never copied or moved.
 
     A write that raises leaves the stream as it was.
-    Raises: ValueError for a segment_size below 1 or above 2^31 - 1.  Threads: one at a time.  Source: Kafka BufferingOutputStream.
+    Raises: ValueError for a segment_size below 1 or above 2^31 - 1.  Threads: one at a time.
+    Source: Kafka BufferingOutputStream.
     """
 
     def __init__(self, segment_size: int) -> None:

@@ -248,7 +248,7 @@ def test_write_past_a_reservation_is_refused_whole(written: int) -> None:
 
 def test_negative_reservation_is_refused() -> None:
     stream = BufferingOutputStream(3)
-    with pytest.raises(ValueError, match="expected at least 0, found -1"):
+    with pytest.raises(ValueError, match="expected from 0 to 2147483647, found -1"):
         stream.reserve(-1)
     with pytest.raises(TypeError):
         stream.reserve(1.5)
