@@ -371,9 +371,10 @@ class RecordAccumulator(AppendPath):
             size = max(batch.max_record_size, batch.estimated_size_in_bytes // 2)
         pieces = batch.split(size)
         queue = self.queue_of(batch.topic_partition)
-        for piece in pieces:
-            self.incomplete.add(piece)
         with queue:
+            # who aborts what is incomplete takes it out of the queue, and must not come between
+            for piece in pieces:
+                self.incomplete.add(piece)
             for piece in reversed(pieces):
                 if self._transaction_manager is not None:
                     self._transaction_manager.add_in_flight_batch(piece)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 
 from kstore.errors import KStoreError
 from kstore.producer.futures import timed_out
 from kstore.producer.latch import Latch
 from kstore.producer.result import ProduceRequestResult
+from kstore.producer.safe_future import SafeFuture
 
 if TYPE_CHECKING:
     from kstore.producer.batch import ProducerBatch
@@ -23,7 +23,7 @@ class AppendedBatch(NamedTuple):
     record_count: int
 
 
-class ColumnsFuture(Future[list[AppendedBatch]]):
+class ColumnsFuture(SafeFuture[list[AppendedBatch]]):
     """The batches of one append_columns(), in the order of their making; a split one is as many as its pieces.
 
     result() raises the first error; outcomes() shows what became of each batch. cancel() returns False.
@@ -32,11 +32,9 @@ class ColumnsFuture(Future[list[AppendedBatch]]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.set_running_or_notify_cancel()
         self._batches: list[tuple[int, ProduceRequestResult, int]] = []
         self._pending_count = 0
         self._error: KStoreError | ValueError | None = None
-        # Users wait here: an interrupt may leave the locks of Future locked for the thread that sends.
         self._latch = Latch()
         self._found: list[AppendedBatch] = []
 
@@ -89,9 +87,6 @@ class ColumnsFuture(Future[list[AppendedBatch]]):
     def done(self) -> bool:
         return self._latch.is_open
 
-    def running(self) -> bool:
-        return not self.done()
-
     @property
     def index(self) -> int:
         """The record of a result that settle() is called for."""
@@ -113,10 +108,7 @@ class ColumnsFuture(Future[list[AppendedBatch]]):
             self._error = next((error for _, error in outcomes if error is not None), self._error)
             self._found = [batch for batch, _ in outcomes]
         self._latch.open()
-        if self._error is not None:
-            self.set_exception(self._error)
-        else:
-            self.set_result(self._found)
+        self.tell()
 
     def outcomes(self) -> list[tuple[AppendedBatch, KStoreError | None]]:
         """Return each batch with its error, None if there is none or the batch is not done."""

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import Future, InvalidStateError
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from kstore._core import OwnedLock, RecordFuture
+from kstore._core import RecordFuture
 from kstore.errors import KStoreError, ProducerTimeoutError
 from kstore.producer.result import ProduceRequestResult
+from kstore.producer.safe_future import SafeFuture
 from kstore.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 
 _MS_PER_S = 1000
-# What Future.__init__ makes; everything else here does without.
-_MACHINERY = frozenset(vars(Future()))
-_MACHINERY_LOCK = OwnedLock(threading.Lock())
-_PENDING = "PENDING"
 
 
 class RecordMetadata(NamedTuple):
@@ -56,25 +51,12 @@ def record_metadata(
     )
 
 
-class FutureRecordMetadata(RecordFuture, Future[RecordMetadata]):
+class FutureRecordMetadata(RecordFuture, SafeFuture[RecordMetadata]):
     """The future RecordMetadata of one record: a concurrent.futures.Future that can't be cancelled.
 
-    It is done when the batch is, after all callbacks of the batch. What a Future keeps for callbacks, and for those who
-    wait for several, is made when it is first needed; only then the batch tells it by itself that it is done.
-
+    It is done when the batch is, after all callbacks of the batch.
     Threads: safe.  Source: Kafka FutureRecordMetadata.
     """
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in _MACHINERY:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-        with _MACHINERY_LOCK:
-            if name not in vars(self):
-                fresh: Future[RecordMetadata] = Future()
-                if not self.produce_result.watch(self):
-                    self._settle(fresh)
-                vars(self).update(vars(fresh))
-        return vars(self)[name]
 
     def __repr__(self) -> str:
         state = "done" if self.done() else "pending"
@@ -82,15 +64,10 @@ class FutureRecordMetadata(RecordFuture, Future[RecordMetadata]):
 
     def settle(self) -> None:
         """Tell those who wait for the future, and run its callbacks; for the result of its batch."""
-        if self._state == _PENDING:
-            self._settle(self)
+        self.tell()
 
-    def _settle(self, future: Future[RecordMetadata]) -> None:
-        error = self._error()
-        if error is None:
-            Future.set_result(future, self._metadata())
-        else:
-            Future.set_exception(future, error)
+    def _ask_to_be_told(self) -> None:
+        self.produce_result.watch(self)
 
     def _place(self) -> tuple[ProduceRequestResult, int]:
         whole: ProduceRequestResult = self.produce_result
@@ -117,16 +94,6 @@ class FutureRecordMetadata(RecordFuture, Future[RecordMetadata]):
     def done(self) -> bool:
         return self._place()[0].is_done
 
-    def running(self) -> bool:
-        return not self.done()
-
-    def cancel(self) -> bool:
-        """Return False: a record that was appended can't be taken back."""
-        return False
-
-    def cancelled(self) -> bool:
-        return False
-
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Return where the record lies, or raise why it failed; wait for it at most `timeout` seconds.
 
@@ -143,23 +110,6 @@ class FutureRecordMetadata(RecordFuture, Future[RecordMetadata]):
         """Return why the record failed, None if it did not; wait as result()."""
         self._wait(timeout)
         return self._error()
-
-    def set_result(self, result: RecordMetadata) -> None:
-        """Raise InvalidStateError: only its batch completes it."""
-        raise InvalidStateError(f"{self} is completed by its batch, not by {result!r}")
-
-    def set_exception(self, exception: BaseException | None) -> None:
-        """Raise InvalidStateError: only its batch completes it."""
-        raise InvalidStateError(f"{self} is completed by its batch, not by {exception!r}")
-
-    def set_running_or_notify_cancel(self) -> bool:
-        """Raise InvalidStateError: only its batch completes it."""
-        raise InvalidStateError(f"{self} is completed by its batch")
-
-
-def is_machinery_held_here() -> bool:
-    """Say whether the calling thread is in the midst of what futures of other threads have to wait for."""
-    return _MACHINERY_LOCK.is_held_here
 
 
 def timed_out(timeout: float | None) -> ProducerTimeoutError:

@@ -23,12 +23,7 @@ from kstore.producer.columns import record_columns_of
 from kstore.producer.columns_future import ColumnsFuture
 from kstore.producer.config import ProducerConfig
 from kstore.producer.environment import SYSTEM_CLOCK, Clock, after_fork_in_child
-from kstore.producer.futures import (
-    FutureRecordMetadata,
-    RecordMetadata,
-    failed_future,
-    is_machinery_held_here,
-)
+from kstore.producer.futures import FutureRecordMetadata, RecordMetadata, failed_future
 from kstore.producer.interceptors import Header, ProducerInterceptors, ProducerRecord, placeholder_partition
 from kstore.producer.partitioner import Partitioner
 from kstore.producer.serializing import serialized
@@ -464,7 +459,6 @@ class Producer(SendPath):
             self._accumulator.is_held_here
             or self._metrics.is_held_here
             or (self._transactions is not None and self._transactions.is_held_here)
-            or is_machinery_held_here()
         ):
             raise RuntimeError(
                 f"{call} would wait for a call of the producer in whose midst its own thread is: let a signal handler "

@@ -4,6 +4,7 @@ Method: the scenarios of RecordAccumulatorTest on retries, expiry and idempotenc
 from __future__ import annotations
 
 from random import Random
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -242,6 +243,30 @@ def test_flush_waits_for_the_pieces_of_a_split_batch() -> None:
     assert not accumulator.flush(0.0, wake=lambda: None)
     finish(accumulator, drain(accumulator))
     assert results[0].is_completed
+
+
+def test_abort_that_comes_while_a_batch_is_split_finds_the_pieces_in_their_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    accumulator = new_accumulator(linger_ms=0)
+    results = put(accumulator, count=RECORDS_PER_BATCH)
+    (batch,) = drain(accumulator)
+    error = KStoreError("aborted")
+    aborting = Thread(target=lambda: accumulator.abort_batches(error))
+    add = accumulator.incomplete.add
+
+    def add_and_abort(piece: ProducerBatch) -> None:
+        add(piece)
+        aborting.start()
+        aborting.join(0.2)
+
+    monkeypatch.setattr(accumulator.incomplete, "add", add_and_abort)
+    assert accumulator.split_and_reenqueue(batch) == 1
+    accumulator.deallocate(batch)
+    aborting.join(60)
+    assert not accumulator.has_undrained
+    assert [one.future.exception(0) for one in results] == [error] * RECORDS_PER_BATCH
+    assert accumulator.pool.available_memory == accumulator.pool.memory
 
 
 def test_piece_that_is_too_large_again_is_halved() -> None:
