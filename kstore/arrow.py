@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from operator import index
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from kstore._core import BATCH_ROW_FIELDS, CONTROL_BIT, TRANSACTIONAL_BIT, Columns, ExportedBatch
 from kstore.compression import CompressionType
-from kstore.config import LogConfig
+from kstore.config import MAX_INT32, LogConfig
 from kstore.log.directory import find_partitions
 from kstore.log.env import StrPath
 from kstore.log.opening import open_log
@@ -58,6 +59,7 @@ _TYPES: dict[str, pa.DataType] = {
     "isControl": pa.bool_(),
     "position": pa.int64(),
 }
+_LARGEST_BATCH_BYTES = 1 << 30
 DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
 _FIELD = {name: number for number, name in enumerate(BATCH_ROW_FIELDS)}
@@ -89,7 +91,7 @@ def schema(columns: Sequence[str] | None = None, *, binary: Binary = "copy", str
         raise ValueError(f"columns must be some of {', '.join(_TYPES)}, each once; got {names}")
     if binary not in ("copy", "view"):
         raise ValueError(f'binary must be "copy" or "view", got {binary!r}')
-    as_text = set(strings)
+    as_text = {strings} if isinstance(strings, str) else set(strings)
     if not as_text <= {"key", "value"}:
         raise ValueError(f"strings must be some of key and value, got {sorted(as_text)}")
     types = dict(_TYPES)
@@ -118,8 +120,7 @@ def record_batches(
     Cost: one pass; a column not asked for costs nothing; memory of two batches, or of 16 MiB and two batches
         for each thread.
     """
-    if threads < 1:
-        raise ValueError(f"threads must be at least 1, got {threads}")
+    _check_sizes(batch_bytes=batch_bytes, threads=threads)
     plan = Projection(schema(columns, binary=binary, strings=strings), verify_crc=verify_crc)
 
     if threads > 1:
@@ -132,6 +133,13 @@ def record_batches(
     )
 
 
+def _check_sizes(*, batch_bytes: int, threads: int) -> None:
+    if not 1 <= index(threads) <= MAX_INT32:
+        raise ValueError(f"threads must be from 1 to {MAX_INT32}, got {threads}")
+    if not 1 <= index(batch_bytes) <= _LARGEST_BATCH_BYTES:
+        raise ValueError(f"batch_bytes must be from 1 to {_LARGEST_BATCH_BYTES}, got {batch_bytes}")
+
+
 class Scan:
     """A scan that any Arrow library reads: it has __arrow_c_stream__, a schema, and iterates record batches.
 
@@ -141,6 +149,7 @@ class Scan:
     def __init__(self, ranges: Sequence[ScanRange], **options: Any) -> None:
         self.ranges = list(ranges)
         self._options = options
+        _check_sizes(batch_bytes=options.get("batch_bytes", DEFAULT_BATCH_BYTES), threads=options.get("threads", 1))
         self.schema: pa.Schema = schema(
             options.get("columns"), binary=options.get("binary", "copy"), strings=options.get("strings", ())
         )
@@ -177,23 +186,25 @@ def scan(
     """Scan partition directories, log.dirs roots, a list of these, or planned ranges, as an Arrow stream.
 
     Polars, DuckDB, pandas and pyarrow read the result as it is: polars.DataFrame(kstore.scan(path)).
-    Args: topics: only these; None = all but internal topics, which count when their own directory is given.
+    Args: topics: only these, or the one of that name; None = all but internal topics, which count when their own
+        directory is given;
         columns, binary, strings, batch_bytes, threads: see record_batches.
     Raises: LogNotFoundError, StorageError; while reading, what record_batches raises.
     """
     options = {
         "columns": columns,
         "binary": binary,
-        "strings": tuple(strings),
+        "strings": (strings,) if isinstance(strings, str) else tuple(strings),
         "batch_bytes": batch_bytes,
         "threads": threads,
-        "config": config,
+        "config": LogConfig.or_default(config),
     }
+    wanted = None if topics is None else frozenset([topics] if isinstance(topics, str) else topics)
     items = list(source) if isinstance(source, Iterable) and not isinstance(source, (str, bytes)) else [source]
     ranges = [item for item in items if isinstance(item, ScanRange)]
     paths = [item for item in items if not isinstance(item, ScanRange)]
     if paths:
-        ranges += _ranges_of(paths, None if topics is None else frozenset(topics), threads=threads, config=config)
+        ranges += _ranges_of(paths, wanted, threads=threads, config=config)
     return Scan(ranges, **options)
 
 
@@ -374,9 +385,11 @@ def record_columns(batch: pa.RecordBatch, *, timestamp_ms: int | None = None) ->
     timestamp (a timestamp of any unit, or int64 ms) is needed unless timestamp_ms stands for all rows; key, value
     (binary or string of any layout), headers (list of struct of key and value) and offset (an integer) are optional;
     others are refused.
-    Raises: ValueError for missing, unknown or repeated columns, other types, or a header that is null.
+    Raises: ValueError for missing, unknown or repeated columns, other types, or a header that is null; TypeError.
     Lifetime: keeps the buffers of the batch.
     """
+    if not isinstance(batch, pa.RecordBatch):
+        raise TypeError(f"expected a pyarrow.RecordBatch, got {type(batch).__name__}")
     names = list(batch.schema.names)
     has_timestamp = "timestamp" in names
     if len(set(names)) != len(names) or not set(names) <= _PACKED or not (has_timestamp or timestamp_ms is not None):

@@ -174,5 +174,30 @@ def test_wrong_options_are_refused_before_reading(root: Path, options: dict[str,
 
 
 def test_no_thread_is_no_scan(root: Path) -> None:
-    with pytest.raises(ValueError, match="threads must be at least 1"):
+    with pytest.raises(ValueError, match="threads must be from 1"):
         iter(kstore.scan(root, threads=0))
+
+
+BAD_SIZES = [
+    pytest.param({"threads": 0}, ValueError, id="no-thread"),
+    pytest.param({"threads": 2**31}, ValueError, id="threads-beyond-int32"),
+    pytest.param({"threads": 2.5}, TypeError, id="threads-float"),
+    pytest.param({"batch_bytes": 0}, ValueError, id="no-bytes"),
+    pytest.param({"batch_bytes": 2**70}, ValueError, id="bytes-beyond-int64"),
+    pytest.param({"config": 5}, TypeError, id="config-number"),
+]
+
+
+@pytest.mark.parametrize(("options", "kind"), BAD_SIZES)
+def test_bad_option_is_refused_by_scan_itself_and_not_by_who_reads_it(
+    root: Path, options: dict[str, Any], kind: type[Exception]
+) -> None:
+    with pytest.raises(kind):
+        kstore.scan(root, **options)
+
+
+def test_one_topic_and_one_string_column_may_be_named_alone(root: Path) -> None:
+    topic = kstore.scan(root).to_table().column("topic")[0].as_py()
+    alone = kstore.scan(root, topics=topic, strings="value").to_table()
+    assert alone == kstore.scan(root, topics=[topic], strings=["value"]).to_table()
+    assert alone.schema.field("value").type == pa.string()

@@ -160,3 +160,11 @@ def test_null_header_outside_the_slice_does_no_harm() -> None:
 
 def test_pack_columns_is_a_public_name() -> None:
     assert kstore.pack_record_batch is pack_record_batch
+
+
+@pytest.mark.parametrize(
+    "rows", [None, pa.table({"timestamp": [1]}), {"timestamp": [1]}], ids=["none", "table", "dict"]
+)
+def test_only_a_record_batch_is_packed(rows: Any) -> None:
+    with pytest.raises(TypeError, match=r"expected a pyarrow\.RecordBatch, got"):
+        list(pack_record_batch(rows))
