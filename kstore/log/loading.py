@@ -138,7 +138,7 @@ class _Loading:
         return DurablePoint(last.next_offset, last.base_offset, last.end_position)
 
     def _plan(self, point: int, *, noted: DurablePoint | None, is_clean: bool, trusts_point: bool) -> RecoveryPlan:
-        planner = Planner(self._context, self._listed(), point=point)
+        planner = Planner(self._context, self._listed(), point=point, log_start_offset=self._log_start_offset)
         return planner.plan_clean(noted) if is_clean else planner.plan_unclean(trusts_point=trusts_point)
 
     def _listed(self) -> PartitionFiles:

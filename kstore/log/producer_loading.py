@@ -28,11 +28,18 @@ def load_producer_state(
     recovered = [one for one in segments if one.is_recovered]
     last_two = {one.base_offset for one in segments[-2:]}
     following = {one.base_offset: two.base_offset for one, two in pairwise(segments)}
+    replayed_to: int | None = None
     for segment in recovered:
+        if replayed_to is not None and replayed_to <= log_start_offset:
+            # No snapshot may lie there, and without one Kafka begins anew at each segment.
+            manager = context.producer_state()
         replay.bring_to(manager, segment.base_offset, snapshot_offsets={*last_two, segment.base_offset})
         # Kafka loads the snapshot at each segment's base anew.
         manager.reload_own(now_ms=env.wall_clock_ms())
         replay.run(manager, segment, end_offset=segment.next_offset)
+        replayed_to = segment.next_offset
+        if replayed_to <= log_start_offset:
+            continue
         next_base_offset = following.get(segment.base_offset, segment.next_offset)
         if next_base_offset > segment.next_offset:
             # Kafka takes a snapshot inside the gap too and loads that; here it would tell of a segment that is lost.

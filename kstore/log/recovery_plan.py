@@ -98,12 +98,14 @@ class RecoveryPlan:
 class Planner:
     """Works out the RecoveryPlan of one partition; see plan_unclean and plan_clean.
 
-    Args: point: the offset below which all is durable, as far as that is known.
+    Args: point: the offset below which all is durable, as far as that is known; log_start_offset: of the root's
+        checkpoint, else 0.
     """
 
-    def __init__(self, context: RecoveryContext, files: PartitionFiles, *, point: int) -> None:
+    def __init__(self, context: RecoveryContext, files: PartitionFiles, *, point: int, log_start_offset: int) -> None:
         self._context = context
         self._point = point
+        self._log_start_offset = log_start_offset
         self._plan = RecoveryPlan(files)
         self._transactions: OpenTransactions | None = None
 
@@ -119,6 +121,8 @@ class Planner:
             walk = self._walk(segments[slot], _next_base(segments, slot))
             if first < slot <= floor:
                 self._settle_transactions(segments[slot].base_offset, is_recovered=slot == floor)
+            if slot >= floor and self._begins_anew(segments[slot]):
+                self._transactions = OpenTransactions({}, map_end_offset=0)
             if slot < floor:
                 self._take_older(segments[slot], walk)
             elif not self._take_recovered(segments[slot], walk):
@@ -165,7 +169,10 @@ class Planner:
         # The marker is not true of this segment: it is recovered as after a crash.
         self._plan.segments.pop()
         self._plan.older = [cut for cut in self._plan.older if cut.base_offset != files.base_offset]
-        self._transactions = self._transactions_at(len(self._plan.segments))
+        if self._begins_anew(files):
+            self._transactions = OpenTransactions({}, map_end_offset=0)
+        else:
+            self._transactions = self._transactions_at(len(self._plan.segments))
         self._take_recovered(files, self._walk(files, None))
 
     def _looks_sound(self, files: SegmentFiles) -> bool:
@@ -270,6 +277,13 @@ class Planner:
             if next_base > transactions.map_end_offset:
                 transactions.aborted_of(self._walk(segments[earlier], next_base).producers)
         return transactions
+
+    def _begins_anew(self, files: SegmentFiles) -> bool:
+        """Tell whether a segment that is recovered knows of no transaction before it, as all that was is below the
+        log start: no snapshot may lie there, and without one Kafka begins anew at each segment."""
+        if not self._plan.segments:
+            return files.base_offset < self._log_start_offset
+        return self._plan.segments[-1].next_offset <= self._log_start_offset
 
     def _settle_transactions(self, base_offset: int, *, is_recovered: bool) -> None:
         """Take the open transactions of a snapshot at just that offset where it knows more than the walk up to there.

@@ -5,6 +5,7 @@ Layer 5. Stops before the first batch that is not good and says why; nothing beh
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -18,15 +19,26 @@ from kstore._core import (
     read_header,
 )
 from kstore.config import LogConfig
-from kstore.errors import CorruptRecordError, StorageError, UnsupportedMagicError
+from kstore.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    StorageError,
+    UnsupportedCompressionTypeError,
+    UnsupportedMagicError,
+)
 from kstore.log.checkpoints import EpochEntry
 from kstore.log.env import Env, ReadFile
-from kstore.log.producer_append import ProducerBatch, batch_of_header, read_marker
+from kstore.log.producer_append import ProducerBatch, TransactionMarker, batch_of_header, read_marker
 from kstore.record import RecordBatch
 from kstore.types import NO_PRODUCER_ID
 
 # Fits the second-level cache, so that the CRC finds there what was just read.
 WALK_CHUNK_BYTES = 1024 * 1024
+
+_RECORD_COUNT_AT = RECORD_BATCH_OVERHEAD - 4
+_ONE_RECORD = (1).to_bytes(4, "big")
+
+_logger = logging.getLogger("kstore.log")
 
 _REASONS = {
     "torn": "expected a whole batch, found an incomplete one",
@@ -145,7 +157,7 @@ class _Notes:
         for header in headers:
             if header.producer_id <= NO_PRODUCER_ID:
                 continue
-            yield batch_of_header(header, read_marker(self._batch(header)) if header.is_control else None)
+            yield batch_of_header(header, self._marker(header) if header.is_control else None)
 
     def epochs_of(self, headers: list[BatchHeader]) -> Iterator[EpochEntry]:
         """Yield where another leader epoch begins than that of the batch before."""
@@ -177,7 +189,19 @@ class _Notes:
             return None
         return header if header.base_offset > walk.last_offset else None
 
-    def _batch(self, header: BatchHeader) -> RecordBatch:
+    def _marker(self, header: BatchHeader) -> TransactionMarker | None:
+        """Return what the first record of a control batch says; where the record count is too large, as Kafka does.
+
+        One that can't be read, though its CRC is right, ends no transaction.
+        """
         position = self._start_position + header.position
         data = self._file.pread(header.size_in_bytes, position=position)
-        return RecordBatch(data, position=position, path=self._file.path, config=self._config)
+        if header.record_count == 0:
+            return None
+        with_one_record = b"".join([data[:_RECORD_COUNT_AT], _ONE_RECORD, data[RECORD_BATCH_OVERHEAD:]])
+        for content in (data, with_one_record) if (header.record_count or 0) > 1 else (data,):
+            try:
+                return read_marker(RecordBatch(content, position=position, path=self._file.path, config=self._config))
+            except (CorruptRecordError, InvalidRecordError, UnsupportedCompressionTypeError) as error:
+                _logger.warning("reading the marker of a transaction: %s", error)
+        return None

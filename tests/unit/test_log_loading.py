@@ -16,10 +16,11 @@ from kstore.log.durable_point import DurablePoint, DurablePointFile
 from kstore.log.env import Env, FileStatus, ReadFile, WriteFile
 from kstore.log.filenames import LEADER_EPOCH_CHECKPOINT, QUARANTINE_DIRECTORY, RECOVERY_POINT_CHECKPOINT
 from kstore.log.loading import load_log
-from kstore.log.recovery_report import LoadedLog
+from kstore.log.recovery_report import LoadedLog, RecoveryMode
 from kstore.log.root_files import NO_BROKER_EPOCH, CleanShutdown, write_clean_shutdown
 from kstore.types import TopicPartition
 from tests.builders import batch, batches, flip_bit, patch_header, write_offset_checkpoint, write_partition
+from tests.reference import write_end_transaction_marker
 
 CONFIG = LogConfig(index_interval_bytes=100)
 MAX_RELATIVE_OFFSET = 2**31 - 1
@@ -276,6 +277,37 @@ def test_offset_beyond_the_reach_of_an_index_begins_a_segment_of_its_own(tmp_pat
     loaded = load(path)
     assert [(one.base_offset, one.next_offset) for one in loaded.segments] == [(0, 3), (far, far + 1)]
     assert log_file(path, far).read_bytes() == batch(far, 1)
+
+
+# The record count of an abort marker, under a right CRC, and whether the transaction is still open behind it.
+COUNTS = {
+    "right": (1, False),
+    "too-large": (2, False),
+    "largest": (2**31 - 1, False),
+    "none": (0, True),
+    "-1": (-1, True),
+}
+
+
+@pytest.mark.parametrize("mode", ["strict", "point_in_time", "salvage"])
+@pytest.mark.parametrize(("record_count", "is_open"), COUNTS.values(), ids=COUNTS)
+def test_wrong_record_count_of_a_control_batch_costs_no_log(
+    tmp_path: Path, record_count: int, is_open: bool, mode: RecoveryMode
+) -> None:
+    begun = batch(0, 3, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    marker = write_end_transaction_marker(3, timestamp_ms=1, producer_id=7, producer_epoch=0, commit=False)
+    path = write_partition(tmp_path, [[begun, patch_header(marker, record_count=record_count), *batches(4, 2)]])
+    loaded = load(path, mode=mode)
+    assert (loaded.log_end_offset, loaded.report.damage) == (6, ())
+    assert loaded.producer_state.first_unstable_offset == (0 if is_open else None)
+
+
+def test_control_batch_that_can_not_be_read_ends_no_transaction(tmp_path: Path) -> None:
+    begun = batch(0, 3, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    marker = write_end_transaction_marker(3, timestamp_ms=1, producer_id=7, producer_epoch=0, commit=False)
+    compressed = patch_header(marker, attributes=int.from_bytes(marker[21:23], "big") | 3)
+    loaded = load(write_partition(tmp_path, [[begun, compressed]]))
+    assert (loaded.log_end_offset, loaded.producer_state.first_unstable_offset) == (4, 0)
 
 
 def test_leader_epochs_are_made_anew_from_the_whole_log_when_their_file_is_damaged(tmp_path: Path) -> None:

@@ -164,6 +164,35 @@ def test_transaction_that_began_in_a_hole_is_not_taken_for_the_one_before(tmp_pa
     assert load(path, recovery_point=14).report.rebuilt == ()
 
 
+LOG_STARTS = {
+    "in-the-segment-that-it-began-in": (4, [(PRODUCER, 2, 11)]),
+    "in-a-hole-behind-that-segment": (7, None),
+    "at-the-base-of-the-segment-of-its-end": (10, None),
+    "in-the-segment-of-its-end": (11, None),
+}
+
+
+@pytest.mark.parametrize(("log_start_offset", "expected"), LOG_STARTS.values(), ids=LOG_STARTS)
+def test_transaction_is_forgotten_where_the_log_start_leaves_no_snapshot_of_it(
+    tmp_path: Path, log_start_offset: int, expected: list[tuple[int, ...]] | None
+) -> None:
+    older = [*batches(0, 2), begun(2, sequence=0), *batches(3, 2)]
+    path = write_partition(tmp_path, [older, [*batches(10, 1), abort(11), *batches(12, 2)]])
+    loaded = load(path, log_start_offset=log_start_offset)
+    assert aborted(path, 10) == expected
+    assert loaded.log_start_offset == log_start_offset
+
+
+@pytest.mark.parametrize(("log_start_offset", "unstable"), [(4, 2), (7, None), (10, None), (11, None)])
+def test_transaction_below_the_segment_of_the_log_start_holds_no_reader_back(
+    tmp_path: Path, log_start_offset: int, unstable: int | None
+) -> None:
+    path = write_partition(tmp_path, [[*batches(0, 2), begun(2, sequence=0), *batches(3, 2)], batches(10, 5)])
+    for _ in range(2):
+        loaded = load(path, log_start_offset=log_start_offset)
+        assert loaded.producer_state.first_unstable_offset == unstable
+
+
 def preallocated(root: Path, *, next_base_offset: int, checkpoint: int | None, tail: bytes = bytes(3000)) -> Path:
     """A segment of the offsets 0 to 4 and more bytes, as the cleaner of Kafka 0.10 leaves it, and two behind it."""
     following = [batches(next_base_offset, 3), batches(next_base_offset + 3, 3)]
