@@ -194,10 +194,10 @@ class _Notes:
 
         One that can't be read, though its CRC is right, ends no transaction.
         """
-        position = self._start_position + header.position
-        data = self._file.pread(header.size_in_bytes, position=position)
         if header.record_count == 0:
             return None
+        position = self._start_position + header.position
+        data = self._file.pread(header.size_in_bytes, position=position)
         with_one_record = b"".join([data[:_RECORD_COUNT_AT], _ONE_RECORD, data[RECORD_BATCH_OVERHEAD:]])
         for content in (data, with_one_record) if (header.record_count or 0) > 1 else (data,):
             try:
