@@ -9,6 +9,9 @@ from kstore.config import LogConfig
 from kstore.types import TimestampType, TopicPartition
 
 _DEFAULTS = LogConfig()
+# A look-up takes a tenth of what a call of the enumeration does, and each plain message is a batch.
+_COMPRESSION_TYPES = {int(one): one for one in CompressionType}
+_TIMESTAMP_TYPES = {int(one): one for one in TimestampType}
 
 
 class RecordBatch:
@@ -82,11 +85,13 @@ class RecordBatch:
     @property
     def compression(self) -> CompressionType:
         """Raises: ValueError for an id that Kafka does not define (then iteration raises a typed error)."""
-        return CompressionType(self.header.codec)
+        codec = self.header.codec
+        known = _COMPRESSION_TYPES.get(codec)
+        return CompressionType(codec) if known is None else known
 
     @property
     def timestamp_type(self) -> TimestampType:
-        return TimestampType(self.header.timestamp_type)
+        return _TIMESTAMP_TYPES[self.header.timestamp_type]
 
     @property
     def base_timestamp_ms(self) -> int:

@@ -40,6 +40,7 @@ from kstore.types import (
 )
 
 _NONE = CompressionType.NONE
+_LAST_CODEC = max(CompressionType)
 _CREATE_TIME = TimestampType.CREATE_TIME
 _LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
 _SHOWN_ERRORS = 3
@@ -216,9 +217,9 @@ def check_batches(records: MemoryRecords, *, rules: RecordRules, origin: AppendO
 
 
 def _check_codec(batch: RecordBatch) -> None:
-    if batch.header.codec > max(CompressionType):
+    if batch.header.codec > _LAST_CODEC:
         error = UnsupportedCompressionTypeError(
-            f"codec of the batch at position {batch.position}: expected 0 to {max(CompressionType):d}, "
+            f"codec of the batch at position {batch.position}: expected 0 to {_LAST_CODEC:d}, "
             f"found {batch.header.codec}",
             path=batch.path,
             position=batch.position,
