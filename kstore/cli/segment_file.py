@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kstore import _core
 from kstore.errors import KStoreError
+from kstore.record.memory_records import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from kstore._core import BatchHeader
     from kstore.log.env import ReadFile
 
-HEADER_SIZE_UP_TO_MAGIC = 17
-MIN_RECORD_OVERHEAD = 14
 MAGIC_V2 = 2
 
 
@@ -67,7 +66,7 @@ class SegmentFile:
     def __iter__(self) -> Iterator[Entry]:
         position = 0
         while position < self._size:
-            start = bytes(self._read(min(HEADER_SIZE_UP_TO_MAGIC, self._size - position), position=position))
+            start = bytes(self._read(min(SIZE_UP_TO_MAGIC, self._size - position), position=position))
             if not start:
                 return
             self.tail = self._tail_at(position, start)
@@ -83,12 +82,13 @@ class SegmentFile:
             is_zeros = self._is_zero_from(position)
             reason = "zeros to the end of the file" if is_zeros else "zeros in place of a batch"
             return Tail(position=position, size_in_bytes=left, reason=reason, is_zeros=is_zeros)
-        if len(start) < HEADER_SIZE_UP_TO_MAGIC:
-            reason = f"batch cut off in its header: expected at least {HEADER_SIZE_UP_TO_MAGIC} bytes, found {left}"
+        if len(start) < SIZE_UP_TO_MAGIC:
+            reason = f"batch cut off in its header: expected at least {SIZE_UP_TO_MAGIC} bytes, found {left}"
             return Tail(position=position, size_in_bytes=left, reason=reason)
         size = declared_size(start)
-        if size < _core.LOG_OVERHEAD + MIN_RECORD_OVERHEAD:
-            reason = f"size field too small: expected at least {MIN_RECORD_OVERHEAD}, found {size - _core.LOG_OVERHEAD}"
+        if size < (least := LEAST_MESSAGE_SIZES[0]):
+            expected, found = least - _core.LOG_OVERHEAD, size - _core.LOG_OVERHEAD
+            reason = f"size field too small: expected at least {expected}, found {found}"
             return Tail(position=position, size_in_bytes=left, reason=reason)
         if size > left:
             reason = f"batch cut off: expected {size} bytes, found {left}"

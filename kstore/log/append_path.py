@@ -198,11 +198,11 @@ class AppendPath:
     @contextmanager
     def _restoring_epochs(self) -> Iterator[None]:
         """Take the leader epochs of an append back if it leaves nothing else behind."""
-        before = self.epochs.entries
+        before, end = self.epochs.entries, self.local.log_end_offset
         try:
             yield
         except BaseException:
-            if self.gate.failure is None:
+            if self.gate.failure is None and self.local.log_end_offset == end:
                 self._restore_epochs(before)
             raise
 

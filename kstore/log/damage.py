@@ -1,12 +1,14 @@
-"""Damage: one damaged range of a file, as verify reports it. Layer 5."""
+"""Damage: one damaged range of a file, as verify reports it; corruption: the error of one. Layer 5."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from kstore.errors import CorruptionError, StorageError
 from kstore.log.env import ENOENT, Env
+
+_Error = TypeVar("_Error", bound=CorruptionError)
 
 
 class Damage(NamedTuple):
@@ -16,6 +18,18 @@ class Damage(NamedTuple):
     position: int
     size_in_bytes: int
     reason: str
+
+
+def corruption(kind: type[_Error], what: str, *, path: str, position: int, expected: object, found: object) -> _Error:
+    """Return the error of bytes that are not what they have to be."""
+    return kind(
+        f"{what} at position {position} of {path}: expected {expected}, found {found}",
+        path=path,
+        position=position,
+        reason=f"{what}: expected {expected}, found {found}",
+        expected=expected,
+        found=found,
+    )
 
 
 def damage_of_file(

@@ -1,8 +1,9 @@
-"""The one door to the operating system: files, directories, locks, clocks and path arithmetic.
+"""The one door to the operating system: files, directories, locks and path arithmetic.
 
-Layer 5. No other module of kstore touches os, fcntl or mmap; each gets an Env, so that a test can hand in one that
-fails, lies or counts. Files are opened without following a symbolic link in the last component and without
-blocking, and only regular files are accepted. A call that a signal interrupts is gone on with (PEP 475).
+Layer 5. No other module of kstore touches os (but environment.py, for clocks and forks), fcntl or mmap; each gets an
+Env, so that a test can hand in one that fails, lies or counts. Files are opened without following a symbolic link in
+the last component and without blocking, and only regular files are accepted. A call that a signal interrupts is gone on
+with (PEP 475).
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import socket
 import stat
 import struct
 import sys
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 from kstore._core import PositionedFile, PositionedWriteFile
+from kstore.environment import SystemClock
 from kstore.errors import LogClosedError, StorageError
 from kstore.log.cache import SharedCache
 
@@ -244,7 +245,7 @@ class LockFile:
                 os.close(fd)
 
 
-class Env:
+class Env(SystemClock):
     """The operating system as kstore sees it; a missing path is an errno ENOENT StorageError unless said otherwise.
 
     Raises: StorageError, which keeps the errno, from every method.
@@ -347,14 +348,6 @@ class Env:
             return FileStatus(FileKind.FILE, status.st_size, identity)
         kind = FileKind.DIRECTORY if stat.S_ISDIR(status.st_mode) else FileKind.OTHER
         return FileStatus(kind, 0, identity)
-
-    def wall_clock_ms(self) -> int:
-        """Return milliseconds since 1970, which may jump."""
-        return time.time_ns() // 1_000_000
-
-    def monotonic_ms(self) -> int:
-        """Return milliseconds of a clock that never goes back."""
-        return time.monotonic_ns() // 1_000_000
 
     def process_id(self) -> int:
         """Return the id of this process; a child made by fork() has another."""
@@ -469,11 +462,6 @@ def join_path(directory: str, name: str) -> str:
 def split_path(path: str) -> tuple[str, str]:
     """Return (directory, name) of an absolute path; the name of "/" is empty."""
     return os.path.split(path)
-
-
-def after_fork_in_child(callback: Callable[[], None]) -> None:
-    """Have every child that Python's fork() makes call `callback` first."""
-    os.register_at_fork(after_in_child=callback)
 
 
 @contextmanager

@@ -19,14 +19,15 @@ from kstore.errors import (
     CorruptRecordError,
     LogClosedError,
     LogFailedError,
-    SegmentTooLargeError,
     StorageError,
     UnsupportedMagicError,
 )
+from kstore.log.damage import corruption
 from kstore.log.env import DEFAULT_ENV, Closing, Env, ReadFile, StrPath, WriteFile, absolute_path, split_path
-from kstore.log.segment_records import HEADER_CHUNK_BYTES
+from kstore.log.segment_records import HEADER_CHUNK_BYTES, too_large
 from kstore.record import MemoryRecords, RecordBatch
 from kstore.record.conversion import convert
+from kstore.record.memory_records import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
 from kstore.record.output_streams import write_all
 from kstore.types import OffsetPosition
 
@@ -35,10 +36,8 @@ if TYPE_CHECKING:
 
 _DEFAULTS = LogConfig()
 _logger = logging.getLogger("kstore.log")
-_HEADER_SIZE_UP_TO_MAGIC = LOG_OVERHEAD + 5
 _HEADER_UP_TO_MAGIC = struct.Struct(">qi4xb")
 _LAST_OFFSET_DELTA = struct.Struct(">23xi")
-_MIN_MESSAGE_OVERHEAD = 14
 
 
 class BinaryFile(Protocol):
@@ -109,7 +108,7 @@ class FileRecordsSlice:
         if max_message_size is not None:
             limit = min(limit, max_message_size)
         chunk, chunk_position = memoryview(b""), position
-        while (left := self.size_in_bytes - position) >= _HEADER_SIZE_UP_TO_MAGIC:
+        while (left := self.size_in_bytes - position) >= SIZE_UP_TO_MAGIC:
             at = position - chunk_position
             if len(chunk) - at < min(RECORD_BATCH_OVERHEAD, left):
                 chunk, chunk_position, at = self._read_view(chunk_bytes, position=position), position, 0
@@ -135,7 +134,7 @@ class FileRecordsSlice:
         """
         self._check_position(position)
         chunk, chunk_position = memoryview(b""), position
-        while (left := self.size_in_bytes - position) >= _HEADER_SIZE_UP_TO_MAGIC:
+        while (left := self.size_in_bytes - position) >= SIZE_UP_TO_MAGIC:
             at = position - chunk_position
             if len(chunk) - at < min(RECORD_BATCH_OVERHEAD, left):
                 chunk, chunk_position, at = self._read_view(HEADER_CHUNK_BYTES, position=position), position, 0
@@ -213,7 +212,7 @@ class FileRecordsSlice:
         offset, length, magic = _HEADER_UP_TO_MAGIC.unpack_from(chunk, at)
         if not 0 <= magic <= 2:
             raise self._wrong_magic(position, magic=magic)
-        least = _MIN_MESSAGE_OVERHEAD if magic < 2 else RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
+        least = (LEAST_MESSAGE_SIZES[0] if magic < 2 else RECORD_BATCH_OVERHEAD) - LOG_OVERHEAD
         if length < least:
             raise self._error(position, "size of an entry", expected=f"at least {least}", found=length)
         # An entry that the chunk does not hold so far is incomplete, and its last offset never asked for.
@@ -250,14 +249,7 @@ class FileRecordsSlice:
 
     def _error(self, position: int, what: str, *, expected: object, found: object) -> CorruptRecordError:
         place = self.start + position
-        return CorruptRecordError(
-            f"{what} at position {place} of {self.path}: expected {expected}, found {found}",
-            path=self.path,
-            position=place,
-            reason=f"{what}: expected {expected}, found {found}",
-            expected=expected,
-            found=found,
-        )
+        return corruption(CorruptRecordError, what, path=self.path, position=place, expected=expected, found=found)
 
 
 class FileRecords(FileRecordsSlice, Closing):
@@ -303,7 +295,7 @@ class FileRecords(FileRecordsSlice, Closing):
         try:
             size = file.size()
             if size > MAX_INT32:
-                raise _too_large(name, found=size)
+                raise too_large(name, found=size)
             if preallocate_bytes and writer is not None and writer.is_new:
                 writer.allocate(preallocate_bytes)
         except BaseException:
@@ -347,7 +339,7 @@ class FileRecords(FileRecordsSlice, Closing):
             writer = self._writable()
         end = self._size_in_bytes
         if size > MAX_INT32 - end:
-            raise _too_large(self.path, found=end + size)
+            raise too_large(self.path, found=end + size)
         try:
             if isinstance(batches, list):
                 writer.pwritev(batches, position=end, size=size)
@@ -475,11 +467,3 @@ class FileRecords(FileRecordsSlice, Closing):
                 writer.truncate(self.size_in_bytes)
         except StorageError as error:
             _logger.error("%s keeps the bytes of a failed append behind position %d: %s", self.path, len(self), error)
-
-
-def _too_large(path: str, *, found: int) -> SegmentTooLargeError:
-    return SegmentTooLargeError(
-        f"size of {path}: expected at most {MAX_INT32} bytes, found {found}",
-        path=path,
-        position=MAX_INT32,
-    )

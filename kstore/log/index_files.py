@@ -18,6 +18,7 @@ from kstore._core import (
     index_entry_count,
 )
 from kstore.errors import CorruptIndexError, StorageError
+from kstore.log.damage import corruption
 from kstore.log.env import DEFAULT_ENV, Env, StrPath, WriteFile, absolute_path
 from kstore.log.index import MAX_INDEX_BYTES, OffsetIndex, TimeIndex
 from kstore.types import TimestampOffset
@@ -293,11 +294,20 @@ def _create(path: StrPath, *, env: Env) -> _EntriesFile:
 def _checked_size(content: bytes, *, path: str, entry_size: int) -> int:
     """Return the bytes that the entries of an index file take, and check what no index can be without."""
     if len(content) > MAX_INDEX_BYTES:
-        raise _corrupt(path, "index too large", expected=f"at most {MAX_INDEX_BYTES}", found="more", position=0)
+        raise corruption(
+            CorruptIndexError,
+            "index too large",
+            path=path,
+            expected=f"at most {MAX_INDEX_BYTES}",
+            found="more",
+            position=0,
+        )
     if len(content) % entry_size:
         whole = len(content) // entry_size * entry_size
         expected = f"a multiple of {entry_size}"
-        raise _corrupt(path, "size of an index", expected=expected, found=len(content), position=whole)
+        raise corruption(
+            CorruptIndexError, "size of an index", path=path, expected=expected, found=len(content), position=whole
+        )
     count = index_entry_count(content, entry_size)
     # A lone entry of zeros in a time index is no padding: a record of the year 1970 at the segment's base offset.
     if count == 0 and len(content) == TIME_INDEX_ENTRY_SIZE:
@@ -307,17 +317,12 @@ def _checked_size(content: bytes, *, path: str, entry_size: int) -> int:
     if slot >= 0:
         position = slot * entry_size
         found = content[position : position + entry_size].hex()
-        raise _corrupt(path, "index entry out of order", expected="rising entries", found=found, position=position)
+        raise corruption(
+            CorruptIndexError,
+            "index entry out of order",
+            path=path,
+            position=position,
+            expected="rising entries",
+            found=found,
+        )
     return size
-
-
-def _corrupt(path: str, what: str, *, expected: object, found: object, position: int) -> CorruptIndexError:
-    reason = f"{what}: expected {expected}, found {found}"
-    return CorruptIndexError(
-        f"{what} at position {position} of {path}: expected {expected}, found {found}",
-        path=path,
-        position=position,
-        reason=reason,
-        expected=expected,
-        found=found,
-    )

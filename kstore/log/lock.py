@@ -10,8 +10,9 @@ import threading
 from typing import Protocol
 from weakref import WeakSet
 
+from kstore.environment import after_fork_in_child
 from kstore.errors import LogClosedError, LogLockedError
-from kstore.log.env import DEFAULT_ENV, Env, LockFile, after_fork_in_child, join_path
+from kstore.log.env import DEFAULT_ENV, Env, LockFile, join_path
 from kstore.log.filenames import LOCK_FILE
 
 _WHOLE_ROOT = None

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, Type
 
 from kstore._core import BatchHeader, check_crc, iterate_records
 from kstore.compression import decompress
-from kstore.config import MAX_INT32, MAX_INT64, LogConfig
+from kstore.config import MAX_INT64, LogConfig
 from kstore.errors import (
     CorruptCheckpointError,
-    CorruptionError,
     LogClosedError,
     OffsetOutOfRangeError,
     StorageError,
@@ -26,7 +25,7 @@ from kstore.errors import (
 from kstore.log.checkpoints import OffsetCheckpoints
 from kstore.log.decoding import Decoder, decoded_records, decoder_of
 from kstore.log.directory import PartitionDirectory
-from kstore.log.env import DEFAULT_ENV, Closing, Env, FileKind, OpenFiles, join_path
+from kstore.log.env import DEFAULT_ENV, Closing, Env, OpenFiles, join_path
 from kstore.log.filenames import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -37,6 +36,7 @@ from kstore.log.filenames import (
 from kstore.log.index import IndexCache
 from kstore.log.plan import ScanRange, extents, plan_ranges
 from kstore.log.segment import LogContext, LogSegment
+from kstore.log.segment_records import size_of_segment
 from kstore.log.transactions import NOTHING_SETTLED, AbortedTransaction, Transactions, settle_transactions
 from kstore.record import Record, RecordBatch
 from kstore.types import MAX_OFFSET, OffsetAndTimestamp, TopicPartition
@@ -503,18 +503,10 @@ def _open_segments(context: LogContext, env: Env) -> tuple[LogSegment, ...]:
         if segment_name is None or segment_name.suffix != LOG_SUFFIX:
             continue
         path = join_path(context.directory, name)
-        status = env.stat(path, follow_symlinks=False)
-        if status is None:
-            # Renamed to .deleted by a broker since the listing.
-            continue
-        if status.kind is not FileKind.FILE:
-            raise StorageError(f"cannot read {path}: expected a regular file, found something else", path=path)
-        if status.size_in_bytes > MAX_INT32:
-            reason = f"segment too large: expected at most {MAX_INT32} bytes, found {status.size_in_bytes}"
-            raise CorruptionError(
-                f"{reason}: {path}", path=path, reason=reason, expected=MAX_INT32, found=status.size_in_bytes
-            )
-        sizes[segment_name.base_offset] = status.size_in_bytes
+        size = size_of_segment(path, env)
+        # None: renamed to .deleted by a broker since the listing.
+        if size is not None:
+            sizes[segment_name.base_offset] = size
     base_offsets = sorted(sizes)
     return tuple(
         LogSegment(context, base_offset=base, next_base_offset=following, size_in_bytes=sizes[base])

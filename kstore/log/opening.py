@@ -53,8 +53,8 @@ def open_log(
     Args: recovery: what to do about damage, "strict", "point_in_time" or "salvage" (docs/durability.md);
         trusts_recovery_point: recover only from the recovery point on, as Kafka does, in place of reading the whole log
         once; lock: that the caller holds for this partition, released by close(); None to take it.
-    Raises: LogNotFoundError if there is no partition directory at the path; StorageError; CorruptionError for a .log
-        larger than Kafka's limit; ValueError for another mode or recovery, or salvage with trusts_recovery_point.
+    Raises: LogNotFoundError if there is no partition directory at the path; StorageError; SegmentTooLargeError for a
+        .log above 2147483647 bytes; ValueError for another mode or recovery, or salvage with trusts_recovery_point.
         Mode "a" also: LogLockedError; CorruptLogError if strict recovery refuses the log.
     Cost: one listing and one stat per segment; no file is opened for mode "r", and only the last segment's for mode "a"
         if the log was closed.

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from kstore.config import MAX_INT32
-from kstore.errors import SegmentTooLargeError, StorageError
+from kstore.errors import StorageError
 from kstore.log.atomic_file import TEMPORARY_SUFFIX
-from kstore.log.env import Env, FileKind, join_path
+from kstore.log.env import ENOENT, Env, join_path
 from kstore.log.filenames import (
     CLEANED_STATE,
     DELETED_STATE,
@@ -26,6 +25,7 @@ from kstore.log.filenames import (
     parse_segment_name,
     producer_snapshot_offsets,
 )
+from kstore.log.segment_records import size_of_segment
 
 _STATES = (DELETED_STATE, CLEANED_STATE, SWAP_STATE, TEMPORARY_SUFFIX)
 _REPLACED_FILES = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
@@ -154,7 +154,7 @@ def _segments(path: str, current: dict[str, str], env: Env) -> tuple[SegmentFile
         name = parse_segment_name(final)
         if name is None or name.suffix not in SEGMENT_SUFFIXES:
             continue
-        size = _file_size(join_path(path, current[final]), env)
+        size = _size_of(join_path(path, current[final]), env)
         if name.suffix == LOG_SUFFIX:
             segments[name.base_offset] = SegmentFiles(name.base_offset, current[final], size, {}, {})
         else:
@@ -163,12 +163,8 @@ def _segments(path: str, current: dict[str, str], env: Env) -> tuple[SegmentFile
     return tuple(segments[base] for base in sorted(segments))
 
 
-def _file_size(path: str, env: Env) -> int:
-    status = env.stat(path, follow_symlinks=False)
-    if status is None or status.kind is not FileKind.FILE:
-        raise StorageError(f"cannot read {path}: expected a regular file, found something else", path=path)
-    if status.size_in_bytes > MAX_INT32:
-        raise SegmentTooLargeError(
-            f"size of {path}: expected at most {MAX_INT32} bytes, found {status.size_in_bytes}", path=path
-        )
-    return status.size_in_bytes
+def _size_of(path: str, env: Env) -> int:
+    size = size_of_segment(path, env)
+    if size is None:
+        raise StorageError(f"cannot read {path}: it was removed since the listing", path=path, errno=ENOENT)
+    return size

@@ -5,7 +5,8 @@ Layer 5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from kstore.config import LogConfig
@@ -15,7 +16,7 @@ from kstore.log.env import DEFAULT_ENV, Env
 from kstore.log.filenames import CLUSTER_METADATA_TOPIC, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from kstore.log.loading import load_log
 from kstore.log.lock import PartitionLock
-from kstore.log.recovery_report import RecoveryMode, RecoveryReport, check_recovery
+from kstore.log.recovery_report import LoadedLog, RecoveryMode, RecoveryReport, check_recovery
 from kstore.log.root_checkpoints import PartitionMarks, read_checkpoint, save_marks
 from kstore.log.root_files import (
     CleanShutdown,
@@ -57,28 +58,23 @@ def recover_partitions(
         raise ValueError(f"expected partitions of one root, got those of {', '.join(sorted(roots))}")
     settings = LogConfig() if config is None else config
     for root in roots:
-        recovery = _Recovery(
-            root, mode, settings, keeps_copies=keeps_copies, trusts_recovery_point=trusts_recovery_point, env=env
+        load = partial(
+            load_log,
+            config=settings,
+            env=env,
+            mode=mode,
+            keeps_copies=keeps_copies,
+            trusts_recovery_point=trusts_recovery_point,
         )
+        recovery = _Recovery(root, load, config=settings, env=env)
         yield from recovery.look(directories) if dry_run else recovery.run(directories)
 
 
 class _Recovery:
-    def __init__(
-        self,
-        root: str,
-        mode: RecoveryMode,
-        config: LogConfig,
-        *,
-        keeps_copies: bool,
-        trusts_recovery_point: bool,
-        env: Env,
-    ) -> None:
+    def __init__(self, root: str, load: Callable[..., LoadedLog], *, config: LogConfig, env: Env) -> None:
         self._root = root
-        self._mode = mode
+        self._load_log = load
         self._config = config
-        self._keeps_copies = keeps_copies
-        self._trusts_recovery_point = trusts_recovery_point
         self._env = env
         self._points: dict[TopicPartition, int] = {}
         self._starts: dict[TopicPartition, int] = {}
@@ -111,15 +107,10 @@ class _Recovery:
     def _load(self, directory: PartitionDirectory, *, dry_run: bool) -> RecoveredPartition:
         topic_partition = directory.topic_partition
         try:
-            loaded = load_log(
+            loaded = self._load_log(
                 directory,
-                config=self._config,
-                env=self._env,
-                mode=self._mode,
                 recovery_point=self._points.get(topic_partition),
                 log_start_offset=self._starts.get(topic_partition),
-                keeps_copies=self._keeps_copies,
-                trusts_recovery_point=self._trusts_recovery_point,
                 dry_run=dry_run,
             )
         except CorruptLogError as error:

@@ -30,6 +30,7 @@ from kstore.log.filenames import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUF
 from kstore.log.index import MAX_INDEX_BYTES, IndexCache, OffsetIndex, TimeIndex
 from kstore.log.preallocated import is_preallocated
 from kstore.log.segment_records import HEADER_CHUNK_BYTES, SegmentRecords
+from kstore.record.memory_records import SIZE_UP_TO_MAGIC
 from kstore.types import MAX_OFFSET, OffsetAndTimestamp, TopicPartition
 
 # Entries tried, from the best one downwards, before an index is given up for one lookup.
@@ -37,8 +38,6 @@ ENTRIES_TRIED = 3
 MIN_TIMESTAMP_MS = -(2**63)
 # Searches by time in the first part of a segment that walk it, before one proves all of its entries at once.
 SEARCHES_BEFORE_PROOF = 2
-# A segment that ends in fewer zeros is not looked at for preallocated space.
-_LEAST_ZEROS = 17
 
 
 class SegmentTail(NamedTuple):
@@ -263,7 +262,7 @@ class LogSegment:
         return self._tail
 
     def _ends_in_zeros(self) -> bool:
-        size = min(_LEAST_ZEROS, self.size_in_bytes)
+        size = min(SIZE_UP_TO_MAGIC, self.size_in_bytes)
         return size > 0 and not any(self.records.read_bytes(size, position=self.size_in_bytes - size))
 
     def _is_preallocated(self, tail: SegmentTail) -> bool:

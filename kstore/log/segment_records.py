@@ -9,16 +9,24 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, HeaderScan, check_crc, iterate_records, read_header
+from kstore._core import (
+    RECORD_BATCH_OVERHEAD,
+    BatchHeader,
+    HeaderScan,
+    check_crc,
+    iterate_records,
+    read_header,
+)
 from kstore.compression import decompress
-from kstore.config import MAX_INT64, LogConfig
-from kstore.errors import CorruptRecordError, KStoreError, UnsupportedMagicError
-from kstore.log.env import OpenFiles, ReadFile
+from kstore.config import MAX_INT32, MAX_INT64, LogConfig
+from kstore.errors import CorruptRecordError, KStoreError, SegmentTooLargeError, StorageError, UnsupportedMagicError
+from kstore.log.env import Env, FileKind, OpenFiles, ReadFile
+from kstore.record.memory_records import SIZE_UP_TO_MAGIC
 
 # One pread of a header walk; bodies larger than this are hopped over.
 HEADER_CHUNK_BYTES = 64 * 1024
 
-_ZERO_HEADER = bytes(17)
+_ZERO_HEADER = bytes(SIZE_UP_TO_MAGIC)
 _BASE_OFFSET_AND_SIZE = struct.Struct(">qi")
 
 
@@ -40,6 +48,27 @@ def scan_headers(file: ReadFile, scan: HeaderScan, *, position: int, end_positio
             raise cut_off(file.path, position, expected=wanted, found=len(chunk))
         position = scan.feed(chunk, position)
     return scan
+
+
+def size_of_segment(path: str, env: Env) -> int | None:
+    """Return the size of a segment's file in bytes, None if there is none.
+
+    Raises: StorageError if it is no regular file; SegmentTooLargeError.
+    """
+    status = env.stat(path, follow_symlinks=False)
+    if status is None:
+        return None
+    if status.kind is not FileKind.FILE:
+        raise StorageError(f"cannot read {path}: expected a regular file, found something else", path=path)
+    if status.size_in_bytes > MAX_INT32:
+        raise too_large(path, found=status.size_in_bytes)
+    return status.size_in_bytes
+
+
+def too_large(path: str, *, found: int) -> SegmentTooLargeError:
+    """Return the error of a .log with more bytes than an index entry's position can count."""
+    message = f"size of {path}: expected at most {MAX_INT32} bytes, found {found}"
+    return SegmentTooLargeError(message, path=path, position=MAX_INT32)
 
 
 def cut_off(path: str, position: int, *, expected: int, found: int) -> CorruptRecordError:

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from typing import NamedTuple
 
 from kstore.errors import CorruptIndexError, LogClosedError
+from kstore.log.damage import corruption
 from kstore.log.env import DEFAULT_ENV, Env, StrPath, WriteFile, absolute_path, split_path
 from kstore.log.index import MAX_INDEX_BYTES
 
@@ -180,11 +181,5 @@ class TransactionIndexFile:
 
 
 def _corrupt(path: str, what: str, *, position: int, expected: object, found: object) -> CorruptIndexError:
-    return CorruptIndexError(
-        f"{what} of the aborted transaction at position {position} of {path}: expected {expected}, found {found}",
-        path=path,
-        position=position,
-        reason=f"{what}: expected {expected}, found {found}",
-        expected=expected,
-        found=found,
-    )
+    what = f"{what} of the aborted transaction"
+    return corruption(CorruptIndexError, what, path=path, position=position, expected=expected, found=found)

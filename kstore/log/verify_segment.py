@@ -26,15 +26,15 @@ from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedCompressionTypeError, UnsupportedMagicError
 from kstore.log.damage import Damage
 from kstore.log.segment_records import SegmentRecords, entry_size
+from kstore.record.memory_records import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
 from kstore.types import TopicPartition
 
 # Bytes whose CRC may be computed while searching one segment, in multiples of its size.
 SEARCH_EFFORT = 8
 
 _CRC = struct.Struct(">I")
-_SIZE_UP_TO_MAGIC = 17
 # No entry of any magic is smaller.
-_LEAST_ENTRY_BYTES = 26
+_LEAST_ENTRY_BYTES = LEAST_MESSAGE_SIZES[0]
 
 
 class Step(NamedTuple):
@@ -89,7 +89,7 @@ class SegmentCheck:
 
     def _step(self, position: int) -> Step:
         head = self._bytes_at(position, size=min(RECORD_BATCH_OVERHEAD, self._size - position))
-        if not any(head[:_SIZE_UP_TO_MAGIC]):
+        if not any(head[:SIZE_UP_TO_MAGIC]):
             return self._zeros(position)
         try:
             header: BatchHeader = read_header(
@@ -200,8 +200,8 @@ class SegmentCheck:
     def _other_magic(self, position: int, head: bytes, error: UnsupportedMagicError) -> Step:
         """Tell a V2 batch whose magic byte alone is wrong from bad framing."""
         reason = f"unsupported magic: expected 0 to 2, found {error.magic}"
-        size = entry_size(head) if len(head) >= _SIZE_UP_TO_MAGIC else 0
-        if not _SIZE_UP_TO_MAGIC <= size <= min(self._size - position, self._config.max_batch_bytes):
+        size = entry_size(head) if len(head) >= SIZE_UP_TO_MAGIC else 0
+        if not SIZE_UP_TO_MAGIC <= size <= min(self._size - position, self._config.max_batch_bytes):
             return self._gap(position, reason)
         data = self._bytes_at(position, size=size)
         if (

@@ -1,6 +1,7 @@
 """The producer side: buffer pool, batches, accumulator, partitioners, sender, Producer. Public names only. Layer 5."""
 
 from kstore._core import RecordAppendResult, murmur2, partition_for_key
+from kstore.environment import SYSTEM_CLOCK, Clock, SystemClock
 from kstore.producer.accumulator import RecordAccumulator
 from kstore.producer.batch import FinalState, ProducerBatch
 from kstore.producer.buffer_pool import BufferPool
@@ -9,7 +10,6 @@ from kstore.producer.columns_future import AppendedBatch, ColumnsFuture
 from kstore.producer.compression_ratio import CompressionRatioEstimator
 from kstore.producer.config import ProducerConfig
 from kstore.producer.coordinator import TransactionCoordinator, coordinator_of
-from kstore.producer.environment import SYSTEM_CLOCK, Clock, SystemClock
 from kstore.producer.futures import FutureRecordMetadata, RecordMetadata
 from kstore.producer.interceptors import ProducerInterceptor, ProducerRecord
 from kstore.producer.partitioner import BuiltInPartitioner, Partitioner, RoundRobinPartitioner, StickyPartitionInfo

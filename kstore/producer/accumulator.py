@@ -16,6 +16,7 @@ from kstore._core import (
     push_batches,
 )
 from kstore.compression import CompressionType, compress
+from kstore.environment import SYSTEM_CLOCK, Clock
 from kstore.errors import KStoreError, ProducerClosedError
 from kstore.producer.append_columns import ColumnsAppend
 from kstore.producer.batch import ProducerBatch
@@ -24,7 +25,6 @@ from kstore.producer.cluster import Cluster, Node
 from kstore.producer.columns_future import ColumnsFuture
 from kstore.producer.compression_ratio import CompressionRatioEstimator
 from kstore.producer.drain import Drain, SequenceManager
-from kstore.producer.environment import SYSTEM_CLOCK, Clock
 from kstore.producer.flushing import Flushes
 from kstore.producer.incomplete import IncompleteBatches
 from kstore.producer.partitioner import BuiltInPartitioner, StickyPartitionInfo

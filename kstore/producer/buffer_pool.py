@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kstore._core import PoolMemory
-from kstore.producer.environment import SYSTEM_CLOCK, Clock
+from kstore.environment import SYSTEM_CLOCK, Clock
 
 
 class BufferPool(PoolMemory):

@@ -10,6 +10,7 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from kstore.config import MIB, LogConfig
+from kstore.environment import SYSTEM_CLOCK, Clock
 from kstore.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
@@ -18,7 +19,6 @@ from kstore.errors import (
     ProducerFencedError,
     TransactionStateError,
 )
-from kstore.producer.environment import SYSTEM_CLOCK, Clock
 from kstore.producer.producer_ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
 from kstore.producer.producer_store import Ack, PartitionLog, ProducerStore
 from kstore.producer.transaction_state import (

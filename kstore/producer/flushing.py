@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kstore.producer.environment import Clock
+from kstore.environment import Clock
 from kstore.producer.incomplete import IncompleteBatches
 
 _MS_PER_S = 1000

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kstore.environment import Clock
 from kstore.errors import UnknownTopicOrPartitionError
 from kstore.producer.cluster import Cluster, PartitionInfo
-from kstore.producer.environment import Clock
 from kstore.producer.responses import cluster_of
 
 if TYPE_CHECKING:

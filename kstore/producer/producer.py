@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakSet
 
 from kstore._core import RecordAppendResult, SendPath, estimate_size_in_bytes_upper_bound, partition_for_key
+from kstore.environment import SYSTEM_CLOCK, Clock, after_fork_in_child
 from kstore.errors import (
     KStoreError,
     ProducerClosedError,
@@ -22,7 +23,6 @@ from kstore.producer.cluster import Cluster, PartitionInfo
 from kstore.producer.columns import record_columns_of
 from kstore.producer.columns_future import ColumnsFuture
 from kstore.producer.config import ProducerConfig
-from kstore.producer.environment import SYSTEM_CLOCK, Clock, after_fork_in_child
 from kstore.producer.futures import FutureRecordMetadata, RecordMetadata, failed_future
 from kstore.producer.interceptors import Header, ProducerInterceptors, ProducerRecord, placeholder_partition
 from kstore.producer.partitioner import Partitioner

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from kstore._core import BatchResult
-from kstore.producer.environment import SYSTEM_CLOCK
+from kstore.environment import SYSTEM_CLOCK
 from kstore.types import NO_OFFSET
 
 LOGGER = logging.getLogger("kstore.producer")

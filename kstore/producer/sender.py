@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from kstore._core import Bell, begin_sends, end_sends
 from kstore.config import MAX_INT32
+from kstore.environment import SYSTEM_CLOCK, Clock
 from kstore.errors import KStoreError, ProducerClosedError, TransactionAbortedError
 from kstore.producer.cluster import Cluster, Node
 from kstore.producer.completion import BatchCompletion, SenderHooks
-from kstore.producer.environment import SYSTEM_CLOCK, Clock
 from kstore.producer.latch import Latch
 from kstore.producer.producer_store import Ack, is_retriable
 from kstore.producer.responses import answers_of, as_kstore_error, cluster_of

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from kstore.environment import Clock
 from kstore.producer.accumulator import RecordAccumulator
 from kstore.producer.buffer_pool import BufferPool
 from kstore.producer.completion import SenderHooks
 from kstore.producer.config import ProducerConfig
 from kstore.producer.coordinator import TransactionCoordinator, coordinator_of
-from kstore.producer.environment import Clock
 from kstore.producer.metadata import Metadata
 from kstore.producer.metrics import ProducerMetrics
 from kstore.producer.sender import Sender

@@ -26,7 +26,7 @@ from kstore.config import KIB, MAX_INT32, MAX_INT64
 from kstore.errors import InvalidRecordError, UnsupportedCompressionTypeError
 from kstore.record.batch import RecordBatch
 from kstore.record.builder import MemoryRecordsBuilder
-from kstore.record.memory_records import MemoryRecords
+from kstore.record.memory_records import LEAST_MESSAGE_SIZES, MemoryRecords
 from kstore.types import NO_TIMESTAMP, TimestampType
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ _LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
 _ENTRY_HEADER = struct.Struct(">qi")
 _CRC = struct.Struct(">I")
 _V1_PROLOGUE = struct.Struct(">bbq")
-_LEAST_ENTRY_BYTES = {0: 26, 1: 34}
 _CODEC_MASK = 0x07
 
 
@@ -143,7 +142,7 @@ def convert_message(entry: Buffer, *, magic: int, log_append_time_ms: int | None
     if magic not in (0, 1) or found not in (0, 1):
         raise ValueError(f"magic of a message: expected 0 or 1, found {found} to become {magic}")
     offset, size = _ENTRY_HEADER.unpack_from(data)
-    if len(data) < _LEAST_ENTRY_BYTES[found] or size != len(data) - _ENTRY_HEADER.size:
+    if len(data) < LEAST_MESSAGE_SIZES[found] or size != len(data) - _ENTRY_HEADER.size:
         raise ValueError(f"size of an entry: expected {len(data) - _ENTRY_HEADER.size}, found {size}")
     if data[MESSAGE_ATTRIBUTES_POSITION] & _CODEC_MASK:
         raise ValueError("a wrapper can't be converted without its messages")

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kstore._core import LOG_OVERHEAD, AppendSurvey, Record, RecordsBuffer, iterate_run, survey_replicated
+from kstore._core import (
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    MESSAGE_TIMESTAMP_POSITION,
+    AppendSurvey,
+    Record,
+    RecordsBuffer,
+    iterate_run,
+    survey_replicated,
+)
 from kstore.compression import decompress
 from kstore.record.batch import RecordBatch
 
-_HEADER_SIZE_UP_TO_MAGIC = LOG_OVERHEAD + 5
+# Offset, size, CRC and magic: what any entry has to show before its kind is known.
+SIZE_UP_TO_MAGIC = MAGIC_POSITION + 1
+# By magic: with the sizes of key and value, and in V1 the timestamp, behind the attributes.
+LEAST_MESSAGE_SIZES = (MESSAGE_TIMESTAMP_POSITION + 8, MESSAGE_TIMESTAMP_POSITION + 16)
 _MAGIC_V2 = 2
-# Of a V0 message; a size below it is damage, even where the magic is cut off.
-_LEAST_BATCH_SIZE = LOG_OVERHEAD + 14
+# A size below it is damage, even where the magic is cut off.
+_LEAST_BATCH_SIZE = LEAST_MESSAGE_SIZES[0]
 
 
 class MemoryRecords(RecordsBuffer):
@@ -37,13 +49,13 @@ class MemoryRecords(RecordsBuffer):
         view, at = self.buffer, 0
         while len(view) - at >= LOG_OVERHEAD:
             size = int.from_bytes(view[at + 8 : at + LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD
-            has_magic = len(view) - at >= _HEADER_SIZE_UP_TO_MAGIC
+            has_magic = len(view) - at >= SIZE_UP_TO_MAGIC
             if not has_magic and size >= _LEAST_BATCH_SIZE:
                 return
             is_incomplete = size > len(view) - at and size <= self._config.max_batch_bytes
-            if has_magic and is_incomplete and view[at + _HEADER_SIZE_UP_TO_MAGIC - 1] <= _MAGIC_V2:
+            if has_magic and is_incomplete and view[at + MAGIC_POSITION] <= _MAGIC_V2:
                 return
-            end = at + size if size > _HEADER_SIZE_UP_TO_MAGIC else len(view)
+            end = at + size if size > SIZE_UP_TO_MAGIC else len(view)
             yield RecordBatch(
                 view[at:end],
                 position=self._position + at,

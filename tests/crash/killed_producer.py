@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 from kstore.config import LogConfig
+from kstore.environment import SYSTEM_CLOCK
 from kstore.log.store import WritableStore, open_store
 from kstore.producer.coordinator import TransactionCoordinator
-from kstore.producer.environment import SYSTEM_CLOCK
 from kstore.producer.store_sink import StoreSink
 from kstore.producer.transaction_manager import TransactionManager
 from kstore.types import TopicPartition

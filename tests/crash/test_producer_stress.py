@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from kstore.config import LogConfig
+from kstore.environment import SYSTEM_CLOCK
 from kstore.errors import StorageError
 from kstore.log.store import WritableStore, open_store
 from kstore.producer.cluster import Cluster
-from kstore.producer.environment import SYSTEM_CLOCK
 from kstore.producer.sink import ProduceResponse
 from kstore.producer.store_sink import StoreSink
 from kstore.types import TopicPartition

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from kstore.environment import SYSTEM_CLOCK
 from kstore.errors import LogFailedError
 from kstore.log.store import WritableStore, open_store
 from kstore.producer.coordinator import TransactionCoordinator
-from kstore.producer.environment import SYSTEM_CLOCK
 from kstore.producer.store_sink import StoreSink
 from kstore.producer.transaction_manager import TransactionManager
 from kstore.producer.transaction_state import TRANSACTION_STATE_TOPIC

@@ -24,6 +24,7 @@ LAYERS = {
     "types": 1,
     "config": 1,
     "serializers": 1,
+    "environment": 1,
     "_core": 2,
     "compression": 3,
     "record": 4,
@@ -40,7 +41,7 @@ LAYERS = {
 UPWARD_IMPORTS = {("kstore/log/log.py", "arrow"), ("kstore/producer/columns.py", "arrow")}
 
 OPERATING_SYSTEM = {"fcntl", "mmap", "os", "pathlib", "shutil", "stat", "tempfile"}
-OPERATING_SYSTEM_FILES = {"kstore/log/env.py", "kstore/producer/environment.py"}
+OPERATING_SYSTEM_FILES = {"kstore/log/env.py", "kstore/environment.py"}
 # Besides those; it times the conversion of a batch, as Kafka's RecordValidationStats does.
 CLOCK_FILES = {"kstore/record/conversion.py"}
 

@@ -9,17 +9,18 @@ import threading
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from kstore.config import LogConfig
 from kstore.errors import (
-    CorruptionError,
     CorruptRecordError,
     LogClosedError,
     LogNotFoundError,
     OffsetOutOfRangeError,
     RecordDeserializationError,
+    SegmentTooLargeError,
     StorageError,
     UnsupportedMagicError,
 )
@@ -125,11 +126,14 @@ def test_segment_that_is_no_regular_file_is_refused(directory: Path, make: Calla
     assert caught.value.path == str(path)
 
 
-def test_segment_larger_than_kafka_allows_is_refused(directory: Path) -> None:
-    with (directory / "00000000000000000060.log").open("wb") as file:
+@pytest.mark.parametrize("mode", ["r", "a"])
+def test_segment_larger_than_kafka_allows_is_refused(directory: Path, mode: Literal["r", "a"]) -> None:
+    path = directory / "00000000000000000060.log"
+    with path.open("wb") as file:
         file.truncate(2**31)
-    with pytest.raises(CorruptionError, match="expected at most 2147483647 bytes, found 2147483648"):
-        open_log(directory)
+    with pytest.raises(SegmentTooLargeError, match="expected at most 2147483647 bytes, found 2147483648") as caught:
+        open_log(directory, mode)
+    assert caught.value.path == str(path)
 
 
 def test_segment_of_the_largest_size_is_opened(directory: Path) -> None:

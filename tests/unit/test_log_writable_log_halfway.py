@@ -131,6 +131,26 @@ def test_producers_append_interrupted_behind_its_write_stops_the_log(
         assert log.log_end_offset == 2
 
 
+def test_append_interrupted_behind_its_publication_keeps_its_leader_epoch(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_log(directory, "a") as log:
+        publish = log._local.publish
+
+        def interrupted(log_end_offset: int) -> None:
+            publish(log_end_offset)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(log._local, "publish", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                log.append(sent(2), partition_leader_epoch=5)
+        assert (offsets(log), log.leader_epochs.entries) == ([0, 1], ((5, 0),))
+        log.append(sent())
+    with open_log(directory, "a") as log:
+        assert log.leader_epochs.entries == ((5, 0),)
+
+
 def test_full_disk_behind_a_roll_over_a_gap_stops_the_log(directory: Path, env: StoppingEnv) -> None:
     with open_log(directory, "a", SMALL, env=env) as log:
         for data in DATA[:2]:

@@ -128,3 +128,18 @@ def test_cut_takes_back_an_abort(directory: Path) -> None:
         end_transaction(log, aborts=False)
         assert committed(log) == [0, 1]
         assert log.fetch(0, 10_000, isolation="read_committed").aborted == ()
+
+
+def test_cut_forgets_producers_whose_records_are_deleted_as_brokers_do_and_loading_does_not(directory: Path) -> None:
+    with open_log(directory, "a", REMEMBERS) as log:
+        log.append(sent(3, 0))
+        log.roll()
+        log.append(sent(2, 0, producer_id=8))
+        log.append(sent(2, 2, producer_id=8))
+        log.delete_records(3)
+    with open_log(directory, "a", REMEMBERS) as log:
+        assert (log.log_start_offset, set(log.producer_state.active_producers)) == (3, {7, 8})
+        log.truncate_to(5)
+        assert set(log.producer_state.active_producers) == {8}
+    with open_log(directory, "a", REMEMBERS) as log:
+        assert set(log.producer_state.active_producers) == {8}

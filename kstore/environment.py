@@ -1,4 +1,4 @@
-"""What the producer asks of the operating system: clocks, and word of a fork. Layer 5, the lowest part of its room."""
+"""What logs and producers both ask of the operating system: clocks, and word of a fork. Layer 1."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ class SystemClock:
     """The clocks of the machine.  Threads: safe."""
 
     def wall_clock_ms(self) -> int:
+        """Return milliseconds since 1970, which may jump."""
         return time.time_ns() // _NS_PER_MS
 
     def monotonic_ms(self) -> int:
+        """Return milliseconds of a clock that never goes back."""
         return time.monotonic_ns() // _NS_PER_MS
 
 
