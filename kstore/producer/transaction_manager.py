@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from kstore._core import OwnedLock
@@ -17,6 +16,7 @@ from kstore.errors import (
     ProducerFencedError,
     TransactionStateError,
 )
+from kstore.producer.manager_state import TransactionManagerState
 from kstore.producer.producer_ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
 from kstore.producer.producer_store import Ack, is_retriable
 from kstore.producer.sequence_tracker import SequenceTracker
@@ -26,6 +26,8 @@ from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
     from kstore.producer.batch import ProducerBatch
+
+_S = TransactionManagerState
 
 _logger = logging.getLogger("kstore.producer")
 
@@ -54,32 +56,6 @@ class Coordinator(Protocol):
     def end_transaction(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool, ack: Ack
     ) -> None: ...
-
-
-class TransactionManagerState(Enum):
-    """Where a transactional producer is (Kafka: TransactionManager.State)."""
-
-    UNINITIALIZED = "UNINITIALIZED"
-    INITIALIZING = "INITIALIZING"
-    READY = "READY"
-    IN_TRANSACTION = "IN_TRANSACTION"
-    COMMITTING_TRANSACTION = "COMMITTING_TRANSACTION"
-    ABORTING_TRANSACTION = "ABORTING_TRANSACTION"
-    ABORTABLE_ERROR = "ABORTABLE_ERROR"
-    FATAL_ERROR = "FATAL_ERROR"
-
-
-_S = TransactionManagerState
-# From which states each can be entered; FATAL_ERROR from all.
-_SOURCES = {
-    _S.INITIALIZING: {_S.UNINITIALIZED, _S.COMMITTING_TRANSACTION, _S.ABORTING_TRANSACTION},
-    _S.READY: {_S.INITIALIZING, _S.COMMITTING_TRANSACTION, _S.ABORTING_TRANSACTION},
-    _S.IN_TRANSACTION: {_S.READY},
-    _S.COMMITTING_TRANSACTION: {_S.IN_TRANSACTION},
-    _S.ABORTING_TRANSACTION: {_S.IN_TRANSACTION, _S.ABORTABLE_ERROR},
-    _S.ABORTABLE_ERROR: {_S.IN_TRANSACTION, _S.COMMITTING_TRANSACTION, _S.ABORTABLE_ERROR},
-    _S.FATAL_ERROR: set(_S),
-}
 
 
 class TransactionManager(SequenceTracker):
@@ -215,8 +191,9 @@ class TransactionManager(SequenceTracker):
         if error is None or not self.has_error:
             return
         message = f"the producer is in state {self._state.name}: {error}"
-        if isinstance(error, ProducerFencedError | ProducerClosedError):
-            raise type(error)(message) from error
+        for kind in (ProducerFencedError, ProducerClosedError):
+            if isinstance(error, kind):
+                raise kind(message) from error
         if isinstance(error, InvalidProducerEpochError):
             raise InvalidProducerEpochError(
                 message, producer_id=error.producer_id, producer_epoch=error.producer_epoch
@@ -312,8 +289,8 @@ class TransactionManager(SequenceTracker):
             )
 
     def _enter(self, state: TransactionManagerState) -> None:
-        if self._state not in _SOURCES[state]:
-            expected = ", ".join(sorted(one.name for one in _SOURCES[state]))
+        if not state.may_follow(self._state):
+            expected = ", ".join(state.names_before)
             raise TransactionStateError(
                 f"{self.transactional_id!r} to {state.name}: expected state {expected}, found {self._state.name}"
             )
@@ -330,7 +307,7 @@ class TransactionManager(SequenceTracker):
         with self._lock:
             if self._state is _S.ABORTING_TRANSACTION:
                 _logger.debug("an error of a transaction that is aborted: %s", error)
-            elif self._state in _SOURCES[_S.ABORTABLE_ERROR]:
+            elif _S.ABORTABLE_ERROR.may_follow(self._state):
                 self._state = _S.ABORTABLE_ERROR
                 self._last_error = error
                 self._needs_epoch_bump = True

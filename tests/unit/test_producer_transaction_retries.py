@@ -15,7 +15,7 @@ from kstore.errors import KStoreError, LogFailedError, ProducerTimeoutError, Sto
 from kstore.log.store import WritableStore, open_store
 from kstore.producer import Producer
 from kstore.producer.coordinator import TransactionCoordinator
-from kstore.producer.transaction_manager import TransactionManagerState
+from kstore.producer.manager_state import TransactionManagerState
 from kstore.producer.transaction_state import TRANSACTION_STATE_TOPIC
 from tests.faults import Fault, FaultKind, FaultyEnv
 from tests.sending import T0, T1, ManualClock

@@ -18,7 +18,8 @@ from kstore.errors import (
 )
 from kstore.log.store import open_store
 from kstore.producer.coordinator import TransactionCoordinator
-from kstore.producer.transaction_manager import TransactionManager, TransactionManagerState
+from kstore.producer.manager_state import TransactionManagerState
+from kstore.producer.transaction_manager import TransactionManager
 from kstore.producer.transaction_state import TRANSACTION_STATE_TOPIC
 from tests.sending import T0, T1, ManualClock, again, fails
 from tests.transacting import Transactional
@@ -298,6 +299,20 @@ def test_later_producer_of_the_id_fences_the_earlier_one(parts, store, coordinat
         with pytest.raises(ProducerFencedError):
             CALLS[call](parts.manager)
     assert later.committed() == [b"new"]
+
+
+def test_fencing_error_of_a_class_of_the_sinks_own_is_told_as_what_it_is(parts):
+    class Fenced(ProducerFencedError):
+        def __init__(self, *, by):
+            super().__init__(f"fenced by {by}")
+
+    parts.init().begin()
+    parts.sink.answers.append(fails(Fenced(by="another")))
+    future = parts.send()
+    parts.run(3)
+    assert isinstance(future.exception(), Fenced)
+    with pytest.raises(ProducerFencedError, match="fenced by another"):
+        parts.manager.begin_commit()
 
 
 def test_data_of_a_fenced_producer_fails(parts, coordinator):
