@@ -121,7 +121,7 @@ class Planner:
             walk = self._walk(segments[slot], _next_base(segments, slot))
             if first < slot <= floor:
                 self._settle_transactions(segments[slot].base_offset, is_recovered=slot == floor)
-            if slot >= floor and self._begins_anew(segments[slot]):
+            if self._begins_anew(segments[slot]):
                 self._transactions = OpenTransactions({}, map_end_offset=0)
             if slot < floor:
                 self._take_older(segments[slot], walk)
@@ -279,8 +279,8 @@ class Planner:
         return transactions
 
     def _begins_anew(self, files: SegmentFiles) -> bool:
-        """Tell whether a segment that is recovered knows of no transaction before it, as all that was is below the
-        log start: no snapshot may lie there, and without one Kafka begins anew at each segment."""
+        """Tell whether a segment knows of no transaction before it, as all that was is below the log start: there no
+        snapshot may lie, and without one Kafka begins anew at each segment that it recovers."""
         if not self._plan.segments:
             return files.base_offset < self._log_start_offset
         return self._plan.segments[-1].next_offset <= self._log_start_offset

@@ -95,7 +95,8 @@ class SideFileCheck:
             yield from _compared(entries, header)
         if header.is_control:
             self._end_transaction(segment, header)
-        elif header.is_transactional and header.record_count:
+        elif header.is_transactional and header.record_count and not self._is_below_log_start(header):
+            # What lies below the log start nobody is served, and brokers that load the log there forget it.
             self._open.setdefault(header.producer_id, header.base_offset)
 
     def finish_segment(self, segment: LogSegment) -> Iterator[Damage]:

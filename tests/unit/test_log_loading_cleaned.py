@@ -181,6 +181,9 @@ def test_transaction_is_forgotten_where_the_log_start_leaves_no_snapshot_of_it(
     loaded = load(path, log_start_offset=log_start_offset)
     assert aborted(path, 10) == expected
     assert loaded.log_start_offset == log_start_offset
+    again = load(path, log_start_offset=log_start_offset, recovery_point=loaded.log_end_offset)
+    assert again.report.rebuilt == ()
+    assert aborted(path, 10) == expected
 
 
 @pytest.mark.parametrize(("log_start_offset", "unstable"), [(4, 2), (7, None), (10, None), (11, None)])

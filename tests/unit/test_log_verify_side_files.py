@@ -288,12 +288,31 @@ def test_snapshot_of_kafka_0_11_names_the_marker_and_the_sequence_before_it(dire
         assert damages(directory) == [(LAST_SNAPSHOT, 56, 46)]
 
 
-def test_abort_below_the_log_start_needs_no_entry(directory: Path) -> None:
+def test_abort_of_what_lies_below_the_log_start_needs_no_entry(directory: Path) -> None:
     (directory / TXN_INDEX).unlink()
-    write_offset_checkpoint(directory.parent / "log-start-offset-checkpoint", {"t-0": 5})
-    assert damages(directory) == []
-    write_offset_checkpoint(directory.parent / "log-start-offset-checkpoint", {"t-0": 4})
+    for log_start_offset in (5, 4, 2):
+        write_offset_checkpoint(directory.parent / "log-start-offset-checkpoint", {"t-0": log_start_offset})
+        assert damages(directory) == []
+    write_offset_checkpoint(directory.parent / "log-start-offset-checkpoint", {"t-0": 1})
     assert damages(directory) == [(TXN_INDEX, 0, 0)]
+
+
+NO_ENTRY = "no entry of the transaction of producer 2 aborted at offset 12"
+LATE_ENTRY = "expected producer 2 from offset 10 or below, found producer 2 from offset 12"
+
+
+@pytest.mark.parametrize(
+    ("log_start_offset", "entries", "expected"),
+    [(12, [], []), (12, [12], []), (11, [], [NO_ENTRY]), (11, [12], [LATE_ENTRY]), (11, [10], []), (11, [6], [])],
+)
+def test_transaction_needs_an_entry_from_its_first_batch_that_is_served(
+    tmp_path: Path, log_start_offset: int, entries: list[int], expected: list[str]
+) -> None:
+    later = [data(10, producer_id=2, sequence=2), marker(12, producer_id=2, commit=False), batch(13)]
+    path = write_partition(tmp_path, [[batch(0, 6), data(6, producer_id=2, sequence=0), batch(8, 2)], later])
+    write_offset_checkpoint(tmp_path / "log-start-offset-checkpoint", {"t-0": log_start_offset})
+    (path / LATER_TXN_INDEX).write_bytes(txn_index(*((2, first, 12, 13) for first in entries)))
+    assert reasons(path) == expected
 
 
 def test_abort_of_which_a_cleaner_left_an_empty_batch_needs_no_entry(tmp_path: Path) -> None:
