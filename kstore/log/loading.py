@@ -54,8 +54,7 @@ def load_log(
     Cost: after an unclean shutdown one pass over the log, with trusts_recovery_point from that point on.
     """
     check_recovery(mode, trusts_recovery_point=trusts_recovery_point)
-    context = RecoveryContext(directory, config, env)
-    return _Loading(context, mode, log_start_offset=log_start_offset or 0).run(
+    return _Loading(RecoveryContext(directory, config, env, log_start_offset or 0), mode).run(
         point=recovery_point or 0,
         is_clean=is_clean,
         trusts_point=trusts_recovery_point,
@@ -67,10 +66,9 @@ def load_log(
 class _Loading:
     """One call of load_log."""
 
-    def __init__(self, context: RecoveryContext, mode: RecoveryMode, *, log_start_offset: int) -> None:
+    def __init__(self, context: RecoveryContext, mode: RecoveryMode) -> None:
         self._context = context
         self._mode = mode
-        self._log_start_offset = log_start_offset
 
     def run(self, *, point: int, is_clean: bool, trusts_point: bool, keeps_copies: bool, dry_run: bool) -> LoadedLog:
         context = self._context
@@ -93,11 +91,11 @@ class _Loading:
         if not dry_run:
             carry_out(context, plan, quarantine=quarantine)
         if not plan.segments:
-            base = self._log_start_offset
+            base = self._context.log_start_offset
             if not dry_run:
                 create_segment(context, base)
             plan.segments.append(SegmentPlan(base, "", 0, 0, base, producers=(), epochs=()))
-        log_start, log_end = max(self._log_start_offset, plan.segments[0].base_offset), plan.log_end_offset
+        log_start, log_end = max(self._context.log_start_offset, plan.segments[0].base_offset), plan.log_end_offset
         producers, epochs = self._states(plan, log_start=log_start, dry_run=dry_run)
         return LoadedLog(
             segments=tuple(map(_loaded, plan.segments)),
@@ -112,7 +110,7 @@ class _Loading:
     def _refuse(self, plan: RecoveryPlan, *, point: int, noted_point: int) -> None:
         """Raise what mode strict finds wrong."""
         # What was durable is of no interest any more if all of it lies below the log start.
-        if self._mode != "strict" or plan.log_end_offset < self._log_start_offset >= point:
+        if self._mode != "strict" or plan.log_end_offset < self._context.log_start_offset >= point:
             return
         refusal = find_refusal(self._context, plan, point=point, noted_point=noted_point)
         if refusal is not None:
@@ -138,7 +136,7 @@ class _Loading:
         return DurablePoint(last.next_offset, last.base_offset, last.end_position)
 
     def _plan(self, point: int, *, noted: DurablePoint | None, is_clean: bool, trusts_point: bool) -> RecoveryPlan:
-        planner = Planner(self._context, self._listed(), point=point, log_start_offset=self._log_start_offset)
+        planner = Planner(self._context, self._listed(), point=point)
         return planner.plan_clean(noted) if is_clean else planner.plan_unclean(trusts_point=trusts_point)
 
     def _listed(self) -> PartitionFiles:
@@ -150,7 +148,7 @@ class _Loading:
 
     def _drop_below_log_start(self, plan: RecoveryPlan) -> None:
         """Let all segments go if the log ends before it starts."""
-        if plan.segments and plan.log_end_offset < self._log_start_offset:
+        if plan.segments and plan.log_end_offset < self._context.log_start_offset:
             kept = {one.base_offset for one in plan.segments}
             plan.dropped = [files for files in plan.files.segments if files.base_offset in kept] + plan.dropped
             plan.segments, plan.cuts = [], []
@@ -183,7 +181,7 @@ class _Loading:
         if is_missing and cache.entries:
             plan.rebuilt.append(LEADER_EPOCH_CHECKPOINT)
         # In this order, so that loading again changes nothing.
-        cache.truncate_from_start(self._log_start_offset)
+        cache.truncate_from_start(self._context.log_start_offset)
         cache.truncate_from_end(plan.log_end_offset)
         return cache
 

@@ -21,11 +21,15 @@ from kstore.types import TopicPartition
 
 @dataclass(frozen=True)
 class RecoveryContext:
-    """Where the partition lies, its settings, and the system that its files are read and changed by."""
+    """Where the partition lies, its settings, and the system that its files are read and changed by.
+
+    log_start_offset: of the root's checkpoint, 0 where that names none.
+    """
 
     directory: PartitionDirectory
     config: LogConfig
     env: Env
+    log_start_offset: int
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -98,14 +98,12 @@ class RecoveryPlan:
 class Planner:
     """Works out the RecoveryPlan of one partition; see plan_unclean and plan_clean.
 
-    Args: point: the offset below which all is durable, as far as that is known; log_start_offset: of the root's
-        checkpoint, else 0.
+    Args: point: the offset below which all is durable, as far as that is known.
     """
 
-    def __init__(self, context: RecoveryContext, files: PartitionFiles, *, point: int, log_start_offset: int) -> None:
+    def __init__(self, context: RecoveryContext, files: PartitionFiles, *, point: int) -> None:
         self._context = context
         self._point = point
-        self._log_start_offset = log_start_offset
         self._plan = RecoveryPlan(files)
         self._transactions: OpenTransactions | None = None
 
@@ -282,8 +280,8 @@ class Planner:
         """Tell whether a segment knows of no transaction before it, as all that was is below the log start: there no
         snapshot may lie, and without one Kafka begins anew at each segment that it recovers."""
         if not self._plan.segments:
-            return files.base_offset < self._log_start_offset
-        return self._plan.segments[-1].next_offset <= self._log_start_offset
+            return files.base_offset < self._context.log_start_offset
+        return self._plan.segments[-1].next_offset <= self._context.log_start_offset
 
     def _settle_transactions(self, base_offset: int, *, is_recovered: bool) -> None:
         """Take the open transactions of a snapshot at just that offset where it knows more than the walk up to there.
