@@ -11,7 +11,15 @@ from operator import index
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-import pyarrow as pa
+
+try:
+    import pyarrow as pa
+except ModuleNotFoundError as error:
+    if error.name != "pyarrow":
+        raise
+    raise ModuleNotFoundError(
+        "this part of kstore needs the package pyarrow: pip install 'kstore[arrow]'", name=error.name
+    ) from error
 
 from kstore._core import BATCH_ROW_FIELDS, CONTROL_BIT, TRANSACTIONAL_BIT, Columns, ExportedBatch
 from kstore.compression import CompressionType

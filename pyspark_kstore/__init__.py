@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
@@ -32,6 +32,10 @@ class DefaultSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """See KStoreDataSource.reader."""
         return self._source().reader(schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """See KStoreDataSource.streamReader."""
+        return self._source().streamReader(schema)
 
     def _source(self) -> KStoreDataSource:
         from kstore.spark.source import KStoreDataSource

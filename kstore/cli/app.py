@@ -260,7 +260,7 @@ def verify_partitions(
     ] = True,
     json: Json = False,
 ) -> int:
-    """Check every batch and every index entry, and name each damaged range."""
+    """Check every batch and index entry, and name each damaged range."""
     from kstore.cli import verify
 
     return verify.run(selection_of(directory, topic, partition), out, is_json=json, is_deep=deep)
@@ -283,7 +283,7 @@ def list_offsets(
     ] = Isolation.READ_UNCOMMITTED,
     json: Json = False,
 ) -> int:
-    """Show the first offset at or after a time, as a broker's ListOffsets answers."""
+    """Show the first offset at or after a time, as ListOffsets answers."""
     from kstore.cli import offsets
 
     wanted = offsets.Wanted(offsets.parse_time(time), only_committed=isolation is Isolation.READ_COMMITTED)
@@ -310,7 +310,7 @@ def recover_partitions(
     ] = False,
     json: Json = False,
 ) -> int:
-    """Recover logs after a crash, as opening them for appends does, and say what that took."""
+    """Recover logs after a crash, and say what that took."""
     from kstore.cli import recover
 
     if trust_recovery_point and mode is Recovery.SALVAGE:
@@ -346,7 +346,7 @@ def import_records(
     ] = False,
     json: Json = False,
 ) -> int:
-    """Append the records of a file, topics and partitions made as needed."""
+    """Append the records of a file to a root or a partition."""
     from kstore.cli import importing
 
     wanted = importing.Wanted(

@@ -230,3 +230,10 @@ def test_registration_imports_neither_kstore_nor_pyarrow_and_survives_their_abse
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("kstore\n", 0), done.stderr
+
+
+def test_stream_is_refused_with_the_way_to_read(spark: SparkSession, connector_directory: Path) -> None:
+    stream = spark.readStream.format("kstore").load(str(connector_directory))
+    query = stream.writeStream.format("noop").trigger(availableNow=True).start()
+    with pytest.raises(PySparkException, match=r"batch reads only, use spark\.read, not spark\.readStream"):
+        query.awaitTermination()

@@ -201,3 +201,11 @@ def test_one_topic_and_one_string_column_may_be_named_alone(root: Path) -> None:
     alone = kstore.scan(root, topics=topic, strings="value").to_table()
     assert alone == kstore.scan(root, topics=[topic], strings=["value"]).to_table()
     assert alone.schema.field("value").type == pa.string()
+
+
+def test_missing_pyarrow_is_named_with_the_way_to_install_it() -> None:
+    program = "import sys; sys.modules['pyarrow'] = None; import kstore; kstore.scan"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == (
+        "ModuleNotFoundError: this part of kstore needs the package pyarrow: pip install 'kstore[arrow]'"
+    )

@@ -141,6 +141,7 @@ def test_help_names_the_exit_statuses(monkeypatch, capsysbinary):
     run = runner(monkeypatch, capsysbinary)("--help")
     assert run.status == 0
     assert "0 fine, 1 damage found, 2 wrong use" in run.out
+    assert "..." not in run.out.replace("[ARGS]...", ""), "no command's line is cut"
 
 
 def test_terminal_gets_colours_and_the_same_words(partition):
