@@ -6,6 +6,8 @@ Method: calls from inside decompress, allocations that fail one after the other,
 from __future__ import annotations
 
 import mmap
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +20,7 @@ from tests import builders, reference
 from tests import reference_codecs as codecs
 from tests.builders import record
 from tests.columns import MOST_TIMESTAMP_MS, Row, Table, Wanted, add_columns, expected_rows
+from tests.source_tree import ROOT
 
 MIB = 1 << 20
 _testcapi = pytest.importorskip("_testcapi", reason="CPython was built without its test module")
@@ -75,9 +78,8 @@ def test_calls_while_the_decoder_runs_are_misuse(call: Callable[[_core.ColumnDec
     assert rows_of(read.take(), wanted) == expected_rows(builders.records(0, 10), wanted)
 
 
-@pytest.mark.parametrize("codec", [codecs.NONE, codecs.SNAPPY, codecs.LZ4], ids=["none", "snappy", "lz4"])
-@pytest.mark.parametrize("mode", ["copy", "view", "string"])
-def test_run_after_a_failed_allocation_goes_on_where_it_stopped(mode: str, codec: int) -> None:
+def fail_each_allocation(mode: Any, codec: int) -> None:
+    """Let one allocation of a run fail, a later one in each turn, until the run needs none that late."""
     wanted = Wanted(key=mode, value=mode, batch_bytes=4 * MIB)
     records = [record(n, b"v" * (n % 50), b"k", headers=[(b"h" * 30, b"x" * 100)] * 40) for n in range(60)]
     log = reference.write_batch(records, codec=codec)
@@ -96,6 +98,15 @@ def test_run_after_a_failed_allocation_goes_on_where_it_stopped(mode: str, codec
         assert read.run() == "done"
         assert rows_of(read.take(), wanted) == expected
     assert failures > 10
+
+
+@pytest.mark.parametrize("codec", [codecs.NONE, codecs.SNAPPY, codecs.LZ4], ids=["none", "snappy", "lz4"])
+@pytest.mark.parametrize("mode", ["copy", "view", "string"])
+def test_run_after_a_failed_allocation_goes_on_where_it_stopped(mode: str, codec: int) -> None:
+    # In a process of its own: another thread here might be the one whose allocation fails.
+    code = f"from {__name__} import fail_each_allocation as fail; fail({mode!r}, {codec})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("mode", ["copy", "view", "string"])
