@@ -32,6 +32,7 @@ ROW_BYTES = KEY_BYTES + VALUE_BYTES
 BODY_COUNT = 4096
 SEND, ACCUMULATOR, CONFLUENT = "Producer.send, written", "RecordAccumulator.append", "confluent-kafka, mock cluster"
 COLUMNS = "Producer.send_columns, written"
+SEND_ANYWHERE = "Producer.send without key and partition, written"
 FLUSHED_LZ4 = "Producer.send_columns, lz4, flushed"
 BARE = "os.write of the values, fdatasync"
 WRITE_BYTES = 16 * 1024
@@ -91,6 +92,12 @@ def send_each(producer: Producer, keys: list[bytes], values: list[bytes], count:
         send(TOPIC, values[at], key=keys[at], partition=0)
 
 
+def send_anywhere(producer: Producer, values: list[bytes], count: int) -> None:
+    send = producer.send
+    for number in range(count):
+        send(TOPIC, values[number % BODY_COUNT])
+
+
 def confluent(producer: ConfluentProducer, keys: list[bytes], values: list[bytes], count: int) -> float:
     start = time.perf_counter()
     produce = producer.produce
@@ -138,6 +145,7 @@ def written_case(settings: Settings, keys: list[bytes], values: list[bytes], cou
     with Drained(values) as drained:
         runs = {
             SEND: partial(in_fresh_store, scratch, lambda one: send_each(one, keys, values, count), count),
+            SEND_ANYWHERE: partial(in_fresh_store, scratch, lambda one: send_anywhere(one, values, count), count),
             ACCUMULATOR: partial(appended, drained, count),
             CONFLUENT: partial(confluent, other, keys, values, count),
             COLUMNS: partial(in_fresh_store, scratch, lambda one: one.send_columns(TOPIC, columns, partition=0), count),
@@ -145,6 +153,7 @@ def written_case(settings: Settings, keys: list[bytes], values: list[bytes], cou
         case.samples = rated(runs, settings, units=count)
     case.add_ratio(SEND, ACCUMULATOR, target=TARGET_OF_ACCUMULATOR)
     case.add_ratio(SEND, CONFLUENT, target=TARGET_OF_CONFLUENT)
+    case.add_ratio(SEND_ANYWHERE, SEND)
     case.add_ratio(COLUMNS, SEND, target=TARGET_OF_SEND)
     return case
 

@@ -106,7 +106,7 @@ cdef class AppendPath:
         cdef TopicQueues queues
         cdef PartitionQueue queue
         cdef BatchAppender last
-        cdef int64_t before
+        cdef int64_t before, size
         if topic is not self.last_topic:
             self.last_queues = self.topics.get(topic)
             self.last_topic = topic
@@ -118,8 +118,6 @@ cdef class AppendPath:
             queue = queues.queue_of(request.partition)
         else:
             queue = queues.sticky_queue
-            if queues.sticky_room - queues.sticky_bytes <= 2 * batch_size_upper_bound(MAGIC_V2, False, r):
-                return None
         if queue is None:
             return None
         last = queue.last_batch()
@@ -128,6 +126,10 @@ cdef class AppendPath:
         # No code of others runs from here to the write.
         if queue.hold_count or self.is_closed or queue.last_batch() is not last:
             return None
+        if request.partition < 0:
+            size = 2 * batch_size_upper_bound(MAGIC_V2, False, r)
+            if queues.sticky_queue is not queue or not queues.keeps(last, size):
+                return None
         if last is not None:
             before = last._builder.estimate()
             if last.append_fields(r, request.timestamp_ms, flat, request.now_ms, result):
@@ -136,18 +138,19 @@ cdef class AppendPath:
                 if request.partition < 0:
                     queues.sticky_bytes += last._builder.estimate() - before
                 return last
-        if request.partition < 0 or not request.may_begin_batch:
+        if not request.may_begin_batch:
             return None
-        return self.append_to_new(queue, last, request, r, flat, result)
+        return self.append_to_new(queues, queue, last, request, r, flat, result)
 
     # Begins a batch if there is memory at once. Requires: `last`, the last batch, has no room.
     @cython.final
-    cdef BatchAppender append_to_new(self, PartitionQueue queue, BatchAppender last, const AppendRequest* request,
-                                     RecordFields* r, list flat, RecordAppendResult result):
+    cdef BatchAppender append_to_new(self, TopicQueues queues, PartitionQueue queue, BatchAppender last,
+                                     const AppendRequest* request, RecordFields* r, list flat, RecordAppendResult result):
         cdef BatchAppender batch
         cdef ColumnBuffer buffer
         cdef Py_ssize_t count = len(queue.batches)
-        if batch_size_upper_bound(MAGIC_V2, False, r) > self.batch_size or request.timestamp_ms < -1:
+        cdef int64_t size = batch_size_upper_bound(MAGIC_V2, False, r)
+        if size > self.batch_size or request.timestamp_ms < -1:
             return None
         batch = self.new_batch(queue.topic_partition)
         if result is not None and result.callback is not None:
@@ -155,12 +158,16 @@ cdef class AppendPath:
         # Code of others may have run. None does from here on.
         if self.is_closed or queue.hold_count or len(queue.batches) != count or queue.last_batch() is not last:
             return None
+        if request.partition < 0 and (queues.sticky_queue is not queue or not queues.keeps(None, 2 * size)):
+            return None
         buffer = try_allocate(self.pool, self.batch_size)
         if buffer is None:
             return None
         if last is not None:
             last.takes_records = False
         self.begin_batch(queue, batch, buffer, request, r, flat, result)
+        if request.partition < 0:
+            queues.sticky_bytes += batch._builder.estimate()
         return batch
 
     # Puts a new batch in the buffer, with one record in it, behind the others. Requires: the buffer is counted in the pool; it

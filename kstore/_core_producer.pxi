@@ -145,6 +145,10 @@ cdef class BatchAppender:
         return (not self.takes_records or not builder.is_open
                 or (builder.h.record_count > 0 and builder.write_limit_bytes <= builder.estimate()))
 
+    @cython.final
+    cdef bint has_room_left(self, int64_t size) noexcept:
+        return not self.looks_full() and self._builder.write_limit_bytes - self._builder.estimate() > size
+
     # Returns: the bytes of the record with its length, 0 if the batch takes it not. May move the records into a longer
     # buffer. From here to write() no code of others runs.
     @cython.final

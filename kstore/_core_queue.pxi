@@ -202,7 +202,8 @@ cdef class TopicQueues:
     cdef readonly bint is_sticky_used
     cdef object sticky_info
     cdef PartitionQueue sticky_queue
-    cdef int64_t sticky_room      # bytes until the partitioner has to be told
+    cdef int64_t sticky_size      # bytes of a partition
+    cdef int64_t sticky_room      # of them, what was left when the partitioner was told last
     cdef int64_t sticky_bytes     # that it has not been told yet
 
     def __init__(self, partitioner):
@@ -234,16 +235,27 @@ cdef class TopicQueues:
         cdef PartitionQueue queue = self.queue_of(partition)
         return 0 if queue is None else len(queue.batches)
 
-    def stick(self, info, PartitionQueue queue not None, int64_t room):
-        """Send records that name no partition to a queue, for so many bytes, without asking again.
+    def stick(self, info, PartitionQueue queue not None, *, int64_t size, int64_t room):
+        """Send records that name no partition to a queue without asking again, for as long as keeps() says.
 
+        Args: size: bytes of a partition; room: how many of them are left.
         Requires: the queue is held and belongs to `info`, the partitioner's current partition.
         """
         self.sticky_info = info
         self.sticky_queue = queue
+        self.sticky_size = size
         self.sticky_room = room
         self.sticky_bytes = 0
         self.is_sticky_used = True
+
+    # Whether the partitioner would stay with its partition behind a record of less than so many bytes: until that has got
+    # its bytes, or twice as many where the record leaves room in its last batch, None for a batch that is still to be made.
+    @cython.final
+    cdef bint keeps(self, BatchAppender last, int64_t size) noexcept:
+        cdef int64_t room = self.sticky_room - self.sticky_bytes
+        if room <= size and last is not None and last.has_room_left(size):
+            room += self.sticky_size
+        return room > size
 
     def unstick(self, info):
         """Ask again from now on, and return the bytes that went to `info` without a word.

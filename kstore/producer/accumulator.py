@@ -294,7 +294,8 @@ class RecordAccumulator(AppendPath):
         partitioner = queues.partitioner
         partitioner.update_partition_info(info, appended_bytes, cluster, enable_switch=queue.is_full)
         if not partitioner.is_partition_changed(info):
-            queues.stick(info, queue, partitioner.sticky_batch_size - info.produced_bytes)
+            size: int = partitioner.sticky_batch_size
+            queues.stick(info, queue, size=size, room=size - info.produced_bytes)
 
     # sending
 
