@@ -45,11 +45,11 @@ interop: build  ## kstore and Kafka's own classes write batches for each other; 
 	@$(BIN)/python -m tests.interop
 
 fuzz: build  ## the parsers against damaged bytes, many examples
-	@$(BIN)/python -m pytest -m "long or not long" --timeout=3600 --hypothesis-profile=long tests/fuzz tests/property tests/differential
+	@$(BIN)/python -m pytest -m "long or not long" --timeout=3600 -o faulthandler_timeout=0 --hypothesis-profile=long tests/fuzz tests/property tests/differential
 	@$(BIN)/python -m tests.fuzz --minutes 5
 
 long: test fuzz debug  ## everything: the suite, its long lanes, fuzzing, the debug build under the sanitizers
-	@$(BIN)/python -m pytest -m long --timeout=3600 || [ $$? -eq 5 ]  # 5: there are none
+	@$(BIN)/python -m pytest -m long --timeout=3600 -o faulthandler_timeout=0 || [ $$? -eq 5 ]  # 5: there are none
 
 require-java:
 	@.ci/require java
@@ -76,14 +76,14 @@ $(DEBUG_TREE)/.stamp: $(BUILD) $(shell git ls-files kstore tests 2>/dev/null)
 
 debug: $(DEBUG_TREE)/.stamp  ## the suite without Spark on the checked build, under address and undefined-behaviour sanitizers
 	@cd $(DEBUG_TREE) && $(UNDER_SANITIZERS) \
-		../../$(BIN)/python -m pytest -n $(WORKERS) -m "not spark and not long and not build" --timeout=1800 $(DEBUG_TESTS)
+		../../$(BIN)/python -m pytest -n $(WORKERS) -m "not spark and not long and not build" --timeout=1800 -o faulthandler_timeout=0 $(DEBUG_TESTS)
 
 fuzz-asan: $(DEBUG_TREE)/.stamp  ## a long fuzzing campaign on that build, MINUTES=30, at the lowest priority
 	@cd $(DEBUG_TREE) && $(UNDER_SANITIZERS) nice -n 19 ../../$(BIN)/python -m tests.fuzz --no-memory-limit --minutes $(MINUTES)
 
 coverage: $(DEBUG_TREE)/.stamp  ## line coverage of Python and Cython, from the same build
 	@cd $(DEBUG_TREE) && export $(UNDER_SANITIZERS) && \
-		CYTHON_USE_SYS_MONITORING=0 ../../$(BIN)/python -m coverage run -m pytest -m "not spark and not long and not build" --timeout=1800 $(DEBUG_TESTS) && \
+		CYTHON_USE_SYS_MONITORING=0 ../../$(BIN)/python -m coverage run -m pytest -m "not spark and not long and not build" --timeout=1800 -o faulthandler_timeout=0 $(DEBUG_TESTS) && \
 		../../$(BIN)/python -m coverage report
 
 clean:  ## everything that was built or made, the environment too
