@@ -28,15 +28,15 @@ def look_at(path: str, use: Callable[[Log], _Result]) -> _Result:
 
     Raises: what `use` raises; StorageError if segments go faster than that, LogNotFoundError if the partition is gone.
     """
-    for _ in range(_MOST_LOOKS - 1):
+    looks_left = _MOST_LOOKS
+    while True:
+        looks_left -= 1
         try:
             with open_log(path) as log:
                 return use(log)
         except StorageError as error:
-            if not _is_deleted(error):
+            if not looks_left or not _is_deleted(error):
                 raise
-    with open_log(path) as log:
-        return use(log)
 
 
 def read_what_is_left(
@@ -45,7 +45,7 @@ def read_what_is_left(
     """Read a range of which segments may have been deleted since it was planned.
 
     With failOnDataLoss that is an error; without, what the log still holds of the range is read, and a warning logged.
-    Raises: OffsetOutOfRangeError that says so; LogNotFoundError if the partition is gone; what read() raises.
+    Raises: OffsetOutOfRangeError that says so; what look_at() raises, and read().
     """
     waiting = [scan] if options.fail_on_data_loss else _file_by_file(scan)
     looks_left = _MOST_LOOKS
@@ -55,11 +55,11 @@ def read_what_is_left(
             # A file that was opened can be read to its end, so a missing one has given nothing yet.
             yield from read([piece])
         except StorageError as error:
-            if not _is_deleted(error):
+            looks_left -= 1
+            if not looks_left or not _is_deleted(error):
                 raise
             start_offset = max(piece.start_offset, piece.files[0].base_offset)
-            looks_left -= 1
-            if options.fail_on_data_loss or not looks_left:
+            if options.fail_on_data_loss:
                 asked = OffsetRange(scan.topic_partition, start_offset=start_offset, end_offset=scan.end_offset)
                 found = f"{error.path} was deleted since the read was planned"
                 raise data_loss(asked, found=found, offset=start_offset) from error

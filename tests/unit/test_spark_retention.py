@@ -12,7 +12,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import LongType, StructField, StructType
 
 from kstore.errors import LogNotFoundError, OffsetOutOfRangeError, StorageError
-from kstore.spark import KStoreDataSource, planning
+from kstore.spark import KStoreDataSource, planning, retention
 from kstore.spark.reader import KStoreReader
 from kstore.spark.retention import look_at
 from tests.builders import batches, write_partition
@@ -103,6 +103,14 @@ def test_segment_deleted_between_the_looks_of_the_driver_is_left_out(directory):
 def test_segment_deleted_between_the_looks_of_the_driver_fails_it_with_loss(directory):
     with pytest.raises(OffsetOutOfRangeError, match=rf"{LOSS}.*\[0, 30\).*the log holds \[10, 30\)"):
         reader(directory, fails=True).partitions()
+
+
+def test_segments_that_go_faster_than_they_are_found_fail_the_task_by_name(directory, monkeypatch):
+    tasks = reader(directory, fails=False).partitions()
+    monkeypatch.setattr(retention, "_planned_anew", lambda scan, _start_offset, _options: [scan])
+    delete(directory, 0)
+    with pytest.raises(StorageError, match=f"{0:020}.log"):
+        [list(reader(directory, fails=False).read(task)) for task in tasks]
 
 
 def test_log_is_looked_at_anew_while_segments_are_deleted_under_the_look(directory):
