@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +43,12 @@ class GroupScheduling(LoadScopeScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Callable[..., Any]) -> GroupScheduling:
     return GroupScheduling(config, log)
+
+
+@pytest.fixture
+def quiet_producer(caplog: pytest.LogCaptureFixture) -> None:
+    """Leaves out what the producer logs of failures that are made."""
+    caplog.set_level(logging.CRITICAL, logger="kstore.producer")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
+
+from kstore.errors import StorageError
 from kstore.producer import Cluster, ProducerBatch, ProduceResponse
 from tests.sending import CLUSTER, ScriptedSink
+
+WAIT_S = 60
+IDEMPOTENCE = pytest.mark.parametrize("is_idempotent", [False, True], ids=["plain", "idempotent"])
+OK = ProduceResponse(0)
+DISK = StorageError("disk")
 
 
 class ForeignSink(ScriptedSink):

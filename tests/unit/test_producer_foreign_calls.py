@@ -3,28 +3,19 @@ Method: sinks that do so once, over a log in memory; step by step, and below a w
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from kstore.errors import KStoreError, ProducerClosedError, ProducerTimeoutError, SinkResponseError, StorageError
+from kstore.errors import KStoreError, ProducerClosedError, ProducerTimeoutError, SinkResponseError
 from kstore.producer import Cluster, PartitionInfo, Producer, ProducerBatch, ProduceResponse, Sender
 from kstore.types import TopicPartition
-from tests.foreign_sinks import ForeignSink, each, failed, raising
+from tests.foreign_sinks import DISK, IDEMPOTENCE, OK, WAIT_S, ForeignSink, each, failed, raising
 from tests.sending import NODE, OTHER_NODE, T1, Producing
 
-WAIT_S = 60
-IDEMPOTENCE = pytest.mark.parametrize("is_idempotent", [False, True], ids=["plain", "idempotent"])
-OK = ProduceResponse(0)
-DISK = StorageError("disk")
-
-
-@pytest.fixture(autouse=True)
-def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL, logger="kstore.producer")
+pytestmark = pytest.mark.usefixtures("quiet_producer")
 
 
 def take_out(batches: Any) -> Any:

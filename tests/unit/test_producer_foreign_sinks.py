@@ -3,7 +3,6 @@ Method: sinks that break each promise of Sink once, over a log in memory; step b
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
@@ -22,18 +21,10 @@ from kstore.errors import (
     StorageError,
 )
 from kstore.producer import Cluster, PartitionInfo, ProducerBatch, ProduceResponse
-from tests.foreign_sinks import ForeignSink, each, failed, raising
+from tests.foreign_sinks import DISK, IDEMPOTENCE, OK, ForeignSink, each, failed, raising
 from tests.sending import NODE, OTHER_NODE, T0, T1, Producing, fails
 
-WAIT_S = 60
-IDEMPOTENCE = pytest.mark.parametrize("is_idempotent", [False, True], ids=["plain", "idempotent"])
-OK = ProduceResponse(0)
-DISK = StorageError("disk")
-
-
-@pytest.fixture(autouse=True)
-def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL, logger="kstore.producer")
+pytestmark = pytest.mark.usefixtures("quiet_producer")
 
 
 class Unreadable(Exception):

@@ -7,6 +7,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, as_completed, wait
+from functools import partial
 from typing import Any
 
 import pytest
@@ -40,6 +41,11 @@ def take_as_they_come(futures: list[Any]) -> None:
             raise AssertionError("nothing is done")
     except TimeoutError:
         return
+
+
+def ask_to_be_told(futures: list[Any], told: list[object]) -> None:
+    for future in futures:
+        future.add_done_callback(told.append)
 
 
 async def wrap(futures: list[Any]) -> None:
@@ -78,8 +84,7 @@ def test_interrupt_anywhere_in_a_wait_keeps_neither_the_end_nor_other_waiters(
             traced(scenario, tracer)
             assert bounded(lambda: batch.complete(7), seconds=PATIENCE_S) is None
             assert other.result(PATIENCE_S).done == set(futures)
-        for future in futures:
-            future.add_done_callback(told.append)
+        ask_to_be_told(futures, told)
         assert told == futures
         assert wait(futures, timeout=0).done == set(futures)
         assert set(as_completed(futures, timeout=0)) == set(futures)
@@ -111,9 +116,9 @@ def test_waits_and_callbacks_that_race_with_the_end_are_told_once(made: Callable
                 gate.wait(PATIENCE_S)
                 return step()
 
-            steps: list[Callable[[], object]] = [lambda one=one, futures=futures: one(futures) for one in waits]  # type: ignore[misc]
-            steps.append(lambda batch=batch: end(batch))  # type: ignore[misc]
-            steps.append(lambda futures=futures, told=told: [one.add_done_callback(told.append) for one in futures])  # type: ignore[misc]
+            steps: list[Callable[[], object]] = [partial(one, futures) for one in waits]
+            steps.append(partial(end, batch))
+            steps.append(partial(ask_to_be_told, futures, told))
             found = [one.result(PATIENCE_S) for one in [executor.submit(run, step) for step in steps]]
             assert found[:3] == [set(futures)] * 3
             assert sorted(map(id, told)) == sorted(map(id, futures))
