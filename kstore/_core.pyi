@@ -7,6 +7,7 @@ from typing_extensions import Buffer, Self, disjoint_base
 
 from kstore._core_accumulate import AppendPath as AppendPath
 from kstore._core_accumulate import Bell as Bell
+from kstore._core_accumulate import OpenTransaction as OpenTransaction
 from kstore._core_accumulate import OwnedLock as OwnedLock
 from kstore._core_accumulate import PartitionQueue as PartitionQueue
 from kstore._core_accumulate import SendPath as SendPath

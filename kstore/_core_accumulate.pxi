@@ -6,6 +6,26 @@ cdef struct AppendRequest:
     int64_t timestamp_ms
     int64_t now_ms
     bint may_begin_batch
+    bint needs_partition          # the transaction's, if there are transactions
+
+
+@cython.final
+cdef class OpenTransaction:
+    """Which records may come into a transaction without a word to its TransactionManager.
+
+    Attributes: is_open: whether any may; partitions: to which.
+    Threads: only who holds the manager's lock changes it.
+    """
+
+    cdef public bint is_open
+    cdef readonly set partitions
+
+    def __cinit__(self):
+        self.partitions = set()
+
+    @cython.final
+    cdef inline bint takes(self, object topic_partition, bint needs_partition) except -1:
+        return self.is_open and (not needs_partition or topic_partition in self.partitions)
 
 
 cdef class AppendPath:
@@ -15,7 +35,8 @@ cdef class AppendPath:
         fields as append() got them; batch_type, result_type: the classes of batches and their results; model: a builder
         without records, as which those of batches begin; estimator: gives their ratio if they are compressed;
         incomplete: where batches enter themselves.
-    Attributes: topics: the queues by topic; active: the queues that are not empty; is_closed: whether appends are refused.
+    Attributes: topics: the queues by topic; active: the queues that are not empty; is_closed: whether appends are refused;
+        open_transaction: None if they may come outside of transactions.
     """
 
     cdef readonly dict topics
@@ -23,6 +44,7 @@ cdef class AppendPath:
     cdef readonly PoolMemory pool
     cdef public int64_t batch_size
     cdef public bint is_closed
+    cdef readonly OpenTransaction open_transaction
     cdef object append_slowly
     cdef object batch_type
     cdef object future_type
@@ -38,7 +60,7 @@ cdef class AppendPath:
         self.active = {}
 
     def __init__(self, *, PoolMemory pool, int64_t batch_size, RecordBatchEncoder model, batch_type, result_type,
-                 estimator, dict incomplete, append_slowly):
+                 estimator, dict incomplete, append_slowly, OpenTransaction open_transaction=None):
         if pool is None or model is None or incomplete is None:
             raise TypeError("pool, model and incomplete must not be None")
         if not issubclass(batch_type, BatchAppender) or not issubclass(result_type, BatchResult):
@@ -52,6 +74,7 @@ cdef class AppendPath:
         self.estimator = estimator
         self.incomplete = incomplete
         self.append_slowly = append_slowly
+        self.open_transaction = open_transaction
 
     @property
     def is_held_here(self):
@@ -71,8 +94,8 @@ cdef class AppendPath:
             MemoryRecordsBuilder.append; callback: called with (RecordMetadata, None) or (None, error) by the thread that
             completes the batch; max_time_to_block_ms: how long to wait for memory; now_ms: the monotonic time;
             abort_on_new_batch: come back with abort_for_new_batch rather than begin a batch.
-        Raises: ProducerClosedError; BufferExhaustedError; UnknownTopicOrPartitionError if None can't be chosen;
-            ValueError, TypeError for what no record can be made of. Then nothing was appended and no memory is taken.
+        Raises: ProducerClosedError; TransactionStateError; BufferExhaustedError; UnknownTopicOrPartitionError if None can't
+            be chosen; ValueError, TypeError for what no record can be made of. Then nothing was appended and no memory is taken.
         Threads: safe.  Cost: one copy of key and value, one object, no lock while the pool has memory.
         """
         cdef RecordFields r
@@ -83,6 +106,7 @@ cdef class AppendPath:
         request.timestamp_ms = as_int64(timestamp_ms)
         request.now_ms = now_ms
         request.may_begin_batch = not abort_on_new_batch
+        request.needs_partition = False
         request.partition = -1
         if type(headers) is not tuple:
             headers = tuple(headers)
@@ -97,6 +121,13 @@ cdef class AppendPath:
         return self.append_slowly(topic, partition, request.timestamp_ms, key_bytes, value_bytes, headers, callback,
                                   max_time_to_block_ms=max_time_to_block_ms, now_ms=now_ms, cluster=cluster,
                                   abort_on_new_batch=abort_on_new_batch)
+
+    # Whether a record may be appended now, as far as the state of the producer goes.
+    @cython.final
+    cdef inline bint takes(self, PartitionQueue queue, const AppendRequest* request) except -1:
+        if self.is_closed:
+            return False
+        return self.open_transaction is None or self.open_transaction.takes(queue.topic_partition, request.needs_partition)
 
     # Returns: the batch that took the record as its last one; None if that takes more than is done here. A result, if it
     # is not None, is filled in.
@@ -124,7 +155,7 @@ cdef class AppendPath:
         if last is not None and result is not None and result.callback is not None:
             last.make_thunks()
         # No code of others runs from here to the write.
-        if queue.hold_count or self.is_closed or queue.last_batch() is not last:
+        if queue.hold_count or queue.last_batch() is not last or not self.takes(queue, request):
             return None
         if request.partition < 0:
             size = 2 * batch_size_upper_bound(MAGIC_V2, False, r)
@@ -156,7 +187,7 @@ cdef class AppendPath:
         if result is not None and result.callback is not None:
             batch.make_thunks()
         # Code of others may have run. None does from here on.
-        if self.is_closed or queue.hold_count or len(queue.batches) != count or queue.last_batch() is not last:
+        if queue.hold_count or len(queue.batches) != count or queue.last_batch() is not last or not self.takes(queue, request):
             return None
         if request.partition < 0 and (queues.sticky_queue is not queue or not queues.keeps(None, 2 * size)):
             return None

@@ -71,6 +71,11 @@ class TopicQueues:
     def stick(self, info: Any, queue: PartitionQueue, *, size: int, room: int) -> None: ...
     def unstick(self, info: Any) -> int: ...
 
+@final
+class OpenTransaction:
+    is_open: bool
+    partitions: Final[set[TopicPartition]]
+
 @disjoint_base
 class AppendPath:
     topics: Final[dict[str, TopicQueues]]
@@ -78,6 +83,7 @@ class AppendPath:
     pool: Final[Any]
     batch_size: int
     is_closed: bool
+    open_transaction: Final[OpenTransaction | None]
     is_held_here: Final[bool]
     def __init__(
         self,
@@ -90,6 +96,7 @@ class AppendPath:
         estimator: Any,
         incomplete: dict[Any, None],
         append_slowly: Callable[..., RecordAppendResult],
+        open_transaction: OpenTransaction | None = None,
     ) -> None: ...
     def append(
         self,

@@ -15,9 +15,9 @@ cdef class SendPath:
     Args: accumulator: takes the records; serialize: called with "key" or "value", the object, its serializer and the
         topic, for what is neither bytes nor None or has a serializer; wake_sender: called when a batch is full or new;
         send_by_the_long_way, send_serialized: called with the arguments of send(), in the order of its signature but the
-        value before the key, the one where interceptors, a partitioner or a transaction have a say, the other, with
-        bytes, where the batch has no room or something is not right; max_record_bytes: a larger record, by the estimate
-        of its size, goes that way; clock: None for the machine's.
+        value before the key, the one where interceptors or a partitioner have a say or no transaction is open, the
+        other, with bytes, where the batch has no room, the transaction has to be told of its partition, or something is
+        not right; max_record_bytes: a larger record, by the estimate of its size, goes that way; clock: None for the machine's.
     Attributes: takes_short_way: whether nothing has to happen between send() and the accumulator; partition_counts: of
         the topics whose partitions are numbered from 0 without a gap.
     """
@@ -68,7 +68,7 @@ cdef class SendPath:
         Threads: safe.  Cost: one copy, one future; blocks while buffer_memory is used up.
         Source: Kafka KafkaProducer.send.
         """
-        if not self.takes_short_way:
+        if not self.takes_short_way or not self.is_open():
             return self.send_by_the_long_way(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if self.key_serializer is not None or (key is not None and type(key) is not bytes):
             key = self.serialize("key", key, self.key_serializer, topic)
@@ -81,6 +81,11 @@ cdef class SendPath:
             return self.send_serialized(topic, key, value, headers, partition, timestamp_ms, on_delivery)
         return future
 
+    @cython.final
+    cdef inline bint is_open(self) noexcept:
+        cdef OpenTransaction transaction = self.accumulator.open_transaction
+        return transaction is None or transaction.is_open
+
     # Returns: None if the record has to go the long way.
     @cython.final
     cdef RecordFuture append(self, topic, bytes key, bytes value, tuple headers, partition, timestamp_ms, on_delivery):
@@ -91,7 +96,7 @@ cdef class SendPath:
         cdef int32_t index
         cdef list flat = flat_headers(headers) if headers else None
         request.partition = -1
-        request.may_begin_batch = True
+        request.may_begin_batch = request.needs_partition = True
         if partition is not None:
             if not as_partition(partition, &request.partition):
                 return None

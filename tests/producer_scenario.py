@@ -226,7 +226,7 @@ class Scenario:
                 partition=self.random.choice([None, 1]),
                 max_time_to_block_ms=FAR_MS,
                 cluster=CLUSTER,
-                on_new_batch=self.wake,
+                on_new_batch=lambda _: self.wake(),
             )
             self.columns.append(future)
         finally:

@@ -17,7 +17,7 @@ from kstore._core import (
 )
 from kstore.compression import CompressionType, compress
 from kstore.environment import SYSTEM_CLOCK, Clock
-from kstore.errors import KStoreError, ProducerClosedError
+from kstore.errors import KStoreError, ProducerClosedError, TransactionStateError
 from kstore.producer.append_columns import ColumnsAppend
 from kstore.producer.batch import ProducerBatch
 from kstore.producer.buffer_pool import BufferPool
@@ -97,6 +97,7 @@ class RecordAccumulator(AppendPath):
         self.delivery_timeout_ms = delivery_timeout_ms
         self.incomplete = IncompleteBatches()
         self.compression_ratios = CompressionRatioEstimator()
+        self._transaction_manager = manager = transaction_manager
         super().__init__(
             pool=pool,
             batch_size=batch_size,
@@ -106,9 +107,9 @@ class RecordAccumulator(AppendPath):
             estimator=self.compression_ratios,
             incomplete=self.incomplete.batches,
             append_slowly=self._append_slowly,
+            open_transaction=manager.open_transaction if manager is not None and manager.is_transactional else None,
         )
         self.next_expiry_time_ms = NO_READY_CHECK_MS
-        self._transaction_manager = transaction_manager
         self.clock = clock
         self._random = random_module.Random() if random is None else random
         self._flushes = Flushes(self.incomplete, clock=clock)
@@ -190,20 +191,19 @@ class RecordAccumulator(AppendPath):
         cluster: Cluster,
         now_ms: int | None = None,
         max_record_bytes: int | None = None,
-        on_partition: Callable[[int], object] | None = None,
-        on_new_batch: Callable[[], object] | None = None,
+        on_new_batch: Callable[[int], object] | None = None,
     ) -> ColumnsFuture:
         """Append all rows as batches that take no other records, behind what waits already.
 
         Args: partition: None to place each row by its key, as Kafka's producer does, and rows without a key in the
             partition of records that name none; columns: without offsets; max_time_to_block_ms: how long to wait for
             memory, for each batch; now_ms: None for the clock's; max_record_bytes: what a record may take in a batch of
-            its own; on_partition: called with each partition before the first batch for it, perhaps again before later
-            ones; on_new_batch: called without arguments behind each batch, to wake who sends them.
+            its own; on_new_batch: called with the partition behind each batch, or some, to wake who sends them.
         Returns: a future of (partition, base_offset, record_count) for each batch, in the order of their making. What
             fails when batches wait already, such as memory that comes too late, fails the future.
-        Raises: ProducerClosedError; BufferExhaustedError; UnknownTopicOrPartitionError; RecordTooLargeError; ValueError
-            with the row, for columns that no record can be made of. Then nothing was appended.
+        Raises: ProducerClosedError; TransactionStateError; BufferExhaustedError; UnknownTopicOrPartitionError;
+            RecordTooLargeError; ValueError with the row, for columns that no record can be made of. Then nothing was
+            appended.
         Threads: safe; rows are packed without the GIL.  Cost: one pass to check, one to pack, one to place keys; memory
             of the pool, and 12 bytes for each row where keys are placed.
         """
@@ -215,7 +215,6 @@ class RecordAccumulator(AppendPath):
             max_record_bytes=max_record_bytes,
             now_ms=self.clock.monotonic_ms() if now_ms is None else now_ms,
             cluster=cluster,
-            on_partition=on_partition,
             on_new_batch=on_new_batch,
         )
         return append.run(partition)
@@ -232,7 +231,7 @@ class RecordAccumulator(AppendPath):
         """Take the first batches out of a list, which take no more records, and put them behind the others.
 
         Args: info: where BuiltInPartitioner chose the partition.
-        Raises: ProducerClosedError, with the list as it was.
+        Raises: ProducerClosedError, TransactionStateError, with the list as it was.
         """
         appended_bytes = sum(batch.estimated_size_in_bytes for batch in batches[:count])
         with queue:
@@ -268,6 +267,8 @@ class RecordAccumulator(AppendPath):
     def _require_open(self) -> None:
         if self.is_closed:
             raise ProducerClosedError("the producer was closed while a record was appended")
+        if self.open_transaction is not None and not self.open_transaction.is_open:
+            raise TransactionStateError("no transaction is open: a record came before it began, or while it ended")
 
     def _is_partition_changed(
         self, queues: TopicQueues, queue: PartitionQueue, info: StickyPartitionInfo, cluster: Cluster
@@ -455,12 +456,22 @@ class RecordAccumulator(AppendPath):
     def abort_incomplete_batches(self) -> None:
         """Refuse appends, and fail everything that is not done, what is being appended just now too."""
         self.is_closed = True
+        self._await_appends()
+        self.abort_batches(ProducerClosedError("the producer was closed forcefully"))
+
+    def is_done_with_transaction(self) -> bool:
+        """Tell whether every batch of a transaction that is no longer open is done."""
+        if self.has_incomplete:
+            return False
+        self._await_appends()
+        return not self.has_incomplete
+
+    def _await_appends(self) -> None:
+        """Wait for who looked whether appends are refused, as they are now, before they were."""
         for queues in list(self.topics.values()):
             for queue in list(queues.queues.values()):
-                # who began to append before has ended, who begins behind this is refused
                 with queue:
                     pass
-        self.abort_batches(ProducerClosedError("the producer was closed forcefully"))
 
     def abort_batches(self, error: KStoreError) -> None:
         """Fail everything that is not done; memory of what is in flight comes back when its send returns."""

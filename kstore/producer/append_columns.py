@@ -25,7 +25,7 @@ _MOST_AT_ONCE = 32
 class ColumnsAppend:
     """One call of append_columns().
 
-    Args: max_record_bytes: None for no bound but the memory of the pool; on_partition, on_new_batch: as of
+    Args: max_record_bytes: None for no bound but the memory of the pool; on_new_batch: as of
         RecordAccumulator.append_columns.
     Raises: ValueError, with the row, for columns of which no record can be made; RecordTooLargeError.
     Threads: the one that calls; the GIL is released while rows are checked, placed and packed.
@@ -41,8 +41,7 @@ class ColumnsAppend:
         max_record_bytes: int | None,
         now_ms: int,
         cluster: Cluster,
-        on_partition: Callable[[int], object] | None,
-        on_new_batch: Callable[[], object] | None,
+        on_new_batch: Callable[[int], object] | None,
     ) -> None:
         if columns.offset is not None:
             raise ValueError("columns of a producer have no offsets: the log gives them")
@@ -53,7 +52,6 @@ class ColumnsAppend:
         self._clock = accumulator.clock
         self._clock_offset_ms = now_ms - self._clock.monotonic_ms()
         self._cluster = cluster
-        self._on_partition = on_partition
         self._on_new_batch = on_new_batch
         self._future = ColumnsFuture()
         batch_bytes = max(accumulator.batch_size, 1)
@@ -112,25 +110,23 @@ class ColumnsAppend:
             self._append_run(queue, most=1, info=info)
 
     def _queue_of(self, partition: int) -> PartitionQueue:
-        if self._on_partition is not None:
-            self._on_partition(partition)
         return self._accumulator.queue_of(TopicPartition(self._topic, partition))
 
     def _append_run(self, queue: PartitionQueue, *, most: int, info: StickyPartitionInfo | None = None) -> None:
         """Append the next rows: one batch, whose memory is waited for, and as many more as there is memory for."""
-        accumulator = self._accumulator
+        accumulator, partition = self._accumulator, queue.topic_partition.partition
         held: list[ColumnBuffer] = []
         batches: list[ProducerBatch] = []
         try:
             count = self._pack_batches(batches, held, queue.topic_partition, most=most)
             packed = batches[:count]
             accumulator.append_batches(queue, batches, count=count, info=info, cluster=self._cluster)
-            self._future.add(queue.topic_partition.partition, packed)
+            self._future.add(partition, packed)
         finally:
             # What is in no queue, and where an interrupt came before it was in a batch.
             give_up(accumulator.pool, held, batches)
         if self._on_new_batch is not None:
-            self._on_new_batch()
+            self._on_new_batch(partition)
 
     def _pack_batches(
         self, batches: list[ProducerBatch], held: list[ColumnBuffer], topic_partition: TopicPartition, *, most: int

@@ -13,7 +13,7 @@ from kstore.producer.cluster import Cluster, Node
 from kstore.types import NO_SEQUENCE, TopicPartition
 
 if TYPE_CHECKING:
-    from kstore._core import PartitionQueue
+    from kstore._core import OpenTransaction, PartitionQueue
     from kstore.producer.batch import ProducerBatch
     from kstore.producer.retry_backoff import RetryBackoff
 
@@ -33,6 +33,9 @@ class SequenceManager(Protocol):
 
     @property
     def is_completing(self) -> bool: ...
+
+    @property
+    def open_transaction(self) -> OpenTransaction: ...
 
     @property
     def producer_id_and_epoch(self) -> ProducerIdentity: ...

@@ -92,7 +92,7 @@ class Producer(SendPath):
             clock=None if clock is SYSTEM_CLOCK else clock,
         )
         self._metadata.on_update = self._take_partition_counts
-        self.takes_short_way = not (self._interceptors or self._partitioner or self.transactional_id)
+        self.takes_short_way = not (self._interceptors or self._partitioner)
         try:
             self._sender.start()
             _producers.add(self)
@@ -141,7 +141,7 @@ class Producer(SendPath):
         timestamp_ms: int | None,
         on_delivery: DeliveryCallback | None,
     ) -> FutureRecordMetadata:
-        """Do as send() where interceptors, a partitioner or a transaction have a say."""
+        """Do as send() where interceptors or a partitioner have a say, or no transaction is open."""
         self._check_usable()
         record = ProducerRecord(topic, value, key, tuple(headers), partition, timestamp_ms)
         if self._interceptors:
@@ -184,6 +184,10 @@ class Producer(SendPath):
             if on_delivery is not None:
                 on_delivery(_metadata_of_failure(record), error)
             return failed_future(placeholder_partition(record), error)
+        except TransactionStateError:
+            if self._transactions is not None:
+                self._transactions.check_send()
+            raise
         except BaseException:
             # It may have begun a batch before it was interrupted.
             self._sender.wakeup()
@@ -297,8 +301,7 @@ class Producer(SendPath):
                     max_time_to_block_ms=max(max_block_ms - waited_ms, 0),
                     max_record_bytes=self._max_record_bytes,
                     cluster=cluster,
-                    on_partition=self._partition_adder(topic),
-                    on_new_batch=self._sender.wakeup,
+                    on_new_batch=lambda partition: self._follow_append(TopicPartition(topic, partition)),
                 )
                 future.join(appended)
                 failure = appended.append_error
@@ -313,12 +316,11 @@ class Producer(SendPath):
         future.wait(failure)
         return future
 
-    def _partition_adder(self, topic: str) -> Callable[[int], None] | None:
-        """Return what makes a partition part of the transaction, None without transactions."""
-        manager = self._transactions
-        if manager is None or not manager.is_transactional:
-            return None
-        return lambda partition: manager.maybe_add_partition(TopicPartition(topic, partition))
+    def _follow_append(self, topic_partition: TopicPartition) -> None:
+        """Have a partition that has a new batch looked at, and made part of the transaction."""
+        if self._transactions is not None:
+            self._transactions.maybe_add_partition(topic_partition)
+        self._sender.wakeup()
 
     # What users ask for besides
 

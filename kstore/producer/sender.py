@@ -214,7 +214,7 @@ class Sender:
         if self._is_open and self._clock.monotonic_ms() < self._next_request_ms:
             return False
         try:
-            return manager.run_request(has_incomplete=lambda: self._accumulator.has_incomplete)
+            return manager.run_request(is_done=self._accumulator.is_done_with_transaction)
         except Exception as error:
             if self._is_open and is_retriable(error):
                 _logger.debug("the coordinator is asked again: %s", error)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from kstore._core import OwnedLock
+from kstore._core import OpenTransaction, OwnedLock
 from kstore.errors import (
     InvalidProducerEpochError,
     KStoreError,
@@ -92,6 +92,8 @@ class TransactionManager(SequenceTracker):
         self._last_error: KStoreError | None = None
         self._is_started = False
         self._needs_epoch_bump = False
+        # Has both kinds of partitions that follow.
+        self.open_transaction = OpenTransaction()
         self._partitions: set[TopicPartition] = set()
         self._new_partitions: set[TopicPartition] = set()
         # What a user's call waits for, until one has seen the outcome.
@@ -161,17 +163,16 @@ class TransactionManager(SequenceTracker):
         return self._begin("abort_transaction", start)
 
     def maybe_add_partition(self, topic_partition: TopicPartition) -> None:
-        """Make a partition that is sent to part of the transaction.
+        """Make a partition to which a record was appended part of the transaction, unless that is aborted.
 
-        Raises: TransactionStateError without a transaction; the error that the producer is in.  Cost: a lookup, if the
-            partition is part of it.
+        Cost: a lookup, if the partition is part of it.
         """
-        if self._state is _S.IN_TRANSACTION and self._pending is None and topic_partition in self._partitions:
+        if topic_partition in self._partitions:
             return
         with self._lock:
-            self.check_send()
-            if self.is_transactional and topic_partition not in self._partitions:
+            if self._state in (_S.IN_TRANSACTION, _S.COMMITTING_TRANSACTION):
                 self._new_partitions.add(topic_partition)
+                self.open_transaction.partitions.add(topic_partition)
 
     def check_send(self) -> None:
         """Raise what keeps a record from being sent now, if anything does."""
@@ -294,7 +295,14 @@ class TransactionManager(SequenceTracker):
             raise TransactionStateError(
                 f"{self.transactional_id!r} to {state.name}: expected state {expected}, found {self._state.name}"
             )
+        self._change_to(state)
+
+    def _change_to(self, state: TransactionManagerState) -> None:
+        is_open = state is _S.IN_TRANSACTION
+        # In between, and behind an interrupt there, records go to the calls that take the lock.
+        self.open_transaction.is_open = False
         self._state = state
+        self.open_transaction.is_open = is_open
 
     def _fail(self, error: KStoreError) -> None:
         """Take no more: the error is fatal."""
@@ -308,7 +316,7 @@ class TransactionManager(SequenceTracker):
             if self._state is _S.ABORTING_TRANSACTION:
                 _logger.debug("an error of a transaction that is aborted: %s", error)
             elif _S.ABORTABLE_ERROR.may_follow(self._state):
-                self._state = _S.ABORTABLE_ERROR
+                self._change_to(_S.ABORTABLE_ERROR)
                 self._last_error = error
                 self._needs_epoch_bump = True
 
@@ -326,11 +334,11 @@ class TransactionManager(SequenceTracker):
 
     # What the Sender calls
 
-    def run_request(self, *, has_incomplete: Callable[[], bool]) -> bool:
+    def run_request(self, *, is_done: Callable[[], bool]) -> bool:
         """Ask the coordinator for the next thing that is wanted of it; return whether there was one.
 
-        Args: has_incomplete: whether a batch is not done, before which a transaction is not ended; asked only once its
-            end is wanted, since until then records may still come into it (Kafka asks before).
+        Args: is_done: whether all batches are, before which a transaction is not ended; asked only once its end is
+            wanted, since until then records may still come into it (Kafka asks before).
         Raises: what is_retriable(), with everything as before: the request is to be run again a little later.
         """
         with self._lock:
@@ -341,7 +349,7 @@ class TransactionManager(SequenceTracker):
                 return self._run_init(self._init)
             if self._new_partitions:
                 return self._run_add(frozenset(self._new_partitions))
-            if self._end is not None and not has_incomplete():
+            if self._end is not None and is_done():
                 return self._run_end(self._end)
         return False
 
@@ -401,6 +409,7 @@ class TransactionManager(SequenceTracker):
         self._is_started = False
         self._partitions.clear()
         self._new_partitions.clear()
+        self.open_transaction.partitions.clear()
         self._last_error = None
         if self._init is None and self._needs_epoch_bump:
             self._init = TransactionalResult(result.operation)
@@ -412,7 +421,7 @@ class TransactionManager(SequenceTracker):
         """Fail everything that is waited for, and take no more."""
         with self._lock:
             if self._state is not _S.FATAL_ERROR:
-                self._state = _S.FATAL_ERROR
+                self._change_to(_S.FATAL_ERROR)
                 self._last_error = error
                 self._fail_requests(error)
 
@@ -447,7 +456,7 @@ class TransactionManager(SequenceTracker):
             return False
         if not self.is_transactional or topic_partition in self._partitions:
             return True
-        # Whoever appended was interrupted before maybe_add_partition().
+        # Whoever appended did not come to maybe_add_partition() yet.
         if self._state in (_S.IN_TRANSACTION, _S.COMMITTING_TRANSACTION):
             self._new_partitions.add(topic_partition)
         return False

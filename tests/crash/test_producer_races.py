@@ -6,15 +6,18 @@ from __future__ import annotations
 import random
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from kstore.config import LogConfig
+from kstore.errors import TransactionStateError
 from kstore.log.store import WritableStore, open_store
 from kstore.producer import Producer
 
@@ -152,3 +155,52 @@ def test_producers_of_all_kinds_beside_each_other_keep_all_in_order(store: Writa
 @pytest.mark.parametrize("seed", range(2, 10))
 def test_producers_of_all_kinds_keep_all_in_order_for_long(store: WritableStore, seed: int) -> None:
     race_for(store, 15, seed=seed)
+
+
+def send_and_end(producer: Producer, seconds: float, rng: random.Random) -> tuple[dict[bytes, Any], set[bytes]]:
+    """Begin and end transactions while two threads send; return the futures by value, and what was refused."""
+    futures: dict[bytes, Any] = {}
+    refused: set[bytes] = set()
+    is_over = threading.Event()
+
+    def send(number: int) -> None:
+        count = 0
+        while not is_over.is_set():
+            value = b"%d/%d" % (number, count)
+            count += 1
+            try:
+                futures[value] = producer.send(TRANSACTIONS, value, key=b"%d" % (count % 7))
+            except TransactionStateError:
+                refused.add(value)
+
+    senders = [threading.Thread(target=send, args=(number,)) for number in range(2)]
+    for one in senders:
+        one.start()
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        producer.begin_transaction()
+        time.sleep(rng.choice([0, 0.001, 0.01]))
+        if rng.random() < 0.4:
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+    is_over.set()
+    for one in senders:
+        one.join(WAIT_SECONDS)
+    return futures, refused
+
+
+@pytest.mark.parametrize("batch_size", [300, 16384])
+def test_record_that_meets_the_end_of_its_transaction_is_refused_or_part_of_it(store, switching, batch_size):
+    with Producer(store, transactional_id="shared", batch_size=batch_size, buffer_memory=1 << 16) as producer:
+        producer.init_transactions()
+        futures, refused = send_and_end(producer, 3, random.Random(batch_size))
+    found: dict[bytes, tuple[int, int]] = {}
+    for partition in range(PARTITIONS):
+        for record in store.log(TRANSACTIONS, partition).read():
+            assert found.setdefault(bytes(record.value), (partition, record.offset)) == (partition, record.offset)
+    assert futures
+    assert refused
+    assert not refused & set(found)
+    kept = {value: future.result(0) for value, future in futures.items() if future.exception(0) is None}
+    assert found == {value: (metadata.partition, metadata.offset) for value, metadata in kept.items()}

@@ -189,7 +189,7 @@ def test_rows_wait_for_memory_that_others_give_back() -> None:
     woken = threading.Semaphore(0)
     appending = threading.Thread(
         target=lambda: results.append(
-            append(accumulator, rows(VALUES), max_time_to_block_ms=60_000, on_new_batch=woken.release)
+            append(accumulator, rows(VALUES), max_time_to_block_ms=60_000, on_new_batch=lambda _: woken.release())
         )
     )
     appending.start()

@@ -262,7 +262,7 @@ def test_data_of_a_transaction_that_ended_meanwhile_is_not_appended(store):
     coordinator, manager, parts = in_transaction(store)
     future = parts.append()
     manager.maybe_add_partition(T0)
-    manager.run_request(has_incomplete=lambda: True)
+    manager.run_request(is_done=lambda: False)
     coordinator.end_transaction("id", manager.producer_id_and_epoch, is_commit=True)
     end = store.log(*T0).log_end_offset
     parts.run()
@@ -275,7 +275,7 @@ def test_data_of_a_fenced_producer_is_not_appended(store):
     coordinator, manager, parts = in_transaction(store)
     future = parts.append()
     manager.maybe_add_partition(T0)
-    manager.run_request(has_incomplete=lambda: True)
+    manager.run_request(is_done=lambda: False)
     coordinator.init_producer_id("id")
     parts.run()
     assert future.exception() is not None

@@ -162,7 +162,7 @@ CALLS = {
     "begin": lambda manager: manager.begin_transaction(),
     "commit": lambda manager: manager.begin_commit(),
     "abort": lambda manager: manager.begin_abort(),
-    "send": lambda manager: manager.maybe_add_partition(T0),
+    "send": lambda manager: manager.check_send(),
 }
 ALLOWED = {
     "fresh": {"init"},
@@ -207,7 +207,9 @@ def test_producer_without_transactional_id_has_no_transactions():
     for name in ("init", "begin", "commit", "abort"):
         with pytest.raises(TransactionStateError, match="no transactional_id"):
             CALLS[name](manager)
+    manager.check_send()
     manager.maybe_add_partition(T0)
+    assert not manager.has_new_partitions
 
 
 def test_transactional_id_needs_a_coordinator():
@@ -247,7 +249,7 @@ def test_batch_that_fails_leaves_nothing_but_an_abort_and_a_new_epoch_behind_it(
     with pytest.raises(KStoreError, match="broken"):
         parts.manager.begin_commit()
     with pytest.raises(KStoreError, match="broken"):
-        parts.manager.maybe_add_partition(T0)
+        parts.manager.check_send()
     parts.abort()
     assert parts.manager.state is STATE.READY
     assert parts.manager.producer_id_and_epoch.epoch == 1
@@ -341,7 +343,7 @@ def test_fatal_error_fails_everything_that_waits(parts, coordinator):
 def test_transaction_that_took_too_long_is_aborted_by_the_sender(parts, coordinator):
     other = TransactionManager(transactional_id="other", coordinator=coordinator, timeout_ms=100)
     other.init_transactions()
-    other.run_request(has_incomplete=lambda: False)
+    other.run_request(is_done=lambda: True)
     coordinator.add_partitions("other", other.producer_id_and_epoch, [T0])
     parts.sender._coordinator = coordinator
     parts.clock.now_ms += 10_001
