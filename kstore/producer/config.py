@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from kstore.compression import CompressionType, level_of
 from kstore.config import MAX_INT32, MAX_INT64, MIB
 from kstore.producer.producer_store import Ack
+from kstore.producer.serializing import serializer_of
 
 if TYPE_CHECKING:
     from kstore.producer.interceptors import ProducerInterceptor
@@ -69,8 +70,8 @@ class ProducerConfig:
         enable_idempotence: None is on unless retries or acks speak against it.
         compression_gzip_level, compression_lz4_level, compression_zstd_level: None for Kafka's default.
         partitioner_class: a Partitioner, or a class of one; None for the built-in choice.
-        key_serializer, value_serializer: kstore.serializers or any callable; None takes bytes and other buffers as they
-            are.
+        key_serializer, value_serializer: kstore.serializers, by their names too ("string", or Kafka's class), or any
+            callable; None takes bytes and other buffers as they are.
         transactional_id: of a producer of transactions; the same one fences its predecessor.
         metadata_max_age_ms: how old the list of partitions may be before it is asked for again.
     Raises: ValueError for a value that Kafka refuses, and for settings that contradict each other.
@@ -87,8 +88,8 @@ class ProducerConfig:
     delivery_timeout_ms: int = _DELIVERY_TIMEOUT_MS
     enable_idempotence: bool | None = None
     interceptor_classes: Sequence[ProducerInterceptor | type[ProducerInterceptor]] = ()
-    key_serializer: Serializer | None = None
-    value_serializer: Serializer | None = None
+    key_serializer: Serializer | str | None = None
+    value_serializer: Serializer | str | None = None
     linger_ms: int = 5
     max_block_ms: int = 60_000
     max_in_flight_requests_per_connection: int = 5
@@ -116,8 +117,9 @@ class ProducerConfig:
         if self.compression_level is not None:
             level_of(codec, self.compression_level)
         for name in ("key_serializer", "value_serializer"):
-            if getattr(self, name) is not None and not callable(getattr(self, name)):
-                raise ValueError(f"{name} must be callable, got {getattr(self, name)!r}")
+            given = serializer_of(getattr(self, name))
+            if given is not None and not callable(given):
+                raise ValueError(f"{name} must be callable or a name, got {given!r}")
         if self.transactional_id == "":
             raise ValueError("transactional_id must not be empty")
         self._check_timeouts()

@@ -26,7 +26,7 @@ from kstore.producer.config import ProducerConfig
 from kstore.producer.futures import FutureRecordMetadata, RecordMetadata, failed_future
 from kstore.producer.interceptors import Header, ProducerInterceptors, ProducerRecord, placeholder_partition
 from kstore.producer.partitioner import Partitioner
-from kstore.producer.serializing import serialized
+from kstore.producer.serializing import serialized, serializer_of
 from kstore.producer.wiring import ProducerParts
 from kstore.types import TopicPartition
 
@@ -72,6 +72,8 @@ class Producer(SendPath):
         given = config.partitioner_class
         self._partitioner: Partitioner | None = given() if isinstance(given, type) else given
         self._on_new_batch: Callable[..., None] | None = getattr(self._partitioner, "on_new_batch", None)
+        self._key_serializer = serializer_of(config.key_serializer)
+        self._value_serializer = serializer_of(config.value_serializer)
         self._interceptors = ProducerInterceptors(config.interceptor_classes)
         self._parts = parts = ProducerParts(target, config, clock=clock)
         self._sender = parts.sender
@@ -85,8 +87,8 @@ class Producer(SendPath):
             wake_sender=parts.sender.wakeup,
             send_by_the_long_way=self._send_by_the_long_way,
             send_serialized=self._send_serialized,
-            key_serializer=config.key_serializer,
-            value_serializer=config.value_serializer,
+            key_serializer=self._key_serializer,
+            value_serializer=self._value_serializer,
             max_record_bytes=self._max_record_bytes,
             ignores_keys=config.partitioner_ignore_keys,
             clock=None if clock is SYSTEM_CLOCK else clock,
@@ -150,8 +152,8 @@ class Producer(SendPath):
         try:
             if self._transactions is not None and self._transactions.is_transactional:
                 self._transactions.check_send()
-            key_bytes = serialized("key", record.key, self.config.key_serializer, record.topic)
-            value_bytes = serialized("value", record.value, self.config.value_serializer, record.topic)
+            key_bytes = serialized("key", record.key, self._key_serializer, record.topic)
+            value_bytes = serialized("value", record.value, self._value_serializer, record.topic)
             return self._send(record._replace(headers=tuple(record.headers)), key_bytes, value_bytes, on_delivery)
         except KStoreError as error:
             self._interceptors.on_acknowledgement(_metadata_of_failure(record), error)

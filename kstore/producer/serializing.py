@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kstore.errors import SerializationError
+from kstore.serializers import serializer as serializer_named
 
 if TYPE_CHECKING:
     from kstore.serializers import Serializer
+
+
+def serializer_of(given: Serializer | str | None) -> Serializer | None:
+    """Return a callable as it is, a built-in one by its name.  Raises: ValueError for a name that there is not."""
+    return serializer_named(given) if isinstance(given, str) else given
 
 
 def serialized(name: str, data: Any, serializer: Serializer | None, topic: str) -> bytes | None:

@@ -191,6 +191,18 @@ def test_serializers_make_the_bytes(store: WritableStore) -> None:
     assert (record.key, record.value) == ("schlüssel".encode(), b"12")
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("string", "list<long>"), ("org.apache.kafka.common.serialization.StringSerializer", "list<LongSerializer>")],
+    ids=["names", "classes"],
+)
+def test_serializers_go_by_their_names_as_decoders_do(store: WritableStore, key: str, value: str) -> None:
+    with Producer(store, key_serializer=key, value_serializer=value) as producer:
+        producer.send(TOPIC, [1, 2], key="schlüssel", partition=0)
+    (record,) = store.log(TOPIC, 0).read(key_decoder="string", value_decoder="list<long>")
+    assert (record.key, record.value) == ("schlüssel", [1, 2])
+
+
 @pytest.mark.parametrize("name", ["key", "value"])
 def test_what_is_no_bytes_needs_a_serializer(store: WritableStore, name: str) -> None:
     with Producer(store) as producer, pytest.raises(SerializationError, match=f"{name} of .* found str without"):
