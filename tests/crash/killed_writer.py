@@ -18,7 +18,7 @@ TIMESTAMP_MS = 1_700_000_000_000
 
 def payload(offset: int, generation: int) -> bytes:
     """Return the value of the record at an offset, written after so many truncations."""
-    size = random.Random(offset * 1000 + generation).choice([10, 100, 1000, 5000])
+    size = random.Random(offset * 1000 + generation).choice([10, 100, 1000, 3500])
     return f"{offset}/{generation}/".encode().ljust(size, b"%d" % (offset % 10))
 
 

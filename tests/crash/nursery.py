@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,6 +38,8 @@ def serve(live: Callable[[str, int, int, bool], None]) -> None:
             report(STARTED, os.getpid())
             try:
                 live(path, int(generation), int(seed), honesty == "honest")
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(3)
         os.waitpid(child, 0)
