@@ -38,9 +38,8 @@ def serve(live: Callable[[str, int, int, bool], None]) -> None:
             report(STARTED, os.getpid())
             try:
                 live(path, int(generation), int(seed), honesty == "honest")
-            except BaseException:
-                traceback.print_exc()
             finally:
+                traceback.print_exc()
                 os._exit(3)
         os.waitpid(child, 0)
         report(ENDED)
