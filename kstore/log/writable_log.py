@@ -140,6 +140,8 @@ class WritableLog(PublishedLog):
             check_ack(ack)
         if partition_leader_epoch is not None and not -1 <= partition_leader_epoch <= MAX_INT32:
             raise ValueError(f"partition_leader_epoch must be from -1 to {MAX_INT32}, got {partition_leader_epoch}")
+        if origin is not _CLIENT:
+            origin = AppendOrigin(origin)
         sent = records if isinstance(records, MemoryRecords) else self._rules.pack(records)
         gate = self._gate
         with gate.append_lock:

@@ -58,7 +58,7 @@ class ConversionStats:
 
 
 def convert(
-    batches: Iterable[RecordBatch],
+    batches: MemoryRecords | Iterable[RecordBatch],
     *,
     magic: int,
     first_offset: int = 0,
@@ -78,7 +78,7 @@ def convert(
 
 
 def down_convert(
-    batches: Iterable[RecordBatch],
+    batches: MemoryRecords | Iterable[RecordBatch],
     *,
     magic: int,
     first_offset: int = 0,
@@ -92,7 +92,8 @@ def down_convert(
     stay; magic 0 has no timestamps.
     Args: chunk_bytes: how much is gathered, at least, before it is yielded; stats: counted up while iterating.
     Returns: nothing is yielded if nothing is left.
-    Raises: UnsupportedCompressionTypeError for zstd to magic 0 or 1; what reading the records raises, on the way.
+    Raises: UnsupportedCompressionTypeError for zstd to magic 0 or 1; what reading the records raises, on the way;
+        TypeError for what is no batch.
     Cost: holds one chunk and one batch.  Source: Kafka RecordsUtil.downConvert, LazyDownConversionRecords.
     """
     _check_magic(magic)
@@ -106,7 +107,7 @@ def down_convert(
 
 
 def up_convert(
-    batches: Iterable[RecordBatch],
+    batches: MemoryRecords | Iterable[RecordBatch],
     *,
     magic: int,
     log_append_time_ms: int | None = None,
@@ -160,7 +161,7 @@ def convert_message(entry: Buffer, *, magic: int, log_append_time_ms: int | None
 
 
 def _in_chunks(
-    batches: Iterable[RecordBatch],
+    batches: MemoryRecords | Iterable[RecordBatch],
     needs_conversion: Callable[[RecordBatch], bool],
     convert_one: Callable[[RecordBatch], _Converted],
     *,
@@ -168,7 +169,9 @@ def _in_chunks(
     stats: ConversionStats | None,
 ) -> Iterator[MemoryRecords]:
     chunk = bytearray()
-    for batch in batches:
+    for batch in batches.batches() if isinstance(batches, MemoryRecords) else batches:
+        if not isinstance(batch, RecordBatch):
+            raise TypeError(f"expected MemoryRecords or their batches, found {type(batch).__name__}")
         if needs_conversion(batch):
             chunk += _counted(batch, convert_one, stats)
         else:

@@ -69,7 +69,7 @@ class RecordRules:
         timestamp_before_max_ms, timestamp_after_max_ms: how far a CreateTime may lie from the leader's clock
             (message.timestamp.before.max.ms and after.max.ms).
         is_compacted: whether cleanup.policy has compact, so that a record needs a key.
-    Raises: ValueError for a magic other than 0, 1, 2, or a timestamp type that is none.
+    Raises: ValueError for a magic other than 0, 1, 2, a codec or timestamp type that is none.
     """
 
     magic: int = 2
@@ -85,6 +85,8 @@ class RecordRules:
             raise ValueError(f"magic must be 0, 1 or 2, got {self.magic}")
         if self.timestamp_type not in (_CREATE_TIME, _LOG_APPEND_TIME):
             raise ValueError(f"timestamp_type must be CREATE_TIME or LOG_APPEND_TIME, got {self.timestamp_type!r}")
+        if self.compression is not None and not isinstance(self.compression, CompressionType):
+            raise ValueError(f"compression must be a CompressionType or None, got {self.compression!r}")
 
 
 class RecordSurvey(NamedTuple):

@@ -219,6 +219,13 @@ def test_unknown_ack_is_refused_before_anything_is_written(directory: Path) -> N
         assert log.log_end_offset == 0
 
 
+def test_unknown_origin_is_refused_before_anything_is_written(directory: Path) -> None:
+    with open_log(directory, "a") as log:
+        with pytest.raises(ValueError, match="not a valid AppendOrigin"):
+            log.append(sent(1), origin="broker")  # type: ignore[arg-type]
+        assert log.log_end_offset == 0
+
+
 # Appends of a follower
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import tracemalloc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -123,6 +124,16 @@ def test_batches_that_fit_keep_their_bytes() -> None:
     assert down(data, magic=2) == data
     assert b"".join(map(bytes, up_convert(batches_of(data), magic=0))) == data
     assert b"".join(map(bytes, convert(batches_of(data), magic=2))) == data
+
+
+def test_memory_records_are_taken_as_their_batches() -> None:
+    assert b"".join(map(bytes, convert(MemoryRecords(batch(0, 3)), magic=1))) == down(batch(0, 3), magic=1)
+
+
+@pytest.mark.parametrize("given", [b"bytes", [record(1, b"a")]], ids=["bytes", "records"])
+def test_what_is_no_batch_is_refused(given: Any) -> None:
+    with pytest.raises(TypeError, match="expected MemoryRecords or their batches, found"):
+        list(convert(given, magic=1))
 
 
 @pytest.mark.parametrize(

@@ -254,8 +254,8 @@ def test_zstd_does_not_fit_an_old_format(magic: int) -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"magic": 3}, {"magic": -1}, {"timestamp_type": TimestampType.NO_TIMESTAMP_TYPE}],
-    ids=["magic-3", "magic-negative", "no-timestamp-type"],
+    [{"magic": 3}, {"magic": -1}, {"timestamp_type": TimestampType.NO_TIMESTAMP_TYPE}, {"compression": "zstd"}],
+    ids=["magic-3", "magic-negative", "no-timestamp-type", "codec-by-name"],
 )
 def test_rules_that_no_topic_has_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be"):
