@@ -8,7 +8,8 @@ cdef enum:
 cdef class IndexEntries:
     """The entries of one index file in memory, to which the subclasses append.
 
-    Attributes: base_offset, entry_count, max_entries (at least entry_count), entry_size (bytes).
+    Attributes: base_offset, entry_count, max_entries (at least entry_count), entry_size (bytes), cut_count (how often
+        entries were removed).
     Threads: one that changes it, beside any number that take `content`; under the GIL.
     """
 
@@ -16,6 +17,7 @@ cdef class IndexEntries:
     cdef readonly int64_t base_offset
     cdef readonly int64_t entry_count
     cdef readonly int64_t max_entries
+    cdef readonly int64_t cut_count
     cdef readonly int entry_size
 
     def __cinit__(self, const uint8_t[::1] content, *, int64_t base_offset, int64_t max_bytes):
@@ -78,6 +80,7 @@ cdef class IndexEntries:
         """Remove all but the first `entry_count` entries."""
         if not 0 <= entry_count <= self.entry_count:
             raise ValueError(f"entry_count must be from 0 to {self.entry_count}, got {entry_count}")
+        self.cut_count += 1
         self.entry_count = entry_count
         self.replace_memory(max(entry_count * self.entry_size, LEAST_ENTRIES_SIZE))
 

@@ -165,10 +165,21 @@ cdef inline bytes read_at(object pread, int64_t size, int64_t position):
     return pread(size, position=position)
 
 
+# Returns: states of so many slots, `unknown` but for those that are taken over; of these the last one may have changed.
+cdef ColumnBuffer states_from(ColumnBuffer earlier, int64_t count, uint8_t unknown):
+    cdef ColumnBuffer states = ColumnBuffer(count)
+    cdef int64_t known = 0 if earlier is None else min(max(earlier.size - 1, 0), count)
+    memset(states.block.data, unknown, <size_t>count)
+    if known:
+        memcpy(states.block.data, earlier.block.data, <size_t>known)
+    return states
+
+
 @cython.final
 cdef class TimeIndexSearch:
     """Search in the entries of one time index, which remembers what of them the log has confirmed.
 
+    Args: earlier: a search in the first ones of these entries; what it remembers is taken over.
     Lifetime: keeps a view of the entries, which must not change.
     Threads: safe.  Source: Kafka TimeIndex.
     """
@@ -180,23 +191,22 @@ cdef class TimeIndexSearch:
     cdef ColumnBuffer states
     cdef object __weakref__
 
-    def __cinit__(self, const uint8_t[::1] entries, *, int64_t base_offset):
+    def __cinit__(self, const uint8_t[::1] entries, *, int64_t base_offset, TimeIndexSearch earlier=None):
         self.entries = entries
         self.start = start_of(entries)
         self.entry_count = entries.shape[0] // TIME_ENTRY_SIZE
         self.base_offset = base_offset
+        if earlier is not None and earlier.states is not None:
+            self.states = states_from(earlier.states, self.entry_count, UNCONFIRMED)
 
     cdef inline int64_t offset_at(self, int64_t slot) noexcept:
         return self.base_offset + <int32_t>ks_get32(self.start + slot * TIME_ENTRY_SIZE + 8)
 
     cdef uint8_t* state_of(self, int64_t slot) except NULL:
-        cdef ColumnBuffer states
         if not 0 <= slot < self.entry_count:
             raise IndexError(f"slot must be from 0 to {self.entry_count - 1}, got {slot}")
         if self.states is None:
-            states = ColumnBuffer(self.entry_count)
-            memset(states.block.data, UNCONFIRMED, <size_t>self.entry_count)
-            self.states = states
+            self.states = states_from(None, self.entry_count, UNCONFIRMED)
         return self.states.block.data + slot
 
     def slot_of_timestamp(self, int64_t timestamp_ms):
@@ -214,6 +224,7 @@ cdef class TimeIndexSearch:
 cdef class OffsetIndexSearch:
     """Search in the entries of one offset index, which remembers what of them the log has proven.
 
+    Args: earlier: a search in the first ones of these entries; what it remembers is taken over.
     Lifetime: keeps a view of the entries, which must not change.
     Threads: safe.  Source: Kafka OffsetIndex, LogSegment.translateOffset.
     """
@@ -225,11 +236,13 @@ cdef class OffsetIndexSearch:
     cdef ColumnBuffer proofs
     cdef object __weakref__
 
-    def __cinit__(self, const uint8_t[::1] entries, *, int64_t base_offset):
+    def __cinit__(self, const uint8_t[::1] entries, *, int64_t base_offset, OffsetIndexSearch earlier=None):
         self.entries = entries
         self.start = start_of(entries)
         self.entry_count = entries.shape[0] // OFFSET_ENTRY_SIZE
         self.base_offset = base_offset
+        if earlier is not None and earlier.proofs is not None:
+            self.proofs = self.proofs_from(earlier.proofs)
 
     cdef inline int64_t floor(self, int64_t offset) noexcept:
         if offset < self.base_offset:
@@ -242,13 +255,14 @@ cdef class OffsetIndexSearch:
         return end_position if slot >= self.entry_count else <int32_t>ks_get32(self.start + slot * OFFSET_ENTRY_SIZE + 4)
 
     # One ProofState for each slot from -1 on. What lies before the first entry starts at a batch without proof.
+    cdef ColumnBuffer proofs_from(self, ColumnBuffer earlier):
+        cdef ColumnBuffer proofs = states_from(earlier, self.entry_count + 1, UNPROVEN)
+        proofs.block.data[0] = PROVEN
+        return proofs
+
     cdef uint8_t* proof_of(self, int64_t slot) except NULL:
-        cdef ColumnBuffer proofs
         if self.proofs is None:
-            proofs = ColumnBuffer(self.entry_count + 1)
-            memset(proofs.block.data, UNPROVEN, <size_t>(self.entry_count + 1))
-            proofs.block.data[0] = PROVEN
-            self.proofs = proofs
+            self.proofs = self.proofs_from(None)
         return self.proofs.block.data + slot + 1
 
     def slot_of_offset(self, int64_t offset):

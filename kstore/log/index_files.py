@@ -6,7 +6,7 @@ mapped, so that a full disk is an error that names the file, and no signal.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from kstore._core import (
     OFFSET_INDEX_ENTRY_SIZE,
@@ -25,6 +25,8 @@ from kstore.types import TimestampOffset
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+_Index = TypeVar("_Index", OffsetIndex, TimeIndex)
 
 PAGE_BYTES = 4096
 # How much of a file is allocated at once: whole pages, and whole entries of both kinds.
@@ -94,6 +96,8 @@ class _IndexFile:
         self._file = file
         self.entries = entries
         self._is_closed = False
+        # The last view, and how often entries had been removed then.
+        self._viewed: tuple[int, Any] | None = None
 
     @classmethod
     def open(cls, path: StrPath, *, base_offset: int, max_bytes: int, env: Env = DEFAULT_ENV) -> Self:
@@ -173,6 +177,16 @@ class _IndexFile:
         self._is_closed = True
         self._file.close()
 
+    def _view_of(self, kind: type[_Index]) -> _Index:
+        """Return the last view if it has all entries, else a new one that knows what that has found out."""
+        cut_count, content, viewed = self.entries.cut_count, self.entries.content, self._viewed
+        earlier: _Index | None = viewed[1] if viewed is not None and viewed[0] == cut_count else None
+        if earlier is not None and earlier.size_in_bytes >= len(content):
+            return earlier
+        view = kind(content, base_offset=self.base_offset, path=self.path, is_whole=True, earlier=earlier)
+        self._viewed = cut_count, view
+        return view
+
     def _keep(self, entry_count: int) -> None:
         self._file.cut(entry_count * self.entries.entry_size)
         self.entries.keep(entry_count)
@@ -220,7 +234,7 @@ class OffsetIndexFile(_IndexFile):
 
     def view(self) -> OffsetIndex:
         """Return the entries there are now, to be read by any thread; what comes later does not change them."""
-        return OffsetIndex(self.entries.content, base_offset=self.base_offset, path=self.path, is_whole=True)
+        return self._view_of(OffsetIndex)
 
 
 class TimeIndexFile(_IndexFile):
@@ -264,7 +278,7 @@ class TimeIndexFile(_IndexFile):
 
     def view(self) -> TimeIndex:
         """Return the entries there are now, to be read by any thread; what comes later does not change them."""
-        return TimeIndex(self.entries.content, base_offset=self.base_offset, path=self.path, is_whole=True)
+        return self._view_of(TimeIndex)
 
 
 def _open(path: StrPath, *, env: Env, entry_size: int) -> tuple[_EntriesFile, bytes]:
