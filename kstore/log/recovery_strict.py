@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from kstore._core import HeaderScan
-from kstore.errors import CorruptLogError
+from kstore.errors import CorruptionError, CorruptLogError, UnsupportedError
 from kstore.log.filenames import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from kstore.log.recovery_context import RecoveryContext
 from kstore.log.recovery_indexes import index_content, reaches_beyond
 from kstore.log.recovery_plan import RecoveryPlan, SegmentPlan
-from kstore.log.recovery_salvage import span_of_wrapper
-from kstore.log.segment_records import scan_headers
+from kstore.log.segment_records import first_offset_in, scan_headers
 
 
 def find_refusal(
@@ -107,7 +106,10 @@ class _Strict:
         return f"batches are missing: there is a producer snapshot of offset {behind[-1]}" if behind else ""
 
     def _gap_over(self, last: SegmentPlan) -> CorruptLogError | None:
-        """Return an error if the point lies strictly inside a gap of offsets: a flush ends at the end of a batch."""
+        """Return an error if the point lies strictly inside a gap of offsets: a flush ends at the end of a batch.
+
+        A V0 or V1 wrapper that can't be opened doesn't tell whether there is one.
+        """
         config, position = self.context.config, last.start_position
         log_path, end_position = self.context.path_of(last.log_name), position + last.end_position
         scan = HeaderScan(
@@ -123,9 +125,10 @@ class _Strict:
             if found is None:
                 return None
             data = file.pread(found.size_in_bytes, position=found.position)
-        base_offset = found.base_offset
-        if not found.has_base_offset:
-            base_offset = found.last_offset - span_of_wrapper(bytearray(data), config)
+        try:
+            base_offset = first_offset_in(data, found, path=log_path, config=config)
+        except (CorruptionError, UnsupportedError):
+            return None
         before = max(scan.last_offset + 1, last.base_offset)
         if not before < self.point < base_offset:
             return None

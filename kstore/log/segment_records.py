@@ -84,6 +84,24 @@ def cut_off(path: str, position: int, *, expected: int, found: int) -> CorruptRe
     )
 
 
+def first_offset_in(data: bytes, header: BatchHeader, *, path: str, config: LogConfig) -> int:
+    """Return the offset that the header of a batch begins at; of a V0 or V1 wrapper that of its first record.
+
+    Args: data: the batch's bytes, whose CRC is right.
+    Raises: for a wrapper, CorruptionError, UnsupportedError.  Cost: its decompression.
+    """
+    if header.has_base_offset:
+        return header.base_offset
+    records = iterate_records(
+        data,
+        position=header.position,
+        path=path,
+        decompress=decompress,
+        max_decompressed_bytes=config.max_decompressed_bytes,
+    )
+    return records.first_offset
+
+
 class SegmentRecords:
     """The batches of one segment as it was when the log was opened.
 
@@ -187,14 +205,7 @@ class SegmentRecords:
         if data is None:
             data = self.read_bytes(header.size_in_bytes, position=header.position)
             check_crc(data, position=header.position, path=self.path)
-        records = iterate_records(
-            data,
-            position=header.position,
-            path=self.path,
-            decompress=decompress,
-            max_decompressed_bytes=self._config.max_decompressed_bytes,
-        )
-        return records.first_offset
+        return first_offset_in(data, header, path=self.path, config=self._config)
 
     def read_bytes(self, size: int, *, position: int) -> bytes:
         """Return exactly `size` bytes from `position`.

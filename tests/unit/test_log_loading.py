@@ -19,7 +19,9 @@ from kstore.log.loading import load_log
 from kstore.log.recovery_report import LoadedLog, RecoveryMode
 from kstore.log.root_files import NO_BROKER_EPOCH, CleanShutdown, write_clean_shutdown
 from kstore.types import TopicPartition
+from tests import reference_codecs as codecs
 from tests.builders import batch, batches, flip_bit, patch_header, write_offset_checkpoint, write_partition
+from tests.messages import packed_entry
 from tests.reference import write_end_transaction_marker
 
 CONFIG = LogConfig(index_interval_bytes=100)
@@ -141,6 +143,14 @@ def test_no_copy_is_kept_of_zeros_or_when_declined(tmp_path: Path) -> None:
     damage_batch(path, base_offset=10, number=2)
     assert load(path, mode="point_in_time", keeps_copies=False).report.truncated_bytes
     assert not (path / QUARANTINE_DIRECTORY).exists()
+
+
+@pytest.mark.parametrize("point", [3, 4])
+def test_wrapper_at_the_recovery_point_that_can_not_be_opened_is_kept(tmp_path: Path, point: int) -> None:
+    path = write_partition(tmp_path, [batches(0, 3)])
+    with log_file(path, 0).open("ab") as log:
+        log.write(packed_entry(b"no gzip", None, offset=5, magic=1, attributes=codecs.GZIP))
+    assert load(path, recovery_point=point).log_end_offset == 6
 
 
 def test_log_that_ends_before_the_durable_point_is_refused(tmp_path: Path) -> None:
