@@ -123,7 +123,7 @@ class Planner:
                 self._transactions = OpenTransactions({}, map_end_offset=0)
             if slot < floor:
                 self._take_older(segments[slot], walk)
-            elif not self._take_recovered(segments[slot], walk):
+            elif not self._take_recovered(segments[slot], walk, next_base_offset=_next_base(segments, slot)):
                 self._plan.dropped += segments[slot + 1 :]
                 break
         return self._plan
@@ -171,7 +171,7 @@ class Planner:
             self._transactions = OpenTransactions({}, map_end_offset=0)
         else:
             self._transactions = self._transactions_at(len(self._plan.segments))
-        self._take_recovered(files, self._walk(files, None))
+        self._take_recovered(files, self._walk(files, None), next_base_offset=None)
 
     def _looks_sound(self, files: SegmentFiles) -> bool:
         sizes = files.index_sizes
@@ -189,15 +189,18 @@ class Planner:
             next_base_offset=next_base_offset,
             start_position=start_position,
         )
-        if walk.status == "zeros" and self._is_preallocated(files, walk, next_base_offset):
+        position = start_position + walk.end_position
+        if walk.status == "zeros" and self._is_preallocated(files, walk, next_base_offset, position=position):
             return walk._replace(status="end")
         return walk
 
-    def _is_preallocated(self, files: SegmentFiles, walk: SegmentWalk, next_base_offset: int | None) -> bool:
+    def _is_preallocated(
+        self, files: SegmentFiles, walk: SegmentWalk, next_base_offset: int | None, *, position: int
+    ) -> bool:
         with self._context.env.open_read(self._context.path_of(files.log_name)) as file:
             return is_preallocated(
                 file,
-                position=walk.end_position,
+                position=position,
                 end_position=files.size_in_bytes,
                 next_offset=walk.next_offset,
                 next_base_offset=next_base_offset,
@@ -227,8 +230,24 @@ class Planner:
         self._note_rebuilt(plan)
         self._plan.segments.append(plan)
 
-    def _take_recovered(self, files: SegmentFiles, walk: SegmentWalk, *, start_position: int = 0) -> bool:
-        """Plan what stays of a segment; return whether the segments behind it stay too."""
+    def _take_recovered(self, files: SegmentFiles, walk: SegmentWalk, *, next_base_offset: int | None) -> bool:
+        """Plan what stays of a segment; return whether the segments behind it stay too.
+
+        What its indexes can't reach becomes a segment of its own (Kafka: splitOverflowedSegment).
+        """
+        start = 0
+        self._plan_recovered(files, walk, start_position=start)
+        while walk.status == "overflow":
+            start += walk.end_position
+            files = SegmentFiles(walk.overflow_base_offset, files.log_name, files.size_in_bytes, {}, {})
+            walk = self._walk(files, next_base_offset, start_position=start)
+            self._plan_recovered(files, walk, start_position=start)
+        if walk.status == "end":
+            return True
+        self._plan.cuts.append(self._cut_at(files, walk, start_position=start))
+        return walk.status == "overlap"
+
+    def _plan_recovered(self, files: SegmentFiles, walk: SegmentWalk, *, start_position: int) -> None:
         plan = _planned(files, walk, start_position=start_position)
         plan.is_recovered, plan.producers, plan.epochs = True, walk.producers, walk.epochs
         contents = {OFFSET_INDEX_SUFFIX: walk.offset_entries, TIME_INDEX_SUFFIX: walk.time_entries}
@@ -240,18 +259,6 @@ class Planner:
         }
         self._note_rebuilt(plan)
         self._plan.segments.append(plan)
-        if walk.status == "end":
-            return True
-        if walk.status == "overflow":
-            return self._take_split_off(files, walk, start_position=start_position)
-        self._plan.cuts.append(self._cut_at(files, walk, start_position=start_position))
-        return walk.status == "overlap"
-
-    def _take_split_off(self, files: SegmentFiles, walk: SegmentWalk, *, start_position: int) -> bool:
-        """Make a segment of its own of what the indexes of its segment can't reach (Kafka: splitOverflowedSegment)."""
-        start = walk.end_position + start_position
-        rest = SegmentFiles(walk.overflow_base_offset, files.log_name, files.size_in_bytes, {}, {})
-        return self._take_recovered(rest, self._walk(rest, None, start_position=start), start_position=start)
 
     def _cut_at(self, files: SegmentFiles, walk: SegmentWalk, *, start_position: int = 0) -> Cut:
         path = self._context.path_of(files.log_name)

@@ -21,6 +21,7 @@ from kstore.log.partition_files import SegmentFiles
 from kstore.log.quarantine import Quarantine
 from kstore.log.recovery_context import RecoveryContext
 from kstore.log.recovery_plan import RecoveryPlan, SegmentPlan
+from kstore.log.segment_walk import SegmentWalk
 from kstore.record import RecordBatch
 
 # Larger than any relative offset inside a wrapper.
@@ -74,12 +75,27 @@ def plan_salvage(context: RecoveryContext, segments: tuple[SegmentFiles, ...]) -
     found = []
     for files, following in zip_longest(segments, segments[1:]):
         next_base_offset = None if following is None else following.base_offset
-        walk = context.walk(files.log_name, base_offset=files.base_offset, next_base_offset=next_base_offset)
-        if walk.status in ("end", "overflow"):
+        walk = _walk_whole(context, files, next_base_offset)
+        if walk.status == "end":
             found.append(SalvagedSegment(files, walk.next_offset))
         else:
             found.append(_Salvage(context, files, next_base_offset).run())
     return found
+
+
+def _walk_whole(context: RecoveryContext, files: SegmentFiles, next_base_offset: int | None) -> SegmentWalk:
+    """Return the last walk over a segment, which begins where it is still to be split for the last time."""
+    walk = context.walk(files.log_name, base_offset=files.base_offset, next_base_offset=next_base_offset)
+    start = 0
+    while walk.status == "overflow":
+        start += walk.end_position
+        walk = context.walk(
+            files.log_name,
+            base_offset=walk.overflow_base_offset,
+            next_base_offset=next_base_offset,
+            start_position=start,
+        )
+    return walk
 
 
 def carry_out_salvage(context: RecoveryContext, salvaged: Iterable[SalvagedSegment], *, quarantine: Quarantine) -> None:
@@ -159,7 +175,7 @@ class _Salvage:
                 check_crc(data, position=position)
                 span = header.last_offset - header.base_offset
                 if not header.has_base_offset:
-                    span = span_of_wrapper(bytearray(data), self._config)
+                    span = _span_of_wrapper(bytearray(data), self._config)
             except (CorruptionError, UnsupportedError):
                 continue
             return _Batch(position, size_in_bytes, header.last_offset, span, has_magic_2)
@@ -210,7 +226,7 @@ class _Salvage:
         return self._next_base_offset
 
 
-def span_of_wrapper(data: bytearray, config: LogConfig) -> int:
+def _span_of_wrapper(data: bytearray, config: LogConfig) -> int:
     """Return the last offset less the first of the records in a V0 or V1 wrapper, whatever its own offset is.
 
     Raises: CorruptionError, UnsupportedError.

@@ -18,17 +18,20 @@ from kstore._core import (
     check_crc,
     read_header,
 )
-from kstore.config import LogConfig
+from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import (
+    CorruptionError,
     CorruptRecordError,
     InvalidRecordError,
     StorageError,
     UnsupportedCompressionTypeError,
+    UnsupportedError,
     UnsupportedMagicError,
 )
 from kstore.log.checkpoints import EpochEntry
 from kstore.log.env import Env, ReadFile
 from kstore.log.producer_append import ProducerBatch, TransactionMarker, batch_of_header, read_marker
+from kstore.log.segment_records import first_offset_in
 from kstore.record import RecordBatch
 from kstore.types import NO_PRODUCER_ID
 
@@ -52,7 +55,7 @@ class SegmentWalk(NamedTuple):
     status: "end" of the file; "torn" in an incomplete batch; "zeros"; "corrupt"; "overlap" at a batch that reaches into
         the next segment; "overflow" at one whose offset the segment's index can't hold. reason says more of it.
     end_position, next_offset: where the good batches end (the segment's base offset if there are none).
-    overflow_base_offset: of the batch that the walk stopped at for that.
+    overflow_base_offset: the first offset of the batch that the walk stopped at for that, else -1.
     max_timestamp_ms, offset_of_max_timestamp: -1 without timestamps; the latter is its batch's last offset.
     offset_entries, time_entries: what the indexes of these batches hold, as Kafka's LogSegment.recover writes them.
     producers: the batches with a producer id; epochs: each leader epoch where it begins, as the batches have it.
@@ -167,7 +170,7 @@ class _Notes:
                 yield EpochEntry(self._epoch, header.base_offset)
 
     def end_of(self, walk: RecoveryWalk, *, next_base_offset: int | None) -> tuple[str, str, int]:
-        """Return how the walk ended, the reason, and the base offset of a whole batch that it stopped at (else -1)."""
+        """Return how the walk ended, the reason, and where a segment split off there begins (-1 if none does)."""
         if walk.status == "end":
             return "end", "", -1
         reason = _REASONS.get(walk.status) or str(getattr(walk.error, "reason", walk.error))
@@ -175,8 +178,8 @@ class _Notes:
         if stopped_at is None:
             return "corrupt" if walk.status == "overflow" else walk.status, reason, -1
         if next_base_offset is not None and next_base_offset <= stopped_at.last_offset:
-            return "overlap", reason, stopped_at.base_offset
-        return walk.status, reason, stopped_at.base_offset
+            return "overlap", reason, -1
+        return walk.status, reason, self._first_offset(stopped_at, walk) if walk.status == "overflow" else -1
 
     def _whole_batch_at(self, walk: RecoveryWalk) -> BatchHeader | None:
         """Return the batch at the end of a walk if its CRC is right and its offsets do not go back."""
@@ -188,6 +191,16 @@ class _Notes:
         except (CorruptRecordError, UnsupportedMagicError):
             return None
         return header if header.base_offset > walk.last_offset else None
+
+    def _first_offset(self, header: BatchHeader, walk: RecoveryWalk) -> int:
+        """Return the first offset of a batch, of a V0 or V1 wrapper its last one where its content can't be right."""
+        data = self._file.pread(header.size_in_bytes, position=header.position)
+        try:
+            first_offset = first_offset_in(data, header, path=self._file.path, config=self._config)
+        except (CorruptionError, UnsupportedError):
+            return header.base_offset
+        least = max(walk.last_offset + 1, header.last_offset - MAX_INT32)
+        return first_offset if least <= first_offset <= header.last_offset else header.base_offset
 
     def _marker(self, header: BatchHeader) -> TransactionMarker | None:
         """Return what the first record of a control batch says; where the record count is too large, as Kafka does.
