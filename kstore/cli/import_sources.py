@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kstore.cli.arguments import WrongUseError
 from kstore.config import MAX_INT32
-from kstore.log.env import open_lines
+from kstore.log.env import lines_of, open_foreign
 from kstore.log.filenames import MAX_PARTITION
 from kstore.types import MAX_OFFSET
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ARROW_SUFFIXES = (".parquet", ".arrow", ".arrows", ".feather")
 STANDARD_INPUT = "-"
+_ARROW_FILE_START = b"ARROW1"
 _PACKED_COLUMNS = ("key", "value", "timestamp", "headers")
 _NAMED_COLUMNS = (*_PACKED_COLUMNS, "offset", "topic", "partition", "isControl")
 
@@ -46,9 +47,9 @@ def json_rows(path: str) -> Iterator[Row]:
     """
     if path == STANDARD_INPUT and sys.stdin is None:
         raise WrongUseError("standard input is closed")
-    opened = nullcontext(sys.stdin.buffer) if path == STANDARD_INPUT else open_lines(path)
-    with opened as lines:
-        for number, line in enumerate(lines, start=1):
+    opened = nullcontext(sys.stdin.buffer) if path == STANDARD_INPUT else open_foreign(path)
+    with opened as file:
+        for number, line in enumerate(lines_of(file, path), start=1):
             place = f"line {number} of {path}"
             try:
                 fields = json.loads(line)
@@ -102,7 +103,7 @@ def _bytes(text: object) -> bytes | None:
 def arrow_batches(path: str) -> Iterator[pyarrow.RecordBatch]:
     """Give the record batches of a Parquet file, or of an Arrow IPC file or stream.
 
-    Raises: WrongUseError if it is neither, or pyarrow is missing.
+    Raises: WrongUseError if it is neither, or pyarrow is missing; StorageError if there is none.
     """
     try:
         import pyarrow as pa
@@ -111,22 +112,19 @@ def arrow_batches(path: str) -> Iterator[pyarrow.RecordBatch]:
         raise WrongUseError(
             f"{path} is read with pyarrow, which is not installed: pip install 'kstore[arrow]'"
         ) from error
-    try:
-        if path.endswith(".parquet"):
-            with pq.ParquetFile(path) as file:
-                yield from file.iter_batches()
-            return
-        with pa.OSFile(path) as source:
-            is_file = source.read(6) == b"ARROW1"
-            source.seek(0)
-            if is_file:
-                reader = pa.ipc.open_file(source)
+    with open_foreign(path) as file:
+        try:
+            if path.endswith(".parquet"):
+                yield from pq.ParquetFile(file).iter_batches()
+            elif file.read(len(_ARROW_FILE_START)) == _ARROW_FILE_START:
+                reader = pa.ipc.open_file(file)
                 for number in range(reader.num_record_batches):
                     yield reader.get_batch(number)
             else:
-                yield from pa.ipc.open_stream(source)
-    except (pa.ArrowException, OSError) as error:
-        raise WrongUseError(f"cannot read {path}: {error}") from error
+                file.seek(0)
+                yield from pa.ipc.open_stream(file)
+        except (pa.ArrowException, OSError) as error:
+            raise WrongUseError(f"cannot read {path}: {error}") from error
 
 
 def split_by_partition(

@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from enum import Enum
 from functools import cache
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from kstore._core import PositionedFile, PositionedWriteFile
 from kstore.environment import SystemClock
@@ -411,12 +411,18 @@ _OPEN_FILES: SharedCache[ReadFile] = SharedCache(limit=OPEN_FILES_LIMIT, weigh=l
 
 
 @contextmanager
-def open_lines(path: str) -> Iterator[Iterable[bytes]]:
-    """Give the lines of a file that is no log's: of any kind, links followed."""
+def open_foreign(path: str) -> Iterator[BinaryIO]:
+    """Give a file that is no log's, open to be read: of any kind, links followed."""
     with ExitStack() as stack:
         with storage_errors("open", path):
             file = stack.enter_context(open(path, "rb"))
         yield file
+
+
+def lines_of(file: BinaryIO, path: str) -> Iterator[bytes]:
+    """Give the lines of an open file; path stands for it in errors.  Raises: StorageError."""
+    with storage_errors("read", path):
+        yield from file
 
 
 def path_list(paths: StrPath | Iterable[StrPath]) -> list[StrPath]:

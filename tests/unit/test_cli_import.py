@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -216,6 +218,26 @@ def test_missing_file_is_wrong_use(kstore, tmp_path, name):
 def test_file_of_another_kind_is_wrong_use(kstore, tmp_path, name):
     (tmp_path / name).write_bytes(b"this is neither" * 10)
     assert kstore("import", tmp_path / name, tmp_path / "new").status == 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file whose reads fail")
+@pytest.mark.parametrize("name", ["/proc/self/mem", "-"])
+def test_read_that_fails_is_told_of_what_was_read(tmp_path, name):
+    with open("/proc/self/mem", "rb") as unreadable:
+        process = start("import", name, tmp_path / "new", stdin=unreadable, stderr=subprocess.PIPE)
+        _, err = process.communicate()
+    assert err.decode() == f"kstore: cannot read {name}: Input/output error\n"
+    assert process.returncode == 1
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", [os.fsdecode(b"\xff.parquet"), os.fsdecode(b"\xff.arrow"), "s3:1.parquet"])
+def test_arrow_data_is_read_whatever_bytes_its_file_is_named_by(kstore, source, tmp_path, monkeypatch, name):
+    exported(kstore, source, tmp_path / "in", name.rpartition(".")[2])
+    (tmp_path / "in").rename(tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    assert kstore("import", name, "new").status == 0
+    assert contents(tmp_path / "new") == contents(source)
 
 
 TIMES = pa.array([1, 2], pa.timestamp("ms"))
