@@ -38,35 +38,45 @@ class Wanted:
 
 
 def run(selection: Selection, wanted: Wanted, out: Output, *, is_json: bool) -> int:
-    """Recover the selected partitions and return the exit status: 1 if anything was cut, damaged or refused."""
+    """Recover the selected partitions and return the exit status: 1 if anything was cut, damaged or refused.
+
+    What was done is shown even if an error ends it.
+    """
     status = EXIT_FINE
-    rows: list[list[str]] = []
-    damaged: list[list[str]] = []
+    reports: list[tuple[TopicPartition, RecoveryReport]] = []
     directories = [one for one in selection.find() if one.topic_partition.topic != CLUSTER_METADATA_TOPIC]
-    for directory, report, refusal in recover_partitions(
+    recovered = recover_partitions(
         directories,
         wanted.mode,
         dry_run=wanted.dry_run,
         keeps_copies=wanted.keeps_copies,
         trusts_recovery_point=wanted.trusts_recovery_point,
-    ):
-        if report is None:
-            if refusal is not None:
-                status = max(status, out.failure(refusal))
-            continue
-        if not report.is_unharmed:
-            status = EXIT_DAMAGE
-        if is_json:
-            out.line(json_of(directory.topic_partition, report))
-        else:
-            rows.append(row_of(directory.topic_partition, report))
-            damaged += damage_rows(directory.topic_partition, report.damage)
-    if rows:
-        out.table(COLUMNS, rows)
+    )
+    try:
+        for directory, report, refusal in recovered:
+            if report is None:
+                if refusal is not None:
+                    status = max(status, out.failure(refusal))
+                continue
+            if not report.is_unharmed:
+                status = EXIT_DAMAGE
+            if is_json:
+                out.line(json_of(directory.topic_partition, report))
+            else:
+                reports.append((directory.topic_partition, report))
+    finally:
+        if reports:
+            show(reports, out)
+    return status
+
+
+def show(reports: list[tuple[TopicPartition, RecoveryReport]], out: Output) -> None:
+    """Write one table of the partitions, and one of their damage."""
+    out.table(COLUMNS, [row_of(topic_partition, report) for topic_partition, report in reports])
+    damaged = [row for topic_partition, report in reports for row in damage_rows(topic_partition, report.damage)]
     if damaged:
         out.line("")
         out.table(DAMAGE_COLUMNS, damaged)
-    return status
 
 
 def json_of(topic_partition: TopicPartition, report: RecoveryReport) -> str:

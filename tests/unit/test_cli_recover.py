@@ -109,6 +109,16 @@ def test_refused_partition_is_one_line_and_the_others_are_recovered(kstore, flus
     assert not (flushed / CLEAN).exists()
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
+def test_what_was_recovered_is_shown_though_an_error_ends_it(kstore, root, options):
+    (root / "t-1" / "00000000000000000000.index").unlink()
+    (root / "t-1" / "00000000000000000000.index").mkdir()
+    run = kstore("recover", root, *options)
+    assert run.status == 1
+    assert "expected a regular file" in run.err
+    assert "00000000000000000004.log" in run.out, "the damage of the partition before"
+
+
 @pytest.mark.parametrize("option", ["--copies", "--no-copies"])
 def test_what_is_cut_is_kept_unless_told_not_to(kstore, root, option):
     (shown,) = kstore("recover", root / "t-0", "--mode", "point_in_time", option, "--json").objects()
