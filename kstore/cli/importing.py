@@ -134,9 +134,8 @@ class _Importer:
         pending = self._pending.get(log)
         if pending is not None and self._wanted.keeps_offsets and row.offset - pending[0].base_offset > MAX_INT32:
             self._flush(log)
-        builder, size_in_bytes = self._pending.get(log) or (self._builder(log, row.offset), 0)
-        size_in_bytes += len(row.key or b"") + len(row.value or b"")
         try:
+            builder, size_in_bytes = self._pending.get(log) or (self._builder(log, row.offset), 0)
             builder.append(
                 offset=row.offset if self._wanted.keeps_offsets else builder.next_offset,
                 timestamp_ms=row.timestamp_ms,
@@ -146,6 +145,7 @@ class _Importer:
             )
         except ValueError as error:
             raise WrongUseError(f"{row.place}: {error}") from error
+        size_in_bytes += len(row.key or b"") + len(row.value or b"")
         self._pending[log] = builder, size_in_bytes
         if size_in_bytes >= self._wanted.batch_bytes:
             self._flush(log)

@@ -293,6 +293,19 @@ def test_kept_offsets_further_apart_than_a_segment_reaches_come_into_several(kst
         assert [one.offset for one in log.read()] == offsets
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_record_behind_the_largest_offset_is_wrong_use(kstore, tmp_path, kind):
+    path, last = tmp_path / f"in.{kind}", 2**63 - 2
+    if kind == "jsonl":
+        path.write_text(json.dumps({"topic": "t", "timestamp": 1, "offset": last}))
+    else:
+        columns = {"topic": ["t"], "offset": [last], "timestamp": pa.array([1], pa.timestamp("ms"))}
+        pq.write_table(pa.table(columns), path)
+    assert kstore("import", path, tmp_path / "new", "--keep-offsets").status == 0
+    run = kstore("import", path, tmp_path / "new")
+    assert (run.status, str(last + 1) in run.err) == (2, True)
+
+
 def test_closed_standard_input_is_wrong_use(tmp_path):
     command = [sys.executable, "-m", "kstore", "import", "-", str(tmp_path / "new")]
     done = subprocess.run(["sh", "-c", 'exec "$@" <&-', "sh", *command], capture_output=True)
