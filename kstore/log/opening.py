@@ -5,11 +5,13 @@ Layer 5.
 
 from __future__ import annotations
 
+import errno
 from typing import Literal, overload
 
 from kstore.config import LogConfig
+from kstore.errors import LogNotFoundError
 from kstore.log.directory import PartitionDirectory, find_partition
-from kstore.log.env import DEFAULT_ENV, Env, FileKind, StrPath, absolute_path, split_path
+from kstore.log.env import DEFAULT_ENV, Env, StrPath, absolute_path, split_path
 from kstore.log.filenames import parse_partition_directory_name
 from kstore.log.lock import PartitionLock
 from kstore.log.log import Log
@@ -53,8 +55,9 @@ def open_log(
     Args: recovery: what to do about damage, "strict", "point_in_time" or "salvage" (docs/durability.md);
         trusts_recovery_point: recover only from the recovery point on, as Kafka does, in place of reading the whole log
         once; lock: that the caller holds for this partition, released by close(); None to take it.
-    Raises: LogNotFoundError if there is no partition directory at the path; StorageError; SegmentTooLargeError for a
-        .log above 2147483647 bytes; ValueError for another mode or recovery, or salvage with trusts_recovery_point.
+    Raises: LogNotFoundError if there is no partition directory at the path, and in mode "a" no place for one;
+        StorageError; SegmentTooLargeError for a .log above 2147483647 bytes; ValueError for another mode or recovery,
+        or salvage with trusts_recovery_point.
         Mode "a" also: LogLockedError; CorruptLogError if strict recovery refuses the log.
     Cost: one listing and one stat per segment; no file is opened for mode "r", and only the last segment's for mode "a"
         if the log was closed.
@@ -82,9 +85,10 @@ def _made_partition(path: StrPath, env: Env, *, is_locked: bool) -> PartitionDir
     topic_partition = parse_partition_directory_name(name)
     if topic_partition is None:
         return find_partition(path, env)
-    status = env.stat(absolute)
-    if status is not None and status.kind is FileKind.DIRECTORY:
+    if env.stat(absolute) is not None:
         return find_partition(path, env)
+    if env.stat(root) is None:
+        raise LogNotFoundError(f"no such directory: {root}, in which to make {name}", path=root, errno=errno.ENOENT)
     held = None if is_locked else PartitionLock.acquire(root, name, env)
     try:
         forget_partitions(root, {topic_partition}, env)

@@ -117,7 +117,7 @@ def verify(log: Log, *, deep: bool = True, env: Env = DEFAULT_ENV) -> Verificati
     snapshots, leader epochs and partition.metadata against the log. An incomplete batch at the very end is reported;
     zero bytes there are not, they are preallocated space. A missing file is no damage, but for the transaction index
     of a segment in which a transaction was aborted: without it a broker serves what was rolled back.
-    Raises: StorageError while iterating.
+    Raises: StorageError while iterating; CorruptRecordError where a .log is cut meanwhile.
     Cost: reads everything once.
     """
     return Verification(log, is_deep=deep, env=env)

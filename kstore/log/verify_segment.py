@@ -79,7 +79,7 @@ class SegmentCheck:
     def steps(self) -> Iterator[Step]:
         """Walk the file once, from its start to its end, without leaving a byte out.
 
-        Raises: StorageError.
+        Raises: StorageError; CorruptRecordError if the file has been cut since the log was opened.
         """
         position = 0
         while position < self._size:

@@ -71,8 +71,15 @@ def test_directory_is_made_when_its_parent_exists(directory: Path) -> None:
 
 
 def test_directory_without_a_parent_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(KStoreError):
+    with pytest.raises(LogNotFoundError, match=f"no such directory: {tmp_path / 'missing'}"):
         open_log(tmp_path / "missing" / "t-0", "a")
+
+
+def test_file_in_place_of_the_directory_is_refused(directory: Path) -> None:
+    directory.touch()
+    with pytest.raises(LogNotFoundError, match="not a directory"):
+        open_log(directory, "a")
+    assert list(directory.parent.iterdir()) == [directory]
 
 
 def test_name_that_tells_no_partition_is_refused(tmp_path: Path) -> None:
