@@ -23,6 +23,7 @@ from kstore.log.recovery_context import RecoveryContext
 from kstore.log.recovery_plan import RecoveryPlan, SegmentPlan
 from kstore.log.segment_walk import SegmentWalk
 from kstore.record import RecordBatch
+from kstore.types import MAX_OFFSET
 
 # Larger than any relative offset inside a wrapper.
 _ANY_OFFSET = 2**40
@@ -193,7 +194,7 @@ class _Salvage:
                     Damage(self._log_path, batch.position, batch.size_in_bytes, f"offset {first}, expected {end}")
                 )
                 first, last, is_moved = end, end + batch.span, True
-                if self._next_base_offset is not None and last >= self._next_base_offset:
+                if last >= (MAX_OFFSET if self._next_base_offset is None else self._next_base_offset):
                     continue
             if batch.has_magic_2:
                 reason = "magic byte, by the CRC expected 2"

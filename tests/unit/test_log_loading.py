@@ -289,6 +289,18 @@ def test_offset_beyond_the_reach_of_an_index_begins_a_segment_of_its_own(tmp_pat
     assert log_file(path, far).read_bytes() == batch(far, 1)
 
 
+def test_salvage_leaves_out_a_batch_that_no_offset_is_left_for(tmp_path: Path) -> None:
+    first = 2**63 - 3
+    whole, lost = patch_header(batch(0), repair_crc=False, base_offset=first), batch(5, 2)
+    path = write_partition(tmp_path, [[whole]])
+    with log_file(path, first).open("ab") as log:
+        log.write(lost)
+    loaded = load(path, mode="salvage")
+    assert log_file(path, first).read_bytes() == whole
+    assert (loaded.log_end_offset, loaded.report.truncated_bytes) == (first + 1, len(lost))
+    assert len(loaded.report.quarantined) == 1
+
+
 # The record count of an abort marker, under a right CRC, and whether the transaction is still open behind it.
 COUNTS = {
     "right": (1, False),
