@@ -16,6 +16,7 @@ from kstore.log.filenames import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     SEGMENT_INDEX_SUFFIXES,
+    SWAP_STATE,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     base_offset_file_name,
@@ -47,9 +48,9 @@ class Cut(NamedTuple):
 class SegmentPlan:
     """What becomes of one segment.
 
-    log_name: of the file that holds it now; start_position: where it starts there (not 0 for a part to be split off);
-    size_in_bytes: from there to the end of the file; end_position: how much of that stays. producers and epochs as in
-    SegmentWalk, None if it was not walked. indexes: new content by suffix.
+    log_name: of the file that holds it now; start_position: where it starts there; size_in_bytes: from there to the end
+    of the file; end_position: how much of that stays. producers and epochs as in SegmentWalk, None if it was not
+    walked. indexes: new content by suffix.
     """
 
     base_offset: int
@@ -69,6 +70,11 @@ class SegmentPlan:
     def is_walked(self) -> bool:
         """Whether its batches were read, so that next_offset is that behind the last of them."""
         return self.epochs is not None
+
+    @property
+    def is_split_off(self) -> bool:
+        """Whether it comes out of the file of another segment, perhaps from its very start."""
+        return self.name != self.log_name.removesuffix(SWAP_STATE)
 
     @property
     def name(self) -> str:

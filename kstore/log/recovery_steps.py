@@ -33,11 +33,11 @@ def carry_out(context: RecoveryContext, plan: RecoveryPlan, *, quarantine: Quara
     for files in reversed(plan.dropped):
         drop_segment(files, quarantine=quarantine)
     for segment in plan.segments:
-        if segment.start_position:
+        if segment.is_split_off:
             _split_off(context, segment)
     copied = {cut.damage.path.removesuffix(SWAP_STATE): cut for cut in plan.cuts}
     for segment in plan.segments:
-        if segment.start_position == 0 and segment.end_position < segment.size_in_bytes:
+        if not segment.is_split_off and segment.end_position < segment.size_in_bytes:
             log_path = context.path_of(segment.name)
             if log_path in copied:
                 damage = copied[log_path].damage

@@ -70,7 +70,7 @@ class _Strict:
         Below the cleaner's checkpoint such a file is no evidence: the snapshot of a clean shutdown in the midst of a
         segment stays when the cleaner removes all around it.
         """
-        if following.start_position:
+        if following.is_split_off:
             return f"offsets jump: expected {segment.next_offset}, found {following.base_offset}"
         files = self.plan.files
         bases = {one.base_offset for one in self.plan.segments}

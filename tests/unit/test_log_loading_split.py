@@ -52,6 +52,17 @@ def test_every_batch_out_of_reach_of_the_one_before_begins_a_segment(tmp_path: P
 
 
 @pytest.mark.parametrize("mode", ["strict", "point_in_time", "salvage"])
+def test_first_batch_out_of_reach_leaves_its_segment_empty(tmp_path: Path, mode: RecoveryMode) -> None:
+    far = batches(FAR, 2)
+    path = overfull(tmp_path, [batch(0)], [batch(2 * FAR)])
+    (path / f"{0:020d}.log").write_bytes(b"".join(far))
+    loaded = load(path, mode=mode)
+    assert bounds(loaded) == [(0, 0), (FAR, FAR + 2), (2 * FAR, 2 * FAR + 1)]
+    assert (path / f"{FAR:020d}.log").read_bytes() == b"".join(far)
+    assert loaded.report.is_unharmed
+
+
+@pytest.mark.parametrize("mode", ["strict", "point_in_time", "salvage"])
 @pytest.mark.parametrize("ahead", [100, 2 * FAR], ids=["near", "out-of-reach"])
 def test_what_is_split_off_ends_before_the_next_segment(tmp_path: Path, ahead: int, mode: RecoveryMode) -> None:
     following = batches(FAR + 50, 3)
