@@ -138,6 +138,7 @@ class _Salvage:
         self._log_path = context.path_of(files.log_name)
         self._files = files
         self._next_base_offset = next_base_offset
+        self._end_offset = MAX_OFFSET if next_base_offset is None else next_base_offset
         self._damage: list[Damage] = []
 
     def run(self) -> SalvagedSegment:
@@ -189,13 +190,16 @@ class _Salvage:
         for slot, batch in enumerate(batches):
             first, last, is_moved = batch.last_offset - batch.span, batch.last_offset, False
             limit = self._limit_behind(batches, slot, least=end + batch.span + 1)
-            if first < end or (limit is not None and last >= limit):
-                self._damage.append(
-                    Damage(self._log_path, batch.position, batch.size_in_bytes, f"offset {first}, expected {end}")
-                )
-                first, last, is_moved = end, end + batch.span, True
-                if last >= (MAX_OFFSET if self._next_base_offset is None else self._next_base_offset):
+            if first < end or last >= limit:
+                reason = f"offset {first}, expected {end}"
+                has_room = end + batch.span < self._end_offset
+                if not has_room:
+                    most = self._end_offset - end
+                    reason = f"{batch.span + 1} offsets from {first}, expected at most {most} from {end}"
+                self._damage.append(Damage(self._log_path, batch.position, batch.size_in_bytes, reason))
+                if not has_room:
                     continue
+                first, last, is_moved = end, end + batch.span, True
             if batch.has_magic_2:
                 reason = "magic byte, by the CRC expected 2"
                 self._damage.append(Damage(self._log_path, batch.position, batch.size_in_bytes, reason))
@@ -215,16 +219,16 @@ class _Salvage:
         if piece is not None:
             yield piece
 
-    def _limit_behind(self, batches: list[_Batch], slot: int, *, least: int) -> int | None:
-        """Return an offset that a batch must stay below: that of the next two if they agree, or of the next segment.
+    def _limit_behind(self, batches: list[_Batch], slot: int, *, least: int) -> int:
+        """Return an offset that a batch must stay below: that of the next two if they agree, and of the next segment.
 
         The next two count only from `least` on, where they leave room for the batch.
         """
         if slot + 2 < len(batches):
             one, two = batches[slot + 1], batches[slot + 2]
             if least <= one.last_offset - one.span and one.last_offset < two.last_offset - two.span:
-                return one.last_offset - one.span
-        return self._next_base_offset
+                return min(one.last_offset - one.span, self._end_offset)
+        return self._end_offset
 
 
 def _span_of_wrapper(data: bytearray, config: LogConfig) -> int:

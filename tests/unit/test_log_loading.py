@@ -289,6 +289,19 @@ def test_offset_beyond_the_reach_of_an_index_begins_a_segment_of_its_own(tmp_pat
     assert log_file(path, far).read_bytes() == batch(far, 1)
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_salvage_takes_out_all_batches_that_run_into_the_next_segment(tmp_path: Path, dry_run: bool) -> None:
+    path = two_segments(tmp_path)
+    beyond = batches(10, 4)
+    with log_file(path, 0).open("ab") as log:
+        log.write(b"".join(beyond))
+    loaded = load(path, mode="salvage", dry_run=dry_run)
+    assert (loaded.log_end_offset, loaded.report.truncated_bytes) == (20, len(b"".join(beyond)))
+    assert [one.reason for one in loaded.report.damage] == [
+        f"1 offsets from {offset}, expected at most 0 from 10" for offset in range(10, 14)
+    ]
+
+
 def test_salvage_leaves_out_a_batch_that_no_offset_is_left_for(tmp_path: Path) -> None:
     first = 2**63 - 3
     whole, lost = patch_header(batch(0), repair_crc=False, base_offset=first), batch(5, 2)
