@@ -313,7 +313,8 @@ class Producer(SendPath):
             if future.appended_rows == 0:
                 raise
             failure = error
-        if failure is not None and manager is not None:
+        # What came too late for its transaction concerns neither that one nor the next.
+        if failure is not None and manager is not None and not isinstance(failure, TransactionStateError):
             manager.note_failed_send(failure)
         future.wait(failure)
         return future

@@ -91,6 +91,8 @@ class TransactionManager(SequenceTracker):
         self._state = _S.UNINITIALIZED
         self._last_error: KStoreError | None = None
         self._is_started = False
+        # Whether no record is left that could fail, and the decision may be written.
+        self._is_ending = False
         self._needs_epoch_bump = False
         # Has both kinds of partitions that follow.
         self.open_transaction = OpenTransaction()
@@ -167,11 +169,13 @@ class TransactionManager(SequenceTracker):
 
         Cost: a lookup, if the partition is part of it.
         """
-        if topic_partition in self._partitions:
+        if topic_partition in self.open_transaction.partitions:
             return
         with self._lock:
             if self._state in (_S.IN_TRANSACTION, _S.COMMITTING_TRANSACTION):
-                self._new_partitions.add(topic_partition)
+                # The Sender may have added it.
+                if topic_partition not in self._partitions:
+                    self._new_partitions.add(topic_partition)
                 self.open_transaction.partitions.add(topic_partition)
 
     def check_send(self) -> None:
@@ -313,8 +317,11 @@ class TransactionManager(SequenceTracker):
     def _fail_transaction(self, error: KStoreError) -> None:
         """Let nothing but an abort be left to do."""
         with self._lock:
-            if self._state is _S.ABORTING_TRANSACTION:
+            if self._is_ending:
+                _logger.debug("an error that comes too late for its transaction: %s", error)
+            elif self._state is _S.ABORTING_TRANSACTION:
                 _logger.debug("an error of a transaction that is aborted: %s", error)
+                self._needs_epoch_bump = True
             elif _S.ABORTABLE_ERROR.may_follow(self._state):
                 self._change_to(_S.ABORTABLE_ERROR)
                 self._last_error = error
@@ -341,6 +348,8 @@ class TransactionManager(SequenceTracker):
             wanted, since until then records may still come into it (Kafka asks before).
         Raises: what is_retriable(), with everything as before: the request is to be run again a little later.
         """
+        # Without the lock: it waits for who appends, and a signal handler in the midst of that may send, too.
+        is_over = self._end is not None and is_done()
         with self._lock:
             if self.has_error:
                 self._fail_requests(self._last_error or KStoreError("the producer failed"))
@@ -349,7 +358,7 @@ class TransactionManager(SequenceTracker):
                 return self._run_init(self._init)
             if self._new_partitions:
                 return self._run_add(frozenset(self._new_partitions))
-            if self._end is not None and is_done():
+            if self._end is not None and is_over:
                 return self._run_end(self._end)
         return False
 
@@ -396,6 +405,7 @@ class TransactionManager(SequenceTracker):
 
     def _run_end(self, result: TransactionalResult) -> bool:
         is_commit = self._state is _S.COMMITTING_TRANSACTION
+        self._is_ending = True
         if self._is_started and self._coordinator is not None and self.transactional_id is not None:
             try:
                 self._coordinator.end_transaction(
@@ -406,15 +416,16 @@ class TransactionManager(SequenceTracker):
                 self._fail(error)
                 return True
         self._end = None
-        self._is_started = False
+        self._is_started = self._is_ending = False
         self._partitions.clear()
         self._new_partitions.clear()
         self.open_transaction.partitions.clear()
         self._last_error = None
         if self._init is None and self._needs_epoch_bump:
-            self._init = TransactionalResult(result.operation)
+            self._init = result
         self._enter(_S.READY if self._init is None else _S.INITIALIZING)
-        result.complete()
+        if self._init is not result:
+            result.complete()
         return True
 
     def close(self, error: KStoreError) -> None:

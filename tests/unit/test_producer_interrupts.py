@@ -3,6 +3,7 @@ Method: each scenario is run once for each place where the interpreter looks for
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -215,3 +216,27 @@ def test_close_in_a_handler_that_interrupted_what_the_sender_waits_for_is_a_type
         future = producer.send(TOPIC, b"0")
         producer.commit_transaction()
         assert future.result(0).offset == 0
+
+
+def test_send_in_the_midst_of_an_append_does_not_wait_for_the_end_of_the_transaction_that_waits_for_it(
+    store: WritableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with new_producer(store, transactional_id="id") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        is_awaited = threading.Event()
+        await_appends = producer._accumulator._await_appends
+
+        def await_and_say() -> None:
+            is_awaited.set()
+            await_appends()
+
+        monkeypatch.setattr(producer._accumulator, "_await_appends", await_and_say)
+        committing = threading.Thread(target=producer.commit_transaction)
+        # As where a signal handler sends that interrupted who holds the queue.
+        with producer._accumulator.queue_of(TopicPartition(TOPIC, 0)):
+            committing.start()
+            assert is_awaited.wait(PATIENCE_S)
+            error = bounded(lambda: producer.send(TOPIC, b"0", partition=0), seconds=PATIENCE_S)
+        committing.join(PATIENCE_S)
+        assert isinstance(error, TransactionStateError)

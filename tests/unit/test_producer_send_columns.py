@@ -152,3 +152,23 @@ def test_transaction_of_whose_rows_only_some_were_sent_is_not_committed(
     producer.commit_transaction()
     producer.close()
     assert values_of(store, 0, isolation="read_committed") == [b"later"]
+
+
+def test_rows_that_meet_the_end_of_their_transaction_are_refused_and_those_before_are_part_of_it(
+    store: WritableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with begun(store) as producer:
+        manager = producer._transactions
+        assert manager is not None
+
+        def parts() -> Iterator[RecordColumns]:
+            yield rows([b"before"])
+            manager.begin_commit()
+            yield rows([b"behind"])
+
+        monkeypatch.setattr("kstore.producer.producer.record_columns_of", lambda *_, **__: parts())
+        future = fill_up(producer, monkeypatch)
+        producer.commit_transaction()
+        assert isinstance(future.exception(WAIT_S), TransactionStateError)
+        assert [error for _, error in future.outcomes()] == [None]
+    assert values_of(store, 0, isolation="read_committed") == [b"before"]

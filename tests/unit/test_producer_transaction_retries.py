@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kstore.errors import KStoreError, LogFailedError, ProducerTimeoutError, StorageError
+from kstore.errors import KStoreError, LogFailedError, ProducerTimeoutError, RecordTooLargeError, StorageError
 from kstore.log.store import WritableStore, open_store
 from kstore.producer import Producer
 from kstore.producer.coordinator import TransactionCoordinator
@@ -125,6 +125,25 @@ def test_end_without_space_waits_for_it_and_the_call_may_be_made_again(
     parts.commit()
     assert parts.committed()[-1:] == [b"later"]
     parts.check_at_rest()
+
+
+@ENDS
+def test_record_that_fails_once_the_end_is_decided_changes_nothing_of_it(
+    parts: Transactional, store: WritableStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, is_commit: bool
+) -> None:
+    parts.init().begin().send()
+    parts.run(3)
+    disk = FullDisk(store, monkeypatch)
+    disk.left = 1
+    result = begin_end(parts, is_commit=is_commit)
+    parts.run()
+    assert disk.refused == 1
+    parts.manager.note_failed_send(RecordTooLargeError("of a thread that began to send before"))
+    disk.left = 10**9
+    clock.now_ms += 100
+    parts.end(result)
+    assert parts.manager.state is TransactionManagerState.READY
+    assert parts.committed() == ([b"v"] if is_commit else [])
 
 
 def test_sender_sleeps_while_it_waits_for_space(

@@ -144,6 +144,15 @@ def test_batch_waits_until_its_partition_is_made_part_of_the_transaction_by_the_
     assert future.result(0).offset == 0
 
 
+def test_records_need_no_look_at_the_manager_also_where_the_sender_added_their_partition_first(parts):
+    parts.init().begin()
+    parts.append()
+    parts.run(2)
+    parts.manager.maybe_add_partition(T0)
+    assert parts.manager.open_transaction.partitions == {T0}
+    assert not parts.manager.has_new_partitions
+
+
 def test_abort_fails_what_was_not_sent(parts, store):
     parts.init().begin()
     future = parts.send()
@@ -270,6 +279,26 @@ def test_batch_that_fails_while_it_is_committed_fails_the_commit(parts):
     parts.abort()
     assert parts.manager.state is STATE.READY
     assert parts.is_decided()
+
+
+def test_batch_that_fails_while_it_is_aborted_leaves_the_next_transaction_an_epoch_of_its_own(parts):
+    parts.init().begin()
+    results = []
+
+    def break_off(batch):
+        results.append(parts.manager.begin_abort())
+        raise OSError("broken")
+
+    parts.sink.answers.append(break_off)
+    parts.send()
+    parts.run(3)
+    assert not results[0].is_completed
+    parts.end(results[0])
+    assert parts.manager.state is STATE.READY
+    assert parts.manager.producer_id_and_epoch.epoch == 1
+    parts.begin().send(b"later")
+    parts.commit()
+    assert parts.committed() == [b"later"]
 
 
 def test_batch_that_expires_fails_the_transaction(parts):
