@@ -114,7 +114,7 @@ class Drained:
             partition=partition,
             max_time_to_block_ms=MAX_BLOCK_MS,
             cluster=CLUSTER,
-            on_new_batch=self._wake.set,
+            on_new_batch=lambda _: self._wake.set(),
         )
 
 
