@@ -3,6 +3,7 @@ Method: each scenario is run once for each place where the interpreter looks for
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,6 +21,10 @@ from kstore.producer.sink import ProduceResponse
 from kstore.record.packing import BinaryColumn, RecordColumns
 from kstore.types import TopicPartition
 from tests.interrupts import Tracer, bounded, first_visits, raise_interrupted, traced
+
+pytestmark = pytest.mark.skipif(
+    "asan" in os.environ.get("LD_PRELOAD", ""), reason="the checked build is traced inside of compiled calls"
+)
 
 TOPIC = "topic"
 NODE = Node(0)
