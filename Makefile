@@ -76,14 +76,14 @@ $(DEBUG_TREE)/.stamp: $(BUILD) $(shell git ls-files kstore tests 2>/dev/null)
 
 debug: $(DEBUG_TREE)/.stamp  ## the suite without Spark on the checked build, under address and undefined-behaviour sanitizers
 	@cd $(DEBUG_TREE) && $(UNDER_SANITIZERS) \
-		../../$(BIN)/python -m pytest -n $(WORKERS) -m "not spark and not long and not build" --timeout=1800 -o faulthandler_timeout=0 $(DEBUG_TESTS)
+		../../$(BIN)/python -m pytest -n $(WORKERS) -m "not spark and not long and not build and not traces" --timeout=1800 -o faulthandler_timeout=0 $(DEBUG_TESTS)
 
 fuzz-asan: $(DEBUG_TREE)/.stamp  ## a long fuzzing campaign on that build, MINUTES=30, at the lowest priority
 	@cd $(DEBUG_TREE) && $(UNDER_SANITIZERS) nice -n 19 ../../$(BIN)/python -m tests.fuzz --no-memory-limit --minutes $(MINUTES)
 
 coverage: $(DEBUG_TREE)/.stamp  ## line coverage of Python and Cython, from the same build
 	@cd $(DEBUG_TREE) && export $(UNDER_SANITIZERS) && \
-		CYTHON_USE_SYS_MONITORING=0 ../../$(BIN)/python -m coverage run -m pytest -m "not spark and not long and not build" --timeout=1800 -o faulthandler_timeout=0 $(DEBUG_TESTS) && \
+		CYTHON_USE_SYS_MONITORING=0 ../../$(BIN)/python -m coverage run -m pytest -m "not spark and not long and not build and not traces" --timeout=1800 -o faulthandler_timeout=0 $(DEBUG_TESTS) && \
 		../../$(BIN)/python -m coverage report
 
 clean:  ## everything that was built or made, the environment too

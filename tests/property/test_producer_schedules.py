@@ -11,6 +11,8 @@ from kstore.producer.batch import ProducerBatch
 from tests.producer_scenario import Scenario, WatchedAccumulator, WatchedPool
 from tests.producer_schedules import DeadlockError, Schedule, ScheduledLock
 
+pytestmark = pytest.mark.traces
+
 LINE_CHANCE = 0.03
 
 

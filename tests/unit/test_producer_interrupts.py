@@ -3,7 +3,6 @@ Method: each scenario is run once for each place where the interpreter looks for
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,9 +21,7 @@ from kstore.record.packing import BinaryColumn, RecordColumns
 from kstore.types import TopicPartition
 from tests.interrupts import Tracer, bounded, first_visits, raise_interrupted, traced
 
-pytestmark = pytest.mark.skipif(
-    "asan" in os.environ.get("LD_PRELOAD", ""), reason="the checked build is traced inside of compiled calls"
-)
+pytestmark = pytest.mark.traces
 
 TOPIC = "topic"
 NODE = Node(0)
