@@ -229,7 +229,7 @@ def test_unknown_ack_is_refused_before_anything_is_written(directory: Path) -> N
 def test_unknown_origin_is_refused_before_anything_is_written(directory: Path) -> None:
     with open_log(directory, "a") as log:
         with pytest.raises(ValueError, match="not a valid AppendOrigin"):
-            log.append(sent(1), origin="broker")  # type: ignore[arg-type]
+            log.append(sent(1), origin="broker")
         assert log.log_end_offset == 0
 
 

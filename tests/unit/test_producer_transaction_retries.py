@@ -82,6 +82,17 @@ def begin_end(parts: Transactional, *, is_commit: bool) -> Any:
     return parts.manager.begin_commit() if is_commit else parts.manager.begin_abort()
 
 
+def end_without_markers(
+    parts: Transactional, store: WritableStore, monkeypatch: pytest.MonkeyPatch, *, is_commit: bool
+) -> tuple[FullDisk, Any]:
+    """Begin to end a transaction of one record, with space for the decision and none for a marker."""
+    parts.init().begin().send()
+    parts.run(3)
+    disk = FullDisk(store, monkeypatch)
+    disk.left = 1
+    return disk, begin_end(parts, is_commit=is_commit)
+
+
 def markers_in(store: WritableStore) -> int:
     """How many control batches there are in both partitions."""
     return sum(batch.is_control for one in (T0, T1) for batch in store.log(*one).batches())
@@ -131,11 +142,7 @@ def test_end_without_space_waits_for_it_and_the_call_may_be_made_again(
 def test_record_that_fails_once_the_end_is_decided_changes_nothing_of_it(
     parts: Transactional, store: WritableStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, is_commit: bool
 ) -> None:
-    parts.init().begin().send()
-    parts.run(3)
-    disk = FullDisk(store, monkeypatch)
-    disk.left = 1
-    result = begin_end(parts, is_commit=is_commit)
+    disk, result = end_without_markers(parts, store, monkeypatch, is_commit=is_commit)
     parts.run()
     assert disk.refused == 1
     parts.manager.note_failed_send(RecordTooLargeError("of a thread that began to send before"))
@@ -213,11 +220,7 @@ def test_init_without_space_waits_for_it(
 def test_close_does_not_wait_for_space(
     parts: Transactional, store: WritableStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, is_commit: bool
 ) -> None:
-    parts.init().begin().send()
-    parts.run(3)
-    disk = FullDisk(store, monkeypatch)
-    disk.left = 1
-    result = begin_end(parts, is_commit=is_commit)
+    disk, result = end_without_markers(parts, store, monkeypatch, is_commit=is_commit)
     parts.run(3)
     parts.sender.initiate_close()
     parts.sender.start()
