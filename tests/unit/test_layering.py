@@ -45,8 +45,7 @@ OPERATING_SYSTEM_FILES = {"kstore/log/env.py", "kstore/environment.py"}
 # Besides those; it times the conversion of a batch, as Kafka's RecordValidationStats does.
 CLOCK_FILES = {"kstore/record/conversion.py"}
 
-MAX_FILE_LINES = 600
-MAX_PART_LINES = 450
+MAX_FILE_LINES = 900  # an alarm, not a target: a file is one idea
 MAX_FUNCTION_LINES = 70
 MAX_SETUP_LINES = 60
 TREES = ("kstore", "pyspark_kstore", "tests", "bench", "examples")
@@ -267,9 +266,7 @@ LIMITED_SOURCES = [*sources(".py", ".pyi", ".pyx", ".pxi", trees=TREES), ROOT / 
 @pytest.mark.parametrize("path", LIMITED_SOURCES, ids=ids)
 def test_file_and_its_functions_are_short(path: Path) -> None:
     text = path.read_text()
-    limit = {".pxi": MAX_PART_LINES}.get(
-        path.suffix, MAX_SETUP_LINES + 1 if path.name == "setup.py" else MAX_FILE_LINES
-    )
+    limit = MAX_SETUP_LINES + 1 if path.name == "setup.py" else MAX_FILE_LINES
     functions = cython_functions(text) if path.suffix in {".pyx", ".pxi"} else python_functions(parsed(path))
     assert len(text.splitlines()) < limit
     assert not [(name, lines) for name, lines in functions if lines >= MAX_FUNCTION_LINES]
