@@ -254,7 +254,7 @@ class Log(Closing):
                     walk = segment.records.walk(position=first.position, end_position=first.position + size)
                     end_offset = walk.last_offset + 1
                 break
-        aborted = () if settled is None else settled.aborted_between(start_offset=offset, end_offset=end_offset)
+        aborted = settled.aborted_between(start_offset=offset, end_offset=end_offset) if settled and records else ()
         return FetchData(
             records,
             self.high_watermark,

@@ -20,7 +20,7 @@ from kstore.log.log import DEFAULT_PLAN_BYTES, FetchData, Found, Isolation, Log,
 from kstore.log.plan import ScanRange
 from kstore.log.recovery_report import LoadedLog
 from kstore.log.segment import LogSegment
-from kstore.log.transactions import NOTHING_SETTLED, Settled, Transactions, settle_transactions
+from kstore.log.transactions import NOTHING_SETTLED, AbortedTransaction, Settled, Transactions, settle_transactions
 from kstore.types import OffsetAndTimestamp
 
 _Answer = TypeVar("_Answer")
@@ -43,7 +43,7 @@ class PublishedLog(Log):
         self.producer_state = loaded.producer_state
         self._local = LocalLog(self._context, loaded, rules=rules, env=env)
         self._cuts = Cuts()
-        self._settled_state: tuple[Published, Transactions] | None = None
+        self._aborted_state: tuple[Published, tuple[AbortedTransaction, ...]] | None = None
         # What the last walk over transactions found, and how many cuts there were then.
         self._walked: tuple[int, Settled] = (0, NOTHING_SETTLED)
 
@@ -67,24 +67,32 @@ class PublishedLog(Log):
 
     @property
     def last_stable_offset(self) -> int:
-        """Where the first undecided transaction starts, the high watermark if that is lower."""
+        """Where the first transaction starts that is undecided or whose marker is not below the high watermark.
+
+        The high watermark if there is none below it; the log start if that is higher.
+        Source: Kafka UnifiedLog.lastStableOffset, ProducerStateManager.firstUnstableOffset.
+        """
+        # In this order: a transaction that begins after the high watermark was taken does not lie below it.
+        high_watermark = self.high_watermark
         return self.producer_state.last_stable_offset(
-            high_watermark=self.high_watermark, log_start_offset=self.log_start_offset
+            high_watermark=high_watermark, log_start_offset=self.log_start_offset
         )
 
     def transactions(self) -> Transactions:
         """Return the aborted transactions and the last stable offset of now; see Log.transactions.
 
+        The last stable offset is that of producer state, not of the walk: only producer state knows which markers the
+        high watermark has passed, and, as in Kafka, which open transactions a truncation forgot.
         Cost: a header walk over what came since the last call; over the whole log the first time and after a cut.
         """
         self._check_open()
-        state = self._local.published
-        settled = self._settled_state
-        if settled is None or settled[0] is not state:
-            self._settled_state = settled = state, self._find_transactions()
-        found = settled[1]
-        stable = max(min(found.last_stable_offset, self.high_watermark), self.log_start_offset)
-        return found._replace(last_stable_offset=stable)
+
+        def find() -> Transactions:
+            # Before the walk, so that it finds every transaction decided below this offset.
+            last_stable_offset = self.last_stable_offset
+            return Transactions(self._find_aborted(), last_stable_offset)
+
+        return self._retried(find)
 
     def fetch(
         self, offset: int, max_bytes: int, *, min_one_batch: bool = True, isolation: Isolation = "read_uncommitted"
@@ -108,20 +116,21 @@ class PublishedLog(Log):
             lambda: super(PublishedLog, self).plan(max_bytes, start_offset, end_offset, isolation=isolation)
         )
 
-    def _find_transactions(self) -> Transactions:
-        def find() -> Transactions:
-            known = self._cuts.made
-            settled_cuts, behind = self._walked
-            if settled_cuts != known:
-                behind = NOTHING_SETTLED
-            # The end before the segments: a transaction that begins in between must not lie below it.
-            log_end_offset = self.log_end_offset
-            settled = settle_transactions(self.segments, behind=behind, config=self.config)
-            if not self._cuts.may_have_changed(known):
-                self._walked = known, settled
-            return settled.transactions(log_start_offset=self.log_start_offset, log_end_offset=log_end_offset)
-
-        return self._retried(find)
+    def _find_aborted(self) -> tuple[AbortedTransaction, ...]:
+        """Return the aborted transactions of the log as it is published, or newer."""
+        state = self._local.published
+        found = self._aborted_state
+        if found is not None and found[0] is state:
+            return found[1]
+        known = self._cuts.made
+        walked_cuts, behind = self._walked
+        if walked_cuts != known:
+            behind = NOTHING_SETTLED
+        settled = settle_transactions(self.segments, behind=behind, config=self.config)
+        if not self._cuts.may_have_changed(known):
+            self._walked = known, settled
+            self._aborted_state = state, settled.aborted
+        return settled.aborted
 
     def _find_segments(self) -> tuple[LogSegment, ...]:
         """Find none: they are the writer's to open, once they are loaded."""

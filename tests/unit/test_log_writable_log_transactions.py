@@ -284,3 +284,39 @@ def test_producer_that_was_silent_too_long_is_forgotten_and_may_begin_anew(
         assert log.remove_expired_producers() == 1
         log.append(sent(5, 2, producer_id=PRODUCER))
         assert log.log_end_offset == 4
+
+
+def test_marker_at_the_high_watermark_decides_nothing(directory: Path) -> None:
+    with opened(directory) as log:
+        log.update_high_watermark(0)
+        log.append(sent(0, transactional=True))
+        log.append(sent(0, producer_id=OTHER))
+        end(log, commit=True)
+        log.update_high_watermark(4)
+        assert log.last_stable_offset == log.transactions().last_stable_offset == 0
+        assert committed(log) == []
+        log.update_high_watermark(5)
+        assert log.last_stable_offset == log.transactions().last_stable_offset == 5
+        assert committed(log) == [0, 1, 2, 3]
+
+
+def test_transaction_that_a_truncation_forgot_hides_nothing(directory: Path) -> None:
+    with opened(directory) as log:
+        log.append(sent(0, transactional=True))
+        for sequence in (0, 2):
+            log.append(sent(sequence, producer_id=OTHER))
+        log.delete_records(2)
+        assert (log.last_stable_offset, committed(log)) == (2, [])
+        log.truncate_to(4)
+        assert log.last_stable_offset == log.fetch(2, 1000, isolation="read_committed").last_stable_offset == 4
+        assert committed(log) == [2, 3]
+
+
+def test_empty_fetch_lists_no_aborted_transactions(directory: Path) -> None:
+    with opened(directory) as log:
+        log.append(sent(0, transactional=True))
+        log.append(sent(0, producer_id=OTHER))
+        log.update_high_watermark(4)
+        end(log, commit=False)
+        answer = log.fetch(4, 1000, isolation="read_committed")
+        assert (answer.records, answer.aborted) == (b"", ())
