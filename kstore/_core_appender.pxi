@@ -14,7 +14,7 @@ cdef class SegmentAppender:
     """What the segment that takes appends counts from one to the next; it keeps the entries of its indexes.
 
     Attributes: size_in_bytes, max_timestamp_ms and offset_of_max_timestamp (the last offset of its batch; -1 without a
-    timestamp), bytes_since_last_index_entry, first_timestamp_ms (the largest of the first append, from which the age of
+    timestamp), bytes_since_last_index_entry, first_timestamp_ms (the largest of the first batch, from which the age of
     the segment counts; -1 without one).
     Args: write: called with the bytes of an append; write_parts: called with a list of them, and how many bytes they are
         together; write_index_pages: called when many entries were added; start_write_back: called with the position from
@@ -119,9 +119,9 @@ cdef class SegmentAppender:
 
     # Requires: the batches of f are written behind those before.
     cdef int note(self, const AppendFacts* f, object records) except -1:
-        if self.size_in_bytes == 0:
-            self.first_timestamp_ms = f.max_timestamp
         if f.batch_count == 1:
+            if self.size_in_bytes == 0:
+                self.first_timestamp_ms = f.max_timestamp
             self.note_one(self.size_in_bytes, f.size, f.last_offset, f.max_timestamp)
         else:
             self.note_all(records)
@@ -150,6 +150,8 @@ cdef class SegmentAppender:
         p = start_of(records)
         # The buffer may have changed since: what it says of sizes is looked at anew.
         while next_batch(p + at, records.shape[0] - at, INT32_MAX, &h, &whole, &problem) == OK and whole:
+            if self.size_in_bytes + at == 0:
+                self.first_timestamp_ms = h.max_timestamp
             self.note_one(self.size_in_bytes + at, h.size, h.base_offset + h.last_offset_delta, h.max_timestamp)
             at += h.size
         return 0

@@ -72,6 +72,7 @@ class WritableSegment:
         self._env = env
         jitter = min(config.segment_jitter_ms, config.segment_ms)
         self._max_age_ms = config.segment_ms - (random.randrange(jitter) if jitter else 0)
+        self._created_ms = env.wall_clock_ms()
         self.appender = self._made_appender(timestamp)
         self._is_age_known = records.size_in_bytes == 0
         self._is_closed = False
@@ -179,6 +180,8 @@ class WritableSegment:
         self._offset_index.truncate_to(offset, log_size_in_bytes=position)
         self._time_index.truncate_to(offset)
         self.transaction_index.truncate_to(offset)
+        if position == 0:
+            self._created_ms = self._env.wall_clock_ms()
         self.appender = self._made_appender(timestamp)
         self._is_age_known = position == 0
         self.flush()
@@ -256,7 +259,7 @@ class WritableSegment:
             index_interval_bytes=self._config.index_interval_bytes,
             segment_bytes=self._config.segment_bytes,
             max_age_ms=self._max_age_ms,
-            created_ms=self._env.wall_clock_ms(),
+            created_ms=self._created_ms,
             size_in_bytes=self.records.size_in_bytes,
             max_timestamp_ms=timestamp.timestamp_ms,
             offset_of_max_timestamp=timestamp.offset,

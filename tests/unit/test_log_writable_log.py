@@ -36,9 +36,10 @@ from tests.builders import (
     flip_bit,
     index_entries,
     patch_header,
+    record,
     write_partition,
 )
-from tests.reference import write_offset_index, write_time_index
+from tests.reference import write_batch, write_offset_index, write_time_index
 
 Opener = Callable[..., WritableLog]
 
@@ -313,6 +314,27 @@ def test_segment_rolls_by_the_time_of_its_records(directory: Path) -> None:
         for timestamp_ms in (5000, 6000, 6001, 7001, 7002):
             log.append(with_records([Record(offset=0, timestamp_ms=timestamp_ms, key=None, value=b"v")]))
         assert [segment.base_offset for segment in log.segments] == [0, 2, 4]
+
+
+@pytest.mark.parametrize("first_timestamps", [(5000, 5900), (5900, 5000)], ids=["rising", "falling"])
+@pytest.mark.parametrize("how", ["one append", "two appends", "opened again"])
+def test_age_of_a_segment_counts_from_its_first_batch(
+    directory: Path, how: str, first_timestamps: tuple[int, int]
+) -> None:
+    first, second, last = (
+        write_batch([record(offset, b"v", timestamp_ms=timestamp_ms)])
+        for offset, timestamp_ms in enumerate((*first_timestamps, first_timestamps[0] + 1001))
+    )
+    config = LogConfig(segment_ms=1000)
+    log = open_log(directory, "a", config)
+    for data in [first, second] if how == "two appends" else [first + second]:
+        log.append_as_follower(MemoryRecords(data))
+    if how == "opened again":
+        log.close()
+        log = open_log(directory, "a", config)
+    with log:
+        log.append_as_follower(MemoryRecords(last))
+        assert [segment.base_offset for segment in log.segments] == [0, 2]
 
 
 def test_segment_rolls_when_an_index_is_full(directory: Path) -> None:
