@@ -1,0 +1,19 @@
+"""Goal: common calls stay short.
+Method: count the Python frames and files of kstore that they enter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.repo.flows import append, entered_by
+
+pytestmark = pytest.mark.traces
+
+
+def test_common_append_enters_four_frames_of_three_files(tmp_path: Path) -> None:
+    with append(tmp_path) as call:
+        call()
+        entered = entered_by(call)
+    assert (entered.frames, entered.files) == (4, 3)
