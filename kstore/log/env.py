@@ -324,8 +324,9 @@ class Env(SystemClock):
     def read_file(self, path: str, *, max_bytes: int) -> bytes:
         """Return the whole content of a regular file of at most max_bytes."""
         with self.open_read(path) as file:
-            content = file.pread(min(file.size(), max_bytes) + 1, position=0)
-        if len(content) > max_bytes:
+            size = file.size()
+            content = file.pread(size + 1, position=0) if size <= max_bytes else b""
+        if max(size, len(content)) > max_bytes:
             raise StorageError(f"{path} is larger than the limit of {max_bytes} bytes", path=path)
         return content
 

@@ -120,7 +120,7 @@ class _Loading:
         """Write damaged segments anew; afterwards no walk finds damage any more."""
         files = self._listed()
         if not dry_run:
-            settle_side_files(self._context.path, files, self._context.env)
+            settle_side_files(self._context.path, files, self._context.env, quarantine)
             files = self._listed()
         salvaged = plan_salvage(self._context, files.segments)
         if not dry_run and any(one.pieces is not None for one in salvaged):

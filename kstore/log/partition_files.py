@@ -5,12 +5,12 @@ Layer 5. list_partition only looks; settle_side_files does what the listing says
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from kstore.errors import StorageError
 from kstore.log.atomic_file import TEMPORARY_SUFFIX
-from kstore.log.env import ENOENT, Env, join_path
+from kstore.log.env import ENOENT, Env, FileKind, join_path
 from kstore.log.filenames import (
     CLEANED_STATE,
     DELETED_STATE,
@@ -25,6 +25,8 @@ from kstore.log.filenames import (
     parse_segment_name,
     producer_snapshot_offsets,
 )
+from kstore.log.index import MAX_INDEX_BYTES
+from kstore.log.quarantine import Quarantine
 from kstore.log.segment_records import size_of_segment
 
 _STATES = (DELETED_STATE, CLEANED_STATE, SWAP_STATE, TEMPORARY_SUFFIX)
@@ -50,8 +52,11 @@ class PartitionFiles(NamedTuple):
     removed: names to be removed: .deleted and .cleaned files, temporary ones, swaps that were not complete, what a
         complete one replaces, and orphans. orphans: indexes without a .log. renamed: (name, final name) of complete
         swaps, those of a .log last. segments: by base offset. snapshot_offsets: of the producer snapshots that stay.
+        misplaced: what has the name of a side file that can be rebuilt and is none: a directory, link, FIFO or device,
+        or a file too large for an index. It counts as missing.
     """
 
+    misplaced: tuple[str, ...]
     removed: tuple[str, ...]
     orphans: tuple[SegmentName, ...]
     renamed: tuple[tuple[str, str], ...]
@@ -87,7 +92,9 @@ def list_partition(path: str, *, env: Env, end_offset_of: Callable[[str, int], i
         None if the file is damaged; then it replaces nothing.
     Raises: StorageError; SegmentTooLargeError.
     """
-    names = _Names(env.listdir(path))
+    listed = env.listdir(path)
+    sizes = {name: _side_file_size(path, name, env) for name in listed if _is_rebuilt(name)}
+    names = _Names(name for name in listed if sizes.get(name, 0) is not None)
     swaps, cleaned = names.in_state[SWAP_STATE], names.in_state[CLEANED_STATE]
     # A swap beside a cleaner's unfinished output is of the same round, which is to be done again.
     least_cleaned = min((one.base_offset for one in cleaned.values()), default=None)
@@ -113,19 +120,21 @@ def list_partition(path: str, *, env: Env, end_offset_of: Callable[[str, int], i
         *(current.pop(base_offset_file_name(one.base_offset, suffix=one.suffix)) for one in orphans),
     }
     return PartitionFiles(
+        misplaced=tuple(name for name, size in sizes.items() if size is None),
         removed=tuple(sorted(gone)),
         orphans=orphans,
         renamed=tuple((name, final) for name, final in renamed if name not in gone),
-        segments=_segments(path, current, env),
+        segments=_segments(path, current, sizes, env),
         snapshot_offsets=tuple(producer_snapshot_offsets(current)),
     )
 
 
-def settle_side_files(path: str, files: PartitionFiles, env: Env) -> None:
-    """Remove and rename what the listing says, each step durable before the next.
+def settle_side_files(path: str, files: PartitionFiles, env: Env, quarantine: Quarantine) -> None:
+    """Set aside, remove and rename what the listing says, each step durable before the next.
 
     Raises: StorageError.
     """
+    quarantine.take(files.misplaced)
     if files.removed:
         for name in files.removed:
             env.unlink(join_path(path, name))
@@ -134,6 +143,21 @@ def settle_side_files(path: str, files: PartitionFiles, env: Env) -> None:
         for name, final in files.renamed:
             env.rename(join_path(path, name), join_path(path, final))
         env.sync_directory(path)
+
+
+def _is_rebuilt(name: str) -> bool:
+    """Tell whether a name is that of a side file which can be rebuilt from the log."""
+    found = parse_segment_name(name)
+    return name == LEADER_EPOCH_CHECKPOINT if found is None else found.suffix != LOG_SUFFIX
+
+
+def _side_file_size(path: str, name: str, env: Env) -> int | None:
+    """Return the size of a side file, None for what is no file, or too large to be one."""
+    status = env.stat(join_path(path, name), follow_symlinks=False)
+    if status is None:
+        raise _removed(join_path(path, name))
+    is_one = status.kind is FileKind.FILE and status.size_in_bytes <= MAX_INDEX_BYTES
+    return status.size_in_bytes if is_one else None
 
 
 def _orphans(current: dict[str, str]) -> tuple[SegmentName, ...]:
@@ -147,14 +171,18 @@ def _orphans(current: dict[str, str]) -> tuple[SegmentName, ...]:
     return tuple(found)
 
 
-def _segments(path: str, current: dict[str, str], env: Env) -> tuple[SegmentFiles, ...]:
+def _segments(
+    path: str, current: dict[str, str], sizes: Mapping[str, int | None], env: Env
+) -> tuple[SegmentFiles, ...]:
     segments: dict[int, SegmentFiles] = {}
     # By final name a segment's .index comes before its .log.
     for final in sorted(current, key=lambda name: (not name.endswith(LOG_SUFFIX), name)):
         name = parse_segment_name(final)
         if name is None or name.suffix not in SEGMENT_SUFFIXES:
             continue
-        size = _size_of(join_path(path, current[final]), env)
+        size = sizes.get(current[final])
+        if size is None:
+            size = _size_of(join_path(path, current[final]), env)
         if name.suffix == LOG_SUFFIX:
             segments[name.base_offset] = SegmentFiles(name.base_offset, current[final], size, {}, {})
         else:
@@ -166,5 +194,9 @@ def _segments(path: str, current: dict[str, str], env: Env) -> tuple[SegmentFile
 def _size_of(path: str, env: Env) -> int:
     size = size_of_segment(path, env)
     if size is None:
-        raise StorageError(f"cannot read {path}: it was removed since the listing", path=path, errno=ENOENT)
+        raise _removed(path)
     return size
+
+
+def _removed(path: str) -> StorageError:
+    return StorageError(f"cannot read {path}: it was removed since the listing", path=path, errno=ENOENT)

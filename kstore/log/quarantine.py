@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kstore.log.atomic_file import replace_file
-from kstore.log.env import Env, join_path, split_path
+from kstore.log.env import Env, FileKind, join_path, split_path
 from kstore.log.filenames import QUARANTINE_DIRECTORY
 
 _MAX_NAMES_TRIED = 10_000
@@ -44,19 +44,27 @@ class Quarantine:
     def take(self, names: Iterable[str]) -> None:
         """Move files of the partition here, or remove them, in that order; durable when it returns.
 
+        A directory is moved in any case: nothing here removes what it holds.
         Raises: StorageError.
         """
-        for name in names:
+        taken = list(names)
+        if not taken:
+            return
+        for name in taken:
             path = join_path(self._partition_path, name)
-            if self._is_on:
+            if self._is_on or self._is_directory(path):
                 target = self._free_path(name)
                 self._env.rename(path, target)
                 self.kept.append(target)
             else:
                 self._env.unlink(path)
-        if self._is_on and self.kept:
+        if self.kept:
             self._env.sync_directory(self._path)
         self._env.sync_directory(self._partition_path)
+
+    def _is_directory(self, path: str) -> bool:
+        status = self._env.stat(path, follow_symlinks=False)
+        return status is not None and status.kind is FileKind.DIRECTORY
 
     def _free_path(self, name: str) -> str:
         if self._env.make_directory(self._path):

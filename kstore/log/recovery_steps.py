@@ -29,7 +29,7 @@ def carry_out(context: RecoveryContext, plan: RecoveryPlan, *, quarantine: Quara
     Raises: StorageError; then carrying out a new plan goes on where this one stopped.
     """
     env = context.env
-    settle_side_files(context.path, plan.files, env)
+    settle_side_files(context.path, plan.files, env, quarantine)
     for files in reversed(plan.dropped):
         drop_segment(files, quarantine=quarantine)
     for segment in plan.segments:

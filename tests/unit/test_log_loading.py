@@ -3,13 +3,15 @@ Method: partitions written by the reference are damaged in one way and loaded; a
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kstore.config import LogConfig
-from kstore.errors import CorruptLogError, CorruptRecordError
+from kstore.errors import CorruptLogError, CorruptRecordError, StorageError
 from kstore.log import open_log
 from kstore.log.directory import PartitionDirectory
 from kstore.log.durable_point import DurablePoint, DurablePointFile
@@ -433,3 +435,75 @@ def test_opening_many_segments_after_a_clean_close_reads_the_end_of_the_last_one
     assert list(env.log_bytes) == [str(last)]
     assert env.log_bytes[str(last)] < last.stat().st_size / 4
     assert env.stats < 4 * count
+
+
+def last_index_ends_in(path: Path, tail: bytes) -> Path:
+    (path / f"{10:020d}.index").write_bytes((path / f"{10:020d}.index").read_bytes() + tail)
+    write_clean_shutdown(str(path.parent), CleanShutdown(NO_BROKER_EPOCH))
+    return path
+
+
+@pytest.mark.parametrize("recovery", ["strict", "point_in_time", "salvage"])
+@pytest.mark.parametrize("tail", ["ff" * 8, "ff" * 512, "00000060ffffffff", "7fffffff7fffffff", "8000000080000000"])
+def test_wrong_last_entry_of_an_index_costs_no_log_that_was_closed(
+    tmp_path: Path, recovery: RecoveryMode, tail: str
+) -> None:
+    path = last_index_ends_in(two_segments(tmp_path), bytes.fromhex(tail))
+    with open_log(path, "a", CONFIG, recovery=recovery) as log:
+        assert log.log_end_offset == 20
+        assert [record.offset for record in log.read()] == list(range(20))
+
+
+def test_last_entry_that_points_to_a_batch_inside_of_a_value_does_not_move_the_log_end(tmp_path: Path) -> None:
+    inner = batch(500, value_bytes=20)
+    outer = packed_entry(inner, None, offset=11, magic=1)
+    path = write_partition(tmp_path, [batches(0, 10), [*batches(10, 1)]])
+    log_file(path, 10).write_bytes(batch(10) + outer)
+    position = log_file(path, 10).stat().st_size - len(inner)
+    entry = (490).to_bytes(4, "big") + position.to_bytes(4, "big")
+    (path / f"{10:020d}.index").write_bytes(bytes(8) + entry)
+    last_index_ends_in(path, b"")
+    assert load(path, is_clean=True).log_end_offset == 12
+
+
+MISPLACED: dict[str, Callable[[Path], object]] = {
+    "sparse": lambda path: path.touch() or os.truncate(path, 2**40),
+    "fifo": os.mkfifo,
+    "directory": lambda path: (path / "inner").mkdir(parents=True),
+    "dangling link": lambda path: path.symlink_to("nowhere"),
+    "link to itself": lambda path: path.symlink_to(path),
+    "link to a directory": lambda path: path.symlink_to(path.parent),
+    "link to a device": lambda path: path.symlink_to("/dev/zero"),
+}
+
+
+@pytest.mark.parametrize("kind", MISPLACED)
+@pytest.mark.parametrize(
+    "name",
+    [f"{10:020d}.index", f"{0:020d}.timeindex", f"{10:020d}.txnindex", f"{10:020d}.snapshot", LEADER_EPOCH_CHECKPOINT],
+)
+def test_what_is_no_side_file_counts_as_missing_and_is_set_aside(tmp_path: Path, name: str, kind: str) -> None:
+    for mode in ("strict", "point_in_time", "salvage"):
+        for is_clean in (True, False):
+            path = two_segments(tmp_path / f"{mode}-{is_clean}")
+            (path / name).unlink(missing_ok=True)
+            MISPLACED[kind](path / name)
+            with open_log(path) as log:
+                assert [record.offset for record in log.read(15)] == list(range(15, 20))
+                assert not log.high_watermark
+            for keeps_copies in (is_clean, True):
+                loaded = load(path, mode=mode, is_clean=is_clean, keeps_copies=keeps_copies)
+                assert loaded.log_end_offset == 20
+            assert not (path / name).exists() or ((path / name).is_file() and not (path / name).is_symlink())
+            kept = path / QUARANTINE_DIRECTORY / name
+            assert os.path.lexists(kept) == (is_clean or kind == "directory")
+
+
+def test_index_larger_than_any_is_refused_by_its_size_and_not_read(tmp_path: Path) -> None:
+    env = MeteredEnv()
+    path = tmp_path / "large.log"
+    path.touch()
+    os.truncate(path, 2**40)
+    with pytest.raises(StorageError, match="larger than the limit"):
+        env.read_file(str(path), max_bytes=2**20)
+    assert not env.log_bytes
