@@ -209,6 +209,9 @@ class _DiskFile(WriteFile):
         buffer[: len(data)] = data
         return len(data)
 
+    def skip_hole(self, position: int) -> int:
+        return position
+
     def pwrite(self, data: bytes | bytearray | memoryview, *, position: int) -> None:
         self._disk.step()
         content, data = self._inode.content, bytes(data)

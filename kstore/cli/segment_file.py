@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kstore import _core
 from kstore.errors import KStoreError
+from kstore.log.preallocated import is_zeros
 from kstore.record.memory_records import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class SegmentFile:
     def _is_zero_from(self, position: int) -> bool:
         while position < self._size:
             chunk = self._file.pread(self._chunk_bytes, position=position)
-            if not chunk or chunk.count(0) != len(chunk):
+            if not chunk or not is_zeros(chunk):
                 return not chunk
             position += len(chunk)
         return True

@@ -103,12 +103,13 @@ class AppendPath:
         return self._append(survey, origin=origin, now_ms=now_ms, append_time_ms=NO_TIMESTAMP, guard=None)
 
     def roll(self, base_offset: int) -> None:
-        """Put a new segment behind the active one, whose indexes are flushed later."""
-        # Its records are flushed now: no power cut may leave the new segment's without the end of these.
+        """Put a new segment after the active one, whose records are durable then; its indexes are flushed later.
+
+        Otherwise a power cut could leave records of the new segment without the last ones of the old.
+        """
         local, producers = self.local, self.producers
         written_end = local.written_end_offset
         with self._failing_unless_undone():
-            local.active.records.flush()
             local.roll(base_offset)
             self.durability.note_roll()
             local.publish(local.log_end_offset)

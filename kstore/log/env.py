@@ -109,6 +109,18 @@ class ReadFile(PositionedFile, Closing):
                 done += count
         return done
 
+    def skip_hole(self, position: int) -> int:
+        """Return the first position from there on that may hold another byte than zero; the file's size if none does.
+
+        It is the position itself where the file system does not tell holes and preallocated space from data.
+        """
+        fd = self._open_fd()
+        try:
+            return os.lseek(fd, position, os.SEEK_DATA)
+        except (OSError, AttributeError) as error:
+            # What the system says where no data follows.
+            return self.size() if getattr(error, "errno", None) == errno.ENXIO else position
+
     def chunks(self, size: int, *, position: int) -> Iterator[bytes]:
         """Yield `size` bytes from `position`, a mebibyte at a time; fewer where the file ends."""
         end = position + size

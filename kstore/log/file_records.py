@@ -283,8 +283,8 @@ class FileRecords(FileRecordsSlice, Closing):
     ) -> FileRecords:
         """Open a file, made if there is none unless it is opened read-only.
 
-        Args: preallocate_bytes: space that a new file takes at once; it holds no records. The records of a file that
-            exists go to its last byte: zeros that a crash left there are recovery's to cut.
+        Args: preallocate_bytes: space that a new or an empty file takes at once; it holds no records. The records of
+            any other file go to its last byte: zeros that a crash left there are for recovery to truncate.
         Raises: StorageError; SegmentTooLargeError for a file above 2147483647 bytes; ValueError.
         """
         if not 0 <= preallocate_bytes <= MAX_INT32:
@@ -296,8 +296,8 @@ class FileRecords(FileRecordsSlice, Closing):
             size = file.size()
             if size > MAX_INT32:
                 raise too_large(name, found=size)
-            if preallocate_bytes and writer is not None and writer.is_new:
-                writer.allocate(preallocate_bytes)
+            if preallocate_bytes and writer is not None and size == 0:
+                _preallocate(writer, preallocate_bytes)
         except BaseException:
             file.close()
             if writer is not None and writer.is_new:
@@ -467,3 +467,13 @@ class FileRecords(FileRecordsSlice, Closing):
                 writer.truncate(self.size_in_bytes)
         except StorageError as error:
             _logger.error("%s keeps the bytes of a failed append behind position %d: %s", self.path, len(self), error)
+
+
+def _preallocate(file: WriteFile, size: int) -> None:
+    """Take space for an empty file, which stays empty if there is not enough."""
+    try:
+        file.allocate(size)
+    except BaseException:
+        if not file.is_new:
+            file.truncate(0)
+        raise

@@ -138,18 +138,16 @@ class LocalLog:
         return self.sealed[0].base_offset if self.sealed else self.active.base_offset
 
     def roll(self, base_offset: int) -> None:
-        """Put a new segment behind the active one, which stays open until it is flushed.
+        """Put a new segment after the active one, which stays open until its indexes are flushed.
 
-        Raises: StorageError, with the segments as before.
+        The old one is trimmed, durably, before the new one is made: zeros that a crash left between two segments would
+        end the log for a broker.
+        Raises: StorageError, with the segments as before.  Source: Kafka LocalLog.roll.
         """
         old = self.active
+        old.seal()
+        old.records.flush()
         active = self._opened(base_offset, is_new=True)
-        try:
-            old.seal()
-        except BaseException:
-            active.close_handlers()
-            self._remove([base_offset])
-            raise
         sealed = LogSegment(
             self._context,
             base_offset=old.base_offset,

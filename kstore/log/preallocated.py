@@ -1,6 +1,8 @@
-"""Preallocated space behind the last batch of a segment that is not the last, as the cleaner of Kafka 0.10 leaves it.
+"""Preallocated space after the last batch of a segment that is not the last.
 
-Layer 5. There brokers stop reading, and recovery drops all segments behind it, though no record is missing.
+Layer 5. The cleaner of Kafka 0.9 and 0.10 leaves it, and so may the crash of a writer that makes a segment before it
+trims the one before. Brokers stop reading there, and their recovery drops every later segment, though no record is
+missing.
 """
 
 from __future__ import annotations
@@ -8,7 +10,33 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kstore.log.env import ReadFile
-from kstore.log.segment_records import HEADER_CHUNK_BYTES
+
+# What is read at once. It fits the second-level cache, so that the comparison finds there what was just read.
+_ZEROS = bytes(256 * 1024)
+
+
+def is_zeros(data: bytes | bytearray) -> bool:
+    """Tell whether no byte differs from zero.  Cost: a memcmp."""
+    return all(data.startswith(_ZEROS[: len(data) - start], start) for start in range(0, len(data), len(_ZEROS)))
+
+
+def holds_only_zeros(file: ReadFile, *, position: int, end_position: int) -> bool:
+    """Tell whether every byte from `position` to end_position is there and zero.
+
+    Raises: StorageError.  Cost: reads what is no hole, up to the first chunk that differs.
+    """
+    buffer = bytearray(min(len(_ZEROS), max(end_position - position, 0)))
+    while position < end_position:
+        position = file.skip_hole(position)
+        wanted = end_position - position
+        if wanted <= 0:
+            break
+        if wanted < len(buffer):
+            del buffer[wanted:]
+        if file.pread_into(buffer, position=position) < len(buffer) or not is_zeros(buffer):
+            return False
+        position += len(buffer)
+    return position >= end_position
 
 
 def is_preallocated(
@@ -29,9 +57,4 @@ def is_preallocated(
     """
     if next_base_offset is None or (next_offset < next_base_offset and cleaned_below() < next_base_offset):
         return False
-    while position < end_position:
-        chunk = file.pread(min(HEADER_CHUNK_BYTES, end_position - position), position=position)
-        if not chunk or any(chunk):
-            return False
-        position += len(chunk)
-    return True
+    return holds_only_zeros(file, position=position, end_position=end_position)

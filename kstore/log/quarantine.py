@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from kstore.log.atomic_file import replace_file
 from kstore.log.env import Env, FileKind, join_path, split_path
 from kstore.log.filenames import QUARANTINE_DIRECTORY
+from kstore.log.preallocated import holds_only_zeros
 
 _MAX_NAMES_TRIED = 10_000
 
@@ -35,7 +36,7 @@ class Quarantine:
         if not self._is_on or size_in_bytes <= 0:
             return
         with self._env.open_read(path) as source:
-            if not any(any(chunk) for chunk in source.chunks(size_in_bytes, position=position)):
+            if holds_only_zeros(source, position=position, end_position=position + size_in_bytes):
                 return
             target = self._free_path(f"{split_path(path)[1]}.{position}")
             replace_file(target, source.chunks(size_in_bytes, position=position), self._env)

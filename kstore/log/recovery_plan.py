@@ -49,8 +49,8 @@ class SegmentPlan:
     """What becomes of one segment.
 
     log_name: of the file that holds it now; start_position: where it starts there; size_in_bytes: from there to the end
-    of the file; end_position: how much of that stays. producers and epochs as in SegmentWalk, None if it was not
-    walked. indexes: new content by suffix.
+    of the file; end_position: how much of that stays; is_padded: whether the rest is preallocated space. producers and
+    epochs as in SegmentWalk, None if it was not walked. indexes: new content by suffix.
     """
 
     base_offset: int
@@ -62,6 +62,7 @@ class SegmentPlan:
     max_timestamp_ms: int = -1
     offset_of_max_timestamp: int = -1
     is_recovered: bool = False
+    is_padded: bool = False
     producers: tuple[ProducerBatch, ...] | None = None
     epochs: tuple[EpochEntry, ...] | None = None
     indexes: dict[str, bytes] = field(default_factory=dict)
@@ -214,12 +215,13 @@ class Planner:
             )
 
     def _take_older(self, files: SegmentFiles, walk: SegmentWalk) -> None:
-        """Check a segment that recovery leaves alone: only its indexes may be written anew."""
+        """Check a segment that recovery leaves alone: its indexes may be written anew, and zeros after its last batch
+        removed where they are preallocated space."""
         plan = _planned(files, walk)
-        plan.end_position = files.size_in_bytes
         plan.epochs = walk.epochs
         aborted = self._aborted(walk)
         if walk.status != "end":
+            plan.end_position = files.size_in_bytes
             self._plan.older.append(self._cut_at(files, walk))
             self._transactions = None
         else:
@@ -336,6 +338,7 @@ def _planned(files: SegmentFiles, walk: SegmentWalk, *, start_position: int = 0)
         next_offset=walk.next_offset,
         max_timestamp_ms=walk.max_timestamp_ms,
         offset_of_max_timestamp=walk.offset_of_max_timestamp,
+        is_padded=walk.status == "end" and walk.end_position < files.size_in_bytes - start_position,
     )
 
 

@@ -42,7 +42,8 @@ def carry_out(context: RecoveryContext, plan: RecoveryPlan, *, quarantine: Quara
             if log_path in copied:
                 damage = copied[log_path].damage
                 quarantine.keep_range(log_path, position=damage.position, size_in_bytes=damage.size_in_bytes)
-            _cut_short(log_path, segment.end_position, env, is_last=segment is plan.segments[-1])
+            is_in_place = segment.is_padded or segment is plan.segments[-1]
+            _cut_short(log_path, segment.end_position, env, is_in_place=is_in_place)
     for segment in plan.segments:
         for suffix, content in segment.indexes.items():
             replace_file(segment_path(context.path, segment.base_offset, suffix=suffix), content, env)
@@ -88,10 +89,13 @@ def _split_off(context: RecoveryContext, segment: SegmentPlan) -> None:
         replace_file(target, file.chunks(segment.end_position, position=segment.start_position), context.env)
 
 
-def _cut_short(path: str, end_position: int, env: Env, *, is_last: bool) -> None:
-    """Cut a .log, durably; one with segments behind it by a copy, since a cut that is itself torn may leave zeros,
-    and those segments would be taken for what lies behind damage."""
-    if not is_last:
+def _cut_short(path: str, end_position: int, env: Env, *, is_in_place: bool) -> None:
+    """Truncate a .log, durably.
+
+    Where damage goes and segments follow, by a copy: a truncation that is itself torn may leave zeros, and those
+    segments would be taken for what follows damage. Of preallocated space it only leaves less.
+    """
+    if not is_in_place:
         with env.open_read(path) as source:
             replace_file(path, source.chunks(end_position, position=0), env)
         return

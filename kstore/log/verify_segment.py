@@ -25,6 +25,7 @@ from kstore.compression import decompress
 from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedCompressionTypeError, UnsupportedMagicError
 from kstore.log.damage import Damage
+from kstore.log.preallocated import is_zeros
 from kstore.log.segment_records import SegmentRecords, entry_size
 from kstore.record.memory_records import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
 from kstore.types import TopicPartition
@@ -184,7 +185,7 @@ class SegmentCheck:
         at = position
         while at < self._size:
             chunk = self._bytes_at(at, size=min(self._config.read_chunk_bytes, self._size - at))
-            if any(chunk):
+            if not is_zeros(chunk):
                 return self._gap(position, "zero bytes in place of a batch")
             at += len(chunk)
         if self._records.next_base_offset is None:

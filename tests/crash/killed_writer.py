@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from kstore.config import LogConfig
 from kstore.log import open_log
@@ -25,7 +26,7 @@ def payload(offset: int, generation: int) -> bytes:
 def write_until_killed(path: str, generation: int, seed: int, is_honest: bool) -> None:
     """Not honest, a planted fault: an append is reported before it is made."""
     rng = random.Random(seed)
-    with open_log(path, "a", CONFIG) as log:
+    with open_log(path, "a", replace(CONFIG, preallocate=rng.random() < 0.5)) as log:
         # Where batches end: a truncation elsewhere leaves a gap of offsets.
         ends = [log.log_end_offset]
         while True:

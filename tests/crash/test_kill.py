@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kstore.log import Log, open_log
+from kstore.log.verify import verify
 from tests.crash.killed_writer import (
     APPENDED,
     CONFIG,
@@ -72,6 +73,8 @@ def kill_again_and_again(nursery: Nursery, directory: Path, *, kills: int, seed:
         else:
             with open_log(path, "a", CONFIG) as log:
                 model.check(log)
+            with open_log(path) as reader:
+                assert list(verify(reader)) == []
 
 
 def test_killed_writer_loses_nothing_that_was_written(nursery: Nursery, tmp_path: Path) -> None:

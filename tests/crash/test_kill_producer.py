@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kstore.log.store import WritableStore
+from kstore.log.store import WritableStore, open_store
+from kstore.log.verify import verify
 from tests.crash.killed_producer import (
     ABORTED,
     COMMITTED,
@@ -69,6 +70,8 @@ def kill_again_and_again(nursery: Nursery, root: Path, *, kills: int, seed: int)
         with opened(str(root)) as store:
             coordinator_of(store).init_producer_id(TRANSACTIONAL_ID)
             check(store, outcomes)
+        with open_store(root) as reader:
+            assert [list(verify(reader.log(*one))) for one in reader.partitions] == [[]] * len(reader.partitions)
     return sum(kind == COMMITTED for kind in outcomes.values())
 
 

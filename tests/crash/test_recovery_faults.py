@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from kstore.errors import StorageError
+from kstore.log import open_log
 from kstore.log.directory import PartitionDirectory
 from kstore.log.env import Env
 from kstore.log.loading import load_log
 from kstore.log.recovery_report import LoadedLog, RecoveryMode
+from kstore.log.verify import verify
 from tests.faults import FAULT_KINDS, Fault, FaultyEnv
 from tests.golden.recovery_cases import CONFIG, BrokerTimeEnv, Case, State, cases, copied, read_state
 
@@ -26,7 +28,10 @@ SCENARIOS: dict[str, tuple[str, str, RecoveryMode]] = {
     "damage-inside": ("recovery-4.4.0", "flip-mid", "salvage"),
     "anew-at-log-start": ("recovery-4.4.0", "logstart-beyond", "strict"),
     "clean-with-zeros": ("cleanload-4.4.0", "zero-tail", "strict"),
+    "zeros-between-segments": ("recovery-4.4.0", "none-rpkeep", "strict"),
 }
+# The bytes of preallocated space after the first segment.
+PADDED = {"zeros-between-segments": 5000}
 DEFAULT_STEP = 5
 
 
@@ -57,6 +62,14 @@ def load(case: Case, directory: PartitionDirectory, *, mode: RecoveryMode, env: 
     )
 
 
+def padded(directory: PartitionDirectory, size: int) -> PartitionDirectory:
+    """Let the first segment end in so many zeros."""
+    first = min(Path(directory.path).glob("*.log"))
+    with first.open("ab") as file:
+        file.write(bytes(size))
+    return directory
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_recovery_after_a_failed_call_ends_with_the_same_files(scenario: str, tmp_path: Path) -> None:
     check_faults(scenario, tmp_path, step=DEFAULT_STEP)
@@ -72,16 +85,19 @@ def check_faults(scenario: str, tmp_path: Path, *, step: int) -> None:
     set_name, name, mode = SCENARIOS[scenario]
     case = the_case(set_name, name)
     env = FaultyBrokerTimeEnv(case.set_name)
-    directory = copied(case, tmp_path / "whole")
+    padding = PADDED.get(scenario, 0)
+    directory = padded(copied(case, tmp_path / "whole"), padding)
     end = load(case, directory, mode=mode, env=env).log_end_offset
     expected = read_state(Path(directory.path))
+    with open_log(directory.path) as log:
+        assert list(verify(log)) == []
     kinds = [(kind, is_for_good) for kind in FAULT_KINDS for is_for_good in (False, True)]
     failed = 0
     turns = count()
     for call_number in range(1, env.calls + 1, step):
         for kind, is_for_good in kinds if step == 1 else [kinds[next(turns) % len(kinds)]]:
             fault = Fault(call_number, kind, is_for_good)
-            directory = copied(case, tmp_path / str(fault))
+            directory = padded(copied(case, tmp_path / str(fault)), padding)
             failed += run_with(fault, case, directory, mode=mode, end=end, expected=expected)
     assert failed
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from kstore.log import open_log
 from kstore.log.directory import PartitionDirectory
 from kstore.log.loading import load_log
 from kstore.log.recovery_report import RecoveryMode
+from kstore.log.verify import verify
 from kstore.types import TopicPartition
-from tests.crash.test_recovery_faults import SCENARIOS, the_case
+from tests.crash.test_recovery_faults import PADDED, SCENARIOS, the_case
 from tests.golden.recovery_cases import CONFIG, BrokerTimeEnv, Case
 from tests.simulated_disk import (
     DiskThatForgetsFiles,
@@ -54,7 +56,11 @@ def fresh(scenario: str) -> tuple[Case, RecoveryMode, int]:
 
 def start(scenario: str) -> SimulatedDisk:
     case, _, now_ms = fresh(scenario)
-    return disk_of(case.directory("before"), f"{ROOT}/rec-{case.name}-0", now_ms=now_ms)
+    disk = disk_of(case.directory("before"), f"{ROOT}/rec-{case.name}-0", now_ms=now_ms)
+    first = disk.names[min(path for path in disk.names if path.endswith(".log"))]
+    first.content += bytes(PADDED.get(scenario, 0))
+    first.durable = bytes(first.content)
+    return disk
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -75,6 +81,8 @@ def check_cuts(scenario: str, *, rounds_per_call: int) -> None:
     end = run(case, whole, mode)
     expected = whole.state(path)
     assert whole.calls or scenario == "nothing"
+    with open_log(path, env=whole) as log:
+        assert list(verify(log, env=whole)) == []
     for call_number in range(1, whole.calls + 1):
         for round_number in range(rounds_per_call):
             rng = random.Random(f"{scenario}-{call_number}-{round_number}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -14,12 +15,14 @@ from kstore.config import LogConfig
 from kstore.errors import KStoreError, LogClosedError, LogFailedError, StorageError
 from kstore.log import open_log
 from kstore.log.env import Env
+from kstore.log.verify import verify
 from kstore.log.writable_log import WritableLog
 from kstore.record import Record
 from kstore.types import TimestampType
 from tests.faults import FAULT_KINDS, Fault, FaultyEnv
 
 CONFIG = LogConfig(segment_bytes=2048, segment_index_bytes=1024, index_interval_bytes=100)
+PREALLOCATED = replace(CONFIG, preallocate=True)
 ROOMY = LogConfig(segment_index_bytes=1024)
 TIMESTAMP_MS = 1_700_000_000_000
 DEFAULT_STEP = 5
@@ -115,6 +118,13 @@ def rolls(writer: Writer) -> Iterator[None]:
         yield writer.append()
 
 
+def preallocated_rolls(writer: Writer) -> Iterator[None]:
+    writer.close()
+    writer.config = PREALLOCATED
+    writer.open()
+    yield from rolls(writer)
+
+
 def truncations(writer: Writer) -> Iterator[None]:
     yield from rolls(writer)
     yield writer.truncate(12)
@@ -140,6 +150,7 @@ SCENARIOS: dict[str, Script] = {
     "flushed-appends": flushed_appends,
     "large-appends": large_appends,
     "rolls": rolls,
+    "preallocated-rolls": preallocated_rolls,
     "truncations": truncations,
     "deletions": deletions,
     "reopenings": reopenings,
@@ -195,6 +206,8 @@ def run_with(fault: Fault, script: Script, path: Path) -> bool:
     with open_log(path, "a", CONFIG, env=Env()) as log:
         writer.check({record.offset: record.value for record in log.read()}, log.log_end_offset)
         log.append([Record(offset=0, timestamp_ms=TIMESTAMP_MS, value=b"usable")])
+    with open_log(path) as reader:
+        assert list(verify(reader)) == [], fault
     return env.has_failed
 
 

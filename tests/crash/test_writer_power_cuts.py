@@ -4,12 +4,14 @@ Method: a script runs on a simulated disk that stops at a call; what may be left
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from kstore.errors import KStoreError
 from kstore.log import open_log
 from kstore.log.filenames import base_offset_file_name
+from kstore.log.verify import verify
 from kstore.log.writable_log import WritableLog
 from kstore.record import Record
 from kstore.types import TimestampType
@@ -29,6 +31,7 @@ class Script:
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
+        self.config = replace(CONFIG, preallocate=rng.random() < 0.5)
         self.values: list[bytes] = []
         self.flushed = 0
         self.cut_to: int | None = None
@@ -37,8 +40,9 @@ class Script:
     def run(self, disk: SimulatedDisk) -> None:
         # Not closed when the power fails: nobody is left to do it.
         try:
-            log = open_log(PATH, "a", CONFIG, env=disk)
+            log = open_log(PATH, "a", self.config, env=disk)
             self.check(log)
+            self.verify(disk)
             for _ in range(STEPS):
                 self.step(log)
             log.close()
@@ -83,6 +87,11 @@ class Script:
         assert found == self.values[: len(found)]
         self.values, self.flushed, self.cut_to = found, least, None
 
+    def verify(self, disk: SimulatedDisk) -> None:
+        """Hold every file against the log: what is left of a crash is what a broker would leave."""
+        with open_log(PATH, config=self.config, env=disk) as log:
+            assert list(verify(log, env=disk)) == []
+
 
 def cut_and_check(seed: int, *, disk_class: type[SimulatedDisk] = SimulatedDisk, cuts: int = 3) -> None:
     rng = random.Random(seed)
@@ -96,10 +105,11 @@ def cut_and_check(seed: int, *, disk_class: type[SimulatedDisk] = SimulatedDisk,
         planted = disk_class(left.names)
         planted.directories |= left.directories
         disk = planted
-    with open_log(PATH, "a", CONFIG, env=disk) as log:
+    with open_log(PATH, "a", script.config, env=disk) as log:
         script.check(log)
         script.append(log, ack="flushed")
-    with open_log(PATH, "a", CONFIG, env=disk) as log:
+    script.verify(disk)
+    with open_log(PATH, "a", script.config, env=disk) as log:
         script.check(log)
 
 

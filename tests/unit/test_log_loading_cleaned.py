@@ -15,8 +15,10 @@ from kstore.log import open_log
 from kstore.log.directory import PartitionDirectory
 from kstore.log.env import Env
 from kstore.log.loading import load_log
+from kstore.log.preallocated import holds_only_zeros
 from kstore.log.producer_snapshot import ProducerSnapshotEntry, read_snapshot, write_snapshot
 from kstore.log.recovery_report import LoadedLog, RecoveryMode
+from kstore.log.verify import verify
 from kstore.types import TopicPartition
 from tests.builders import batch, batches, records, write_offset_checkpoint, write_partition
 from tests.reference import write_batch, write_end_transaction_marker
@@ -197,7 +199,8 @@ def test_transaction_below_the_segment_of_the_log_start_holds_no_reader_back(
 
 
 def preallocated(root: Path, *, next_base_offset: int, checkpoint: int | None, tail: bytes = bytes(3000)) -> Path:
-    """A segment of the offsets 0 to 4 and more bytes, as the cleaner of Kafka 0.10 leaves it, and two behind it."""
+    """A segment of the offsets 0 to 4 and more bytes, as the cleaner of Kafka 0.10 leaves it or a writer that makes a
+    segment before it trims the one before, and two after it."""
     following = [batches(next_base_offset, 3), batches(next_base_offset + 3, 3)]
     path = write_partition(root, [batches(0, 5), *following])
     with (path / f"{0:020d}.log").open("ab") as log:
@@ -213,10 +216,11 @@ PREALLOCATED = {"no-offset-is-missing": (5, None), "a-cleaner-took-what-is-missi
 @pytest.mark.parametrize("recovery_point", [0, 2, 26], ids=["recovered", "recovered-from-a-point", "older"])
 @pytest.mark.parametrize("mode", ["strict", "point_in_time"])
 @pytest.mark.parametrize(("base_offset", "checkpoint"), PREALLOCATED.values(), ids=PREALLOCATED)
-def test_preallocated_space_behind_a_cleaned_segment_costs_no_record(
+def test_preallocated_space_of_an_older_segment_goes_and_no_record_with_it(
     tmp_path: Path, base_offset: int, checkpoint: int | None, mode: RecoveryMode, recovery_point: int
 ) -> None:
     path = preallocated(tmp_path, next_base_offset=base_offset, checkpoint=checkpoint)
+    records_of_it = (path / f"{0:020d}.log").read_bytes().removesuffix(bytes(3000))
     offsets = [*range(5), *range(base_offset, base_offset + 6)]
     with open_log(path) as log:
         assert [record.offset for record in log.read()] == offsets
@@ -225,8 +229,28 @@ def test_preallocated_space_behind_a_cleaned_segment_costs_no_record(
         loaded = load(path, recovery_point=point, mode=mode)
         assert loaded.log_end_offset == base_offset + 6
         assert loaded.report.damage == ()
+        assert (path / f"{0:020d}.log").read_bytes() == records_of_it
     with open_log(path) as log:
         assert [record.offset for record in log.read()] == offsets
+        assert list(verify(log)) == []
+
+
+@pytest.mark.parametrize("size", [1, 17, 3000, 300_000], ids=str)
+@pytest.mark.parametrize("is_sparse", [False, True], ids=["written", "sparse"])
+@pytest.mark.parametrize("place", [0, -1], ids=["first", "last"])
+def test_a_byte_among_zeros_is_found_wherever_it_is(tmp_path: Path, size: int, is_sparse: bool, place: int) -> None:
+    path = tmp_path / "zeros"
+    with path.open("wb") as file:
+        file.write(b"x" * 100)
+        file.truncate(100 + size) if is_sparse else file.write(bytes(size))
+    with Env().open_read(str(path)) as read:
+        assert holds_only_zeros(read, position=100, end_position=100 + size)
+        assert not holds_only_zeros(read, position=100, end_position=100 + size + 1), "zeros that are not there"
+    with path.open("r+b") as file:
+        file.seek(100 if place == 0 else 100 + size - 1)
+        file.write(b"x")
+    with Env().open_read(str(path)) as read:
+        assert not holds_only_zeros(read, position=100, end_position=100 + size)
 
 
 LOSSES = {
