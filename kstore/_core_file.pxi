@@ -41,6 +41,28 @@ cdef class PositionedFile:
             if self.unclosed >= 0 and self.reads == 0:
                 self.close_unread()
 
+    def walk_cached(self, HeaderScan scan):
+        """Walk a scan of this file on by small reads, one for each header.
+
+        It goes on while the batches are large and their headers lie in the page cache, so a file on a cold disk is
+        still read in chunks. Nothing is raised: it stops before what it can't read, and the caller feeds a chunk.
+        """
+        cdef uint8_t header[BATCH_HEADER_SIZE]
+        cdef Header h
+        cdef int fd = self._fd
+        if fd < 0 or scan.w.state != SCAN_MORE or not has_large_batches(&scan.w):
+            return
+        self.reads += 1
+        try:
+            with nogil:
+                walk_cached_headers(&scan.w, fd, header, &h, &scan.problem)
+        finally:
+            self.reads -= 1
+            if self.unclosed >= 0 and self.reads == 0:
+                self.close_unread()
+        if scan.w.state == SCAN_FOUND:
+            scan.found = new_header(header, scan.w.position)
+
     def close(self):
         """Close the file; a second call does nothing."""
         if self._fd >= 0:

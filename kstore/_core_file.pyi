@@ -5,6 +5,8 @@ from types import ModuleType
 
 from typing_extensions import disjoint_base
 
+from kstore._core import HeaderScan
+
 @disjoint_base
 class PositionedFile:
     path: str
@@ -13,6 +15,7 @@ class PositionedFile:
         self, fd: int, *, path: str, system: ModuleType, to_error: Callable[[str, str, OSError], Exception]
     ) -> None: ...
     def pread(self, size: int, *, position: int) -> bytes: ...
+    def walk_cached(self, scan: HeaderScan) -> None: ...
     def close(self) -> None: ...
 
 class PositionedWriteFile(PositionedFile):

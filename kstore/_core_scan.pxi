@@ -1,5 +1,30 @@
 # Header-only walk over a .log file: end of log, offset lookup and time lookup are one loop.
 
+cdef extern from *:
+    """
+    #include <sys/types.h>
+    #include <sys/uio.h>
+
+    /* Reads what the page cache holds, without waiting for a disk. Returns: bytes read, or -1, also where the system
+       has no such call. */
+    static ssize_t ks_pread_cached(int fd, void* to, size_t size, int64_t position) {
+    #ifdef RWF_NOWAIT
+        struct iovec part;
+        part.iov_base = to;
+        part.iov_len = size;
+        return preadv2(fd, &part, 1, (off_t)position, RWF_NOWAIT);
+    #else
+        (void)fd, (void)to, (void)size, (void)position;
+        return -1;
+    #endif
+    }
+    """
+    ssize_t ks_pread_cached(int fd, void* to, size_t size, int64_t position) nogil
+
+cdef enum:
+    # Where a read of one header from the page cache takes as long as a copy of so many bytes.
+    LEAST_BYTES_PER_HEADER_READ = 8192
+
 cdef enum ScanState:
     SCAN_MORE
     SCAN_FOUND
@@ -15,6 +40,7 @@ _SCAN_STATUS = {SCAN_MORE: "more", SCAN_FOUND: "found", SCAN_END: "end", SCAN_TO
 # `position` is the next header wanted; everything before it has been walked.
 cdef struct Walk:
     ScanState state
+    int64_t start_position
     int64_t position
     int64_t end_position
     int64_t max_batch_bytes
@@ -110,6 +136,21 @@ cdef void walk_chunk(Walk* w, const uint8_t* chunk, int64_t chunk_size, int64_t 
             return
 
 
+# Whether the batches walked so far are so large that reading each header by itself costs less than reading all bytes.
+cdef inline bint has_large_batches(const Walk* w) noexcept nogil:
+    return w.batch_count > 0 and w.position - w.start_position >= w.batch_count * LEAST_BYTES_PER_HEADER_READ
+
+
+# Walks on by one small read for each header, while the batches are large and the page cache has their headers.
+cdef void walk_cached_headers(Walk* w, int fd, uint8_t* header, Header* h, Problem* problem) noexcept nogil:
+    cdef int64_t needed
+    while w.state == SCAN_MORE and has_large_batches(w):
+        needed = min(w.end_position - w.position, <int64_t>BATCH_HEADER_SIZE)
+        if ks_pread_cached(fd, header, <size_t>needed, w.position) < needed:
+            return
+        walk_one(w, header, h, problem)
+
+
 # Requires: 26 bytes at p, frame checked, magic 0 or 1. Returns: whether the fields fit, as far as `size` bytes show.
 cdef bint may_be_message(const uint8_t* p, int64_t size) noexcept nogil:
     cdef Message m
@@ -183,7 +224,7 @@ cdef class HeaderScan:
         memset(&self.w, 0, sizeof(Walk))
         self.path = path
         self.w.state = SCAN_END if position == end_position else SCAN_MORE
-        self.w.position = position
+        self.w.start_position = self.w.position = position
         self.w.end_position = end_position
         self.w.max_batch_bytes = max_batch_bytes
         self.w.least_offset = max(base_offset, previous_last_offset + 1)

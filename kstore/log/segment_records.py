@@ -23,7 +23,7 @@ from kstore.errors import CorruptRecordError, KStoreError, SegmentTooLargeError,
 from kstore.log.env import Env, FileKind, OpenFiles, ReadFile
 from kstore.record.memory_records import SIZE_UP_TO_MAGIC
 
-# One pread of a header walk; bodies larger than this are hopped over.
+# One pread of a header walk. Where batches are large, it goes on by reads of single headers as far as they are cached.
 HEADER_CHUNK_BYTES = 64 * 1024
 
 _ZERO_HEADER = bytes(SIZE_UP_TO_MAGIC)
@@ -46,7 +46,9 @@ def scan_headers(file: ReadFile, scan: HeaderScan, *, position: int, end_positio
         chunk = file.pread(wanted, position=position)
         if len(chunk) < wanted:
             raise cut_off(file.path, position, expected=wanted, found=len(chunk))
-        position = scan.feed(chunk, position)
+        scan.feed(chunk, position)
+        file.walk_cached(scan)
+        position = scan.position
     return scan
 
 

@@ -3,15 +3,17 @@ Method: small files of built batches, changed in one place, read with chunks sma
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from kstore._core import HeaderScan
 from kstore.config import LogConfig
 from kstore.errors import CorruptRecordError, UnsupportedMagicError
 from kstore.log.env import DEFAULT_ENV, OpenFiles
-from kstore.log.segment_records import SegmentRecords
+from kstore.log.segment_records import HEADER_CHUNK_BYTES, SegmentRecords
 from tests.builders import batch, batches, grow, patch_header, set_byte, set_bytes, shrink
 from tests.messages import packed_entry
 
@@ -161,12 +163,111 @@ def test_walk_tells_how_far_it_came(files: OpenFiles, path: Path) -> None:
     assert caught.value.position == POSITIONS[3]
 
 
-def test_walk_hops_over_large_bodies(files: OpenFiles, tmp_path: Path) -> None:
+LARGE = [batch(100 + number, 1, value_bytes=20_000) for number in range(100)]
+LARGE_SIZE = sum(map(len, LARGE))
+
+
+def read_by_process() -> tuple[int, int]:
+    """Return the bytes that this process has read by system calls so far, and the number of these calls."""
+    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(counts["rchar"]), int(counts["syscr"])
+
+
+def can_read_cached(path: Path) -> bool:
+    """Tell whether the system reads this file without waiting for a disk when asked for that."""
+    with path.open("rb") as file:
+        try:
+            return os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT) == 1
+        except (AttributeError, OSError):
+            return False
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
     path = tmp_path / "large"
-    segment = [batch(100 + number, 1, value_bytes=70_000) for number in range(4)]
-    path.write_bytes(b"".join(segment))
-    walk = open_records(files, path).walk(position=0, end_position=path.stat().st_size)
-    assert (walk.status, walk.batch_count, walk.last_offset) == ("end", 4, 103)
+    path.write_bytes(b"".join(LARGE))
+    if not can_read_cached(path):
+        pytest.skip("the system has no reads that do not wait")
+    return path
+
+
+def test_walk_over_large_batches_reads_little_more_than_their_headers(files: OpenFiles, large: Path) -> None:
+    records = open_records(files, large)
+    before = read_by_process()
+    walk = records.walk(position=0, end_position=LARGE_SIZE)
+    after = read_by_process()
+    assert (walk.status, walk.batch_count, walk.last_offset) == ("end", 100, 199)
+    assert after[0] - before[0] < LARGE_SIZE / 20
+    assert after[1] - before[1] <= len(LARGE) + 5
+
+
+def test_walk_over_small_batches_reads_them_in_few_chunks(files: OpenFiles, tmp_path: Path) -> None:
+    path = tmp_path / "small"
+    path.write_bytes(b"".join(batches(100, 1000, value_bytes=400)))
+    size = path.stat().st_size
+    records = open_records(files, path)
+    before = read_by_process()
+    assert records.walk(position=0, end_position=size).status == "end"
+    after = read_by_process()
+    assert after[1] - before[1] <= size / HEADER_CHUNK_BYTES + 5
+
+
+def test_walk_by_single_headers_stops_where_one_by_chunks_does(files: OpenFiles, large: Path) -> None:
+    """Method: each byte of one header takes some other values, so that every status and error comes up."""
+    at, end = sum(map(len, LARGE[:7])), sum(map(len, LARGE[:15])) - 5
+    content = bytearray(b"".join(LARGE[:15])[:end])
+    options = {"base_offset": 100, "max_batch_bytes": SMALL_CHUNKS.max_batch_bytes, "path": str(large)}
+    seen = set()
+    for byte in range(61):
+        right = content[at + byte]
+        for value in (0, 1, 0x7F, 0xFF):
+            content[at + byte] = value
+            set_byte(large, at + byte, value=value)
+            by_file = open_records(files, large).walk(position=0, end_position=end, stop_offset=110)
+            by_chunk = HeaderScan(position=0, end_position=end, stop_offset=110, **options)
+            by_chunk.feed(content, 0)
+            assert stop_of(by_file) == stop_of(by_chunk), (byte, value)
+            seen.add(by_file.status)
+        content[at + byte] = right
+        set_byte(large, at + byte, value=right)
+    assert seen == {"found", "corrupt", "torn"}
+
+
+def stop_of(walk: HeaderScan) -> tuple[object, ...]:
+    found = None if walk.found is None else (walk.found.position, walk.found.base_offset, walk.found.last_offset)
+    of_batches = walk.batch_count, walk.record_count, walk.last_offset, walk.max_timestamp_ms
+    return walk.status, walk.position, found, str(walk.error), *of_batches, walk.offset_of_max_timestamp
+
+
+@pytest.mark.parametrize("tail", [bytes(10_000), LARGE[0][:40], bytes(3)], ids=["zeros", "part-of-a-header", "3-zeros"])
+def test_walk_by_single_headers_finds_what_a_crash_left(files: OpenFiles, large: Path, tail: bytes) -> None:
+    grow(large, tail)
+    walk = open_records(files, large).walk(position=0, end_position=LARGE_SIZE + len(tail))
+    assert (walk.status, walk.position) == ("zeros" if not any(tail) else "torn", LARGE_SIZE)
+
+
+def test_file_cut_under_a_walk_by_single_headers_is_damage_that_says_so(files: OpenFiles, large: Path) -> None:
+    records = open_records(files, large)
+    shrink(large, by_bytes=LARGE_SIZE // 2)
+    with pytest.raises(CorruptRecordError, match="cut since the log was opened"):
+        records.walk(position=0, end_position=LARGE_SIZE)
+
+
+def test_walk_of_a_file_that_is_not_cached_ends_alike(files: OpenFiles, large: Path) -> None:
+    with large.open("r+b") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    walk = open_records(files, large).walk(position=0, end_position=LARGE_SIZE)
+    assert (walk.status, walk.batch_count, walk.last_offset) == ("end", 100, 199)
+
+
+def test_closed_file_is_walked_by_nobody(large: Path) -> None:
+    file = DEFAULT_ENV.open_read(str(large))
+    walk = HeaderScan(position=0, end_position=LARGE_SIZE, path=str(large))
+    walk.feed(LARGE[0] + LARGE[1], 0)
+    file.close()
+    file.walk_cached(walk)
+    assert (walk.status, walk.batch_count) == ("more", 2)
 
 
 def test_batch_is_found_only_where_one_starts(files: OpenFiles, path: Path) -> None:
