@@ -38,7 +38,7 @@ cdef class ColumnDecoder:
     cdef int64_t chunk_position, end_position, least_offset, next_base_offset
     cdef int64_t max_batch_bytes, max_decompressed_bytes, batch_bytes
     cdef int64_t batch_rows, first_row, viewed_bytes
-    cdef bint in_batch, inflated, verify_crc, wants_bodies, has_views, wants_offset, wants_timestamp, started, running
+    cdef bint in_batch, inflated, finds_end, verify_crc, wants_bodies, has_views, wants_offset, wants_timestamp, started, running
     cdef int32_t chunk_view
     cdef readonly int64_t position, needed
     cdef const uint8_t[::1] chunk
@@ -125,10 +125,11 @@ cdef class ColumnDecoder:
         return self.table.rows
 
     def start_file(self, *, int64_t position, int64_t end_position, int64_t base_offset=0, next_base_offset=None,
-                   path=None, bint keeps_chunk=False):
+                   path=None, bint keeps_chunk=False, bint finds_end=False):
         """Begin a run of whole batches [position, end_position) of a file; keeps_chunk: it is fed already.
 
         None may start below base_offset or reach next_base_offset, that of the segment behind (None: there is none).
+        finds_end: the run may end sooner, at a torn batch or at zeros, as a HeaderScan of it would.
         """
         self.check_idle()
         if self.in_batch:
@@ -141,6 +142,7 @@ cdef class ColumnDecoder:
         self.least_offset = base_offset
         self.next_base_offset = INT64_MAX if next_base_offset is None else next_base_offset
         self.needed = BATCH_HEADER_SIZE
+        self.finds_end = finds_end
         if not keeps_chunk:
             self.chunk = None
 
@@ -296,6 +298,8 @@ cdef class ColumnDecoder:
         if left == 0:
             return FILE_DONE
         start_problem(&self.problem, self.position)
+        if self.finds_end and available >= min(left, <int64_t>BATCH_HEADER_SIZE) and self.is_at_tail(p, left):
+            return FILE_DONE
         if left < BATCH_HEADER_SIZE and available >= left and left < HEADER_SIZE_UP_TO_MAGIC:
             fail(&self.problem, BATCH_INCOMPLETE, BATCH_HEADER_SIZE, left)
             return FAILED
@@ -352,6 +356,20 @@ cdef class ColumnDecoder:
         self.inflated = False
         self.in_batch = True
         return OPENED
+
+    # Requires: as check_next. Returns: whether a header walk would stop here at a torn batch or at zeros.
+    cdef bint is_at_tail(self, const uint8_t* p, int64_t left) noexcept nogil:
+        cdef Walk walk
+        cdef Header h
+        cdef Problem problem
+        memset(&walk, 0, sizeof(Walk))
+        walk.state = SCAN_MORE
+        walk.position = self.position
+        walk.end_position = self.end_position
+        walk.max_batch_bytes = self.max_batch_bytes
+        walk.least_offset = self.least_offset
+        check_next(&walk, p, &h, &problem)
+        return walk.state == SCAN_TORN or walk.state == SCAN_ZEROS
 
     cdef void close_batch(self) noexcept nogil:
         self.position += self.h.size

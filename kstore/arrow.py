@@ -227,7 +227,7 @@ def _ranges_of(
         topic = directory.topic_partition.topic
         if topic in topics if topics is not None else topic not in INTERNAL_TOPICS or whole_path:
             with open_log(directory.path, config=config) as log:
-                yield from log.plan(max_bytes=THREAD_RANGE_BYTES) if threads > 1 else log.plan()
+                yield from log.scan_ranges(THREAD_RANGE_BYTES if threads > 1 else None)
 
 
 class Projection:

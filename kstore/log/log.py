@@ -327,6 +327,31 @@ class Log(Closing):
             for one in ranges
         )
 
+    def _ranges_to_the_end(self, max_bytes: int | None, start: int) -> Iterator[ScanRange]:
+        """Yield ranges from an offset to the end of the log, wherever that is."""
+        return plan_ranges(
+            self.segments,
+            self.topic_partition,
+            path=self.path,
+            start_offset=start,
+            end_offset=MAX_OFFSET,
+            log_end_offset=None,
+            max_bytes=max_bytes,
+        )
+
+    def scan_ranges(self, max_bytes: int | None = None) -> Iterator[ScanRange]:
+        """Yield the ranges of the whole log, of about max_bytes, for a reader who takes them all.
+
+        Unlike those of plan() the last one finds the log's end itself where that spares a walk over the headers. With
+        max_bytes None they are as large as it suits.
+        Raises: as plan().
+        """
+        start = self.log_start_offset
+        if self._is_read_to_find_its_end(start):
+            return self._ranges_to_the_end(max_bytes, start)
+        size = DEFAULT_PLAN_BYTES if max_bytes is None else max_bytes
+        return self._ranges(size, start, None, isolation="read_uncommitted")
+
     def to_arrow_batches(
         self,
         start_offset: int | None = None,
@@ -345,13 +370,25 @@ class Log(Closing):
         from kstore.arrow import THREAD_RANGE_BYTES, record_batches
 
         watched = self._watch()
-        start, end = self._bounds(start_offset, end_offset)
-        max_bytes = DEFAULT_PLAN_BYTES if threads == 1 else THREAD_RANGE_BYTES
-        ranges = self._ranges(max_bytes, start, end, isolation=isolation)
+        start = self.log_start_offset if start_offset is None else start_offset
+        if end_offset is None and isolation == "read_uncommitted" and self._is_read_to_find_its_end(start):
+            end, ranges = MAX_OFFSET, self._ranges_to_the_end(None if threads == 1 else THREAD_RANGE_BYTES, start)
+        else:
+            start, end = self._bounds(start, end_offset)
+            max_bytes = DEFAULT_PLAN_BYTES if threads == 1 else THREAD_RANGE_BYTES
+            ranges = self._ranges(max_bytes, start, end, isolation=isolation)
         found = record_batches(
             ranges, columns=columns, binary=binary, batch_bytes=batch_bytes, threads=threads, config=self.config
         )
         return watched(found, start, lambda _: end - 1)
+
+    def _is_read_to_find_its_end(self, start: int) -> bool:
+        """Tell whether a scan from an offset should find the log's end itself, which spares a walk over the headers."""
+        self._check_open()
+        if self._log_end_offset is not None or not self.segments:
+            return False
+        last = self.segments[-1]
+        return self.log_start_offset <= start <= last.base_offset and not last.tells_its_end()
 
     def _batches(self, found: Iterator[RawBatch], *, max_bytes: int | None) -> Iterator[RecordBatch]:
         size_in_bytes = 0
@@ -416,7 +453,7 @@ class Log(Closing):
         )
         return (
             (segment, header, data)
-            for segment, position, end_position in found
+            for segment, position, end_position, _ in found
             for header, data in segment.records.read_batches(position=position, end_position=end_position)
         )
 

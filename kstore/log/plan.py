@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kstore._core import BatchHeader
+from kstore.config import MAX_INT64
 from kstore.errors import CorruptionError, UnsupportedError
 from kstore.log.segment import ENTRIES_TRIED, LogSegment
 from kstore.types import TopicPartition
@@ -19,7 +20,8 @@ from kstore.types import TopicPartition
 class FileRange(NamedTuple):
     """The whole batches of [start_position, end_position) of one .log file.
 
-    Its segment starts at base_offset and ends before next_base_offset, None for the last segment.
+    Its segment starts at base_offset and ends before next_base_offset, None for the last segment. With finds_end the
+    batches may end before end_position, at what a crash left: who reads them finds where.
     """
 
     path: str
@@ -27,6 +29,7 @@ class FileRange(NamedTuple):
     start_position: int
     end_position: int
     next_base_offset: int | None
+    finds_end: bool = False
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class ScanRange:
     """The records with start_offset <= offset < end_offset, all of which lie in these parts of files.
 
     The first and the last batch may also hold records outside these offsets. path is the partition's directory.
+    end_offset is MAX_OFFSET where the end of the log is found by reading it; size_in_bytes may be too large then.
     aborted: (producer id, first offset, last offset) of the transactions whose records are left out.
     Lifetime: valid while the files keep their content; picklable.
     """
@@ -61,6 +65,7 @@ class _Extent(NamedTuple):
     segment: LogSegment
     start_position: int
     end_position: int
+    finds_end: bool
 
 
 class _Cut(NamedTuple):
@@ -71,9 +76,12 @@ class _Cut(NamedTuple):
 
 
 class _Planner:
-    """Collects file ranges until they are about max_bytes, then gives them as a ScanRange."""
+    """Collects file ranges until they are about max_bytes, then gives them as a ScanRange.
 
-    def __init__(self, topic_partition: TopicPartition, *, path: str, start_offset: int, max_bytes: int) -> None:
+    With max_bytes None each segment is a range, and none is cut.
+    """
+
+    def __init__(self, topic_partition: TopicPartition, *, path: str, start_offset: int, max_bytes: int | None) -> None:
         self._topic_partition = topic_partition
         self._path = path
         self._max_bytes = max_bytes
@@ -83,7 +91,9 @@ class _Planner:
 
     def add_extent(self, extent: _Extent) -> Iterator[ScanRange]:
         """Add the batches of an extent, and yield the ranges that are full."""
-        segment, position, end_position = extent
+        segment, position, end_position, finds_end = extent
+        if self._max_bytes is None and self._files:
+            yield from self.close(end_offset=segment.base_offset)
         while end_position - position > self._room():
             cut = _find_cut(segment, position=position, target=position + self._room(), end_position=end_position)
             if self._files and (cut is None or cut.position > position + self._room()):
@@ -95,7 +105,7 @@ class _Planner:
             self._add(segment, start_position=position, end_position=cut.position)
             yield from self.close(end_offset=cut.offset)
             position = cut.position
-        self._add(segment, start_position=position, end_position=end_position)
+        self._add(segment, start_position=position, end_position=end_position, finds_end=finds_end)
 
     def close(self, *, end_offset: int) -> Iterator[ScanRange]:
         """Yield what was collected as a range, if there is anything."""
@@ -112,12 +122,12 @@ class _Planner:
         self._start_offset = end_offset
 
     def _room(self) -> int:
-        return max(self._max_bytes - self._size_in_bytes, 0)
+        return MAX_INT64 if self._max_bytes is None else max(self._max_bytes - self._size_in_bytes, 0)
 
-    def _add(self, segment: LogSegment, *, start_position: int, end_position: int) -> None:
+    def _add(self, segment: LogSegment, *, start_position: int, end_position: int, finds_end: bool = False) -> None:
         if start_position < end_position:
             place = (segment.path, segment.base_offset, start_position, end_position)
-            self._files.append(FileRange(*place, segment.next_base_offset))
+            self._files.append(FileRange(*place, segment.next_base_offset, finds_end))
             self._size_in_bytes += end_position - start_position
 
 
@@ -128,12 +138,14 @@ def plan_ranges(
     path: str,
     start_offset: int,
     end_offset: int,
-    log_end_offset: int,
-    max_bytes: int,
+    log_end_offset: int | None,
+    max_bytes: int | None,
 ) -> Iterator[ScanRange]:
     """Cut the records of [start_offset, end_offset) into ranges of about max_bytes, each when asked for; see Log.plan.
 
     If end_offset is the log's end and the last segment ends in damage, the last range covers the damage as well.
+    log_end_offset None: it is not known, and who reads the last range finds it. max_bytes None: a range for each
+    segment.
     """
     planner = _Planner(topic_partition, path=path, start_offset=start_offset, max_bytes=max_bytes)
     for extent in extents(segments, start_offset=start_offset, end_offset=end_offset, log_end_offset=log_end_offset):
@@ -142,13 +154,13 @@ def plan_ranges(
 
 
 def extents(
-    segments: Sequence[LogSegment], *, start_offset: int, end_offset: int, log_end_offset: int
+    segments: Sequence[LogSegment], *, start_offset: int, end_offset: int, log_end_offset: int | None
 ) -> Iterator[_Extent]:
-    """Yield (segment, start_position, end_position) for the batches that hold records of [start_offset, end_offset).
+    """Yield the part of each segment for the batches that hold records of [start_offset, end_offset).
 
     Whatever stands at the end of the last segment is included if end_offset is log_end_offset.
     """
-    reaches_end = end_offset >= log_end_offset
+    reaches_end = log_end_offset is None or end_offset >= log_end_offset
     if start_offset >= end_offset and not reaches_end:
         return
     for segment in segments:
@@ -158,16 +170,21 @@ def extents(
             return
         start_position = 0
         if start_offset > segment.base_offset:
-            first = segment.translate_offset(start_offset) if start_offset < log_end_offset else None
+            first = (
+                segment.translate_offset(start_offset)
+                if log_end_offset is None or start_offset < log_end_offset
+                else None
+            )
             start_position = segment.valid_end_position if first is None else first.position
-        end_position = segment.scan_end_position
+        finds_end = log_end_offset is None and segment.is_last
+        end_position = segment.size_in_bytes if finds_end else segment.scan_end_position
         if not reaches_end and (segment.next_base_offset is None or segment.next_base_offset > end_offset):
             last = segment.translate_offset(end_offset)
             if last is not None:
                 is_needed = _starts_before(end_offset, last, segment)
                 end_position = last.position + (last.size_in_bytes if is_needed else 0)
         if start_position < end_position:
-            yield _Extent(segment, start_position, end_position)
+            yield _Extent(segment, start_position, end_position, finds_end)
 
 
 def _starts_before(offset: int, batch: BatchHeader, segment: LogSegment) -> bool:

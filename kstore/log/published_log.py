@@ -116,6 +116,9 @@ class PublishedLog(Log):
             lambda: super(PublishedLog, self).plan(max_bytes, start_offset, end_offset, isolation=isolation)
         )
 
+    def scan_ranges(self, max_bytes: int | None = None) -> Iterator[ScanRange]:
+        return iter(self._retried(lambda: list(super(PublishedLog, self).scan_ranges(max_bytes))))
+
     def _find_aborted(self) -> tuple[AbortedTransaction, ...]:
         """Return the aborted transactions of the log as it is published, or newer."""
         state = self._local.published

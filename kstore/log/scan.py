@@ -66,6 +66,7 @@ def scan_columns(
             base_offset=piece.base_offset,
             next_base_offset=piece.next_base_offset,
             path=piece.path,
+            finds_end=piece.finds_end,
         )
         with closing(env.open_read(piece.path)) as file:
             reader = _ChunkReader(file, piece.path, end_position=piece.end_position, config=config)

@@ -143,6 +143,15 @@ class LogSegment:
             self._scan_end_position = self.size_in_bytes if tail.status == "corrupt" else tail.valid_end_position
         return self._scan_end_position
 
+    def tells_its_end(self) -> bool:
+        """Tell whether the end of the segment is known without a walk over all of it, and find it if an index helps."""
+        if self._tail is None and self.is_last:
+            start = self._last_indexed_batch()
+            if start is None:
+                return False
+            self._tail = self._tail_from(start)
+        return True
+
     def translate_offset(self, offset: int) -> BatchHeader | None:
         """Return the first batch whose last offset is >= offset, None if the segment ends before.
 
@@ -277,9 +286,14 @@ class LogSegment:
             )
 
     def _find_tail(self) -> SegmentTail:
-        start = self._floor_batch(MAX_OFFSET, end_position=self.size_in_bytes)
+        return self._tail_from(self._last_indexed_batch())
+
+    def _tail_from(self, start: BatchHeader | None) -> SegmentTail:
         scan = self._walk_from(start, end_position=self.size_in_bytes)
         return SegmentTail(scan.status, scan.position, scan.last_offset, scan.error)
+
+    def _last_indexed_batch(self) -> BatchHeader | None:
+        return self._floor_batch(MAX_OFFSET, end_position=self.size_in_bytes)
 
     def _floor_batch(self, offset: int, *, end_position: int) -> BatchHeader | None:
         """Return a batch with base offset <= offset that a verified index entry points to, None if there is none."""

@@ -1,16 +1,22 @@
 """Goal: the header-only walk stops where the reference walk stops, whatever the chunks and the damage.
 
-Method: Hypothesis writes a log, overwrites header bytes, cuts or pads it, and feeds it in chunks of any size.
+Method: Hypothesis writes a log, overwrites header bytes, cuts or pads it, and feeds it in chunks of any size; and the
+log is read from a file without indexes, with and without a header walk before that finds its end.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore import _core
+from kstore.config import LogConfig
+from kstore.errors import KStoreError
+from kstore.log import Log, open_log
 from tests import reference
 from tests.property import strategies
 from tests.reference_walk import Walk, walk
@@ -73,3 +79,34 @@ def test_walk_from_any_batch_covers_the_rest(data: bytes, number: int) -> None:
     starts = [batch.position for batch in reference.read_batches(data)] + [len(data)]
     position = starts[min(number, len(starts) - 1)]
     assert core_walk(data, position=position, chunk_sizes=[4096]) == walk(data, position=position)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("scan") / "t-0"
+    path.mkdir()
+    return path
+
+
+@given(data=damaged_logs(), read_chunk_bytes=st.sampled_from([4096, 1 << 20]), threads=st.sampled_from([1, 1, 1, 2]))
+def test_scan_that_finds_the_end_itself_gives_what_one_after_a_walk_gives(
+    directory: Path, data: bytes, read_chunk_bytes: int, threads: int
+) -> None:
+    (directory / f"{0:020}.log").write_bytes(data)
+    config = LogConfig(read_chunk_bytes=read_chunk_bytes)
+    with open_log(directory, config=config) as log:
+        assert log.log_end_offset >= 0
+        after_a_walk = outcome(log, threads=1)
+    with open_log(directory, config=config) as log:
+        assert outcome(log, threads=threads) == after_a_walk
+
+
+def outcome(log: Log, *, threads: int) -> tuple[list[tuple[int, bytes | None]], str]:
+    """Return the rows that a scan gives, and the error that ends it."""
+    rows: list[tuple[int, bytes | None]] = []
+    try:
+        for batch in log.to_arrow_batches(columns=["offset", "value"], batch_bytes=1, threads=threads):
+            rows += zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True)
+    except KStoreError as error:
+        return rows, repr(error)
+    return rows, ""

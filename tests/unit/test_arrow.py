@@ -7,7 +7,7 @@ import gc
 import subprocess
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from kstore.arrow import record_batches, schema
 from kstore.config import LogConfig
 from kstore.log.scan import scan_columns
 from tests import builders
+from tests.process_reads import can_read_cached, counted_reads
 from tests.reference import write_batch
 
 RECORDS_PER_BATCH = 20
@@ -209,3 +210,66 @@ def test_missing_pyarrow_is_named_with_the_way_to_install_it() -> None:
     assert done.stderr.splitlines()[-1] == (
         "ModuleNotFoundError: this part of kstore needs the package pyarrow: pip install 'kstore[arrow]'"
     )
+
+
+@pytest.fixture
+def unindexed(tmp_path: Path) -> Path:
+    """A partition of one segment of large batches, with no index beside it."""
+    batches = builders.batches(0, 200, value_bytes=20_000)
+    directory = builders.write_partition(tmp_path, [batches])
+    for index in directory.glob("*.*index"):
+        index.unlink()
+    return directory
+
+
+def offsets_of(batches: Iterable[pa.RecordBatch]) -> list[int]:
+    return [offset for batch in batches for offset in batch["offset"].to_pylist()]
+
+
+def test_scan_without_indexes_reads_the_file_once(unindexed: Path) -> None:
+    size = kstore.open_log(unindexed).size_in_bytes
+    with kstore.open_log(unindexed) as log, counted_reads() as of_log:
+        assert offsets_of(log.to_arrow_batches(columns=["offset"])) == [*range(200)]
+    with counted_reads() as of_path:
+        assert offsets_of(kstore.scan(unindexed, columns=["offset"])) == [*range(200)]
+    assert size < of_log.size_in_bytes < 1.1 * size
+    assert size < of_path.size_in_bytes < 1.1 * size
+
+
+def test_scan_without_indexes_by_threads_reads_little_more_than_the_file(
+    unindexed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kstore.arrow.THREAD_RANGE_BYTES", 1_000_000)
+    with kstore.open_log(unindexed) as log, counted_reads() as reads:
+        assert offsets_of(log.to_arrow_batches(columns=["offset"], threads=2)) == [*range(200)]
+        size = log.size_in_bytes
+    if can_read_cached(unindexed / f"{0:020}.log"):
+        assert reads.size_in_bytes < 1.3 * size
+
+
+def test_end_is_found_once_where_it_was_asked_for_before(unindexed: Path) -> None:
+    with kstore.open_log(unindexed) as log:
+        assert log.log_end_offset == 200
+        ranges = list(log.scan_ranges())
+    assert [(found.end_offset, [file.finds_end for file in found.files]) for found in ranges] == [(200, [False])]
+
+
+def test_scan_that_finds_the_end_leaves_out_what_is_appended_after_opening(unindexed: Path) -> None:
+    path = unindexed / f"{0:020}.log"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-100])
+    with kstore.open_log(unindexed) as log:
+        path.write_bytes(whole)
+        assert offsets_of(log.to_arrow_batches(columns=["offset"])) == [*range(199)]
+
+
+def test_ranges_of_a_scan_without_indexes_are_the_segments(root: Path) -> None:
+    directory = root / "plain-0"
+    for index in directory.glob("*.*index"):
+        index.unlink()
+    with kstore.open_log(directory) as log:
+        ranges = list(log.scan_ranges())
+        assert offsets_of(record_batches(ranges, columns=["offset"])) == [*range(TOTAL // 2)]
+        bases = [segment.base_offset for segment in log.segments]
+    assert [[file.base_offset for file in found.files] for found in ranges] == [[base] for base in bases]
+    assert [found.start_offset for found in ranges] == bases

@@ -55,7 +55,7 @@ def read_range(scan_range: ScanRange) -> list[int]:
     """Read what another process would read: the files it names, nothing else."""
     files = OpenFiles(DEFAULT_ENV)
     offsets = []
-    for path, base_offset, start_position, end_position, _ in scan_range.files:
+    for path, base_offset, start_position, end_position, *_ in scan_range.files:
         records = SegmentRecords(
             files,
             path=path,

@@ -16,6 +16,7 @@ from kstore.log.env import DEFAULT_ENV, OpenFiles
 from kstore.log.segment_records import HEADER_CHUNK_BYTES, SegmentRecords
 from tests.builders import batch, batches, grow, patch_header, set_byte, set_bytes, shrink
 from tests.messages import packed_entry
+from tests.process_reads import can_read_cached, counted_reads
 
 # magic 0 and 1, key "k", value "v".
 SMALL_CHUNKS = LogConfig(read_chunk_bytes=4096)
@@ -167,21 +168,6 @@ LARGE = [batch(100 + number, 1, value_bytes=20_000) for number in range(100)]
 LARGE_SIZE = sum(map(len, LARGE))
 
 
-def read_by_process() -> tuple[int, int]:
-    """Return the bytes that this process has read by system calls so far, and the number of these calls."""
-    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    return int(counts["rchar"]), int(counts["syscr"])
-
-
-def can_read_cached(path: Path) -> bool:
-    """Tell whether the system reads this file without waiting for a disk when asked for that."""
-    with path.open("rb") as file:
-        try:
-            return os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT) == 1
-        except (AttributeError, OSError):
-            return False
-
-
 @pytest.fixture
 def large(tmp_path: Path) -> Path:
     path = tmp_path / "large"
@@ -193,12 +179,11 @@ def large(tmp_path: Path) -> Path:
 
 def test_walk_over_large_batches_reads_little_more_than_their_headers(files: OpenFiles, large: Path) -> None:
     records = open_records(files, large)
-    before = read_by_process()
-    walk = records.walk(position=0, end_position=LARGE_SIZE)
-    after = read_by_process()
+    with counted_reads() as reads:
+        walk = records.walk(position=0, end_position=LARGE_SIZE)
     assert (walk.status, walk.batch_count, walk.last_offset) == ("end", 100, 199)
-    assert after[0] - before[0] < LARGE_SIZE / 20
-    assert after[1] - before[1] <= len(LARGE) + 5
+    assert reads.size_in_bytes < LARGE_SIZE / 20
+    assert reads.calls <= len(LARGE) + 5
 
 
 def test_walk_over_small_batches_reads_them_in_few_chunks(files: OpenFiles, tmp_path: Path) -> None:
@@ -206,10 +191,9 @@ def test_walk_over_small_batches_reads_them_in_few_chunks(files: OpenFiles, tmp_
     path.write_bytes(b"".join(batches(100, 1000, value_bytes=400)))
     size = path.stat().st_size
     records = open_records(files, path)
-    before = read_by_process()
-    assert records.walk(position=0, end_position=size).status == "end"
-    after = read_by_process()
-    assert after[1] - before[1] <= size / HEADER_CHUNK_BYTES + 5
+    with counted_reads() as reads:
+        assert records.walk(position=0, end_position=size).status == "end"
+    assert reads.calls <= size / HEADER_CHUNK_BYTES + 5
 
 
 def test_walk_by_single_headers_stops_where_one_by_chunks_does(files: OpenFiles, large: Path) -> None:
