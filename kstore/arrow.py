@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from operator import index
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,6 +23,7 @@ except ModuleNotFoundError as error:
 from kstore._core import BATCH_ROW_FIELDS, CONTROL_BIT, TRANSACTIONAL_BIT, Columns, ExportedBatch
 from kstore.compression import CompressionType
 from kstore.config import MAX_INT32, LogConfig
+from kstore.errors import checked_int
 from kstore.log.directory import find_partitions
 from kstore.log.env import StrPath
 from kstore.log.opening import open_log
@@ -142,10 +142,8 @@ def record_batches(
 
 
 def _check_sizes(*, batch_bytes: int, threads: int) -> None:
-    if not 1 <= index(threads) <= MAX_INT32:
-        raise ValueError(f"threads must be from 1 to {MAX_INT32}, got {threads}")
-    if not 1 <= index(batch_bytes) <= _LARGEST_BATCH_BYTES:
-        raise ValueError(f"batch_bytes must be from 1 to {_LARGEST_BATCH_BYTES}, got {batch_bytes}")
+    checked_int("threads", threads, least=1, greatest=MAX_INT32)
+    checked_int("batch_bytes", batch_bytes, least=1, greatest=_LARGEST_BATCH_BYTES)
 
 
 class Scan:

@@ -1,7 +1,7 @@
 """The exception tree: are the bytes bad, is the call bad, or is the disk bad?
 
 Layer 0: imports nothing of kstore. Misuse of a function (wrong type, negative size) is plain
-TypeError or ValueError. Every message says what, where, expected, found.
+TypeError or ValueError; checked_int raises them for a number. Every message says what, where, expected, found.
 """
 
 from __future__ import annotations
@@ -9,7 +9,32 @@ from __future__ import annotations
 import sys
 from enum import Enum
 from errno import EDQUOT, ENOSPC
-from typing import NamedTuple
+from operator import index
+from typing import NamedTuple, SupportsIndex
+
+LEAST_INT64 = -(2**63)
+GREATEST_INT64 = 2**63 - 1
+
+
+def checked_index(name: str, value: object) -> int:
+    """Return a number that a caller passed as a plain int; NumPy's integers count, bool does not.
+
+    Raises: TypeError for anything else.
+    """
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise TypeError(f"{name} must be an int, got {value!r} ({type(value).__name__})")
+    return int(index(value))
+
+
+def checked_int(name: str, value: object, *, least: int = LEAST_INT64, greatest: int = GREATEST_INT64) -> int:
+    """Return a number that a caller passed as a plain int from least to greatest.
+
+    Raises: TypeError as checked_index; ValueError outside of these bounds.
+    """
+    number = checked_index(name, value)
+    if not least <= number <= greatest:
+        raise ValueError(f"{name} must be from {least} to {greatest}, got {number}")
+    return number
 
 
 class KStoreError(Exception):

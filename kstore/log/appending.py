@@ -85,8 +85,10 @@ class LeaderRules:
     def pack(self, records: RecordBatch | Iterable[Record]) -> MemoryRecords:
         """Return a batch, or records in one batch in the codec of the log, as a producer would send them.
 
-        Raises: ValueError for no record, or for records that no batch can hold.
+        Raises: ValueError for no record, or for records that no batch can hold; TypeError for anything else.
         """
+        if isinstance(records, (str, bytes, bytearray, memoryview)) or not isinstance(records, Iterable):
+            raise TypeError(f"expected MemoryRecords, a RecordBatch or Records, got {type(records).__name__}")
         if isinstance(records, RecordBatch):
             sent = bytearray(bytes(records))
             if records.magic >= _MAGIC_V2:

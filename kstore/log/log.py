@@ -21,6 +21,8 @@ from kstore.errors import (
     LogClosedError,
     OffsetOutOfRangeError,
     StorageError,
+    checked_index,
+    checked_int,
 )
 from kstore.log.checkpoints import OffsetCheckpoints
 from kstore.log.decoding import Decoder, decoded_records, decoder_of
@@ -39,7 +41,7 @@ from kstore.log.segment import LogContext, LogSegment
 from kstore.log.segment_records import size_of_segment
 from kstore.log.transactions import NOTHING_SETTLED, AbortedTransaction, Transactions, settle_transactions
 from kstore.record import Record, RecordBatch
-from kstore.types import MAX_OFFSET, OffsetAndTimestamp, TopicPartition
+from kstore.types import OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow
@@ -183,8 +185,8 @@ class Log(Closing):
         """
         watched = self._watch()
         start, end = self._bounds(start_offset, end_offset)
-        if max_bytes is not None and max_bytes < 0:
-            raise ValueError(f"max_bytes must not be negative, got {max_bytes}")
+        if max_bytes is not None:
+            max_bytes = checked_int("max_bytes", max_bytes, least=0)
         found = watched(self._raw_batches(start, end_offset=end), start, _last_offset)
         return self._batches(found, max_bytes=max_bytes)
 
@@ -236,8 +238,10 @@ class Log(Closing):
         Raises: OffsetOutOfRangeError; CorruptRecordError, UnsupportedMagicError for damage on the way.
         Source: Kafka UnifiedLog.read, LogSegment.read.
         """
-        if max_bytes < 0:
-            raise ValueError(f"max_bytes must not be negative, got {max_bytes}")
+        if type(max_bytes) is not int or not 0 <= max_bytes <= MAX_INT64:
+            max_bytes = checked_int("max_bytes", max_bytes, least=0)
+        if type(offset) is not int:
+            offset = checked_index("offset", offset)
         self._check_in_range(offset)
         settled = self._settled(isolation)
         last_stable_offset = self.last_stable_offset if settled is None else settled.last_stable_offset
@@ -274,7 +278,8 @@ class Log(Closing):
         Source: Kafka UnifiedLog.fetchOffsetByTimestamp.
         """
         self._check_open()
-        timestamp_ms = max(-MAX_OFFSET, min(timestamp_ms, MAX_OFFSET))
+        if type(timestamp_ms) is not int or not -MAX_INT64 <= timestamp_ms <= MAX_INT64:
+            timestamp_ms = max(checked_int("timestamp_ms", timestamp_ms), -MAX_INT64)
         start = self.log_start_offset
         if start >= self.log_end_offset:
             return None
@@ -306,8 +311,7 @@ class Log(Closing):
     ) -> Iterator[ScanRange]:
         """Check what plan was asked for, and return its ranges, each of which is cut when it is asked for."""
         start, end = self._bounds(start_offset, end_offset)
-        if max_bytes < 1:
-            raise ValueError(f"max_bytes must be at least 1, got {max_bytes}")
+        max_bytes = checked_int("max_bytes", max_bytes, least=1)
         settled = self._settled(isolation)
         if settled is not None:
             end = max(start, min(end, settled.last_stable_offset))
@@ -458,9 +462,11 @@ class Log(Closing):
         )
 
     def _bounds(self, start_offset: int | None, end_offset: int | None) -> tuple[int, int]:
-        start = self.log_start_offset if start_offset is None else start_offset
+        start = self.log_start_offset if start_offset is None else checked_index("start_offset", start_offset)
         self._check_in_range(start)
-        end = self.log_end_offset if end_offset is None else min(end_offset, self.log_end_offset)
+        end = self.log_end_offset
+        if end_offset is not None:
+            end = min(checked_int("end_offset", end_offset), end)
         if end < start:
             raise ValueError(f"end_offset must not be below start_offset {start}, got {end_offset}")
         return start, end

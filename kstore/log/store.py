@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Generic, Literal, TypeVar, overload
 
 from kstore.config import LogConfig
-from kstore.errors import CorruptLogError, KStoreError, LogClosedError, LogNotFoundError
+from kstore.errors import CorruptLogError, KStoreError, LogClosedError, LogNotFoundError, checked_index, checked_int
 from kstore.log.directory import PartitionDirectory, partitions_of_root
 from kstore.log.env import DEFAULT_ENV, ENOENT, Closing, Env, StrPath, absolute_path, join_path, split_path
 from kstore.log.filenames import CLUSTER_METADATA_TOPIC, MAX_PARTITION, is_topic_name
@@ -185,7 +185,7 @@ class _Logs(Closing, Generic[_SomeLog]):
         """
         with self._mutex:
             self._check_open()
-            topic_partition = TopicPartition(topic, partition)
+            topic_partition = TopicPartition(topic, checked_index("partition", partition))
             directory = self._directory(topic_partition)
             log = self._logs.get(topic_partition)
             if log is None or log.is_closed:
@@ -286,8 +286,7 @@ class WritableStore(_Logs[WritableLog]):
         """
         if not is_topic_name(name) or name == CLUSTER_METADATA_TOPIC:
             raise ValueError(f"a topic name has up to 249 of a-z A-Z 0-9 . _ -, and is not KRaft's own; got {name!r}")
-        if not 1 <= partitions <= MAX_PARTITION:
-            raise ValueError(f"partitions must be from 1 to {MAX_PARTITION}, got {partitions}")
+        partitions = checked_int("partitions", partitions, least=1, greatest=MAX_PARTITION)
         made_id = _as_id(topic_id)
         with self._mutex:
             self._check_writable()
@@ -308,8 +307,7 @@ class WritableStore(_Logs[WritableLog]):
             self._check_writable()
             topic_id = self.topic_id(topic)
             count = 1 + max(number for name, number in self.partitions if name == topic)
-            if not count <= partitions <= MAX_PARTITION:
-                raise ValueError(f"partitions of {topic!r} must be from {count} to {MAX_PARTITION}, got {partitions}")
+            partitions = checked_int(f"partitions of {topic!r}", partitions, least=count, greatest=MAX_PARTITION)
             missing = [one for one in range(partitions) if TopicPartition(topic, one) not in self._directories]
             self._create_partitions(topic, missing, topic_id)
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from operator import index
 
 from kstore._core import AppendSurvey
 from kstore.config import MAX_INT32, LogConfig
-from kstore.errors import KStoreError
+from kstore.errors import KStoreError, checked_int
 from kstore.log.append_path import AppendPath
 from kstore.log.appending import Ack, LeaderRules, LogAppendInfo, check_ack
 from kstore.log.cutting import LogCutting
@@ -30,7 +29,6 @@ from kstore.log.write_gate import WriteGate
 from kstore.log.writer_files import WriterFiles
 from kstore.record import MemoryRecords, Record, RecordBatch
 from kstore.record.validation import AppendOrigin
-from kstore.types import MAX_OFFSET
 
 _CLIENT = AppendOrigin.CLIENT
 
@@ -138,8 +136,12 @@ class WritableLog(PublishedLog):
         """
         if ack != "written":
             check_ack(ack)
-        if partition_leader_epoch is not None and not -1 <= partition_leader_epoch <= MAX_INT32:
-            raise ValueError(f"partition_leader_epoch must be from -1 to {MAX_INT32}, got {partition_leader_epoch}")
+        if partition_leader_epoch is not None and (
+            type(partition_leader_epoch) is not int or not -1 <= partition_leader_epoch <= MAX_INT32
+        ):
+            partition_leader_epoch = checked_int(
+                "partition_leader_epoch", partition_leader_epoch, least=-1, greatest=MAX_INT32
+            )
         if origin is not _CLIENT:
             origin = AppendOrigin(origin)
         sent = records if isinstance(records, MemoryRecords) else self._rules.pack(records)
@@ -267,7 +269,7 @@ class WritableLog(PublishedLog):
 
         Source: Kafka UnifiedLog.updateHighWatermark.
         """
-        offset = int(index(offset))
+        offset = checked_int("offset", offset)
         with self._gate.append_lock:
             self._gate.check()
             mark = self._local.update_high_watermark(offset)
@@ -280,7 +282,7 @@ class WritableLog(PublishedLog):
         The next append gets `offset`, also where the batch that held it began below.
         Raises: ValueError for an offset below 0 or above 2^63 - 1.  Source: Kafka UnifiedLog.truncateTo.
         """
-        offset = _checked_offset(offset)
+        offset = checked_int("offset", offset, least=0)
         with self._gate.flush_lock, self._gate.append_lock:
             self._gate.check()
             return self._cutting.truncate_to(offset)
@@ -290,7 +292,7 @@ class WritableLog(PublishedLog):
 
         Raises: ValueError as truncate_to.  Source: Kafka UnifiedLog.truncateFullyAndStartAt.
         """
-        offset = _checked_offset(offset)
+        offset = checked_int("offset", offset, least=0)
         with self._gate.flush_lock, self._gate.append_lock:
             self._gate.check()
             self._cutting.restart_at(offset)
@@ -302,7 +304,7 @@ class WritableLog(PublishedLog):
         Raises: OffsetOutOfRangeError above the high watermark; ValueError as truncate_to.
         Source: Kafka UnifiedLog.maybeIncrementLogStartOffset.
         """
-        before_offset = _checked_offset(before_offset)
+        before_offset = checked_int("before_offset", before_offset, least=0)
         with self._gate.flush_lock, self._gate.append_lock:
             self._gate.check()
             if before_offset > self.high_watermark:
@@ -334,14 +336,6 @@ class WritableLog(PublishedLog):
                 except KStoreError as error:
                     gate.fail(error)
                     raise
-
-
-def _checked_offset(offset: int) -> int:
-    """Return a plain int, since what is no such would be written into checkpoints and names as it prints."""
-    number = int(index(offset))
-    if not 0 <= number <= MAX_OFFSET:
-        raise ValueError(f"offset must be from 0 to {MAX_OFFSET}, got {number}")
-    return number
 
 
 def _check_memory_records(records: object) -> None:

@@ -17,6 +17,7 @@ from kstore.compression import CompressionType
 from kstore.errors import (
     InvalidRecordError,
     InvalidTimestampError,
+    OffsetError,
     OffsetsOutOfOrderError,
     RecordError,
     RecordErrorReason,
@@ -130,7 +131,8 @@ def validate_and_assign_offsets(
     Raises: CorruptRecordError, InvalidRecordError, DecompressionError for bytes that are wrong; InvalidRecordError also
         for batches that can't be appended together or by this origin; UnsupportedForMessageFormatError and
         UnsupportedCompressionTypeError for what the magic of the log has no room for; InvalidTimestampError or
-        RecordValidationError, with the first 10,000 records that are refused.
+        RecordValidationError, with the first 10,000 records that are refused; OffsetError where the records would get
+        offsets above 2^63 - 2.
     Cost: without an object per record unless they are built anew.  Source: Kafka LogValidator.
     """
     batches = check_batches(records, rules=rules, origin=origin)
@@ -138,6 +140,7 @@ def validate_and_assign_offsets(
     target = target_compression(batches, source=source, rules=rules)
     surveys = [survey_batch(batch) for batch in batches]
     check_records(batches, surveys, rules=rules, now_ms=now_ms)
+    check_offsets_left(surveys, base_offset=base_offset)
     if can_stay(batches, surveys, source=source, target=target, rules=rules):
         return assign_in_place(
             records,
@@ -400,6 +403,18 @@ def can_stay(
     if magic >= 2 and surveys[0].record_count != batches[0].next_offset - batches[0].base_offset:
         return False
     return all(survey.is_contiguous for survey in surveys)
+
+
+def check_offsets_left(surveys: Sequence[RecordSurvey], *, base_offset: int) -> None:
+    """Raise OffsetError unless there are offsets from base_offset on for all records, and one for the log's end."""
+    last_offset = base_offset + sum(survey.record_count for survey in surveys) - 1
+    if last_offset >= MAX_OFFSET:
+        raise OffsetError(
+            f"last offset of the records: expected at most {MAX_OFFSET - 1}, the highest that a log can hold, "
+            f"found {last_offset}",
+            offset=last_offset,
+            log_end_offset=base_offset,
+        )
 
 
 def assign_in_place(

@@ -15,6 +15,7 @@ from kstore.errors import (
     CorruptRecordError,
     InvalidRecordError,
     InvalidTimestampError,
+    OffsetError,
     OffsetsOutOfOrderError,
     RecordErrorReason,
     RecordValidationError,
@@ -428,7 +429,7 @@ def test_offsets_end_below_the_largest() -> None:
     last = 2**63 - 2
     result = validate_and_assign_offsets(MemoryRecords(batch(0, 3)), rules=rules, base_offset=last - 2, now_ms=0)
     assert [found.offset for found in result.records] == [last - 2, last - 1, last]
-    with pytest.raises(ValueError, match="must be"):
+    with pytest.raises(OffsetError, match=f"expected at most {last}, .*, found {last + 1}"):
         validate_and_assign_offsets(MemoryRecords(batch(0, 3)), rules=rules, base_offset=last - 1, now_ms=0)
 
 
