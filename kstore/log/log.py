@@ -41,7 +41,7 @@ from kstore.log.segment import LogContext, LogSegment
 from kstore.log.segment_records import size_of_segment
 from kstore.log.transactions import NOTHING_SETTLED, AbortedTransaction, Transactions, settle_transactions
 from kstore.record import Record, RecordBatch
-from kstore.types import OffsetAndTimestamp, TopicPartition
+from kstore.types import MAX_OFFSET, OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow
@@ -374,7 +374,7 @@ class Log(Closing):
         from kstore.arrow import THREAD_RANGE_BYTES, record_batches
 
         watched = self._watch()
-        start = self.log_start_offset if start_offset is None else start_offset
+        start = self.log_start_offset if start_offset is None else checked_index("start_offset", start_offset)
         if end_offset is None and isolation == "read_uncommitted" and self._is_read_to_find_its_end(start):
             end, ranges = MAX_OFFSET, self._ranges_to_the_end(None if threads == 1 else THREAD_RANGE_BYTES, start)
         else:
