@@ -274,3 +274,60 @@ def check_crc(const uint8_t[::1] buffer, *, int64_t position, path=None):
         status = check_whole_batch(start, buffer.shape[0], &problem)
     if status != OK:
         raise error_of(&problem, path)
+
+
+cdef enum:
+    MOST_SIZES = 8
+
+
+# Requires: `most` bytes at p, at least `at`; table: of the CRC. Returns: how many sizes it noted.
+cdef int find_sizes(const uint8_t* p, int64_t at, int64_t least, int64_t most, uint32_t wanted, const uint32_t* table,
+                    int64_t* sizes) noexcept nogil:
+    cdef uint32_t crc = 0xFFFFFFFF
+    cdef int found = 0
+    wanted = ~wanted
+    while at < most and found < MOST_SIZES:
+        crc = table[(crc ^ p[at]) & 0xFF] ^ (crc >> 8)
+        at += 1
+        if crc == wanted and at >= least:
+            sizes[found] = at
+            found += 1
+    return found
+
+
+cdef void fill_crc_table(uint32_t polynomial, uint32_t* table) noexcept nogil:
+    cdef uint32_t crc
+    cdef int i, bit
+    for i in range(256):
+        crc = <uint32_t>i
+        for bit in range(8):
+            crc = (crc >> 1) ^ (polynomial & (0 - (crc & 1)))
+        table[i] = crc
+
+
+def sizes_by_crc(const uint8_t[::1] buffer):
+    """Return the sizes at which the batch at the start of buffer has a right CRC, whatever its size field says.
+
+    The CRC covers all that lies behind it and not the size, so that it tells where a batch of magic 0, 1 or 2 ends;
+    by chance once in 2^32 sizes it is right elsewhere. At most 8 are returned, none for another magic byte.
+    Cost: O(bytes), a byte at a time; the GIL is released.
+    """
+    cdef int64_t sizes[MOST_SIZES]
+    cdef uint32_t table[256]
+    cdef int64_t most = buffer.shape[0]
+    cdef int64_t least
+    cdef int found, i
+    cdef const uint8_t* start = start_of(buffer)
+    if most < HEADER_SIZE_UP_TO_MAGIC or start[MAGIC_AT] > MAGIC_V2:
+        return []
+    least = least_batch_size(start[MAGIC_AT])
+    if most < least:
+        return []
+    with nogil:
+        if start[MAGIC_AT] < MAGIC_V2:
+            fill_crc_table(CRC32_POLYNOMIAL, table)
+            found = find_sizes(start, MAGIC_AT, least, most, ks_get32(start + MESSAGE_CRC_AT), table, sizes)
+        else:
+            fill_crc_table(CRC32C_POLYNOMIAL, table)
+            found = find_sizes(start, ATTRIBUTES_AT, least, most, ks_get32(start + CRC_AT), table, sizes)
+    return [sizes[i] for i in range(found)]

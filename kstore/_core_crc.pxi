@@ -4,6 +4,7 @@ cdef enum:
     GIL_RELEASE_SIZE = 65536     # a CRC of less takes no longer than to give the GIL away and to get it back
     BEST_PATH = 0
     CRC32C_POLYNOMIAL = 0x82F63B78    # its lowest power in the highest bit, as everywhere here
+    CRC32_POLYNOMIAL = 0xEDB88320
     MOST_SHIFT_BITS = 31
 
 ks_cpu_init()

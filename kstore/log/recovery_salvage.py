@@ -1,36 +1,33 @@
 """Salvage: a .log written anew from the batches that are still whole, wherever damage lies between them.
 
-Layer 5. A batch whose CRC is right is kept even if its offset or magic byte, which no CRC of magic 2 covers, can't be
-right: then it is put directly behind the batch before it. Everything else is reported, and a copy of it kept.
+Layer 5. A batch whose CRC is right is kept even if its size, its offset or its magic byte, which no CRC of magic 2
+covers, can't be right, as long as it is plain what they have to be. Everything else is reported, and a copy of it kept.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import chain, zip_longest
 from typing import NamedTuple
 
-from kstore._core import MAGIC_POSITION, check_crc, read_header, set_last_offset
-from kstore.config import LogConfig
-from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedError
 from kstore.log.atomic_file import replace_file
 from kstore.log.damage import Damage
 from kstore.log.env import ReadFile
-from kstore.log.filenames import LOG_SUFFIX, segment_path
+from kstore.log.filenames import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, segment_path
 from kstore.log.partition_files import SegmentFiles
+from kstore.log.preallocated import is_preallocated
 from kstore.log.quarantine import Quarantine
 from kstore.log.recovery_context import RecoveryContext
+from kstore.log.recovery_framing import WholeBatch, find_whole_batches
+from kstore.log.recovery_indexes import index_content
 from kstore.log.recovery_plan import RecoveryPlan, SegmentPlan
 from kstore.log.segment_walk import SegmentWalk
-from kstore.record import RecordBatch
 from kstore.types import MAX_OFFSET
-
-# Larger than any relative offset inside a wrapper.
-_ANY_OFFSET = 2**40
 
 
 class Piece(NamedTuple):
-    """Bytes of the old file that stay; last_offset: of a single batch that is moved there, None for bytes as they are.
+    """Bytes of the old file that stay; changed: the single batch that they are, if it does not stay as it is.
 
     first_offset, end_offset: of its batches, as they will be.
     """
@@ -39,7 +36,7 @@ class Piece(NamedTuple):
     size_in_bytes: int
     first_offset: int
     end_offset: int
-    last_offset: int | None = None
+    changed: WholeBatch | None = None
 
 
 class SalvagedSegment(NamedTuple):
@@ -56,16 +53,6 @@ class SalvagedSegment(NamedTuple):
         if self.pieces is None:
             return 0
         return self.files.size_in_bytes - sum(piece.size_in_bytes for piece in self.pieces)
-
-
-class _Batch(NamedTuple):
-    """A batch with a right CRC; span: its last offset less its first; has_magic_2: its magic byte says otherwise."""
-
-    position: int
-    size_in_bytes: int
-    last_offset: int
-    span: int
-    has_magic_2: bool
 
 
 def plan_salvage(context: RecoveryContext, segments: tuple[SegmentFiles, ...]) -> list[SalvagedSegment]:
@@ -96,6 +83,17 @@ def _walk_whole(context: RecoveryContext, files: SegmentFiles, next_base_offset:
             next_base_offset=next_base_offset,
             start_position=start,
         )
+    if walk.status == "zeros":
+        with context.env.open_read(context.path_of(files.log_name)) as file:
+            is_padded = is_preallocated(
+                file,
+                position=start + walk.end_position,
+                end_position=files.size_in_bytes,
+                next_offset=walk.next_offset,
+                next_base_offset=next_base_offset,
+                cleaned_below=context.cleaned_below,
+            )
+        return walk._replace(status="end") if is_padded else walk
     return walk
 
 
@@ -130,11 +128,10 @@ def as_if_salvaged(plan: RecoveryPlan, salvaged: Iterable[SalvagedSegment]) -> N
 
 
 class _Salvage:
-    """The search for whole batches in one segment."""
+    """What stays of one segment."""
 
     def __init__(self, context: RecoveryContext, files: SegmentFiles, next_base_offset: int | None) -> None:
         self._context = context
-        self._config = context.config
         self._log_path = context.path_of(files.log_name)
         self._files = files
         self._next_base_offset = next_base_offset
@@ -142,112 +139,111 @@ class _Salvage:
         self._damage: list[Damage] = []
 
     def run(self) -> SalvagedSegment:
+        index_name = self._files.index_names.get(OFFSET_INDEX_SUFFIX)
         with self._context.env.open_read(self._log_path) as file:
-            whole = self._whole_batches(file)
-        pieces = tuple(self._placed(whole))
+            whole, self._damage = find_whole_batches(
+                file,
+                base_offset=self._files.base_offset,
+                next_base_offset=self._next_base_offset,
+                index_content=None if index_name is None else index_content(self._context, index_name),
+                config=self._context.config,
+            )
+        pieces = tuple(self._pieces(whole))
         next_offset = pieces[-1].end_offset if pieces else self._files.base_offset
-        return SalvagedSegment(self._files, next_offset, pieces, tuple(self._damage))
+        damage = tuple(sorted(self._damage, key=lambda one: one.position))
+        return SalvagedSegment(self._files, next_offset, pieces, damage)
 
-    def _whole_batches(self, file: ReadFile) -> list[_Batch]:
-        """Return the batches with a right CRC; note the ranges without one as damage."""
-        found = []
-        with self._context.check_of(self._files, next_base_offset=self._next_base_offset) as check:
-            for step in check.steps():
-                size = step.end_position - step.start_position
-                batch = self._batch_of(file, step.start_position, size_in_bytes=size)
-                if batch is not None:
-                    found.append(batch)
-                else:
-                    reason = "no whole batch" if step.damage is None else step.damage.reason
-                    self._damage.append(Damage(self._log_path, step.start_position, size, reason))
-        return found
-
-    def _batch_of(self, file: ReadFile, position: int, *, size_in_bytes: int) -> _Batch | None:
-        """Return the batch that these bytes are, perhaps with another magic byte."""
-        if size_in_bytes > self._config.max_batch_bytes:
-            return None
-        data = bytearray(file.pread(size_in_bytes, position=position))
-        for has_magic_2 in (False, True):
-            if has_magic_2 and len(data) > MAGIC_POSITION:
-                data[MAGIC_POSITION] = 2
-            try:
-                header = read_header(data, position=position, max_batch_bytes=self._config.max_batch_bytes)
-                if header.size_in_bytes != size_in_bytes:
-                    return None
-                check_crc(data, position=position)
-                span = header.last_offset - header.base_offset
-                if not header.has_base_offset:
-                    span = _span_of_wrapper(bytearray(data), self._config)
-            except (CorruptionError, UnsupportedError):
-                continue
-            return _Batch(position, size_in_bytes, header.last_offset, span, has_magic_2)
-        return None
-
-    def _placed(self, batches: list[_Batch]) -> Iterator[Piece]:
-        """Yield what stays; a batch with an offset that can't be right goes behind the one before."""
-        end = self._files.base_offset
+    def _pieces(self, batches: list[WholeBatch]) -> Iterator[Piece]:
+        """Yield what stays, with neighbours that stay as they are in one piece."""
         piece: Piece | None = None
-        for slot, batch in enumerate(batches):
-            first, last, is_moved = batch.last_offset - batch.span, batch.last_offset, False
-            limit = self._limit_behind(batches, slot, least=end + batch.span + 1)
-            if first < end or last >= limit:
-                reason = f"offset {first}, expected {end}"
-                has_room = end + batch.span < self._end_offset
-                if not has_room:
-                    most = self._end_offset - end
-                    reason = f"{batch.span + 1} offsets from {first}, expected at most {most} from {end}"
-                self._damage.append(Damage(self._log_path, batch.position, batch.size_in_bytes, reason))
-                if not has_room:
-                    continue
-                first, last, is_moved = end, end + batch.span, True
-            if batch.has_magic_2:
-                reason = "magic byte, by the CRC expected 2"
-                self._damage.append(Damage(self._log_path, batch.position, batch.size_in_bytes, reason))
-            end = last + 1
-            if is_moved or batch.has_magic_2:
-                if piece is not None:
-                    yield piece
-                yield Piece(batch.position, batch.size_in_bytes, first, end, last)
-                piece = None
-            elif piece is not None and piece.position + piece.size_in_bytes == batch.position:
+        for batch, first_offset in self._placed(batches):
+            self._note_mended(batch)
+            end_offset = first_offset + batch.span + 1
+            is_changed = batch.is_mended or first_offset != batch.first_offset
+            if (
+                piece is not None
+                and piece.changed is None
+                and not is_changed
+                and piece.position + piece.size_in_bytes == batch.position
+            ):
                 size = piece.size_in_bytes + batch.size_in_bytes
-                piece = piece._replace(size_in_bytes=size, end_offset=end)
-            else:
-                if piece is not None:
-                    yield piece
-                piece = Piece(batch.position, batch.size_in_bytes, first, end)
+                piece = piece._replace(size_in_bytes=size, end_offset=end_offset)
+                continue
+            if piece is not None:
+                yield piece
+            changed = batch if is_changed else None
+            piece = Piece(batch.position, batch.size_in_bytes, first_offset, end_offset, changed)
         if piece is not None:
             yield piece
 
-    def _limit_behind(self, batches: list[_Batch], slot: int, *, least: int) -> int:
-        """Return an offset that a batch must stay below: that of the next two if they agree, and of the next segment.
+    def _note_mended(self, batch: WholeBatch) -> None:
+        if batch.magic is not None:
+            self._note(batch, "magic byte, by the CRC expected 2")
+        if batch.stored_size is not None:
+            self._note(batch, f"size {batch.stored_size}, by the CRC expected {batch.size_in_bytes}")
 
-        The next two count only from `least` on, where they leave room for the batch.
+    def _placed(self, batches: list[WholeBatch]) -> Iterator[tuple[WholeBatch, int]]:
+        """Yield each batch that stays with its first offset.
+
+        Most keep theirs. One whose offset contradicts the others is put directly after the batch before it or before
+        the batch after it, where no bytes are lost between the two and the offsets leave room; else it does not stay.
         """
-        if slot + 2 < len(batches):
-            one, two = batches[slot + 1], batches[slot + 2]
-            if least <= one.last_offset - one.span and one.last_offset < two.last_offset - two.span:
-                return min(one.last_offset - one.span, self._end_offset)
-        return self._end_offset
+        kept = _longest_in_order(batches, range(self._files.base_offset, self._end_offset))
+        limits = [self._end_offset] * (len(batches) + 1)
+        for slot in reversed(range(len(batches))):
+            limits[slot] = batches[slot].first_offset if slot in kept else limits[slot + 1]
+        end, end_position = self._files.base_offset, 0
+        for slot, batch in enumerate(batches):
+            first_offset = batch.first_offset
+            if slot not in kept:
+                room = limits[slot + 1] - end
+                if batch.span >= room:
+                    reason = f"{batch.span + 1} offsets from {first_offset}, expected at most {room} from {end}"
+                    self._note(batch, reason)
+                    continue
+                if batch.position == end_position:
+                    first_offset = end
+                elif slot + 1 in kept and batches[slot + 1].position == batch.end_position:
+                    first_offset = limits[slot + 1] - batch.span - 1
+                else:
+                    self._note(batch, f"doubtful: offset {first_offset}, and no neighbour tells the right one")
+                    continue
+                self._note(batch, f"offset {batch.first_offset}, expected {first_offset}")
+            yield batch, first_offset
+            end, end_position = first_offset + batch.span + 1, batch.end_position
+
+    def _note(self, batch: WholeBatch, reason: str) -> None:
+        self._damage.append(Damage(self._log_path, batch.position, batch.size_in_bytes, reason))
 
 
-def _span_of_wrapper(data: bytearray, config: LogConfig) -> int:
-    """Return the last offset less the first of the records in a V0 or V1 wrapper, whatever its own offset is.
-
-    Raises: CorruptionError, UnsupportedError.
-    """
-    set_last_offset(data, last_offset=_ANY_OFFSET)
-    offsets = [record.offset for record in RecordBatch(memoryview(data), config=config)]
-    if not offsets:
-        raise CorruptRecordError("a wrapper without records")
-    return offsets[-1] - offsets[0]
+def _longest_in_order(batches: list[WholeBatch], offsets: range) -> set[int]:
+    """Return the slots of the most batches whose offsets rise and lie in a range; of several choices the lowest."""
+    # By how many batches lead up to it: the slot of the one with the lowest last offset, and that offset.
+    slots: list[int] = []
+    last_offsets: list[int] = []
+    before: dict[int, int | None] = {}
+    for slot, batch in enumerate(batches):
+        if batch.first_offset < offsets.start or batch.last_offset >= offsets.stop:
+            continue
+        count = bisect_left(last_offsets, batch.first_offset)
+        if count == len(slots):
+            slots.append(slot)
+            last_offsets.append(batch.last_offset)
+        elif batch.last_offset < last_offsets[count]:
+            slots[count], last_offsets[count] = slot, batch.last_offset
+        else:
+            continue
+        before[slot] = slots[count - 1] if count else None
+    kept: set[int] = set()
+    at = slots[-1] if slots else None
+    while at is not None:
+        kept.add(at)
+        at = before[at]
+    return kept
 
 
 def _chunks(source: ReadFile, piece: Piece) -> Iterable[bytes]:
-    if piece.last_offset is None:
+    if piece.changed is None:
         return source.chunks(piece.size_in_bytes, position=piece.position)
-    data = bytearray(source.pread(piece.size_in_bytes, position=piece.position))
-    if data[MAGIC_POSITION] > 2:
-        data[MAGIC_POSITION] = 2
-    set_last_offset(data, last_offset=piece.last_offset)
-    return [bytes(data)]
+    content = source.pread(piece.size_in_bytes, position=piece.position)
+    return [piece.changed.mended(content, last_offset=piece.end_offset - 1)]

@@ -111,8 +111,8 @@ def test_refused_partition_is_one_line_and_the_others_are_recovered(kstore, flus
 
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
 def test_what_was_recovered_is_shown_though_an_error_ends_it(kstore, root, options):
-    (root / "t-1" / "00000000000000000000.index").unlink()
-    (root / "t-1" / "00000000000000000000.index").mkdir()
+    (root / "t-1" / SEGMENT_0).unlink()
+    (root / "t-1" / SEGMENT_0).mkdir()
     run = kstore("recover", root, *options)
     assert run.status == 1
     assert "expected a regular file" in run.err

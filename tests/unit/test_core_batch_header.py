@@ -5,6 +5,7 @@ Method: headers of the reference codec with each field at its limits; a table of
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import replace
 
 import pytest
@@ -204,3 +205,23 @@ def test_crc_wants_exactly_one_batch(data: bytes) -> None:
     with pytest.raises(CorruptRecordError) as caught:
         _core.check_crc(data, position=0)
     assert (caught.value.expected, caught.value.found) == (len(WHOLE), len(data))
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_size_is_told_by_the_crc_whatever_its_field_says(magic: int) -> None:
+    whole = builders.batch(5, 3, value_bytes=40) if magic == 2 else packed_entry(b"v" * 50, b"k", offset=5, magic=magic)
+    for size_field in (b"\0\0\0\0", b"\xff\xff\xff\xff", whole[8:12]):
+        data = whole[:8] + size_field + whole[12:]
+        assert _core.sizes_by_crc(data + whole) == [len(whole)]
+        assert _core.sizes_by_crc(data) == [len(whole)]
+        assert _core.sizes_by_crc(data[:-1]) == []
+
+
+def test_no_size_is_told_of_what_can_be_no_batch() -> None:
+    whole = builders.batch(5)
+    for data in (b"", bytes(16), bytes(60), whole[:60], whole[:16] + b"\3" + whole[17:]):
+        assert _core.sizes_by_crc(data) == []
+    changed = bytearray(whole)
+    changed[-1] ^= 1
+    assert _core.sizes_by_crc(changed) == []
+    assert len(_core.sizes_by_crc(bytes(12) + zlib.crc32(b"").to_bytes(4, "big") + bytes(10_000))) <= 8
