@@ -208,6 +208,16 @@ cdef Status put_headers(HeaderColumn* c, int64_t row, const RawRecord* r, const 
     return OK
 
 
+# Rows [first, end) have no headers: their lists are null.
+cdef inline void put_no_headers(HeaderColumn* c, int64_t first, int64_t end) noexcept nogil:
+    cdef int64_t row
+    for row in range(first, end):
+        c.offsets[row + 1] = <int32_t>c.count
+    for row in range(first, end):
+        clear_bit(c.validity, row)
+    c.null_count += end - first
+
+
 cdef inline Status put_timestamp(Table* t, int64_t row, int64_t timestamp_ms, Problem* problem) noexcept nogil:
     if timestamp_ms > MOST_MS or timestamp_ms < -MOST_MS:
         return fail(problem, TIMESTAMP_OVERFLOW, 0, timestamp_ms)

@@ -1,5 +1,5 @@
 # The common batch, faster: everything that can be asked once is asked per batch, so that a record costs few tests.
-# Whatever is not plain (long varints, record headers, damage) is left to decode_rows, which says what is wrong.
+# Whatever is not plain (long varints, a record that has headers, damage) is left to decode_rows, which says what is wrong.
 
 cdef enum:
     AHEAD_STEP = 512
@@ -15,7 +15,7 @@ cdef inline bint has_plain_room(const VarColumn* c, int64_t size) noexcept nogil
 cdef bint is_plain(const Table* t, const Header* h, const Source* s) noexcept nogil:
     cdef int64_t size = s.end - s.at
     cdef int64_t count = h.record_count - s.done
-    return not t.headers.wanted and count <= t.row_capacity - t.rows and size + count * t.row_width < t.room \
+    return count <= t.row_capacity - t.rows and size + count * t.row_width < t.room \
         and h.base_offset >= s.start_offset and h.base_offset + h.last_offset_delta < s.end_offset \
         and -MOST_PLAIN_MS <= h.base_timestamp <= MOST_PLAIN_MS \
         and -MOST_PLAIN_MS <= h.max_timestamp <= MOST_PLAIN_MS \
@@ -135,6 +135,9 @@ cdef void decode_plain_rows(Table* t, const Header* h, Source* s) noexcept nogil
     here.least_delta = least
     here.done += <int32_t>(row - t.rows)
     t.room -= (row - t.rows) * t.row_width + bytes_used
+    if t.headers.wanted:
+        put_no_headers(&t.headers, t.rows, row)
+        t.room -= row - t.rows    # the count of no headers
     t.key = key
     t.value = value
     t.rows = row
