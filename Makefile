@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench bench-rivals build lint interop fuzz fuzz-asan long debug coverage clean require-java
+.PHONY: help demo test bench bench-rivals build lint interop planted fuzz fuzz-asan long debug coverage clean require-java
 .DELETE_ON_ERROR:
 
 help:  ## the targets
@@ -43,6 +43,9 @@ lint: build  ## style, types, stubs, layers
 
 interop: build  ## kstore and Kafka's own classes write batches for each other; needs Maven and a JDK
 	@$(BIN)/python -m tests.interop
+
+planted: build  ## planted bugs, each caught by a test or a failure; ROOM=record for those of one room
+	@$(BIN)/python -m tests.planted --jobs $(WORKERS) $(if $(ROOM),--room $(ROOM))
 
 fuzz: build  ## the parsers against damaged bytes, many examples
 	@$(BIN)/python -m pytest -m "long or not long" --timeout=3600 -o faulthandler_timeout=0 --hypothesis-profile=long tests/fuzz tests/property tests/differential

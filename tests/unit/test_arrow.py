@@ -115,6 +115,46 @@ def test_a_column_of_one_value_per_batch_is_not_kept_per_batch(root: Path) -> No
     assert len(assembler._repeated) == 1
 
 
+def test_a_column_of_one_value_is_as_long_as_each_of_the_tables(tmp_path: Path) -> None:
+    data = [builders.batch(0, 2, value_bytes=1000), builders.batch(2, 200)]
+    directory = builders.write_partition(tmp_path, [data], topic="long-topic-name")
+    tables = list(kstore.scan(directory, columns=["topic", "partition", "offset"], batch_bytes=64))
+    assert len(tables) > 1
+    projection = arrow.Projection(schema(["topic", "offset"]), verify_crc=True)
+    with kstore.open_log(directory) as log:
+        (scan_range,) = log.plan()
+    assembler = arrow.Assembler(projection, topic="long-topic-name")
+    sizes = []
+    for batch_bytes in (64, 1 << 20):
+        for table in scan_columns(scan_range, projection.selection, batch_bytes=batch_bytes, config=LogConfig()):
+            read = assembler.record_batch(table)
+            read.validate(full=True)
+            assert read["topic"].to_pylist() == ["long-topic-name"] * table.row_count
+            sizes.append(table.row_count)
+    assert sizes[-1] == 202 > max(sizes[:-1])
+
+
+@pytest.mark.parametrize("columns", [["sequence"], ["sequence", "value"], ["offset", "sequence"]], ids="-".join)
+def test_sequences_come_round_to_0_behind_the_largest(tmp_path: Path, columns: list[str]) -> None:
+    producer = {"producer_id": 9, "producer_epoch": 0}
+    data = [builders.batch(0, 4, base_sequence=2**31 - 2, **producer), builders.batch(4, 2)]
+    table = kstore.scan(builders.write_partition(tmp_path, [data]), columns=columns).to_table()
+    assert table["sequence"].to_pylist() == [2**31 - 2, 2**31 - 1, 0, 1, -1, -1]
+
+
+def test_a_batch_between_two_alike_shows_its_own_values(tmp_path: Path) -> None:
+    data = [
+        builders.batch(0, 2),
+        builders.batch(2, 2, codec=1, is_transactional=True, producer_id=9, producer_epoch=0, base_sequence=0),
+        builders.batch(4, 2),
+    ]
+    columns = ["isTransactional", "producerId", "codec"]
+    table = kstore.scan(builders.write_partition(tmp_path, [data]), columns=columns).to_table()
+    assert table["isTransactional"].to_pylist() == [False, False, True, True, False, False]
+    assert table["producerId"].to_pylist() == [-1, -1, 9, 9, -1, -1]
+    assert table["codec"].to_pylist() == ["none", "none", "gzip", "gzip", "none", "none"]
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_damage_raises_where_it_is_met_with_its_place(root: Path, threads: int) -> None:
     segment = root / "plain-0" / f"{10 * RECORDS_PER_BATCH:020d}.log"

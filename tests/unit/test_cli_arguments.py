@@ -3,6 +3,8 @@ Method: tables of accepted and refused texts; selections over built roots."""
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from kstore.cli.arguments import Selection, WrongUseError, parse_offset, parse_timestamp_ms
@@ -55,6 +57,14 @@ def test_any_other_offset_is_wrong_use_and_names_the_option(text):
 )
 def test_time_is_epoch_ms_or_iso_8601(text, timestamp_ms):
     assert parse_timestamp_ms(text, option="--since") == timestamp_ms
+
+
+def test_time_without_a_zone_is_utc_wherever_the_user_is(monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "America/New_York")
+        time.tzset()
+        assert parse_timestamp_ms("2024-05-01T12:00:00", option="--since") == NOON_MS
+    time.tzset()
 
 
 @pytest.mark.parametrize(

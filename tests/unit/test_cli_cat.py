@@ -78,6 +78,7 @@ def test_json_record_has_the_contracted_fields_in_order(kstore, tmp_path):
         pytest.param(["--limit", "99"], range(12), id="limit-behind-the-end"),
         pytest.param(["--from", "4", "--limit", "3"], [4, 5, 6], id="from-and-limit"),
         pytest.param(["--since", str(FIRST_TIMESTAMP_MS + 4)], range(4, 12), id="since"),
+        pytest.param(["--since", str(FIRST_TIMESTAMP_MS + 5)], range(5, 12), id="since-the-last-of-a-batch"),
         pytest.param(["--until", str(FIRST_TIMESTAMP_MS + 4)], range(4), id="until"),
         pytest.param(["--since", "2020-09-13T12:26:40.010Z"], [10, 11], id="since-iso"),
         pytest.param(["--since", str(FIRST_TIMESTAMP_MS + 12)], [], id="since-behind-the-last"),
@@ -191,6 +192,32 @@ def test_missing_directory_is_wrong_use(kstore, tmp_path):
 
 def test_isolation_read_uncommitted_is_the_default(kstore, transactional):
     assert kstore("cat", transactional, "--isolation", "read_uncommitted").out == kstore("cat", transactional).out
+
+
+@pytest.mark.parametrize("options", [["--json"], ["--json", "--limit", "99"]], ids=["whole-batches", "one-by-one"])
+def test_isolation_read_committed_shows_neither_aborted_nor_undecided_records(kstore, tmp_path, options):
+    producer = {"producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+    marker = {"timestamp_ms": FIRST_TIMESTAMP_MS, "producer_epoch": 0}
+    parts = [
+        batch(0, 2, producer_id=1, **producer),
+        batch(2, 2, producer_id=2, **producer),
+        write_end_transaction_marker(4, commit=False, producer_id=1, **marker),
+        write_end_transaction_marker(5, commit=True, producer_id=2, **marker),
+        batch(6, 2),
+        batch(8, 2, producer_id=3, **producer),
+        batch(10, 2),
+    ]
+    directory = write_partition(tmp_path, [parts])
+    assert offsets(kstore("cat", directory, "--isolation", "read_committed", *options)) == [2, 3, 6, 7]
+    assert offsets(kstore("cat", directory, *options)) == [0, 1, 2, 3, 6, 7, 8, 9, 10, 11]
+
+
+def test_batch_that_is_passed_over_is_checked_too(kstore, transactional):
+    log = next(transactional.glob("*.log"))
+    flip_bit(log, len(batch(0, producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)) + 65, bit=0)
+    run = kstore("cat", "--json", transactional)
+    assert (run.status, offsets(run)) == (1, [0])
+    assert "CRC" in run.err
 
 
 def test_text_is_one_tab_separated_line_per_record(kstore, transactional):

@@ -252,6 +252,17 @@ def test_undefined_magic_is_shown_as_kafka_reads_it_and_reported(kstore, log):
     assert "found 5" in run.err
 
 
+def test_wrong_crc_is_shown_as_invalid_whatever_the_magic(kstore, log):
+    _, second, third = positions(log)
+    set_bytes(log, second + MAGIC_AT, b"\x05")
+    set_bytes(log, third - 1, b"\xff")
+    assert [(shown["magic"], shown["valid"]) for shown in kstore("dump", "--json", log).objects()] == [
+        (2, True),
+        (5, False),
+        (2, True),
+    ]
+
+
 @pytest.mark.parametrize("magic", [0, 1])
 def test_batch_of_magic_2_under_an_old_magic_is_named_by_its_position_and_passed_over(kstore, log, magic):
     position = positions(log)[1]

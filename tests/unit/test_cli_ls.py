@@ -114,6 +114,11 @@ def test_codecs_are_those_of_the_start_of_each_segment_unless_exact(kstore, tmp_
     assert listed(kstore, directory, "--exact")["codecs"] == ["none", "gzip"]
 
 
+def test_codec_of_the_last_batch_is_shown_though_it_lies_behind_the_start(kstore, tmp_path):
+    directory = write_partition(tmp_path, [[batch(0, value_bytes=MIB), batch(1, codec=1)]])
+    assert listed(kstore, directory)["codecs"] == ["none", "gzip"]
+
+
 def test_undefined_codec_is_named_by_its_number(kstore, tmp_path):
     directory = write_partition(tmp_path, [[batch(0), patch_header(batch(1), attributes=7), batch(2)]])
     assert listed(kstore, directory)["codecs"] == ["none", "UNKNOWN(7)"]
@@ -162,9 +167,10 @@ def test_text_is_a_table_that_is_never_cut(kstore, tmp_path):
     assert second.split()[-1] == "none"
 
 
-@pytest.mark.parametrize("name", ["none", "file"])
+@pytest.mark.parametrize("name", ["none", "file", "empty"])
 def test_path_without_a_log_is_wrong_use(kstore, tmp_path, name):
     (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "empty").mkdir()
     run = kstore("ls", "--json", tmp_path / name)
     assert (run.status, run.out) == (2, "")
     assert run.err.count("\n") == 1

@@ -7,7 +7,7 @@ import pytest
 
 from kstore import open_log
 from kstore.cli.offsets import Wanted, list_offset
-from tests.builders import FIRST_TIMESTAMP_MS, batch, write_root
+from tests.builders import FIRST_TIMESTAMP_MS, batch, write_partition, write_root
 from tests.golden.oracle import first_qualifying_segment_has_no_such_record
 from tests.golden.probes import MAX_TIMESTAMP, list_offsets_probes, probed
 from tests.golden.sets import MAIN_SETS, OLD_FORMAT_SETS, golden_partitions
@@ -101,3 +101,11 @@ def test_committed_end_is_where_the_first_undecided_transaction_starts(kstore):
     assert ends[1]["offset"] < ends[0]["offset"]
     with open_log(partition.directory) as log:
         assert ends[1]["offset"] == log.transactions().last_stable_offset
+
+
+@pytest.mark.parametrize(("time", "offset"), [(1, 1), (2, -1), (3, -1)], ids=["decided", "first-undecided", "later"])
+def test_time_of_an_undecided_record_has_no_committed_offset(kstore, tmp_path, time, offset):
+    opened = batch(2, 2, producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+    directory = write_partition(tmp_path, [[batch(0, 2), opened]])
+    options = ("--time", FIRST_TIMESTAMP_MS + time, "--isolation", "read_committed", "--json")
+    assert [shown["offset"] for shown in kstore("offsets", directory, *options).objects()] == [offset]

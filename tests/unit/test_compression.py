@@ -42,6 +42,21 @@ def test_content_comes_back(codec: CompressionType, content: bytes, kind: type) 
     assert bytes(decompress(codec, payload, 1 << 20)) == content
 
 
+@content_parameter
+@pytest.mark.parametrize("codec", CompressionType, ids=lambda codec: codec.label)
+def test_content_may_be_as_large_as_the_limit_and_not_a_byte_larger(codec: CompressionType, content: bytes) -> None:
+    payload = bytes(compress(codec, content))
+    assert bytes(decompress(codec, payload, len(content))) == content
+    if content:
+        with pytest.raises(DecompressionError):
+            decompress(codec, payload, len(content) - 1)
+
+
+def test_zstd_level_is_that_of_each_call() -> None:
+    sizes = [len(compress(CompressionType.ZSTD, TEXT, level)) for level in (22, -50, 22)]
+    assert sizes[0] == sizes[2] < sizes[1]
+
+
 LEVELS = [
     *[(CompressionType.GZIP, level) for level in (-1, 1, 6, 9)],
     *[(CompressionType.LZ4, level) for level in (1, 2, 3, 9, 10, 12, 17)],

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 from kstore.config import LogConfig
-from kstore.errors import OffsetOutOfRangeError, OutOfOrderSequenceError
+from kstore.errors import OffsetOutOfRangeError, OutOfOrderSequenceError, StorageError
 from kstore.log import LogSegment, open_log
+from kstore.log.checkpoints import read_offset_checkpoint
 from kstore.log.cuts import Cuts
+from kstore.log.durable_point import DurablePoint, DurablePointFile
 from kstore.log.segment_records import SegmentRecords
 from kstore.log.writable_log import WritableLog
 from kstore.record import MemoryRecords, Record
-from kstore.types import OffsetAndTimestamp
+from kstore.types import OffsetAndTimestamp, TopicPartition
 from tests.builders import FIRST_TIMESTAMP_MS, batch, batches, record
 from tests.reference import write_batch
 
@@ -215,6 +217,39 @@ def test_deleted_records_are_out_of_range(log: WritableLog, directory: Path, bef
 def test_start_of_the_log_never_goes_back(log: WritableLog) -> None:
     log.delete_records(20)
     assert log.delete_records(10) == 20
+
+
+def test_start_that_could_not_be_noted_is_not_the_logs(log: WritableLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise StorageError("full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kstore.log.writer_files.save_offset", refuse)
+        with pytest.raises(StorageError, match="full"):
+            log.delete_records(13)
+    assert (log.log_start_offset, offsets(log)) == (0, list(range(30)))
+
+
+def test_start_that_a_cut_moves_back_is_noted_at_once(log: WritableLog, directory: Path) -> None:
+    log.delete_records(8)
+    log.truncate_to(5)
+    noted = read_offset_checkpoint(str(directory.parent / "log-start-offset-checkpoint"))
+    assert noted == {TopicPartition("t", 0): 5}
+
+
+def test_flush_of_before_a_cut_answers_for_nothing_behind_it(log: WritableLog) -> None:
+    assert log.flush() == 30
+    log.truncate_to(9)
+    log.append(MemoryRecords(batch(0, 2)))
+    assert log.flushed_offset == 9
+    assert log.flush() == log.flushed_offset == 11
+
+
+def test_log_started_anew_has_no_durable_point_of_before(log: WritableLog, directory: Path) -> None:
+    log.flush()
+    assert DurablePointFile(str(directory)).read() is not None
+    log.truncate_fully_and_start_at(1000)
+    assert DurablePointFile(str(directory)).read() == DurablePoint(0, 0, 0)
 
 
 def test_records_above_the_high_watermark_are_not_deleted(log: WritableLog) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from kstore._core import Record
 from kstore.config import LogConfig
-from kstore.errors import DecompressionError, KStoreError
+from kstore.errors import CorruptRecordError, DecompressionError, KStoreError
 from kstore.record import MemoryRecords, MemoryRecordsBuilder
 from tests import builders, reference
 from tests import reference_codecs as codecs
@@ -46,6 +46,15 @@ def read_out(records: Iterable[Record]) -> tuple[list[Record], str | None]:
 def both_ways(data: bytes, **options: LogConfig) -> tuple[tuple[list[Record], str | None], ...]:
     memory = MemoryRecords(data, position=POSITION, path="x.log", **options)
     return read_out(memory), read_out(chain.from_iterable(memory.batches()))
+
+
+def test_batch_with_a_wrong_crc_gives_no_record_however_often_it_is_asked() -> None:
+    data = bytearray(builders.batch(0, 3))
+    builders.flip_bit(data, len(data) - 1, bit=0)
+    (batch,) = MemoryRecords(data).batches()
+    for _ in range(3):
+        with pytest.raises(CorruptRecordError):
+            next(iter(batch))
 
 
 @pytest.mark.parametrize("name", KINDS)

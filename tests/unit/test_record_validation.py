@@ -124,6 +124,15 @@ def test_producer_state_stays() -> None:
     assert [item.sequence for item in found] == [2**31 - 3, 2**31 - 2, 2**31 - 1, 0, 1]
 
 
+def test_producer_state_stays_in_a_batch_that_is_built_anew() -> None:
+    data = batch(0, 5, producer_id=9, producer_epoch=2, base_sequence=2**31 - 3, is_transactional=True)
+    result = validated(data, compression=CompressionType.LZ4)
+    (found,) = result.records.batches()
+    assert result.is_rebuilt
+    assert (found.producer_id, found.producer_epoch, found.base_sequence) == (9, 2, 2**31 - 3)
+    assert found.is_transactional
+
+
 # Built anew
 
 
@@ -281,6 +290,11 @@ def test_every_record_without_a_key_is_named_where_the_topic_is_compacted(codec:
     errors = refusal_of(items, options={"codec": codec}, is_compacted=True)
     assert errors == [(1, INVALID_RECORD), (3, INVALID_RECORD)]
     assert validated(write_batch(items, codec=codec)).next_offset == BASE + 4
+
+
+def test_one_record_without_a_key_is_refused_where_the_topic_is_compacted() -> None:
+    items = [record(0, b"v", b"k"), record(1, b"v", None), record(2, b"v", b"k")]
+    assert refusal_of(items, is_compacted=True) == [(1, INVALID_RECORD)]
 
 
 BOUNDS = [

@@ -181,3 +181,12 @@ def test_latest_is_the_last_stable_offset_when_reading_committed() -> None:
     log = TimedLog(0, seconds(0, 100), last_stable_offset=60)
     assert resolve({A0: log}, kafka__isolation__level="read_committed") == [(0, 60)]
     assert resolve({A0: log}) == [(0, 100)]
+
+
+@pytest.mark.parametrize("time", ["60000", "61000"], ids=["first-undecided", "later"])
+def test_time_of_an_undecided_record_has_no_offset_when_reading_committed(time: str) -> None:
+    log = TimedLog(0, seconds(0, 100), last_stable_offset=60)
+    committed = {"kafka__isolation__level": "read_committed", "startingTimestamp": time}
+    with pytest.raises(ValueError, match=f"No offset matched .* a-0 and timestamp {time}"):
+        resolve({A0: log}, **committed)
+    assert resolve({A0: log}, startingOffsetsByTimestampStrategy="latest", **committed) == [(60, 60)]

@@ -200,6 +200,11 @@ def test_ending_offsets_are_exclusive_or_latest() -> None:
             id="other-partitions",
         ),
         pytest.param(
+            {"startingOffsets": '{"a":{"0":1}}', "endingOffsets": '{"a":{"0":0}}'},
+            "start offset 1 is greater than the end offset 0 for topic a partition 0",
+            id="ends-at-0",
+        ),
+        pytest.param(
             {"startingOffsets": '{"a":{"0":50}}', "endingOffsets": '{"a":{"0":10}}'},
             "start offset 50 is greater than the end offset 10 for topic a partition 0",
             id="ends-before-it-starts",
@@ -260,7 +265,15 @@ def test_bad_values_are_refused_by_name(options: dict[str, str], message: str) -
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("1", 1), ("134217728", 128 * MIB), ("64m", 64 * MIB), ("64MB", 64 * MIB), (" 8 ", 8), ("2k", 2048)],
+    [
+        ("1", 1),
+        ("134217728", 128 * MIB),
+        ("64m", 64 * MIB),
+        ("64MB", 64 * MIB),
+        (" 8 ", 8),
+        ("2k", 2048),
+        ("3g", 3 << 30),
+    ],
 )
 def test_max_partition_bytes_takes_units(text: str, size: int) -> None:
     assert parse(maxPartitionBytes=text).max_partition_bytes == size

@@ -8,12 +8,13 @@ import os
 import pickle
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
-from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceReader, EqualTo, InputPartition
+from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceReader, EqualTo, GreaterThanOrEqual, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
@@ -24,7 +25,7 @@ from kstore.spark import reader as reader_module
 from kstore.spark.planning import PACK_ABOVE, ScanPartition
 from kstore.spark.schema import record_type, source_schema
 from pyspark_kstore import DefaultSource
-from tests.builders import batch, batches, flip_bit, shrink, write_partition, write_root
+from tests.builders import FIRST_TIMESTAMP_MS, batch, batches, flip_bit, shrink, write_partition, write_root
 
 PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 OFFSETS = StructType([StructField("offset", LongType())])
@@ -217,6 +218,21 @@ def test_pushed_filter_narrows_the_plan(tmp_path: Path, monkeypatch: pytest.Monk
         (0, 42, 43),
         (1, 42, 43),
     ]
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "first"), [(-1, 42), (0, 42), (1, 43)], ids=["just-before", "the-very-time", "just-after"]
+)
+def test_pushed_time_reads_from_the_first_record_that_is_as_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, microseconds: int, first: int
+) -> None:
+    monkeypatch.setitem(sys.modules, PUSHDOWN_WORKER, sys)
+    write_root(tmp_path, {"t-0": [batches(0, 10, records_per_batch=10)]})
+    reader = source(tmp_path, pushFilters="true").reader(OFFSETS)
+    time = datetime.fromtimestamp((FIRST_TIMESTAMP_MS + 42) // 1000, timezone.utc)
+    time += timedelta(milliseconds=(FIRST_TIMESTAMP_MS + 42) % 1000, microseconds=microseconds)
+    assert not list(reader.pushFilters([GreaterThanOrEqual(("timestamp",), time)]))
+    assert [(scan.start_offset, scan.end_offset) for task in tasks(reader) for scan in task.ranges] == [(first, 100)]
 
 
 def test_registered_source_stands_for_the_real_one(tmp_path: Path) -> None:

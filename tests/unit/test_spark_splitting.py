@@ -63,6 +63,11 @@ def test_rest_goes_to_the_last_pieces() -> None:
     ]
 
 
+def test_half_a_share_counts_as_a_whole_one_as_java_rounds() -> None:
+    split = pieces(ranges([(0, 0, 6), (1, 0, 10)]), min_partitions=4)
+    assert sorted(split) == [(0, 0, 3), (0, 3, 6), (1, 0, 3), (1, 3, 6), (1, 6, 10)]
+
+
 def test_more_partitions_than_offsets_gives_one_offset_each() -> None:
     assert pieces(ranges([(0, 5, 8)]), min_partitions=100) == [(0, 5, 6), (0, 6, 7), (0, 7, 8)]
 
