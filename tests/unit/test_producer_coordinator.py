@@ -232,6 +232,20 @@ def test_transaction_open_for_longer_than_its_timeout_is_aborted_and_its_produce
     assert coordinator.abort_expired() == 0
 
 
+def test_transaction_that_keeps_adding_partitions_expires_by_its_start(coordinator, store, clock):
+    producer = coordinator.init_producer_id("id", timeout_ms=500)
+    for number, topic_partition in enumerate((T0, T1, T2)):
+        clock.now_ms += 200 if number else 0
+        put(coordinator, store, producer, topic_partition)
+    clock.now_ms += 100
+    assert coordinator.abort_expired() == 0
+    clock.now_ms += 1
+    assert coordinator.abort_expired() == 1
+    assert all(is_decided(store, one) and committed(store, one) == [] for one in (T0, T1, T2))
+    with pytest.raises(ProducerFencedError):
+        coordinator.add_partitions("id", producer, [T0])
+
+
 def test_transactions_that_a_process_left_behind_expire_without_their_producers(root, clock):
     with open_store(root, "a") as store:
         failing = FailingStore(store)

@@ -105,6 +105,19 @@ def test_sync_that_fails_fails_the_batches_of_its_log_and_no_others(store, monke
     parts.check_at_rest()
 
 
+def test_refused_partition_does_not_keep_the_others_of_a_call_from_their_sync(tmp_path):
+    with opened(tmp_path / "root") as store:
+        store.create_topic("small", config=LogConfig(max_message_bytes=64))
+        parts = Producing(StoreSink(store), ack="flushed")
+        small = TopicPartition("small", 0)
+        refused, taken = parts.append(bytes(200), to=small), parts.append(to=T1)
+        parts.run()
+        with pytest.raises(RecordTooLargeError):
+            refused.result(0)
+        assert taken.result(0).offset == 0
+        assert store.log(*T1).flushed_offset == 1
+
+
 def test_written_and_buffered_batches_are_not_synced(store, monkeypatch):
     log = store.log(*T0)
     monkeypatch.setattr(log, "flush", lambda: pytest.fail("flushed"))
