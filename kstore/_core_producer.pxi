@@ -60,6 +60,7 @@ cdef class BatchAppender:
     cdef readonly int32_t send_count
     cdef readonly bint is_split_batch
     cdef public bint in_retry     # it, or what it was split from, was sent before
+    cdef public bint is_in_doubt  # an attempt of it, or of what it was split from, had no certain answer: the log may have it
     cdef public bint is_inflight
     cdef readonly object current_leader_epoch
     cdef int32_t attempts_of_leader   # how many there were when the leader changed

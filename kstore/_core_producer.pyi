@@ -117,6 +117,7 @@ class BatchAppender:
     is_deallocated: Final[bool]
     is_split_batch: Final[bool]
     in_retry: bool
+    is_in_doubt: bool
     current_leader_epoch: Final[int | None]
     def __init__(
         self,

@@ -372,6 +372,7 @@ class RecordAccumulator(AppendPath):
         if batch.is_split_batch:
             size = max(batch.max_record_size, batch.estimated_size_in_bytes // 2)
         pieces = batch.split(size)
+        self.incomplete.pass_followers(batch, to=pieces[-1])
         queue = self.queue_of(batch.topic_partition)
         with queue:
             # who aborts what is incomplete takes it out of the queue, and must not come between
@@ -420,7 +421,9 @@ class RecordAccumulator(AppendPath):
                         self.maybe_update_next_batch_expiry_time(batch)
                         break
                     queue.pop_first()
-                    batch.abort_record_appends()
+                    if not batch.has_sequence:
+                        # One that was sent may get another sequence before its turn to be ended comes.
+                        batch.abort_record_appends()
                     self._backoff.forget(batch)
                     expired.append(batch)
         return expired
@@ -478,21 +481,57 @@ class RecordAccumulator(AppendPath):
         self._abort_all(self.incomplete.copy_all(), error)
 
     def abort_undrained_batches(self, error: KStoreError) -> None:
-        """Fail what was never sent."""
-        has_manager = self._transaction_manager is not None
-        batches = self.incomplete.copy_all()
-        self._abort_all([one for one in batches if not (one.has_sequence if has_manager else one.is_closed)], error)
+        """Fail what was never sent, after the batches of its partition that were."""
+        manager = self._transaction_manager
+        batches = [
+            one
+            for one in self.incomplete.copy_all()
+            if not (one.is_closed if manager is None else one.has_sequence or self.incomplete.is_held(one))
+        ]
+        self._abort_all([one for one in batches if not self._abort_after_earlier(one, error)], error)
+
+    def _abort_after_earlier(self, batch: ProducerBatch, error: KStoreError) -> bool:
+        """Abort a batch as soon as the last one in flight of its partition has ended; return whether there is one."""
+        manager = self._transaction_manager
+        earlier = None if manager is None else manager.batch_before(batch)
+        if earlier is None or earlier.is_done:
+            return False
+        queue = self.queue_of(batch.topic_partition)
+        with queue:
+            queue.remove(batch)
+            batch.abort_record_appends()
+        self.incomplete.hold(batch, lambda: batch.abort_unless_done(error), after=earlier)
+        return True
 
     def _abort_all(self, batches: list[ProducerBatch], error: KStoreError) -> None:
-        """Abort batches; a KeyboardInterrupt of a callback is raised behind the last one."""
+        """Abort batches, those of a partition in their order; a KeyboardInterrupt of a callback is raised at the end.
+
+        A batch that is held ends as it is to end, right after the one that it waits for.
+        """
         interrupt: KeyboardInterrupt | None = None
-        for batch in batches:
+        for batch in self._in_order(batches):
+            if self.incomplete.is_held(batch):
+                continue
             try:
                 self._abort(batch, error)
             except KeyboardInterrupt as raised:
                 interrupt = raised
+            for one, end in self.incomplete.released_by(batch):
+                try:
+                    end()
+                except KeyboardInterrupt as raised:
+                    interrupt = raised
+                self.deallocate(one)
         if interrupt is not None:
             raise interrupt
+
+    def _in_order(self, batches: list[ProducerBatch]) -> list[ProducerBatch]:
+        """Return batches with those in queues last, as they lie there: the pieces of a split one are not the newest."""
+        places: dict[ProducerBatch, int] = {}
+        for queues in list(self.topics.values()):
+            for queue in list(queues.queues.values()):
+                places.update((batch, place) for place, batch in enumerate(queue.copy()))
+        return sorted(batches, key=lambda batch: places.get(batch, -1))
 
     def _abort(self, batch: ProducerBatch, error: KStoreError) -> None:
         queue = self.queue_of(batch.topic_partition)

@@ -46,7 +46,8 @@ class ProducerBatch(BatchAppender):
 
     Attributes: topic_partition, result (ProduceRequestResult), final_state (None while there is none), created_ms,
         last_append_ms, last_attempt_ms, drained_ms (all monotonic), attempts, in_retry (it, or what it was split from,
-        was sent before), is_inflight, send_count, record_count, max_record_size (most bytes that a batch of the largest
+        was sent before), is_in_doubt (an attempt of it, or of what it was split from, had no certain answer, so that the
+        log may have it), is_inflight, send_count, record_count, max_record_size (most bytes that a batch of the largest
         record takes), is_split_batch.
     Args: builder: without a record; its buffer, if it was given one, is counted by `pool`. open() makes both.
     Threads: of two that end a batch one comes first; appends need the caller's order.
@@ -250,7 +251,7 @@ class ProducerBatch(BatchAppender):
         self._move_thunks(pieces)
         first, chain = 0, []
         for piece in pieces:
-            piece.in_retry = self.in_retry
+            piece.in_retry, piece.is_in_doubt = self.in_retry, self.is_in_doubt
             if self.has_sequence:
                 piece.set_producer_state(
                     producer_id=self.producer_id,

@@ -12,6 +12,7 @@ from kstore.config import MAX_INT32
 from kstore.errors import (
     AppendError,
     KStoreError,
+    OutOfOrderSequenceError,
     ProducerTimeoutError,
     RecordBatchTooLargeError,
     RecordTooLargeError,
@@ -55,7 +56,9 @@ class SenderHooks:
 class BatchCompletion:
     """Takes the answers to batches to the accumulator, the transaction manager and the batches' futures.
 
-    Source: Kafka Sender.completeBatch, failBatch, canRetry.
+    With a transaction manager the batches of a partition end in the order in which they were sent: one that is answered
+    before an earlier one, which is sent again, is held until that one has ended.
+    Source: Kafka Sender.completeBatch, failBatch, canRetry; there a later batch does not wait for an earlier one.
     """
 
     def __init__(
@@ -74,6 +77,8 @@ class BatchCompletion:
         self._hooks = hooks
         self._to_split: set[ProducerBatch] = set()
         self._to_put_back: list[ProducerBatch] = []
+        # Refused for their sequences; what it means is seen when all answers of a call were taken.
+        self._out_of_order: list[tuple[ProducerBatch, ProduceResponse, OutOfOrderSequenceError]] = []
         # Of a callback or the sink.
         self._interrupt: KeyboardInterrupt | None = None
 
@@ -93,12 +98,10 @@ class BatchCompletion:
         at = 0
         while at < len(batches):
             end = answered_from(batches, answers, at, ProduceResponse)
-            if end == at:
+            if end == at or not self._can_end_together(batches[at:end]):
                 self.take(batches[at], answers[at], now_ms=now_ms)
                 at += 1
                 continue
-            if self._transaction_manager is not None:
-                self._transaction_manager.handle_completed_batches(batches[at:end])
             complete_batches(
                 batches,
                 answers,
@@ -109,6 +112,14 @@ class BatchCompletion:
                 complete=self._end_as_sent,
             )
             at = end
+        self._settle_out_of_order(now_ms=now_ms)
+
+    def _can_end_together(self, batches: list[ProducerBatch]) -> bool:
+        """Note that batches that succeeded are in the log if nothing has to end before them or between them."""
+        manager = self._transaction_manager
+        if manager is None:
+            return True
+        return not self._accumulator.incomplete.has_held and manager.complete_next_batches(batches)
 
     def take(self, batch: ProducerBatch, answer: object, *, now_ms: int) -> None:
         """Do what the answer to a batch asks for; what has to be sent again waits for put_back."""
@@ -119,13 +130,35 @@ class BatchCompletion:
         elif self._should_split(batch, error):
             self._to_split.add(batch)
             self._to_put_back.append(batch)
-        elif self._can_retry(batch, response, now_ms=now_ms):
+        elif isinstance(error, OutOfOrderSequenceError) and self._transaction_manager is not None:
+            self._out_of_order.append((batch, response, error))
+        else:
+            # "Try again" and nonsense leave open what became of the batch, any other error does not.
+            batch.is_in_doubt |= response.is_retriable or isinstance(error, SinkResponseError)
+            self._retry_or_fail(batch, response, error, now_ms=now_ms)
+
+    def _settle_out_of_order(self, *, now_ms: int) -> None:
+        """Complete, repeat or fail the batches that were refused for their sequences.
+
+        Later batches of the same call, whose answers came after theirs, may tell that they are in the log.
+        """
+        refused, self._out_of_order = self._out_of_order, []
+        manager = self._transaction_manager
+        for batch, response, error in refused:
+            if manager is not None and manager.is_in_log(batch, error):
+                self._complete(batch, ProduceResponse(NO_OFFSET))
+            else:
+                self._retry_or_fail(batch, response, error, now_ms=now_ms)
+
+    def _retry_or_fail(
+        self, batch: ProducerBatch, response: ProduceResponse, error: KStoreError, *, now_ms: int
+    ) -> None:
+        if self._can_retry(batch, response, now_ms=now_ms):
             _logger.debug("%s: %s records are sent again: %s", batch.topic_partition, batch.record_count, error)
             self._to_put_back.append(batch)
             self._hooks.on_retry(batch.topic_partition.topic, batch.record_count)
         else:
-            may_be_in_log = batch.in_retry or isinstance(error, SinkResponseError)
-            self.fail(batch, error, record_errors=response.record_errors, may_be_in_log=may_be_in_log)
+            self.fail(batch, error, record_errors=response.record_errors, may_be_in_log=batch.is_in_doubt)
 
     def release_all(self, batches: list[ProducerBatch], answers: list[object]) -> None:
         """End batches of which nobody wants to know more, and let their memory go."""
@@ -152,16 +185,21 @@ class BatchCompletion:
                 self._split(batch)
             else:
                 self._accumulator.reenqueue(batch, now_ms)
+        # A sink, or another thread, may have ended one.
+        for batch in self._accumulator.incomplete.ended_but_awaited():
+            self._release_followers(batch)
 
     def abandon(self, error: KStoreError) -> None:
         """Fail what was taken out of the queues and is not done, since the run that had it broke off."""
         self._to_put_back.clear()
         self._to_split.clear()
+        self._out_of_order.clear()
         for batch in self._accumulator.incomplete.copy_all():
-            if not batch.is_inflight:
+            if not batch.is_inflight or self._accumulator.incomplete.is_held(batch):
                 continue
             if batch.is_done:
                 self._accumulator.deallocate(batch)
+                self._release_followers(batch)
                 continue
             self.fail(batch, error, may_be_in_log=True)
 
@@ -175,13 +213,14 @@ class BatchCompletion:
     ) -> None:
         """Fail a batch for good, and let its memory go."""
         manager = self._transaction_manager
+        earlier = None if manager is None else manager.batch_before(batch)
         if manager is not None:
             manager.handle_failed_batch(batch, error, closes_gap=batch.has_sequence and not may_be_in_log)
             if batch.has_sequence and may_be_in_log:
                 manager.mark_sequence_unresolved(batch)
         self._hooks.on_error(batch.topic_partition.topic, batch.record_count)
         error_of = _errors_of_records(record_errors) if record_errors else None
-        self._end(batch, lambda: batch.complete_exceptionally(error, error_of))
+        self._end(batch, lambda: batch.complete_exceptionally(error, error_of), after=earlier)
 
     def expire(self, batch: ProducerBatch, *, now_ms: int) -> None:
         """Fail a batch that took longer than the delivery timeout."""
@@ -190,16 +229,20 @@ class BatchCompletion:
             f"expiring {batch.record_count} record(s) for {batch.topic_partition}: {passed_ms} ms have passed since "
             "the batch was made"
         )
-        self.fail(batch, error, may_be_in_log=batch.in_retry)
+        self.fail(batch, error, may_be_in_log=batch.is_in_doubt)
 
     def _complete(self, batch: ProducerBatch, response: ProduceResponse) -> None:
+        earlier = None
         if self._transaction_manager is not None:
+            earlier = self._transaction_manager.batch_before(batch)
             self._transaction_manager.handle_completed_batches([batch])
-        self._end_as_sent(batch, response)
+        self._end_as_sent(batch, response, after=earlier)
 
-    def _end_as_sent(self, batch: ProducerBatch, response: ProduceResponse) -> None:
+    def _end_as_sent(
+        self, batch: ProducerBatch, response: ProduceResponse, *, after: ProducerBatch | None = None
+    ) -> None:
         offset, log_append_time_ms = response.base_offset, response.log_append_time_ms
-        self._end(batch, lambda: batch.complete(offset, log_append_time_ms=log_append_time_ms))
+        self._end(batch, lambda: batch.complete(offset, log_append_time_ms=log_append_time_ms), after=after)
 
     def _release(self, batch: ProducerBatch, error: KStoreError | None) -> None:
         if error is not None:
@@ -207,7 +250,22 @@ class BatchCompletion:
             self._hooks.on_error(batch.topic_partition.topic, batch.record_count)
         self._end(batch, lambda: batch.complete(NO_OFFSET))
 
-    def _end(self, batch: ProducerBatch, complete: Callable[[], object]) -> None:
+    def _end(
+        self, batch: ProducerBatch, complete: Callable[[], object], *, after: ProducerBatch | None = None
+    ) -> None:
+        """Complete a batch, and those that waited for it; if an earlier one has not ended, put it off until then."""
+        if after is not None and not after.is_done:
+            self._accumulator.incomplete.hold(batch, complete, after=after)
+            return
+        self._end_now(batch, complete)
+        self._release_followers(batch)
+
+    def _release_followers(self, batch: ProducerBatch) -> None:
+        """Complete the batches that waited for the end of one."""
+        for one, complete in self._accumulator.incomplete.released_by(batch):
+            self._end_now(one, complete)
+
+    def _end_now(self, batch: ProducerBatch, complete: Callable[[], object]) -> None:
         """Complete a batch, unless another thread or the sink has done so, and let its memory go."""
         try:
             if not batch.is_done:

@@ -50,6 +50,10 @@ class SequenceManager(Protocol):
 
     def first_in_flight_sequence(self, topic_partition: TopicPartition, /) -> int: ...
 
+    def is_retrying(self, topic_partition: TopicPartition, /) -> bool: ...
+
+    def batch_before(self, batch: ProducerBatch, /) -> ProducerBatch | None: ...
+
     def give_sequences(self, batches: list[ProducerBatch], /) -> object: ...
 
     def add_in_flight_batch(self, batch: ProducerBatch, /) -> object: ...
@@ -244,6 +248,10 @@ class Drain:
         if not manager.is_send_to_partition_allowed(topic_partition) or not manager.producer_id_and_epoch.is_valid:
             return False
         if not batch.has_sequence:
+            # Kafka lets four new batches pass one in retry. A log remembers five batches of a producer, so that it would
+            # not know a batch again whose answer is lost a second time.
+            if manager.is_retrying(topic_partition):
+                return False
             # a new epoch begins at sequence 0, which must not pass what is under way with the old one
             is_stale = manager.has_in_flight_batches(topic_partition) and manager.has_stale_producer_id_and_epoch(
                 topic_partition

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,14 +10,19 @@ if TYPE_CHECKING:
 
 
 class IncompleteBatches:
-    """The batches from their creation until they are completed.
+    """The batches from their creation until they are completed, and those held until an earlier one is.
 
+    A batch whose outcome is known before that of an earlier batch of its partition is held, so that callbacks run in
+    the order of the records.
     Attribute: batches: the keys of a dict, the oldest first.
-    Threads: safe, each call is one step under the GIL.  Source: Kafka IncompleteBatches.
+    Threads: safe; a batch that is held ends in one thread.
+    Source: Kafka IncompleteBatches, which holds none.
     """
 
     def __init__(self) -> None:
         self.batches: dict[ProducerBatch, None] = {}
+        self._ends: dict[ProducerBatch, Callable[[], object]] = {}
+        self._followers: dict[ProducerBatch, list[ProducerBatch]] = {}
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -30,6 +36,42 @@ class IncompleteBatches:
     def discard(self, batch: ProducerBatch) -> None:
         """Forget a batch if it is there."""
         self.batches.pop(batch, None)
+
+    def hold(self, batch: ProducerBatch, end: Callable[[], object], *, after: ProducerBatch) -> None:
+        """Put off a call that ends a batch until another batch has ended."""
+        self._ends[batch] = end
+        self._followers.setdefault(after, []).append(batch)
+
+    @property
+    def has_held(self) -> bool:
+        """Whether any batch waits for the end of an earlier one."""
+        return bool(self._ends)
+
+    def is_held(self, batch: ProducerBatch) -> bool:
+        """Tell whether a batch waits for the end of an earlier one."""
+        return batch in self._ends
+
+    def pass_followers(self, batch: ProducerBatch, *, to: ProducerBatch) -> None:
+        """Let the batches that wait for one wait for another one: the last piece of a batch that was split."""
+        if batch in self._followers:
+            self._followers[to] = self._followers.pop(batch)
+
+    def released_by(self, batch: ProducerBatch) -> Iterator[tuple[ProducerBatch, Callable[[], object]]]:
+        """Yield the batches that waited for one that has ended, each with the call that ends it, in their order.
+
+        The caller makes the call before it asks for the next one; those that wait for the batch that it ended follow.
+        """
+        waiting = self._followers.pop(batch, [])
+        while waiting:
+            one = waiting.pop(0)
+            end = self._ends.pop(one, None)
+            if end is not None:
+                yield one, end
+            waiting[:0] = self._followers.pop(one, ())
+
+    def ended_but_awaited(self) -> list[ProducerBatch]:
+        """Return the batches that have ended and that others still wait for."""
+        return [batch for batch in list(self._followers) if batch.is_done]
 
     def copy_all(self) -> list[ProducerBatch]:
         """Return the batches of now, the oldest first."""

@@ -96,6 +96,16 @@ class SequenceTracker:
         batch = self.next_batch_by_sequence(topic_partition)
         return NO_SEQUENCE if batch is None else batch.base_sequence
 
+    def is_retrying(self, topic_partition: TopicPartition) -> bool:
+        """Tell whether a batch that was sent before is in flight: until it is done no new one may be sent."""
+        batch = self.next_batch_by_sequence(topic_partition)
+        return batch is not None and batch.in_retry
+
+    def batch_before(self, batch: ProducerBatch) -> ProducerBatch | None:
+        """Return the batch in flight of the same partition that comes just before another one, if there is one."""
+        entry = self._entries.get(batch.topic_partition)
+        return None if entry is None else entry.batch_before(batch)
+
     def add_in_flight_batch(self, batch: ProducerBatch) -> None:
         """Note a batch that has a sequence, in its place among those of its partition.
 

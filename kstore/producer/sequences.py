@@ -64,6 +64,21 @@ class PartitionSequences:
         """Tell whether a sequence follows the last one that is known to be in the log."""
         return sequence == add_to_sequence(self.last_acked_sequence, count=1)
 
+    def has_acked(self, batch: ProducerBatch) -> bool:
+        """Tell whether a batch is in the log because a later one is: the log takes sequences without a gap."""
+        if (batch.producer_id, batch.producer_epoch) != self.producer or self.last_acked_sequence == NO_SEQUENCE:
+            return False
+        return not is_sequence_behind(batch.last_sequence, other=self.last_acked_sequence)
+
+    def batch_before(self, batch: ProducerBatch) -> ProducerBatch | None:
+        """Return the batch in flight that was sent just before another one; the last one, for a batch never sent."""
+        before = None
+        for one in self.in_flight:
+            if one is batch:
+                break
+            before = one
+        return before
+
     def has_any_before(self, batch: ProducerBatch) -> bool:
         """Tell whether a batch with an earlier sequence is in flight."""
         return any(_comes_before(one, batch) for one in self.in_flight if one is not batch)

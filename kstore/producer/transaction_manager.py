@@ -20,9 +20,10 @@ from kstore.producer.manager_state import TransactionManagerState
 from kstore.producer.producer_ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
 from kstore.producer.producer_store import Ack, is_retriable
 from kstore.producer.sequence_tracker import SequenceTracker
+from kstore.producer.sequences import is_sequence_behind
 from kstore.producer.sink import ProduceResponse
 from kstore.producer.transaction_result import TransactionalResult
-from kstore.types import TopicPartition
+from kstore.types import NO_SEQUENCE, TopicPartition
 
 if TYPE_CHECKING:
     from kstore.producer.batch import ProducerBatch
@@ -492,15 +493,39 @@ class TransactionManager(SequenceTracker):
             if self.is_transactional:
                 return self._is_out_of_order_for_a_while(batch) or response.is_retriable
             if self.next_batch_by_sequence(batch.topic_partition) is batch:
+                if batch.is_in_doubt:
+                    # With other sequences the log would not know it again. Kafka sends it all the same.
+                    return False
                 self._request_epoch(batch.topic_partition)
             return True
         return response.is_retriable
+
+    def is_in_log(self, batch: ProducerBatch, error: OutOfOrderSequenceError) -> bool:
+        """Tell whether a batch that the log refused as out of order is a duplicate of what it has.
+
+        So it is if a later batch was acknowledged, or if the error says that the log has later sequences.
+        Source: Kafka TransactionManager.isNextSequence, Errors.DUPLICATE_SEQUENCE_NUMBER.
+        """
+        if self.sequences_of(batch.topic_partition).has_acked(batch):
+            return True
+        if (error.producer_id, error.producer_epoch) != (batch.producer_id, batch.producer_epoch):
+            return False
+        return error.last_sequence != NO_SEQUENCE and not is_sequence_behind(
+            batch.last_sequence, other=error.last_sequence
+        )
 
     def _is_out_of_order_for_a_while(self, batch: ProducerBatch) -> bool:
         topic_partition = batch.topic_partition
         if self.has_unresolved_sequence(topic_partition):
             return False
         return batch.sequence_has_been_reset or not self.sequences_of(topic_partition).is_next(batch.base_sequence)
+
+    def complete_next_batches(self, batches: list[ProducerBatch]) -> bool:
+        """Do as handle_completed_batches() if nothing is in flight before these batches; return whether that is so."""
+        if self.sequences_of(batches[0].topic_partition).in_flight[: len(batches)] != batches:
+            return False
+        self.handle_completed_batches(batches)
+        return True
 
     def handle_completed_batches(self, batches: list[ProducerBatch]) -> None:
         """Note that batches of one partition are in the log, in their order."""
@@ -539,7 +564,7 @@ class TransactionManager(SequenceTracker):
         if not self.is_transactional:
             if entry.has_any_before(batch):
                 self.mark_sequence_unresolved(batch)
-            elif closes_gap or isinstance(error, OutOfOrderSequenceError):
+            elif closes_gap:
                 self._request_epoch(topic_partition)
         elif closes_gap and (batch.producer_id, batch.producer_epoch) == entry.producer:
             entry.close_gap(batch, is_transactional=True)

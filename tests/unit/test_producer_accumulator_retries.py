@@ -72,6 +72,13 @@ class FakeTransactionManager:
         batches = self.in_flight.get(topic_partition)
         return min(batch.base_sequence for batch in batches) if batches else -1
 
+    def is_retrying(self, topic_partition: TopicPartition) -> bool:
+        return any(batch.in_retry for batch in self.in_flight.get(topic_partition, ()))
+
+    def batch_before(self, batch: ProducerBatch) -> ProducerBatch | None:
+        earlier = [one for one in self.in_flight.get(batch.topic_partition, ()) if one is not batch]
+        return earlier[-1] if earlier else None
+
     def give_sequences(self, batches: list[ProducerBatch]) -> None:
         for batch in batches:
             sequence = self.sequences.setdefault(batch.topic_partition, 0)
@@ -398,11 +405,16 @@ def test_new_batches_do_not_follow_one_that_an_older_producer_sends_again(what: 
     assert manager.sequences[TP_1] == RECORDS_PER_BATCH
 
 
-def test_new_batches_follow_one_that_is_sent_again() -> None:
+def test_new_batches_wait_until_one_that_is_sent_again_is_done() -> None:
     accumulator, manager, (batch,) = in_order(1)
     put(accumulator, count=3 * RECORDS_PER_BATCH)
     accumulator.reenqueue(batch, 0)
-    run = accumulator.drain(CLUSTER, [NODE_1], 2**31 - 1, now_ms=FAR_MS, batches_per_partition=9)[NODE_1.id]
-    assert run[0] is batch
-    assert [one.base_sequence for one in run] == [number * RECORDS_PER_BATCH for number in range(4)]
+
+    def drained() -> list[ProducerBatch]:
+        return accumulator.drain(CLUSTER, [NODE_1], 2**31 - 1, now_ms=FAR_MS, batches_per_partition=9)[NODE_1.id]
+
+    assert [drained(), drained()] == [[batch], []]
+    manager.in_flight[TP_1].remove(batch)
+    run = drained()
+    assert [one.base_sequence for one in run] == [number * RECORDS_PER_BATCH for number in (1, 2, 3)]
     assert manager.in_flight[TP_1] == run

@@ -6,7 +6,13 @@ from __future__ import annotations
 import pytest
 
 from kstore.config import MAX_INT32
-from kstore.errors import InvalidProducerEpochError, KStoreError, OutOfOrderSequenceError, ProducerTimeoutError
+from kstore.errors import (
+    InvalidProducerEpochError,
+    KStoreError,
+    OutOfOrderSequenceError,
+    ProducerTimeoutError,
+    RecordTooLargeError,
+)
 from kstore.producer.cluster import Cluster, PartitionInfo
 from kstore.producer.producer_ids import MAX_PRODUCER_EPOCH, ProducerIdAndEpoch
 from kstore.producer.sequences import PartitionSequences, add_to_sequence, is_sequence_behind
@@ -27,6 +33,7 @@ class StandIn:
 
     def reset_producer_state(self, *, producer_id, producer_epoch, base_sequence, **_):
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
+        self.last_sequence = add_to_sequence(base_sequence, count=self.record_count - 1)
 
 
 def bases(entry: PartitionSequences) -> list[int]:
@@ -104,6 +111,37 @@ def test_acknowledgement_over_the_wrap_is_taken():
     for sequence in (MAX_INT32, 2, MAX_INT32 - 1):
         entry.ack(sequence)
     assert entry.last_acked_sequence == 2
+
+
+ACKED = {
+    "last one acknowledged": (5, 2, PRODUCER, True),
+    "an earlier one": (0, 3, PRODUCER, True),
+    "over the last one": (6, 2, PRODUCER, False),
+    "the next one": (7, 1, PRODUCER, False),
+    "another epoch": (0, 3, ProducerIdAndEpoch(7, 1), False),
+    "another producer": (0, 3, ProducerIdAndEpoch(8, 0), False),
+}
+
+
+@pytest.mark.parametrize(("base", "count", "producer", "expected"), ACKED.values(), ids=ACKED)
+def test_batch_is_in_the_log_if_its_last_sequence_is_not_above_the_last_acknowledged_one(
+    base, count, producer, expected
+):
+    entry = PartitionSequences()
+    entry.producer = PRODUCER
+    assert not entry.has_acked(StandIn(base, count, producer))
+    entry.ack(6)
+    assert entry.has_acked(StandIn(base, count, producer)) is expected
+
+
+def test_batch_that_comes_before_another_one_is_found():
+    entry = PartitionSequences()
+    first, second = StandIn(0), StandIn(1)
+    assert entry.batch_before(first) is None
+    entry.in_flight += [first, second]
+    assert entry.batch_before(first) is None
+    assert entry.batch_before(second) is first
+    assert entry.batch_before(StandIn(2)) is second
 
 
 def test_new_epoch_counts_batches_in_flight_from_0():
@@ -271,6 +309,175 @@ def test_stale_epoch_fails_the_batch_and_the_next_one_goes_in_a_new_epoch():
     parts.run_until_done(*later)
     assert later[0].result().offset == 0
     assert sequences(parts, epoch=1) == [0]
+
+
+# Answers that were lost
+
+
+def test_batch_out_of_order_whose_successor_was_acknowledged_is_a_duplicate():
+    parts = Producing(is_idempotent=True)
+    (first,), (second,) = parts.append_batch(b"0"), parts.append_batch(b"1")
+    parts.sink.answers += [again(), None, fails(OUT_OF_ORDER)]
+    parts.run_until_done(first, second)
+    assert [future.result(0).offset for future in (first, second)] == [-1, 0]
+    assert sequences(parts) == [0, 1, 0]
+    parts.check_at_rest()
+
+
+def test_successor_that_is_acknowledged_by_the_same_call_makes_a_batch_a_duplicate():
+    parts = Producing(is_idempotent=True)
+    (first,), (second,) = parts.append_batch(b"0"), parts.append_batch(b"1")
+    parts.sink.answers += [fails(OUT_OF_ORDER), None]
+    parts.run()
+    assert [future.result(0).offset for future in (first, second)] == [-1, 0]
+    assert sequences(parts) == [0, 1]
+    parts.check_at_rest()
+
+
+@pytest.mark.parametrize(("last_sequence", "is_known"), [(1, True), (0, False), (-1, False)])
+def test_batch_out_of_order_is_a_duplicate_if_the_log_says_it_has_later_sequences(last_sequence, is_known):
+    parts = Producing(is_idempotent=True)
+    future, other = parts.append_batch(b"0", b"1")
+    parts.sink.answers += [
+        lambda batch: fails(
+            OutOfOrderSequenceError(
+                "out of order", producer_id=batch.producer_id, producer_epoch=0, last_sequence=last_sequence
+            )
+        )(batch)
+    ]
+    parts.run_until_done(future, other)
+    assert future.result(0).offset == (-1 if is_known else 0)
+    assert sequences(parts, epoch=1) == ([] if is_known else [0])
+
+
+def test_sequences_of_another_producer_say_nothing_of_a_batch():
+    parts = Producing(is_idempotent=True)
+    (future,) = parts.append_batch(b"0")
+    parts.sink.answers += [
+        fails(OutOfOrderSequenceError("out of order", producer_id=1, producer_epoch=0, last_sequence=9))
+    ]
+    parts.run_until_done(future)
+    assert future.result(0).offset == 0
+    assert sequences(parts, epoch=1) == [0]
+
+
+def test_batch_that_the_log_may_have_is_not_sent_with_other_sequences():
+    parts = Producing(is_idempotent=True)
+    (doubtful,) = parts.append_batch(b"0")
+    parts.sink.answers += [again(), fails(OUT_OF_ORDER)]
+    parts.run_until_done(doubtful)
+    assert isinstance(doubtful.exception(0), OutOfOrderSequenceError)
+    later = parts.append_batch(b"1")
+    parts.run_until_done(*later)
+    assert [(one.producer_epoch, one.values) for one in parts.sink.sent] == [(0, [b"0"])] * 2 + [(1, [b"1"])]
+    assert sequences(parts, epoch=1) == [0]
+    parts.check_at_rest()
+
+
+def test_pieces_of_a_batch_that_the_log_may_have_are_not_sent_with_other_sequences():
+    parts = Producing(is_idempotent=True)
+    pieces = parts.append_batch(bytes(500), bytes(400))
+    parts.sink.answers += [again(), fails(RecordTooLargeError("too large")), fails(RecordTooLargeError("too large"))]
+    parts.sink.answers += [fails(OUT_OF_ORDER)] * 2
+    parts.run_until_done(*pieces)
+    assert [type(future.exception(0)) for future in pieces] == [OutOfOrderSequenceError] * 2
+    assert {one.producer_epoch for one in parts.sink.sent} == {0}
+    parts.check_at_rest()
+
+
+def test_nothing_passes_a_batch_until_it_was_sent_again():
+    parts = Producing(is_idempotent=True)
+    futures = parts.append_batch(b"0") + parts.append_batch(b"1")
+    parts.sink.answers += [again(), None, again(), None]
+    parts.run()
+    futures += parts.append_batch(b"2") + parts.append_batch(b"3")
+    parts.run_until_done(*futures)
+    assert [[one.values for one in call] for call in parts.sink.calls] == [
+        [[b"0"], [b"1"]],
+        [[b"0"]],
+        [[b"0"]],
+        [[b"2"], [b"3"]],
+    ]
+
+
+# The order of callbacks
+
+
+def listened(parts, *names, heard=None):
+    """Append a batch for each name, whose callback notes it; return the names as they are heard."""
+    heard = [] if heard is None else heard
+    for name in names:
+        parts.append(name, callback=lambda _, error, name=name: heard.append(name if error is None else f"no {name}"))
+        parts.append_batch(name)
+    return heard
+
+
+def test_batch_whose_answer_was_lost_is_called_back_before_later_ones():
+    parts = Producing(is_idempotent=True)
+    heard = listened(parts, b"0", b"1", b"2")
+    parts.sink.answers += [again(), None, fails(KStoreError("no"))]
+    parts.run()
+    assert heard == []
+    assert parts.accumulator.has_incomplete
+    parts.clock.now_ms += 200
+    parts.run(2)
+    assert heard == [b"0", b"1", "no b'2'"]
+    parts.check_at_rest()
+
+
+def test_batch_that_expires_is_called_back_after_earlier_ones_of_which_nothing_is_known():
+    parts = Producing(is_idempotent=True, delivery_timeout_ms=1000)
+    heard = listened(parts, b"0", b"1")
+    parts.sink.answers += [again(), None]
+    parts.run()
+    parts.clock.now_ms += 999
+    listened(parts, b"2", heard=heard)
+    parts.clock.now_ms += 1
+    parts.run(3)
+    assert heard == ["no b'0'", b"1", b"2"]
+    parts.check_at_rest()
+
+
+def test_pieces_of_a_split_batch_are_called_back_before_a_later_one():
+    parts = Producing(is_idempotent=True)
+    heard = []
+    for name in (b"0", b"1"):
+        parts.append(bytes(400), callback=lambda *_, name=name: heard.append(name))
+    parts.append_batch(b"")
+    listened(parts, b"2", heard=heard)
+    too_large = fails(RecordTooLargeError("too large"))
+    parts.sink.answers += [too_large, None]
+    parts.run()
+    assert heard == []
+    parts.run(6)
+    assert heard == [b"0", b"1", b"2"]
+    parts.check_at_rest()
+
+
+def test_close_by_force_gives_batches_that_are_in_the_log_their_offsets_in_order():
+    parts = Producing(is_idempotent=True)
+    heard = listened(parts, b"0", b"1", b"2")
+    parts.sink.answers += [again(), None, None]
+    parts.run()
+    listened(parts, b"3", heard=heard)
+    parts.accumulator.abort_incomplete_batches()
+    assert heard == ["no b'0'", b"1", b"2", "no b'3'"]
+    parts.check_at_rest()
+
+
+def test_run_that_breaks_off_fails_no_batch_that_is_in_the_log(monkeypatch):
+    parts = Producing(is_idempotent=True)
+    heard = listened(parts, b"0", b"1")
+    parts.sink.answers += [again(), None]
+    parts.run()
+    monkeypatch.setattr(parts.sink, "cluster", lambda: Cluster([PartitionInfo("t", 0, None)]))
+    monkeypatch.setattr(parts.sender, "_drain", lambda *_: 1 / 0)
+    parts.sender._guarded_run()
+    monkeypatch.undo()
+    parts.clock.now_ms += 200
+    parts.run(2)
+    assert heard == [b"0", b"1"]
+    parts.check_at_rest()
 
 
 # Expiry
