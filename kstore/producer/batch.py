@@ -46,8 +46,8 @@ class ProducerBatch(BatchAppender):
 
     Attributes: topic_partition, result (ProduceRequestResult), final_state (None while there is none), created_ms,
         last_append_ms, last_attempt_ms, drained_ms (all monotonic), attempts, in_retry (it, or what it was split from,
-        was sent before), is_in_doubt (an attempt of it, or of what it was split from, had no certain answer, so that the
-        log may have it), is_inflight, send_count, record_count, max_record_size (most bytes that a batch of the largest
+        was sent before), is_in_doubt (an attempt of it, or of what it was split from, had no certain answer: it may be
+        in the log), is_inflight, send_count, record_count, max_record_size (most bytes that a batch of the largest
         record takes), is_split_batch.
     Args: builder: without a record; its buffer, if it was given one, is counted by `pool`. open() makes both.
     Threads: of two that end a batch one comes first; appends need the caller's order.

@@ -250,9 +250,7 @@ class BatchCompletion:
             self._hooks.on_error(batch.topic_partition.topic, batch.record_count)
         self._end(batch, lambda: batch.complete(NO_OFFSET))
 
-    def _end(
-        self, batch: ProducerBatch, complete: Callable[[], object], *, after: ProducerBatch | None = None
-    ) -> None:
+    def _end(self, batch: ProducerBatch, complete: Callable[[], object], *, after: ProducerBatch | None = None) -> None:
         """Complete a batch, and those that waited for it; if an earlier one has not ended, put it off until then."""
         if after is not None and not after.is_done:
             self._accumulator.incomplete.hold(batch, complete, after=after)

@@ -248,8 +248,8 @@ class Drain:
         if not manager.is_send_to_partition_allowed(topic_partition) or not manager.producer_id_and_epoch.is_valid:
             return False
         if not batch.has_sequence:
-            # Kafka lets four new batches pass one in retry. A log remembers five batches of a producer, so that it would
-            # not know a batch again whose answer is lost a second time.
+            # Kafka lets four new batches pass one in retry. A log remembers five batches of a producer: it would then
+            # not know a batch whose answer is lost a second time.
             if manager.is_retrying(topic_partition):
                 return False
             # a new epoch begins at sequence 0, which must not pass what is under way with the old one

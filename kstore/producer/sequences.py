@@ -93,16 +93,6 @@ class PartitionSequences:
         self.next_sequence = sequence
         self.last_acked_sequence = NO_SEQUENCE
 
-    def close_gap(self, failed: ProducerBatch, *, is_transactional: bool) -> None:
-        """Move the sequences behind a batch that failed, and was never in the log, up by its records."""
-        count = failed.record_count
-        self.next_sequence = add_to_sequence(self.next_sequence, count=-count)
-        for batch in self.in_flight:
-            if batch is not failed and _comes_before(failed, batch):
-                sequence = add_to_sequence(batch.base_sequence, count=-count)
-                producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
-                _renumber(batch, producer, sequence, is_transactional=is_transactional)
-
 
 def _comes_before(batch: ProducerBatch, other: ProducerBatch) -> bool:
     if batch.producer_id == other.producer_id and batch.producer_epoch != other.producer_epoch:

@@ -516,9 +516,9 @@ class TransactionManager(SequenceTracker):
 
     def _is_out_of_order_for_a_while(self, batch: ProducerBatch) -> bool:
         topic_partition = batch.topic_partition
-        if self.has_unresolved_sequence(topic_partition):
-            return False
-        return batch.sequence_has_been_reset or not self.sequences_of(topic_partition).is_next(batch.base_sequence)
+        return not self.has_unresolved_sequence(topic_partition) and (
+            self.next_batch_by_sequence(topic_partition) is not batch
+        )
 
     def complete_next_batches(self, batches: list[ProducerBatch]) -> bool:
         """Do as handle_completed_batches() if nothing is in flight before these batches; return whether that is so."""
@@ -550,7 +550,9 @@ class TransactionManager(SequenceTracker):
     def handle_failed_batch(self, batch: ProducerBatch, error: KStoreError, *, closes_gap: bool) -> None:
         """Note that a batch failed for good.
 
-        Args: closes_gap: whether later batches can take its sequences, since it is certain not to be in the log.
+        Batches in flight after it get no other sequences in the same epoch. In a transaction Kafka moves them up
+        (adjustSequencesDueToFailedBatch), and a copy of one that arrives late is then taken as well.
+        Args: closes_gap: whether later batches can go on in a new epoch, since it is certain not to be in the log.
         """
         if isinstance(error, ProducerFencedError):
             self._fail(error)
@@ -566,8 +568,6 @@ class TransactionManager(SequenceTracker):
                 self.mark_sequence_unresolved(batch)
             elif closes_gap:
                 self._request_epoch(topic_partition)
-        elif closes_gap and (batch.producer_id, batch.producer_epoch) == entry.producer:
-            entry.close_gap(batch, is_transactional=True)
 
 
 def _raise_if_retriable(error: KStoreError, *, of: TransactionalResult | None) -> None:

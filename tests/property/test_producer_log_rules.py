@@ -1,13 +1,12 @@
-"""Goal: over a log of Kafka's rules whose answers get lost, a record whose future succeeded is there once, and in order.
-Method: a model of Kafka's log (epochs, sequences, five batches remembered) behind a sink that loses, delays, doubles and
-refuses requests by a seed; every future, callback and sent batch compared with what the model holds."""
+"""Goal: over a log of Kafka's rules whose answers get lost, a record whose future succeeded is there once, in order.
+Method: a model of that log behind a sink that loses, delays, doubles and refuses requests, drawn by a seed; futures,
+callbacks and sent batches are compared with what the model holds."""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from kstore.errors import (
     InvalidTxnStateError,
     KStoreError,
     OutOfOrderSequenceError,
+    ProducerStateError,
     RecordTooLargeError,
     StorageError,
 )
@@ -83,20 +83,18 @@ class ModelLog:
     def append(self, request: Request) -> ProduceResponse:
         state = self.producers.get(request.producer_id)
         if self.writers is not None and (request.producer_id, request.epoch) not in self.writers:
-            ids = {"producer_id": request.producer_id, "producer_epoch": request.epoch}
-            return ProduceResponse(-1, error=InvalidTxnStateError("no open transaction", **ids))
+            return refused(InvalidTxnStateError, request)
         if state is not None and request.epoch < state.epoch:
-            ids = {"producer_id": request.producer_id, "producer_epoch": request.epoch}
-            return ProduceResponse(-1, error=InvalidProducerEpochError("an older epoch", **ids))
+            return refused(InvalidProducerEpochError, request)
         if state is None or request.epoch > state.epoch:
             if request.base_sequence != 0:
-                return self.out_of_order(request)
+                return refused(OutOfOrderSequenceError, request)
             state = self.producers[request.producer_id] = ModelProducer(request.epoch)
         for known, base_offset in state.batches:
             if known == request:
                 return ProduceResponse(base_offset)
         if request.base_sequence != state.last_sequence + 1:
-            return self.out_of_order(request)
+            return refused(OutOfOrderSequenceError, request)
         base_offset = len(self.values)
         self.values += request.values
         self.undecided += request.values
@@ -117,10 +115,10 @@ class ModelLog:
             while len(state.batches) > 1:
                 state.batches.popleft()
 
-    @staticmethod
-    def out_of_order(request: Request) -> ProduceResponse:
-        ids = {"producer_id": request.producer_id, "producer_epoch": request.epoch}
-        return ProduceResponse(-1, error=OutOfOrderSequenceError("a gap", **ids))
+
+def refused(kind: type[ProducerStateError], request: Request) -> ProduceResponse:
+    error = kind("refused by the log", producer_id=request.producer_id, producer_epoch=request.epoch)
+    return ProduceResponse(-1, error=error)
 
 
 class ModelCoordinator:
@@ -132,21 +130,16 @@ class ModelCoordinator:
         for log in logs.values():
             log.writers = set()
 
-    def init_producer_id(
-        self, transactional_id: str | None, *, timeout_ms: int, current: ProducerIdAndEpoch, ack: Any
-    ) -> ProducerIdAndEpoch:
+    def init_producer_id(self, *_: Any, **__: Any) -> ProducerIdAndEpoch:
         self.epoch += 1
         return ProducerIdAndEpoch(7, self.epoch)
 
-    def add_partitions(
-        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition], *, ack: Any
-    ) -> None:
+    def add_partitions(self, *given: Any, **_: Any) -> None:
+        _, producer, partitions = given
         for one in partitions:
             self.logs[one].writers = {producer}
 
-    def end_transaction(
-        self, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool, ack: Any
-    ) -> None:
+    def end_transaction(self, *_: Any, is_commit: bool, **__: Any) -> None:
         for log in self.logs.values():
             log.mark(is_commit=is_commit)
 
@@ -171,14 +164,14 @@ class LossySink:
     def cluster(self) -> Cluster:
         return CLUSTER
 
-    def send(self, node: Node, batches: Sequence[ProducerBatch], *, ack: str) -> Any:
+    def send(self, _: Node, batches: Sequence[ProducerBatch], **__: Any) -> Any:
         self.deliver_delayed()
-        whole = self.random.choice(["raise", "raise behind", "restart"]) if self.is_hit(0.1) else "none"
+        whole = self.random.choice(["raise", "raise behind"]) if self.is_hit(0.1) else "none"
         requests = [request_of(batch) for batch in batches]
         self.note_what_passes(requests)
         if whole == "raise":
             raise OSError("before")
-        if whole == "restart":
+        if self.is_hit(0.3):
             for log in self.logs.values():
                 log.restart()
         first = {batch.topic_partition: batch for batch in reversed(batches)}
@@ -206,9 +199,7 @@ class LossySink:
         if fault in {"refuse", "too large", "try again"}:
             return {"refuse": REFUSED, "too large": TOO_LARGE, "try again": LOST}[fault]
         if fault == "fence":
-            return ProduceResponse(
-                -1, error=InvalidProducerEpochError("fenced", producer_id=batch.producer_id, producer_epoch=request.epoch)
-            )
+            return refused(InvalidProducerEpochError, request)
         log = self.logs[request.topic_partition]
         answer = log.append(request)
         if fault == "double":

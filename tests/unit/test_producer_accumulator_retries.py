@@ -410,7 +410,7 @@ def test_new_batches_wait_until_one_that_is_sent_again_is_done() -> None:
     put(accumulator, count=3 * RECORDS_PER_BATCH)
     accumulator.reenqueue(batch, 0)
 
-    def drained() -> list[ProducerBatch]:
+    def drained() -> Any:
         return accumulator.drain(CLUSTER, [NODE_1], 2**31 - 1, now_ms=FAR_MS, batches_per_partition=9)[NODE_1.id]
 
     assert [drained(), drained()] == [[batch], []]

@@ -154,18 +154,6 @@ def test_new_epoch_counts_batches_in_flight_from_0():
     assert (entry.next_sequence, entry.last_acked_sequence) == (5, -1)
 
 
-def test_gap_of_a_failed_batch_is_closed_by_those_behind_it():
-    entry = PartitionSequences()
-    before, failed, behind = StandIn(MAX_INT32 - 1, 2), StandIn(0, 3), StandIn(3, 2)
-    for batch in (before, failed, behind):
-        entry.add(batch)
-    entry.next_sequence = 5
-    entry.remove(failed)
-    entry.close_gap(failed, is_transactional=False)
-    assert bases(entry) == [MAX_INT32 - 1, 0]
-    assert entry.next_sequence == 2
-
-
 # With a Sender
 
 OUT_OF_ORDER = OutOfOrderSequenceError("out of order", producer_id=1, producer_epoch=0)
