@@ -26,11 +26,12 @@ class PowerCut(BaseException):
 
 
 class Inode:
-    """The content of a file now, and as it was at its last sync."""
+    """The content of a file now, and as it was at its last sync; syncs: how many there were."""
 
     def __init__(self, content: bytes = b"") -> None:
         self.content = bytearray(content)
         self.durable = bytes(content)
+        self.syncs = 0
 
     def after_cut(self, rng: random.Random, keeps: float) -> Inode:
         """Return what may be left: of each page the new or the old one, of the size the new, the old or one between."""
@@ -73,6 +74,9 @@ class SimulatedDisk(Env):
         self.calls += 1
         if self.cut_at is not None and self.calls >= self.cut_at:
             raise PowerCut
+
+    def while_syncing(self, path: str) -> None:
+        """Called between the begin and the end of the sync of a file."""
 
     def after_cut(self, rng: random.Random, *, cut_at: int | None = None) -> SimulatedDisk:
         """Return a disk with what may be left after the power failed now."""
@@ -239,8 +243,12 @@ class _DiskFile(WriteFile):
 
     def sync(self) -> None:
         self._disk.step()
-        if self._disk.syncs_files:
-            self._inode.durable = bytes(self._inode.content)
+        # A sync answers for what was written before it was called.
+        content, syncs = bytes(self._inode.content), self._inode.syncs
+        self._disk.while_syncing(self.path)
+        if self._disk.syncs_files and self._inode.syncs == syncs:
+            self._inode.durable = content
+            self._inode.syncs += 1
 
     def close(self) -> None:
         """Nothing is to be given back."""

@@ -4,16 +4,18 @@ Method: a script runs on a simulated disk that stops at a call; what may be left
 from __future__ import annotations
 
 import random
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
-from kstore.errors import KStoreError
+from kstore.errors import KStoreError, LogFailedError
 from kstore.log import open_log
 from kstore.log.filenames import base_offset_file_name
 from kstore.log.verify import verify
 from kstore.log.writable_log import WritableLog
-from kstore.record import Record
+from kstore.record import MemoryRecords, Record
 from kstore.types import TimestampType
 from tests.builders import batch
 from tests.crash.test_writer_faults import CONFIG, TIMESTAMP_MS
@@ -45,6 +47,7 @@ class Script:
             self.verify(disk)
             for _ in range(STEPS):
                 self.step(log)
+                self.flushed = max(self.flushed, log.flushed_offset)
             log.close()
             self.flushed = len(self.values)
         except PowerCut:
@@ -57,20 +60,19 @@ class Script:
         elif choice < 0.7:
             log.roll()
         elif choice < 0.8:
-            log.flush()
-            self.flushed = len(self.values)
+            self.flushed = log.flush()
         elif choice < 0.9 and self.values:
             self.truncate(log, self.rng.randint(max(len(self.values) - 6, 0), len(self.values) - 1))
 
-    def append(self, log: WritableLog, *, ack: str) -> None:
+    def append(self, log: WritableLog, *, ack: str, sizes: Sequence[int] = (10, 300, 900)) -> None:
         self.serial += 1
-        value = f"{self.serial}-".encode().ljust(self.rng.choice([10, 300, 900]), b"%d" % (self.serial % 10))
+        value = f"{self.serial}-".encode().ljust(self.rng.choice(sizes), b"%d" % (self.serial % 10))
         self.values.append(value)
         timestamp_ms = TIMESTAMP_MS + self.serial
         kind = TimestampType.CREATE_TIME
-        log.append([Record(offset=0, timestamp_ms=timestamp_ms, value=value, timestamp_type=kind)], ack=ack)
+        done = log.append([Record(offset=0, timestamp_ms=timestamp_ms, value=value, timestamp_type=kind)], ack=ack)
         if ack == "flushed":
-            self.flushed = len(self.values)
+            self.flushed = max(self.flushed, done.last_offset + 1)
 
     def truncate(self, log: WritableLog, offset: int) -> None:
         self.cut_to = offset
@@ -93,9 +95,85 @@ class Script:
             assert list(verify(log, env=disk)) == []
 
 
-def cut_and_check(seed: int, *, disk_class: type[SimulatedDisk] = SimulatedDisk, cuts: int = 3) -> None:
+class BusyDisk(SimulatedDisk):
+    """Lets other threads in while a .log is synced."""
+
+    beside: Callable[[], None] | None = None
+
+    def while_syncing(self, path: str) -> None:
+        if self.beside is not None and path.endswith(".log"):
+            self.beside()
+
+
+class BusyScript(Script):
+    """While the first thread waits for a sync, others append: some end before the sync does, one waits for the next."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self.first = threading.current_thread()
+        self.waiting: list[threading.Thread] = []
+        self.is_cut = False
+
+    def step(self, log: WritableLog) -> None:
+        disk = log._env
+        assert isinstance(disk, BusyDisk)
+        disk.beside = lambda: self.append_beside(log)
+        try:
+            super().step(log)
+        finally:
+            disk.beside = None
+            for thread in self.waiting:
+                thread.join()
+            self.waiting = []
+        if self.is_cut:
+            raise PowerCut
+
+    def append_beside(self, log: WritableLog) -> None:
+        # Not while the log is rolled or cut, and nothing that rolls, since that waits for the next sync itself.
+        is_free = not log._gate.append_lock.locked() and log.segments[-1].size_in_bytes <= CONFIG.segment_bytes // 2
+        if threading.current_thread() is not self.first or not is_free:
+            return
+        for ack in self.rng.choice([[], ["written"], ["written", "written"], ["flushed"], ["written", "flushed"]]):
+            written = threading.Event()
+            thread = threading.Thread(target=self.append_in_thread, args=(log, ack, written))
+            thread.start()
+            written.wait()
+            if ack == "written":
+                thread.join()
+            else:
+                self.waiting.append(thread)
+            if self.is_cut:
+                raise PowerCut
+
+    def append_in_thread(self, log: WritableLog, ack: str, written: threading.Event) -> None:
+        """An append that is to be flushed is written once it has come to wait for the flush that runs."""
+        group = log._durability._group
+        try:
+            if ack == "flushed":
+                self.append(log, ack="written", sizes=(10,))
+                end = len(self.values)
+                written.set()
+                self.flushed = max(self.flushed, group.wait_until(end))
+            else:
+                self.append(log, ack=ack, sizes=(10,))
+        except PowerCut:
+            self.is_cut = True
+        except LogFailedError:
+            # The power failed in another thread.
+            assert self.is_cut or log.has_failed
+        finally:
+            written.set()
+
+
+def cut_and_check(
+    seed: int,
+    *,
+    disk_class: type[SimulatedDisk] = SimulatedDisk,
+    script_class: type[Script] = Script,
+    cuts: int = 3,
+) -> None:
     rng = random.Random(seed)
-    script = Script(rng)
+    script = script_class(rng)
     disk = disk_class({})
     disk.directories |= {"/", "/root"}
     for _ in range(cuts):
@@ -122,6 +200,33 @@ def test_flushed_records_survive_power_cuts(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(1000, 3000))
 def test_flushed_records_survive_many_power_cuts(seed: int) -> None:
     cut_and_check(seed)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_records_flushed_while_other_threads_append_survive_power_cuts(seed: int) -> None:
+    cut_and_check(seed, disk_class=BusyDisk, script_class=BusyScript)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1000, 3000))
+def test_records_flushed_while_other_threads_append_survive_many_power_cuts(seed: int) -> None:
+    cut_and_check(seed, disk_class=BusyDisk, script_class=BusyScript)
+
+
+def test_append_that_comes_while_a_sync_runs_is_not_durable_by_it() -> None:
+    disk = BusyDisk()
+    disk.directories |= {"/", "/root"}
+    log = open_log(PATH, "a", CONFIG, env=disk)
+    log.append(MemoryRecords(batch(0, 2)))
+
+    def append_once() -> None:
+        disk.beside = None
+        log.append(MemoryRecords(batch(0, 3)))
+
+    disk.beside = append_once
+    assert (log.flush(), log.log_end_offset, log.flushed_offset) == (2, 5, 2)
+    assert log.append(MemoryRecords(batch(0, 1)), ack="flushed").last_offset == 5
+    assert log.flushed_offset == 6
 
 
 @pytest.mark.parametrize("is_rolled", [False, True], ids=["one segment", "two segments"])

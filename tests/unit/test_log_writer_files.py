@@ -12,10 +12,14 @@ import pytest
 from kstore.config import LogConfig
 from kstore.errors import StorageError
 from kstore.log import open_log
-from kstore.log.env import WriteFile
+from kstore.log.durable_point import DurablePoint, DurablePointFile
+from kstore.log.env import Env, WriteFile
+from kstore.log.filenames import RECOVERY_POINT_CHECKPOINT
+from kstore.log.root_checkpoints import read_checkpoint
 from kstore.log.verify import verify
 from kstore.log.writable_log import WritableLog
 from kstore.record import MemoryRecords
+from kstore.types import TopicPartition
 from tests.builders import batch
 from tests.record_files import failing
 from tests.simulated_disk import SimulatedDisk
@@ -114,3 +118,22 @@ def test_segment_that_could_not_be_rolled_goes_on(directory: Path, monkeypatch: 
     with open_log(directory) as reader:
         assert [segment.base_offset for segment in reader.segments] == [0, 4]
         assert list(verify(reader)) == []
+
+
+# Checkpoints
+
+
+@pytest.mark.parametrize("offset", [4, 3, 0], ids=["by-one", "by-two", "wholly"])
+def test_checkpoint_never_calls_durable_what_a_truncation_took(directory: Path, offset: int) -> None:
+    with open_log(directory, "a") as log:
+        for _ in range(5):
+            log.append(sent(1))
+    with open_log(directory, "a") as log:
+        assert checkpointed(directory) == 5
+        log.truncate_to(offset)
+        assert checkpointed(directory) == offset
+        assert DurablePointFile(str(directory)).read() in (None, DurablePoint(offset, 0, log.size_in_bytes))
+
+
+def checkpointed(directory: Path) -> int:
+    return read_checkpoint(str(directory.parent), RECOVERY_POINT_CHECKPOINT, Env())[TopicPartition("t", 0)]
