@@ -113,6 +113,9 @@ class SimulatedDisk(Env):
     def lock_file(self, path: str) -> LockFile | None:
         return _DiskLock(path=path, number=self._number)
 
+    def lock_directory(self, path: str) -> LockFile | None:
+        return _DiskLock(path=path, number=self._number)
+
     def rename(self, source: str, target: str) -> None:
         inode = self._inode(source)
         self.step()
@@ -184,11 +187,14 @@ class _DiskLock(LockFile):
     """A lock that nobody else asks for."""
 
     def __init__(self, *, path: str, number: int) -> None:
-        super().__init__(-1, path=path)
+        super().__init__(-1, path=path, unlock=lambda _: None)
         self._number = number
 
     def identity(self) -> tuple[int, int]:
         return 0, self._number
+
+    def is_in_place(self) -> bool:
+        return True
 
     def close(self) -> None:
         """Nothing is to be given back."""
@@ -212,6 +218,9 @@ class _DiskFile(WriteFile):
         data = self.pread(len(buffer), position=position)
         buffer[: len(data)] = data
         return len(data)
+
+    def is_in_place(self) -> bool:
+        return self._disk.names.get(self.path) is self._inode
 
     def skip_hole(self, position: int) -> int:
         return position

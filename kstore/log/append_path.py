@@ -109,6 +109,7 @@ class AppendPath:
         """
         local, producers = self.local, self.producers
         written_end = local.written_end_offset
+        self.gate.check_place(local.active.records)
         with self._failing_unless_undone():
             local.roll(base_offset)
             self.durability.note_roll()

@@ -47,6 +47,7 @@ class LogCutting:
             self.epochs.truncate_from_end(offset)
             self.local.follow(self.epochs)
             return False
+        self.gate.check_place(self.local.active.records)
         with self._cutting(offset):
             if offset < self.local.first_base_offset:
                 self._restart_at(offset)
@@ -56,6 +57,7 @@ class LogCutting:
 
     def restart_at(self, offset: int) -> None:
         """Remove all records; the log starts and ends at `offset`."""
+        self.gate.check_place(self.local.active.records)
         with self._cutting(0):
             self._restart_at(offset)
 
@@ -65,6 +67,7 @@ class LogCutting:
         Let go of what lies below; also of what an earlier call could not.
         """
         local = self.local
+        self.gate.check_place(local.active.records)
         if offset > local.log_start_offset:
             self.files.save_log_start_offset(offset)
             local.move_start(offset)

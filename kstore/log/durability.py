@@ -49,8 +49,14 @@ class Durability:
 
     def flush(self) -> int:
         """Wait until all that was appended is durable, and return the offset up to which it is."""
-        self._gate.check()
-        return self._group.wait_until(self._local.log_end_offset)
+        gate, end = self._gate, self._local.log_end_offset
+        gate.check()
+        if self.flushed_offset >= end:
+            # No sync will look.
+            with gate.flush_lock:
+                gate.check()
+                gate.check_place(self._local.active.records)
+        return self._group.wait_until(end)
 
     def flush_if_due(self) -> bool:
         """Flush if flush_ms has passed since the last flush and there is something to flush; return whether it did."""
@@ -124,6 +130,7 @@ class Durability:
                 point = DurablePoint(local.written_end_offset, active.base_offset, active.size_in_bytes)
                 if not older:
                     active.appender.expect_flush()
+            gate.check_place(active.records)
             try:
                 for segment in older:
                     segment.close()

@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -49,6 +49,8 @@ _SYNC_FILE_RANGE_WRITE = 2
 # What the system says where it takes no hint.
 _NO_WRITE_BACK = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.ESPIPE})
 _PAGE_BYTES = 4096
+# What a file system says that has no lock for a directory.
+_NO_DIRECTORY_LOCK = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 
 
 class FileKind(Enum):
@@ -184,6 +186,10 @@ class WriteFile(ReadFile, PositionedWriteFile):
         if done < size:
             self.pwrite(b"".join(parts)[done:], position=position + done)
 
+    def is_in_place(self) -> bool:
+        """Tell whether the path names this file still, and no other one or none."""
+        return _is_named(self.path, self._open_fd())
+
     def truncate(self, size: int) -> None:
         """Cut the file, or lengthen it with zeros that take no space."""
         with storage_errors("truncate", self.path):
@@ -227,15 +233,20 @@ class WriteFile(ReadFile, PositionedWriteFile):
 
 
 class LockFile:
-    """A file whose lock is held until close(), against every process and every other opening in this one.
+    """A file or directory whose lock is held until close(), against every process and every other opening in this one.
 
     A child made by fork() shares the lock; its close() closes its descriptor and leaves the lock to the parent.
     """
 
-    def __init__(self, fd: int, *, path: str) -> None:
+    def __init__(self, fd: int, *, path: str, unlock: Callable[[int], None]) -> None:
         self._fd = fd
+        self._unlock = unlock
         self._process_id = os.getpid()
         self.path = path
+
+    def is_in_place(self) -> bool:
+        """Tell whether the path names what is locked still: the lock of a file that was removed keeps nobody out."""
+        return _is_named(self.path, self._fd)
 
     def identity(self) -> tuple[int, int]:
         """Return device and inode, which no other file gets while this one is open."""
@@ -251,7 +262,7 @@ class LockFile:
         try:
             if os.getpid() == self._process_id:
                 with storage_errors("unlock", self.path):
-                    _set_lock(fd, lock_type=fcntl.F_UNLCK)
+                    self._unlock(fd)
         finally:
             with storage_errors("close", self.path):
                 os.close(fd)
@@ -295,7 +306,25 @@ class Env(SystemClock):
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 return None
             raise
-        return LockFile(fd, path=path)
+        return LockFile(fd, path=path, unlock=partial(_set_lock, lock_type=fcntl.F_UNLCK))
+
+    def lock_directory(self, path: str) -> LockFile | None:
+        """Lock a directory; None if another opening of this or another process holds it. A JVM does not look at it.
+
+        Where the file system knows no such lock, nothing is locked.
+        """
+        with storage_errors("open", path):
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+        try:
+            with storage_errors("lock", path):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except StorageError as error:
+            if error.errno not in _NO_DIRECTORY_LOCK:
+                os.close(fd)
+                if error.errno == errno.EWOULDBLOCK:
+                    return None
+                raise
+        return LockFile(fd, path=path, unlock=lambda held: fcntl.flock(held, fcntl.LOCK_UN))
 
     def rename(self, source: str, target: str) -> None:
         """Rename a file in one step, over one of that name; durable only after sync_directory."""
@@ -510,6 +539,17 @@ def _check_regular(fd: int, path: str) -> None:
     except StorageError:
         os.close(fd)
         raise
+
+
+def _is_named(path: str, fd: int) -> bool:
+    """Tell whether a path names the file of an open descriptor, whose inode no other file can get."""
+    with storage_errors("stat", path):
+        held = os.fstat(fd)
+        try:
+            found = os.stat(path, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+    return (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino)
 
 
 def _set_lock(fd: int, *, lock_type: int) -> None:

@@ -23,7 +23,7 @@ from kstore.errors import (
     UnsupportedMagicError,
 )
 from kstore.log.damage import corruption
-from kstore.log.env import DEFAULT_ENV, Closing, Env, ReadFile, StrPath, WriteFile, absolute_path, split_path
+from kstore.log.env import DEFAULT_ENV, ENOENT, Closing, Env, ReadFile, StrPath, WriteFile, absolute_path, split_path
 from kstore.log.segment_records import HEADER_CHUNK_BYTES, too_large
 from kstore.record import MemoryRecords, RecordBatch
 from kstore.record.conversion import convert
@@ -386,6 +386,20 @@ class FileRecords(FileRecordsSlice, Closing):
         except StorageError as error:
             self._failure = error
             raise
+
+    def check_in_place(self) -> None:
+        """Raise unless the path names this file still.
+
+        Raises: StorageError if it, or its directory, was removed or replaced: what is written then is nowhere.
+        Cost: two stats.
+        """
+        if not self._writable().is_in_place():
+            raise StorageError(
+                f"{self.path} was removed or replaced under its writer: expected the file that is open, found another "
+                f"one or none",
+                path=self.path,
+                errno=ENOENT,
+            )
 
     def start_write_back(self, position: int) -> None:
         """Have the OS begin to write the records from `position` on to the disk; only flush waits for it.

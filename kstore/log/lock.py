@@ -1,12 +1,15 @@
 """PartitionLock: who may write in a log.dirs root: one process, and in it one log for each partition.
 
-Layer 5. The root's `.lock` is held for as long as any of its partitions is, as a broker's LogManager holds it.
+Layer 5. The root's `.lock` is held for as long as any of its partitions is, as a broker's LogManager holds it. So is
+the root itself, as a directory: a `.lock` that somebody removes lets no second kstore in, and the first one finds out
+that a broker may have come in (check_held).
 """
 
 from __future__ import annotations
 
 import errno
 import threading
+from contextlib import ExitStack
 from typing import Protocol
 from weakref import WeakSet
 
@@ -19,11 +22,22 @@ _WHOLE_ROOT = None
 
 
 class _HeldRoot:
-    """A root whose `.lock` this process holds, and what of it is in use; owners has None for the whole root."""
+    """A root that this process holds, by its `.lock` and as a directory, and what of it is in use.
 
-    def __init__(self, file: LockFile) -> None:
+    owners has None for the whole root.
+    """
+
+    def __init__(self, file: LockFile, directory: LockFile) -> None:
         self.file = file
+        self.directory = directory
         self.owners: set[str | None] = set()
+
+    def close(self) -> None:
+        """Give both locks back, the `.lock` last: who gets that finds the directory free."""
+        try:
+            self.directory.close()
+        finally:
+            self.file.close()
 
 
 class PartitionLock:
@@ -54,14 +68,7 @@ class PartitionLock:
                 if _WHOLE_ROOT in held.owners or name in held.owners or name is _WHOLE_ROOT:
                     raise _locked(root, name, "another log or store of this process writes there")
             else:
-                file = env.lock_file(path)
-                if file is None:
-                    raise _locked(root, name, f"another process, perhaps a broker, holds {path}")
-                try:
-                    held = _registry.add(file)
-                except BaseException:
-                    file.close()
-                    raise
+                held = _hold(root, name, env)
             held.owners.add(name)
         return cls(held, root=root, name=name, process_id=env.process_id(), env=env)
 
@@ -92,7 +99,7 @@ class PartitionLock:
                 held.owners.discard(self.name)
                 if not held.owners:
                     _registry.remove(held)
-                    held.file.close()
+                    held.close()
 
     def check_owner(self) -> None:
         """Raise unless this process may write.
@@ -103,6 +110,18 @@ class PartitionLock:
             raise _locked(self.root, self.name, f"the lock is that of process {self._process_id}, which made this one")
         if self._held is None:
             raise self._released()
+
+    def check_held(self) -> None:
+        """Raise unless this process may write and keeps others out still.
+
+        Raises: as check_owner; LogLockedError if the `.lock` was removed or replaced: a broker may have come in.
+        Cost: two stats.
+        """
+        self.check_owner()
+        held = self._held
+        if held is None or not held.file.is_in_place():
+            reason = f"{join_path(self.root, LOCK_FILE)} was removed or replaced, and another writer may have come in"
+            raise _locked(self.root, self.name, reason)
 
     def __del__(self) -> None:
         self.release()
@@ -122,9 +141,8 @@ class _Registry:
         status = env.stat(path, follow_symlinks=False)
         return None if status is None else self._roots.get(status.identity[:2])
 
-    def add(self, file: LockFile) -> _HeldRoot:
-        held = self._roots[file.identity()] = _HeldRoot(file)
-        return held
+    def add(self, held: _HeldRoot) -> None:
+        self._roots[held.file.identity()] = held
 
     def remove(self, held: _HeldRoot) -> None:
         self._roots = {identity: other for identity, other in self._roots.items() if other is not held}
@@ -135,7 +153,7 @@ class _Registry:
         self.mutex = threading.RLock()
         self._roots = {}
         for held in copies:
-            held.file.close()
+            held.close()
 
 
 class Disowned(Protocol):
@@ -152,6 +170,24 @@ _disowned: WeakSet[Disowned] = WeakSet()
 def disown_in_child(owner: Disowned) -> None:
     """Have owner.disown() called in every child made by fork(), as long as the owner lives."""
     _disowned.add(owner)
+
+
+def _hold(root: str, name: str | None, env: Env) -> _HeldRoot:
+    """Under the registry's mutex, lock a root that this process does not hold."""
+    path = join_path(root, LOCK_FILE)
+    with ExitStack() as undoing:
+        file = env.lock_file(path)
+        if file is None:
+            raise _locked(root, name, f"another process, perhaps a broker, holds {path}")
+        undoing.callback(file.close)
+        directory = env.lock_directory(root)
+        if directory is None:
+            raise _locked(root, name, f"a writer holds {root}, and {path} was removed since it came")
+        undoing.callback(directory.close)
+        held = _HeldRoot(file, directory)
+        _registry.add(held)
+        undoing.pop_all()
+    return held
 
 
 def _start_anew() -> None:

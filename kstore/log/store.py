@@ -349,6 +349,7 @@ class WritableStore(_Logs[WritableLog]):
                 error = failure
             if log.has_failed:
                 self._unclean.add(topic_partition)
+        self._lock.check_held()
         self._write_checkpoints()
         if error is not None:
             raise error
@@ -412,7 +413,7 @@ class WritableStore(_Logs[WritableLog]):
 
     def _check_writable(self) -> None:
         self._check_open()
-        self._lock.check_owner()
+        self._lock.check_held()
 
 
 def _claim(root: str, *, cluster_id: str | None, node_id: int | None, env: Env) -> MetaProperties:

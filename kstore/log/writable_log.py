@@ -329,6 +329,7 @@ class WritableLog(PublishedLog):
                 files.callback(super().close)
                 try:
                     if gate.failure is None and self._writer_files.is_owner:
+                        gate.check_place(self._local.active.records)
                         self.producer_state.update_map_end_offset(self.log_end_offset)
                         self.producer_state.take_snapshot()
                         self._durability.close()

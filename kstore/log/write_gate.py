@@ -6,7 +6,8 @@ import logging
 import threading
 from collections.abc import Callable
 
-from kstore.errors import LogFailedError
+from kstore.errors import LogFailedError, StorageError
+from kstore.log.file_records import FileRecords
 from kstore.log.lock import disown_in_child
 from kstore.log.writer_files import WriterFiles
 from kstore.types import TopicPartition
@@ -48,6 +49,20 @@ class WriteGate:
                 path=self._path,
                 errno=getattr(self.failure, "errno", None),
             ) from self.failure
+
+    def check_place(self, records: FileRecords) -> None:
+        """Fail unless the lock keeps others out still and the active segment's records are where they belong.
+
+        Asked before what could harm another writer's files (a roll, a truncation, the end of a log), and by each flush,
+        so that nothing counts as durable that nobody will find; an append does not ask.
+        Raises: LogLockedError, StorageError.  Cost: four stats.
+        """
+        try:
+            self._files.check_held()
+            records.check_in_place()
+        except StorageError as error:
+            self.fail(error)
+            raise
 
     def fail(self, error: BaseException) -> None:
         """Let nothing pass any more, since the files may hold what nobody was told of."""

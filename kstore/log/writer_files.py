@@ -127,6 +127,10 @@ class WriterFiles:
         """Raise LogLockedError in a child made by fork(), LogClosedError after close()."""
         self._lock.check_owner()
 
+    def check_held(self) -> None:
+        """Raise as check_owner, or LogLockedError if the lock keeps nobody out any more."""
+        self._lock.check_held()
+
     @property
     def is_owner(self) -> bool:
         """Whether this process may write, and is no child made by fork()."""

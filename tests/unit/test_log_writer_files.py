@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from kstore.config import LogConfig
-from kstore.errors import StorageError
-from kstore.log import open_log
+from kstore.errors import KStoreError, LogClosedError, LogFailedError, LogLockedError, StorageError
+from kstore.log import open_log, open_store
+from kstore.log.appending import LogAppendInfo
 from kstore.log.durable_point import DurablePoint, DurablePointFile
 from kstore.log.env import Env, WriteFile
 from kstore.log.filenames import RECOVERY_POINT_CHECKPOINT
@@ -137,3 +141,127 @@ def test_checkpoint_never_calls_durable_what_a_truncation_took(directory: Path, 
 
 def checkpointed(directory: Path) -> int:
     return read_checkpoint(str(directory.parent), RECOVERY_POINT_CHECKPOINT, Env())[TopicPartition("t", 0)]
+
+
+# Directories and locks that are taken away
+
+
+def make(log: WritableLog) -> None:
+    """Three segments, the last with records, all flushed."""
+    for _ in range(3):
+        log.append(sent(2))
+        log.roll()
+    log.append(sent(2), ack="flushed")
+
+
+CALLS: dict[str, Callable[[WritableLog], object]] = {
+    "flush": WritableLog.flush,
+    "flushed append": lambda log: log.append(sent(1), ack="flushed"),
+    "flushed appends": lambda log: raise_first(log.append_batches([sent(1)], ack="flushed")),
+    "roll": WritableLog.roll,
+    "truncation": lambda log: log.truncate_to(1),
+    "restart": lambda log: log.truncate_fully_and_start_at(5),
+    "deletion": lambda log: log.delete_records(3),
+    "close": WritableLog.close,
+}
+
+
+def raise_first(done: list[LogAppendInfo | KStoreError]) -> None:
+    if isinstance(done[0], KStoreError):
+        raise done[0]
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["removed", "replaced"])
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_writer_of_a_directory_that_is_gone_is_told_and_harms_no_other(
+    directory: Path, call: Callable[[WritableLog], object], is_replaced: bool
+) -> None:
+    log = open_log(directory, "a")
+    make(log)
+    directory.rename(directory.parent / "kept")
+    if is_replaced:
+        shutil.copytree(directory.parent / "kept", directory)
+    left = content(directory.parent)
+    with pytest.raises(StorageError, match="was removed or replaced under its writer") as caught:
+        call(log)
+    assert caught.value.errno == errno.ENOENT
+    assert log.has_failed
+    with suppress(LogClosedError, LogFailedError):
+        log.append(sent(1))
+    log.close()
+    # An append in the file that was open is all that there can be.
+    changed = {name for name, data in content(directory.parent).items() if left.get(name) != data}
+    assert changed <= {str(directory.parent / "kept" / f"{6:020d}.log")}
+    assert not (directory.parent / ".kafka_cleanshutdown").exists()
+
+
+def test_writer_whose_root_is_gone_is_told(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    log = open_log(tmp_path / "root" / "t-0", "a")
+    log.append(sent(1))
+    shutil.rmtree(tmp_path / "root")
+    with pytest.raises(StorageError):
+        log.flush()
+    log.close()
+
+
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["removed", "replaced"])
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_writer_whose_lock_file_is_gone_is_told_and_harms_no_other(
+    directory: Path, call: Callable[[WritableLog], object], is_replaced: bool
+) -> None:
+    log = open_log(directory, "a")
+    make(log)
+    lock = directory.parent / ".lock"
+    lock.unlink()
+    if is_replaced:
+        lock.touch()
+    left = content(directory)
+    with pytest.raises(LogLockedError, match="was removed or replaced, and another writer may have come in"):
+        call(log)
+    log.close()
+    appended = str(directory / f"{6:020d}.log")
+    assert {**content(directory), appended: left[appended]} == left
+    assert not (directory.parent / ".kafka_cleanshutdown").exists()
+
+
+OPENERS: dict[str, Callable[[Path], object]] = {
+    "log": lambda path: open_log(path, "a"),
+    "store": lambda path: open_store(path.parent, "a"),
+}
+
+
+@pytest.mark.parametrize("opener", OPENERS.values(), ids=OPENERS)
+def test_removed_lock_file_lets_no_second_kstore_in(directory: Path, opener: Callable[[Path], object]) -> None:
+    log = open_log(directory, "a")
+    make(log)
+    (directory.parent / ".lock").unlink()
+    left = content(directory)
+    for path in (directory, directory.parent / "u-0"):
+        with pytest.raises(LogLockedError, match="was removed since"):
+            opener(path)
+    assert content(directory) == left
+    with pytest.raises(LogLockedError):
+        log.close()
+    with open_log(directory, "a") as again:
+        assert offsets(again) == list(range(8))
+
+
+def test_store_whose_lock_file_is_gone_writes_no_checkpoint_and_no_marker(tmp_path: Path) -> None:
+    store = open_store(tmp_path, "a")
+    store.create_topic("t")
+    store.log("t").append(sent(3), ack="flushed")
+    store.checkpoint()
+    (tmp_path / ".lock").unlink()
+    left = content(tmp_path)
+    with pytest.raises(LogLockedError):
+        store.checkpoint()
+    with pytest.raises(LogLockedError):
+        store.create_topic("u")
+    with pytest.raises(LogLockedError):
+        store.close()
+    assert content(tmp_path) == left
