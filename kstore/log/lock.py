@@ -111,6 +111,11 @@ class PartitionLock:
         if self._held is None:
             raise self._released()
 
+    @property
+    def is_owner(self) -> bool:
+        """Whether this process may write, and is no child made by fork()."""
+        return self._env.process_id() == self._process_id
+
     def check_held(self) -> None:
         """Raise unless this process may write and keeps others out still.
 

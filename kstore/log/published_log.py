@@ -18,6 +18,7 @@ from kstore.log.env import Env
 from kstore.log.local_log import LocalLog, Published
 from kstore.log.log import DEFAULT_PLAN_BYTES, FetchData, Found, Isolation, Log, Watch
 from kstore.log.plan import ScanRange
+from kstore.log.recovery_context import RecoveryContext
 from kstore.log.recovery_report import LoadedLog
 from kstore.log.segment import LogSegment
 from kstore.log.transactions import NOTHING_SETTLED, AbortedTransaction, Settled, Transactions, settle_transactions
@@ -40,6 +41,8 @@ class PublishedLog(Log):
         self, directory: PartitionDirectory, *, config: LogConfig, loaded: LoadedLog, rules: LeaderRules, env: Env
     ) -> None:
         super().__init__(directory, config=config, env=env)
+        # Nothing that the log holds refers to it, so that its last reference, when dropped, releases it at once.
+        self._context = self._context._replace(cleaned_below=RecoveryContext(directory, config, env, 0).cleaned_below)
         self.producer_state = loaded.producer_state
         self._local = LocalLog(self._context, loaded, rules=rules, env=env)
         self._cuts = Cuts()

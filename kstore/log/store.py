@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
+import warnings
+import weakref
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Generic, Literal, TypeVar, overload
@@ -268,6 +270,8 @@ class WritableStore(_Logs[WritableLog]):
         self._unclean = set() if found is not None else set(self._directories)
         remove_clean_shutdown(root, env)
         self._recover()
+        self._dropping = weakref.finalize(self, _drop, root, lock)
+        self._dropping.atexit = False
 
     def create_topic(
         self,
@@ -331,6 +335,7 @@ class WritableStore(_Logs[WritableLog]):
             if self._is_closed:
                 return
             self._is_closed = True
+            self._dropping.detach()
             try:
                 self._lock.check_owner()
                 self._close_logs()
@@ -414,6 +419,15 @@ class WritableStore(_Logs[WritableLog]):
     def _check_writable(self) -> None:
         self._check_open()
         self._lock.check_held()
+
+
+def _drop(root: str, lock: PartitionLock) -> None:
+    """Release the lock of a store that was dropped without close(); its logs see to themselves."""
+    try:
+        if lock.is_owner:
+            warnings.warn(f"unclosed store {root}", ResourceWarning, stacklevel=2)
+    finally:
+        lock.release()
 
 
 def _claim(root: str, *, cluster_id: str | None, node_id: int | None, env: Env) -> MetaProperties:

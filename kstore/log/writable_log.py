@@ -8,6 +8,8 @@ locks are taken; the reading half is PublishedLog.
 
 from __future__ import annotations
 
+import warnings
+import weakref
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
@@ -20,6 +22,7 @@ from kstore.log.cutting import LogCutting
 from kstore.log.directory import PartitionDirectory
 from kstore.log.durability import Durability
 from kstore.log.env import DEFAULT_ENV, Env
+from kstore.log.local_log import LocalLog
 from kstore.log.lock import PartitionLock
 from kstore.log.producer_state import VerificationGuard
 from kstore.log.published_log import PublishedLog
@@ -40,6 +43,8 @@ class WritableLog(PublishedLog):
     sync that failed it takes no more until it is opened anew (LogFailedError), but for a write that found no space,
     which leaves nothing behind; readers go on. An iterator gives what the log held when it was asked for; if the log is
     cut under it, it goes on or raises OffsetOutOfRangeError.
+    One that is dropped without close() gives its lock back at once, with a ResourceWarning, and is recovered when it is
+    opened again.
     Attributes: leader_epochs, producer_state (for its answers; the log changes it), recovery_report (of the opening).
     Raises: from every method that writes: LogClosedError, LogFailedError, StorageError; LogLockedError after a fork.
     Threads: any number read and append; append with ack "flushed" and flush share their syncs.
@@ -55,7 +60,7 @@ class WritableLog(PublishedLog):
         self.recovery_report: RecoveryReport = loaded.report
         self._writer_files = files
         local, producers = self._local, self.producer_state
-        self._gate = gate = WriteGate(self.topic_partition, self.path, check_open=self._check_open, files=files)
+        self._gate = gate = WriteGate(self.topic_partition, self.path, files=files)
         self._durability = durability = Durability(
             local, gate=gate, files=files, flushed_offset=loaded.recovery_point, config=config, env=env
         )
@@ -80,6 +85,9 @@ class WritableLog(PublishedLog):
             env=env,
         )
         producers.on_high_watermark(self.high_watermark)
+        self._dropping = weakref.finalize(self, _drop, self.path, local, files)
+        # At the end of the process the system gives everything back, and threads may still append.
+        self._dropping.atexit = False
 
     @classmethod
     def open(
@@ -323,6 +331,7 @@ class WritableLog(PublishedLog):
             if self._is_closed:
                 return
             gate.close()
+            self._dropping.detach()
             with ExitStack() as files:
                 files.callback(lambda: self._writer_files.close(marks))
                 files.callback(self._local.close_handlers)
@@ -337,6 +346,19 @@ class WritableLog(PublishedLog):
                 except KStoreError as error:
                     gate.fail(error)
                     raise
+
+
+def _drop(path: str, local: LocalLog, files: WriterFiles) -> None:
+    """Close the files of a log that was dropped without close(), and release its lock; it is recovered when it is
+    opened again."""
+    try:
+        if files.is_owner:
+            warnings.warn(f"unclosed log {path}", ResourceWarning, stacklevel=2)
+    finally:
+        try:
+            local.close_handlers()
+        finally:
+            files.release()
 
 
 def _check_memory_records(records: object) -> None:

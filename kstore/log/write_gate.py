@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 
-from kstore.errors import LogFailedError, StorageError
+from kstore.errors import LogClosedError, LogFailedError, StorageError
 from kstore.log.file_records import FileRecords
 from kstore.log.lock import disown_in_child
 from kstore.log.writer_files import WriterFiles
@@ -20,27 +19,25 @@ class WriteGate:
 
     It shuts for good when the log is closed, when a call failed that may have left something behind, and in a child
     made by fork().
-    Args: check_open: raises once the log is closed.
     Attributes: flush_lock (for what must not happen while files are synced; taken first), append_lock (for what the log
     is), is_open (whether check would pass), failure (the first one).
     """
 
-    def __init__(
-        self, topic_partition: TopicPartition, path: str, *, check_open: Callable[[], None], files: WriterFiles
-    ) -> None:
+    def __init__(self, topic_partition: TopicPartition, path: str, *, files: WriterFiles) -> None:
         self.flush_lock = threading.Lock()
         self.append_lock = threading.Lock()
         self.is_open = True
         self.failure: BaseException | None = None
         self._name = f"{topic_partition} in {path}"
         self._path = path
-        self._check_open = check_open
+        self._is_closed = False
         self._files = files
         disown_in_child(self)
 
     def check(self) -> None:
         """Raise LogClosedError, LogLockedError after a fork, or LogFailedError if the log takes no more."""
-        self._check_open()
+        if self._is_closed:
+            raise LogClosedError(f"the log of {self._name} was closed", path=self._path)
         self._files.check_owner()
         if self.failure is not None:
             raise LogFailedError(
@@ -72,8 +69,9 @@ class WriteGate:
             _logger.error("%s takes no more until it is opened anew: %r", self._path, error)
 
     def close(self) -> None:
-        """Send every append to check, as the log is about to be closed."""
+        """Let nothing pass any more, as the log is about to be closed."""
         self.is_open = False
+        self._is_closed = True
 
     def disown(self) -> None:
         self.is_open = False

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable
 
 from kstore.config import LogConfig
-from kstore.errors import LogClosedError, LogLockedError
+from kstore.errors import LogClosedError
 from kstore.log.directory import PartitionDirectory
 from kstore.log.durable_point import DurablePointFile
 from kstore.log.env import Env, split_path
@@ -134,11 +134,7 @@ class WriterFiles:
     @property
     def is_owner(self) -> bool:
         """Whether this process may write, and is no child made by fork()."""
-        try:
-            self._lock.check_owner()
-        except LogLockedError:
-            return False
-        return True
+        return self._lock.is_owner
 
     def save_log_start_offset(self, offset: int) -> None:
         """Write the start of the log into the root's checkpoint, durably.

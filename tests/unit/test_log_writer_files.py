@@ -4,9 +4,11 @@ Method: real directories in which files, directories and locks are taken away or
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import shutil
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from kstore.log.filenames import RECOVERY_POINT_CHECKPOINT
 from kstore.log.root_checkpoints import read_checkpoint
 from kstore.log.verify import verify
 from kstore.log.writable_log import WritableLog
-from kstore.record import MemoryRecords
+from kstore.record import MemoryRecords, Record
 from kstore.types import TopicPartition
 from tests.builders import batch
 from tests.record_files import failing
@@ -256,6 +258,7 @@ def test_store_whose_lock_file_is_gone_writes_no_checkpoint_and_no_marker(tmp_pa
     store.create_topic("t")
     store.log("t").append(sent(3), ack="flushed")
     store.checkpoint()
+    store.log("t").append(sent(3), ack="flushed")
     (tmp_path / ".lock").unlink()
     left = content(tmp_path)
     with pytest.raises(LogLockedError):
@@ -265,3 +268,83 @@ def test_store_whose_lock_file_is_gone_writes_no_checkpoint_and_no_marker(tmp_pa
     with pytest.raises(LogLockedError):
         store.close()
     assert content(tmp_path) == left
+
+
+# Logs and stores that nobody closed
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def put_to_use(log: WritableLog) -> None:
+    log.append(sent(2), ack="flushed")
+    log.roll()
+    log.append(sent(2))
+    log.append([Record(offset=0, timestamp_ms=1, value=b"v")])
+    log.truncate_to(5)
+    assert [record.offset for record in log.read(isolation="read_committed")] == list(range(5))
+    assert log.offset_for_timestamp(0) is not None
+    assert log.fetch(0, 1000).records
+    assert sum(len(list(segment.records.read_bytes(1, position=0))) for segment in log.segments[:1]) == 1
+
+
+@pytest.mark.usefixtures("no_collection")
+def test_dropped_log_gives_its_lock_and_its_files_back_at_once(directory: Path) -> None:
+    log = open_log(directory, "a")
+    put_to_use(log)
+    held = open_descriptors(directory)
+    with pytest.warns(ResourceWarning, match=f"unclosed log {directory}"):
+        del log
+    assert held
+    assert not [path for path in open_descriptors(directory) if path.endswith((".lock", "index", "point"))]
+    assert not (directory.parent / ".kafka_cleanshutdown").exists()
+    with open_log(directory, "a") as again:
+        assert offsets(again) == list(range(5))
+
+
+@pytest.mark.usefixtures("no_collection")
+def test_iterator_of_a_dropped_log_keeps_it(directory: Path) -> None:
+    log = open_log(directory, "a")
+    log.append(sent(3))
+    found = log.read()
+    del log
+    with pytest.raises(LogLockedError):
+        open_log(directory, "a")
+    assert next(found).offset == 0
+    with pytest.warns(ResourceWarning, match="unclosed log"):
+        assert [record.offset for record in found] == [1, 2]
+    open_log(directory, "a").close()
+
+
+@pytest.mark.usefixtures("no_collection")
+def test_dropped_store_gives_its_lock_back_at_once(tmp_path: Path) -> None:
+    store = open_store(tmp_path, "a")
+    store.create_topic("t")
+    put_to_use(store.log("t"))
+    with pytest.warns(ResourceWarning) as caught:
+        del store
+    assert sorted(str(one.message) for one in caught) == [f"unclosed log {tmp_path}/t-0", f"unclosed store {tmp_path}"]
+    with open_store(tmp_path, "a") as again:
+        assert offsets(again.log("t")) == list(range(5))
+
+
+@pytest.mark.usefixtures("no_collection")
+def test_closed_log_is_dropped_without_a_word(directory: Path) -> None:
+    with open_log(directory, "a") as log:
+        put_to_use(log)
+    kept = weakref.ref(log)
+    del log
+    assert kept() is None
+
+
+def open_descriptors(directory: Path) -> list[str]:
+    """The files of a root that this process has open."""
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return [path for path in found if path.startswith(str(directory.parent))]
