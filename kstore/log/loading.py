@@ -123,7 +123,7 @@ class _Loading:
             settle_side_files(self._context.path, files, self._context.env, quarantine)
             files = self._listed()
         salvaged = plan_salvage(self._context, files.segments)
-        if not dry_run and any(one.pieces is not None for one in salvaged):
+        if not dry_run and any(one.pieces is not None or one.is_stray for one in salvaged):
             durable.lower(DurablePoint(0, 0, 0))
             carry_out_salvage(self._context, salvaged, quarantine=quarantine)
         return salvaged
@@ -200,7 +200,12 @@ def _report(
         log_start_offset=log_start_offset,
         log_end_offset=plan.log_end_offset,
         truncated_bytes=truncated_bytes,
-        deleted_segments=tuple(files.base_offset for files in plan.dropped),
+        deleted_segments=tuple(
+            sorted(
+                {files.base_offset for files in plan.dropped}
+                | {segment.files.base_offset for segment in salvaged if segment.is_stray}
+            )
+        ),
         rebuilt=tuple(plan.rebuilt),
         damage=tuple(damage),
         quarantined=tuple(quarantine.kept),

@@ -33,9 +33,8 @@ from kstore.record.memory_records import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
 
 # Bytes whose CRC may be computed in searches of one segment, in multiples of its size.
 SEARCH_EFFORT = 8
-# How many index entries in a row are held against a file: to tell how far its bytes have moved, all of them have to
-# agree; one that agrees with bytes that have not moved needs another of them.
-ENTRIES_HELD = 3
+# How many index entries in a row have to agree on how far the bytes of a file have moved.
+ENTRIES_THAT_AGREE = 3
 
 # Larger than any relative offset inside a wrapper.
 _ANY_OFFSET = 2**40
@@ -172,11 +171,26 @@ class _Framing:
         for slot in range(first, len(self._entries)):
             position, offset = self._entries[slot]
             if self._agrees(slot) and self._leaves_room(position, offset=offset):
-                following = range(slot + 1, min(slot + ENTRIES_HELD, len(self._entries)))
-                # Else the bytes of the file have moved, and this is chance.
-                if not following or any(map(self._agrees, following)):
+                # Else the bytes of the file may have moved, and this is chance.
+                is_last = slot + 1 == len(self._entries)
+                if self._leads_to(self._size if is_last else self._entries[slot + 1][0], position=position):
                     return position
         return None
+
+    def _leads_to(self, target: int, *, position: int) -> bool:
+        """Tell whether whole batches with rising offsets follow one another from a position to another one.
+
+        Zeros count as the end of the file.
+        """
+        last_offset = -1
+        while position < target:
+            batch = self._whole_at(position)
+            if batch is None:
+                return target == self._size and holds_only_zeros(self._file, position=position, end_position=target)
+            if batch.first_offset <= last_offset:
+                return False
+            position, last_offset = batch.end_position, batch.last_offset
+        return position == target
 
     def _agrees(self, slot: int) -> bool:
         """Tell whether an index entry and the batch at its position agree."""
@@ -210,16 +224,18 @@ class _Framing:
         """Return the first batch that index entries prove in a file out of which, or into which, bytes have gone."""
         self._look_ahead(start + 1, end_position=self._size)
         positions = {batch.last_offset: batch.position for batch in self._ahead.batches if batch.position > start}
-        streak: list[tuple[int, int]] = []
+        streak: list[int] = []
+        distance = 0
         for position, offset in self._entries:
             found = positions.get(offset)
             if found is None:
                 continue
-            if streak and streak[-1][1] != found - position:
-                streak = []
-            streak.append((found, found - position))
-            if len(streak) == ENTRIES_HELD:
-                return streak[0][0]
+            if streak and found - position == distance and self._leads_to(found, position=streak[-1]):
+                streak.append(found)
+            else:
+                streak, distance = [found], found - position
+            if len(streak) == ENTRIES_THAT_AGREE:
+                return streak[0]
         return None
 
     def _end_by_size(self, start: int, *, limit: int) -> int | None:
@@ -251,10 +267,18 @@ class _Framing:
 
         That is what the header of the damaged one says of its offsets, of which one field may be damaged too; a whole
         batch that lies across the start of this one, or that fits into the gap of offsets before it; one after it with
-        offsets that this one would have to be before. Those are looked for from `start` on.
+        offsets that this one would have to be before, or right after it with offsets of the next segment. Those are
+        looked for from `start` on. Where nothing comes after the damaged batch, that is, if but for one bit its size
+        leads to the limit, nothing could speak against it.
         """
         self._look_ahead(start + 1, end_position=limit)
-        if self._is_exhausted:
+        following, first_after = self._whole_at(batch.end_position), self._whole_at(limit)
+        if (
+            self._is_exhausted
+            or (following is not None and following.last_offset > self._most_offset)
+            or (first_after is not None and first_after.first_offset <= batch.last_offset)
+            or _differ_by_one_bit(batch.position - position, other=limit - position)
+        ):
             return True
         try:
             header = read_header(self._bytes_at(position, size=RECORD_BATCH_OVERHEAD), position=position)
@@ -271,8 +295,19 @@ class _Framing:
         for other in self._ahead.between(start, end_position=batch.position):
             if other.end_position > batch.position or end_offset <= other.first_offset < batch.first_offset:
                 return True
-        least = self._ahead.least_offset(batch.end_position, end_position=limit, least=self._base_offset)
-        return least is not None and least <= batch.last_offset
+        row_end = self._end_of_row(batch)
+        least = self._ahead.least_offset(row_end.end_position, end_position=limit, least=self._base_offset)
+        return least is not None and least <= row_end.last_offset
+
+    def _end_of_row(self, batch: WholeBatch) -> WholeBatch:
+        """Return the last of the whole batches that follow one another without a gap of bytes or offsets."""
+        following: WholeBatch | None = batch
+        while following is not None:
+            batch = following
+            following = self._whole_at(batch.end_position)
+            if following is not None and following.first_offset != batch.last_offset + 1:
+                break
+        return batch
 
     @property
     def _is_exhausted(self) -> bool:
@@ -329,8 +364,7 @@ class _Framing:
         if len(sizes) != 1:
             return None
         stored, end = entry_size(head), position + sizes[0]
-        is_one_bit = ((stored - LOG_OVERHEAD ^ sizes[0] - LOG_OVERHEAD) & _UNSIGNED).bit_count() == 1
-        if not is_one_bit and end != limit and not self._may_start_at(end):
+        if not _differ_by_one_bit(stored, other=sizes[0]) and end != limit and not self._may_start_at(end):
             return None
         content = bytearray(data[: sizes[0]])
         _SIZE.pack_into(content, _SIZE_AT, sizes[0] - LOG_OVERHEAD)
@@ -516,6 +550,11 @@ class _Ahead:
             )
         )
         return _ANY_OFFSET**2 if is_bad_start or batch.first_offset < least else batch.first_offset
+
+
+def _differ_by_one_bit(size: int, *, other: int) -> bool:
+    """Tell whether the fields of two sizes differ in just one bit."""
+    return (((size - LOG_OVERHEAD) ^ (other - LOG_OVERHEAD)) & _UNSIGNED).bit_count() == 1
 
 
 def _span_of_wrapper(data: bytearray, config: LogConfig) -> int:

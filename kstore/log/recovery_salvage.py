@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from itertools import chain, zip_longest
+from itertools import chain
 from typing import NamedTuple
 
 from kstore.log.atomic_file import replace_file
@@ -22,6 +22,7 @@ from kstore.log.recovery_context import RecoveryContext
 from kstore.log.recovery_framing import WholeBatch, find_whole_batches
 from kstore.log.recovery_indexes import index_content
 from kstore.log.recovery_plan import RecoveryPlan, SegmentPlan
+from kstore.log.recovery_steps import drop_segment
 from kstore.log.segment_walk import SegmentWalk
 from kstore.types import MAX_OFFSET
 
@@ -40,12 +41,16 @@ class Piece(NamedTuple):
 
 
 class SalvagedSegment(NamedTuple):
-    """A segment: what stays of it, in order, and what is wrong with it; pieces is None if it stays as it is."""
+    """A segment: what stays of it, in order, and what is wrong with it; pieces is None if it stays as it is.
+
+    is_stray: all of it goes, as it lies inside another one.
+    """
 
     files: SegmentFiles
     next_offset: int
     pieces: tuple[Piece, ...] | None = None
     damage: tuple[Damage, ...] = ()
+    is_stray: bool = False
 
     @property
     def lost_bytes(self) -> int:
@@ -60,15 +65,82 @@ def plan_salvage(context: RecoveryContext, segments: tuple[SegmentFiles, ...]) -
 
     Raises: StorageError.  Cost: reads the log once, damaged segments twice.
     """
-    found = []
-    for files, following in zip_longest(segments, segments[1:]):
-        next_base_offset = None if following is None else following.base_offset
-        walk = _walk_whole(context, files, next_base_offset)
+    found: list[SalvagedSegment] = []
+    left = list(segments)
+    while left:
+        files, *left = left
+        walk = _walk_whole(context, files, left[0].base_offset if left else None)
+        while left and walk.status != "end" and (damage := _stray_in(context, files, left)) is not None:
+            stray = left.pop(0)
+            found.append(SalvagedSegment(stray, stray.base_offset, damage=(damage,), is_stray=True))
+            walk = _walk_whole(context, files, left[0].base_offset if left else None)
         if walk.status == "end":
             found.append(SalvagedSegment(files, walk.next_offset))
         else:
-            found.append(_Salvage(context, files, next_base_offset).run())
-    return found
+            found.append(_Salvage(context, files, left[0].base_offset if left else None).run())
+    return sorted(found, key=lambda one: one.files.base_offset)
+
+
+def _stray_in(context: RecoveryContext, files: SegmentFiles, later: list[SegmentFiles]) -> Damage | None:
+    """Return what is wrong with the next of the later segments if it lies inside a segment and has to go for it.
+
+    It has if whole batches of the segment go on over its base offset up to just where the one after it begins, or if
+    fewer offsets are lost with it than with those batches.
+    """
+    stray = later[0]
+    next_base_offset = later[1].base_offset if len(later) > 1 else None
+    own = _whole_in_order(context, files, next_base_offset)
+    over = [batch for batch in own if batch.last_offset >= stray.base_offset]
+    if not over:
+        return None
+    others = _whole_in_order(context, stray, next_base_offset)
+    if over[-1].last_offset + 1 != next_base_offset and _only_in(others, own) >= _only_in(over, others):
+        return None
+    path = context.path_of(stray.log_name)
+    end_offset = over[-1].last_offset + 1
+    reason = f"stray segment: its base offset lies inside segment {files.base_offset}, which goes on up to {end_offset}"
+    return Damage(path, 0, stray.size_in_bytes, reason)
+
+
+def _whole_in_order(context: RecoveryContext, files: SegmentFiles, next_base_offset: int | None) -> list[WholeBatch]:
+    """Return the proven batches of a segment that keep their offsets."""
+    batches, _ = _whole_batches(context, files, next_base_offset)
+    kept = _longest_in_order(batches, range(files.base_offset, _end_offset(next_base_offset)))
+    return [batches[slot] for slot in sorted(kept)]
+
+
+def _whole_batches(
+    context: RecoveryContext, files: SegmentFiles, next_base_offset: int | None
+) -> tuple[list[WholeBatch], list[Damage]]:
+    index_name = files.index_names.get(OFFSET_INDEX_SUFFIX)
+    with context.env.open_read(context.path_of(files.log_name)) as file:
+        return find_whole_batches(
+            file,
+            base_offset=files.base_offset,
+            next_base_offset=next_base_offset,
+            index_content=None if index_name is None else index_content(context, index_name),
+            config=context.config,
+        )
+
+
+def _only_in(batches: list[WholeBatch], others: list[WholeBatch]) -> int:
+    """Return how many offsets of batches, whose offsets rise, are in none of the others, whose offsets rise too."""
+    count, slot = 0, 0
+    for batch in batches:
+        first_offset = batch.first_offset
+        while slot < len(others) and others[slot].last_offset < first_offset:
+            slot += 1
+        at = slot
+        while at < len(others) and others[at].first_offset <= batch.last_offset:
+            count += max(others[at].first_offset - first_offset, 0)
+            first_offset = others[at].last_offset + 1
+            at += 1
+        count += max(batch.last_offset + 1 - first_offset, 0)
+    return count
+
+
+def _end_offset(next_base_offset: int | None) -> int:
+    return MAX_OFFSET if next_base_offset is None else next_base_offset
 
 
 def _walk_whole(context: RecoveryContext, files: SegmentFiles, next_base_offset: int | None) -> SegmentWalk:
@@ -100,8 +172,11 @@ def _walk_whole(context: RecoveryContext, files: SegmentFiles, next_base_offset:
 def carry_out_salvage(context: RecoveryContext, salvaged: Iterable[SalvagedSegment], *, quarantine: Quarantine) -> None:
     """Write the damaged segments anew, each replaced in one step; their indexes are to be rebuilt afterwards.
 
-    Raises: StorageError.
+    Stray segments go first. Raises: StorageError.
     """
+    for segment in salvaged:
+        if segment.is_stray:
+            drop_segment(segment.files, quarantine=quarantine)
     for segment in salvaged:
         if segment.pieces is None:
             continue
@@ -123,6 +198,7 @@ def as_if_salvaged(plan: RecoveryPlan, salvaged: Iterable[SalvagedSegment]) -> N
             next_offset=one.next_offset,
         )
         for one in salvaged
+        if not one.is_stray
     ]
     plan.cuts, plan.older, plan.dropped = [], [], []
 
@@ -135,19 +211,11 @@ class _Salvage:
         self._log_path = context.path_of(files.log_name)
         self._files = files
         self._next_base_offset = next_base_offset
-        self._end_offset = MAX_OFFSET if next_base_offset is None else next_base_offset
+        self._end_offset = _end_offset(next_base_offset)
         self._damage: list[Damage] = []
 
     def run(self) -> SalvagedSegment:
-        index_name = self._files.index_names.get(OFFSET_INDEX_SUFFIX)
-        with self._context.env.open_read(self._log_path) as file:
-            whole, self._damage = find_whole_batches(
-                file,
-                base_offset=self._files.base_offset,
-                next_base_offset=self._next_base_offset,
-                index_content=None if index_name is None else index_content(self._context, index_name),
-                config=self._context.config,
-            )
+        whole, self._damage = _whole_batches(self._context, self._files, self._next_base_offset)
         pieces = tuple(self._pieces(whole))
         next_offset = pieces[-1].end_offset if pieces else self._files.base_offset
         damage = tuple(sorted(self._damage, key=lambda one: one.position))
@@ -188,10 +256,9 @@ class _Salvage:
         Most keep theirs. One whose offset contradicts the others is put directly after the batch before it or before
         the batch after it, where no bytes are lost between the two and the offsets leave room; else it does not stay.
         """
-        kept = _longest_in_order(batches, range(self._files.base_offset, self._end_offset))
-        limits = [self._end_offset] * (len(batches) + 1)
-        for slot in reversed(range(len(batches))):
-            limits[slot] = batches[slot].first_offset if slot in kept else limits[slot + 1]
+        offsets = range(self._files.base_offset, self._end_offset)
+        kept = _with_gaps_filled(batches, _longest_in_order(batches, offsets), offsets)
+        limits = _limits(batches, kept, end_offset=self._end_offset)
         end, end_position = self._files.base_offset, 0
         for slot, batch in enumerate(batches):
             first_offset = batch.first_offset
@@ -240,6 +307,34 @@ def _longest_in_order(batches: list[WholeBatch], offsets: range) -> set[int]:
         kept.add(at)
         at = before[at]
     return kept
+
+
+def _with_gaps_filled(batches: list[WholeBatch], kept: set[int], offsets: range) -> set[int]:
+    """Prefer to a batch that leaves a gap of offsets before it the one after it, if the former just fits into the gap.
+
+    Then it is the offset of the former that is wrong, whichever of the two leaves more batches in order.
+    """
+    kept = set(kept)
+    limits = _limits(batches, kept, end_offset=offsets.stop)
+    end = offsets.start
+    for slot, batch in enumerate(batches[:-1]):
+        if slot not in kept:
+            continue
+        following = batches[slot + 1]
+        fits = end != batch.first_offset and end + batch.span + 1 == following.first_offset
+        if fits and slot + 1 not in kept and following.last_offset < limits[slot + 2]:
+            kept ^= {slot, slot + 1}
+        else:
+            end = batch.last_offset + 1
+    return kept
+
+
+def _limits(batches: list[WholeBatch], kept: set[int], *, end_offset: int) -> list[int]:
+    """Return for each slot, and the end, the first offset of the first batch from there on that is kept."""
+    limits = [end_offset] * (len(batches) + 1)
+    for slot in reversed(range(len(batches))):
+        limits[slot] = batches[slot].first_offset if slot in kept else limits[slot + 1]
+    return limits
 
 
 def _chunks(source: ReadFile, piece: Piece) -> Iterable[bytes]:

@@ -231,3 +231,81 @@ def test_preallocated_space_between_segments_is_no_damage(tmp_path: Path, dry_ru
     report = load(path, dry_run=dry_run).report
     assert (report.damage, report.quarantined, report.log_end_offset) == ((), (), 6)
     assert log_of(path).read_bytes() == b"".join(after(0, 3)) + bytes(5000 if dry_run else 0)
+
+
+# What a stray segment at offset 5 of a log of offsets 0 to 9 and 10 to 19 holds.
+STRAYS = {
+    "empty": b"",
+    "zeros": bytes(300),
+    "garbage": b"\x5a" * 300,
+    "other-records": b"".join(batches(5, 3)),
+    "the-same-records": b"".join(after(5, 5)),
+    "beyond-the-next": b"".join(batches(5, 9)),
+    "below-its-base": b"".join(batches(1, 2)),
+}
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize(
+    ("name", "is_last"),
+    [*((name, False) for name in STRAYS), ("empty", True), ("zeros", True), ("garbage", True), ("other-records", True)],
+)
+def test_stray_segment_inside_another_goes_and_changes_nothing_else(
+    tmp_path: Path, name: str, is_last: bool, dry_run: bool
+) -> None:
+    segments = [after(0, 10)] if is_last else [after(0, 10), after(10, 10)]
+    path = write_partition(tmp_path, segments, layout=LAYOUT)
+    before = {one.name: one.read_bytes() for one in path.glob("*.log")}
+    stray, content = path / f"{5:020d}.log", STRAYS[name]
+    stray.write_bytes(content)
+    loaded = load(path, dry_run=dry_run)
+    assert loaded.log_end_offset == 10 * len(segments)
+    report = loaded.report
+    assert (report.deleted_segments, report.truncated_bytes) == ((5,), 0)
+    (damage,) = report.damage
+    assert (damage.path, damage.position, damage.size_in_bytes) == (str(stray), 0, len(content))
+    assert damage.reason.startswith("stray segment")
+    if not dry_run:
+        assert {one.name: one.read_bytes() for one in path.glob("*.log")} == before
+        assert Path(report.quarantined[0]).read_bytes() == content
+        assert load(path).report.is_unharmed
+
+
+def test_segment_that_holds_more_than_what_runs_into_it_is_no_stray(tmp_path: Path) -> None:
+    path = write_partition(tmp_path, [[*after(0, 10), *batches(10, 4)], after(10, 10)])
+    report = load(path).report
+    assert report.deleted_segments == ()
+    assert log_of(path).read_bytes() == b"".join(after(0, 10))
+
+
+def test_damage_in_a_segment_with_a_stray_one_inside_costs_the_damaged_batch(tmp_path: Path) -> None:
+    path = write_partition(tmp_path, [after(0, 10), after(10, 10)], layout=LAYOUT)
+    (path / f"{5:020d}.log").write_bytes(b"".join(batches(5, 2)))
+    flip_bit(log_of(path), sum(map(len, after(0, 7))) + 90, bit=0)
+    assert load(path).report.deleted_segments == (5,)
+    assert [at for at, _ in keys(path)] == [at for at in range(20) if at != 7]
+
+
+def test_offset_that_is_a_little_too_high_changes_that_of_no_other_batch(tmp_path: Path) -> None:
+    segment = batches(0, 4, records_per_batch=3, value_bytes=60)
+    changed = [*segment[:2], patch_header(segment[2], repair_crc=False, base_offset=8), segment[3]]
+    path = partition(tmp_path, segment)
+    log_of(path).write_bytes(b"".join(changed))
+    load(path)
+    assert log_of(path).read_bytes() == b"".join(segment)
+
+
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_chain_up_to_the_end_of_the_log_is_doubtful(tmp_path: Path, is_indexed: bool) -> None:
+    chain = evil(3)
+    while (len(chain) + 75).bit_count() != 1:
+        chain = write_batch([record(3, b"P" * (len(chain) - 70), b"evil")])
+        if len(chain).bit_count() == 1:
+            break
+    last = host(2, b"." * (len(chain) - 80) + chain)
+    path = partition(tmp_path, [*after(0, 2), last], is_indexed=is_indexed)
+    start = sum(map(len, after(0, 2)))
+    set_bytes(log_of(path), start + SIZE_AT, (len(last) - len(chain) - 12).to_bytes(4, "big"))
+    flip_bit(log_of(path), start + HEADER_BYTES, bit=0)
+    load(path)
+    assert [at for at, _ in keys(path)] == [0, 1]
