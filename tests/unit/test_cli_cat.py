@@ -4,10 +4,13 @@ Method: built partitions with gaps, control batches, times out of order and dama
 from __future__ import annotations
 
 import base64
+import itertools
+import re
 
 import pytest
 
 from kstore.cli import cat
+from kstore.cli.render import json_of_plain, json_records
 from kstore.log.opening import open_log
 from tests.builders import (
     FIRST_TIMESTAMP_MS,
@@ -90,6 +93,21 @@ def test_bounds_are_half_open_and_exact_inside_batches(kstore, directory, option
     run = kstore("cat", "--json", directory, *options)
     assert offsets(run) == list(expected)
     assert (run.status, run.err) == (0, "")
+
+
+@pytest.mark.parametrize("codec", [0, 3], ids=["plain", "lz4"])
+def test_every_range_shows_what_the_log_reads(tmp_path, codec):
+    directory = write_partition(tmp_path, [batches(0, 4, records_per_batch=3, codec=codec)])
+    with open_log(directory) as log:
+        for first, end in itertools.combinations_with_replacement(range(13), 2):
+            wanted = cat.Wanted(start_offset=first, end_offset=end)
+            one_by_one = [record.offset for group in cat.groups(log, wanted) for record in group.records]
+            assert one_by_one == [record.offset for record in log.read(min(first, 12), end)]
+            shown = "".join(
+                group.shown or "".join(json_records(group.records, timestamp_type=group.timestamp_type))
+                for group in cat.groups(log, wanted, show_batch=json_of_plain)
+            )
+            assert [int(offset) for offset in re.findall('"offset":([0-9]+)', shown)] == one_by_one
 
 
 def test_times_out_of_order_are_compared_record_by_record(kstore, tmp_path):
