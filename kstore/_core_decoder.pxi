@@ -332,14 +332,18 @@ cdef class ColumnDecoder:
                 or (self.h.base_offset >= self.source.end_offset and not is_wrapper(&self.h)):
             self.close_batch()
             return SKIPPED
+        # As Log.read does, which asks no more of a batch that it leaves out.
+        if self.h.attributes & CONTROL_MASK \
+                or is_aborted(<const Aborted*>self.aborted.block.data, self.aborted_count, &self.h):
+            self.close_batch()
+            return SKIPPED
         payload_size = self.h.size - BATCH_HEADER_SIZE
         if check_counts(&self.h, -1 if self.h.attributes & CODEC_MASK else payload_size, &self.problem) != OK:
             return FAILED
         if self.h.attributes & CODEC_MASK and self.h.record_count > self.max_decompressed_bytes // MIN_RECORD_SIZE:
             fail(&self.problem, BAD_RECORD_COUNT, self.max_decompressed_bytes // MIN_RECORD_SIZE, self.h.record_count)
             return FAILED
-        if self.h.attributes & CONTROL_MASK or (self.h.record_count == 0 and payload_size == 0) \
-                or is_aborted(<const Aborted*>self.aborted.block.data, self.aborted_count, &self.h):
+        if self.h.record_count == 0 and payload_size == 0:
             self.close_batch()
             return SKIPPED
         self.source.at = p + (BATCH_HEADER_SIZE if self.h.magic == MAGIC_V2 else 0)

@@ -19,7 +19,15 @@ from kstore._core import (
 )
 from kstore.compression import decompress
 from kstore.config import MAX_INT32, MAX_INT64, LogConfig
-from kstore.errors import CorruptRecordError, KStoreError, SegmentTooLargeError, StorageError, UnsupportedMagicError
+from kstore.errors import (
+    CorruptionError,
+    CorruptRecordError,
+    InvalidRecordError,
+    KStoreError,
+    SegmentTooLargeError,
+    StorageError,
+    UnsupportedMagicError,
+)
 from kstore.log.env import Env, FileKind, OpenFiles, ReadFile
 from kstore.record.memory_records import SIZE_UP_TO_MAGIC
 
@@ -226,7 +234,8 @@ class SegmentRecords:
         """Yield header and bytes of each batch of [position, end_position); both must be batch boundaries.
 
         Raises: CorruptRecordError for bad framing, for offsets that go back or leave the segment, and for a batch
-            that does not end by end_position; UnsupportedMagicError. The CRC is not checked.
+            that does not end by end_position; InvalidRecordError for a last offset below the base offset under a right
+            CRC; UnsupportedMagicError. No other CRC is checked.
         """
         chunk, chunk_position, chunk_bytes = b"", position, min(HEADER_CHUNK_BYTES, self._config.read_chunk_bytes)
         least_offset = max(self.base_offset, previous_last_offset + 1)
@@ -254,21 +263,44 @@ class SegmentRecords:
         return header
 
     def _check_place(self, header: BatchHeader, *, end_position: int, least_offset: int) -> None:
-        if header.base_offset < least_offset or not header.base_offset <= header.last_offset <= MAX_INT64:
+        left = end_position - header.position
+        if header.size_in_bytes > left:
+            raise self._error(header, "batch runs past the end", expected=header.size_in_bytes, found=left)
+        if header.base_offset >= 0 and header.last_offset < header.base_offset:
+            # Damage of the header alone would be a wrong CRC, which is what it is then called here too.
+            check_crc(
+                self.read_bytes(header.size_in_bytes, position=header.position),
+                position=header.position,
+                path=self.path,
+            )
+            found = header.last_offset - header.base_offset
+            raise self._error(
+                header, "last offset delta does not fit", expected="at least 0", found=found, kind=InvalidRecordError
+            )
+        if header.base_offset < least_offset:
             raise self._error(header, "offsets go back", expected=least_offset, found=header.base_offset)
+        if header.last_offset >= MAX_INT64:
+            raise self._error(
+                header, "last offset out of range", expected=f"less than {MAX_INT64}", found=header.last_offset
+            )
         if not self._is_inside(header):
             raise self._error(
                 header, "offsets run into the next segment", expected=self.next_base_offset, found=header.last_offset
             )
-        left = end_position - header.position
-        if header.size_in_bytes > left:
-            raise self._error(header, "batch runs past the end", expected=header.size_in_bytes, found=left)
 
     def _is_inside(self, header: BatchHeader) -> bool:
         return self.next_base_offset is None or header.last_offset < self.next_base_offset
 
-    def _error(self, header: BatchHeader, what: str, *, expected: object, found: object) -> CorruptRecordError:
-        return CorruptRecordError(
+    def _error(
+        self,
+        header: BatchHeader,
+        what: str,
+        *,
+        expected: object,
+        found: object,
+        kind: type[CorruptionError] = CorruptRecordError,
+    ) -> CorruptionError:
+        return kind(
             f"{what} in batch at position {header.position} of {self.path} (base offset {header.base_offset}): "
             f"expected {expected}, found {found}",
             path=self.path,

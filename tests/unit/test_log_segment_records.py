@@ -11,7 +11,7 @@ import pytest
 
 from kstore._core import HeaderScan
 from kstore.config import LogConfig
-from kstore.errors import CorruptRecordError, UnsupportedMagicError
+from kstore.errors import CorruptRecordError, InvalidRecordError, UnsupportedMagicError
 from kstore.log.env import DEFAULT_ENV, OpenFiles
 from kstore.log.segment_records import HEADER_CHUNK_BYTES, SegmentRecords
 from tests.builders import batch, batches, grow, patch_header, set_byte, set_bytes, shrink
@@ -100,9 +100,21 @@ DAMAGES = [
     pytest.param(put(2, base_offset=105)[:61], CorruptRecordError, "offsets go back", id="repeats-an-offset"),
     pytest.param(put(2, base_offset=0)[:61], CorruptRecordError, "offsets go back", id="below-the-segment"),
     pytest.param(put(2, base_offset=-1)[:61], CorruptRecordError, "offsets go back", id="negative-offset"),
-    pytest.param(put(2, base_offset=2**63 - 2)[:61], CorruptRecordError, "offsets go back", id="overflow"),
+    pytest.param(put(2, base_offset=2**63 - 2)[:61], CorruptRecordError, "last offset out of range", id="overflow"),
+    pytest.param(put(2, last_offset_delta=-1), InvalidRecordError, "last offset delta", id="negative-delta"),
+    pytest.param(
+        put(2, last_offset_delta=-1, repair_crc=False), CorruptRecordError, "CRC mismatch", id="negative-delta-and-crc"
+    ),
     pytest.param(put(2, base_offset=199)[:61], CorruptRecordError, "into the next segment", id="next-segment"),
 ]
+
+
+def test_last_offset_behind_which_there_is_none_is_refused(files: OpenFiles, path: Path) -> None:
+    set_bytes(path, POSITIONS[5], put(5, base_offset=2**63 - 3))
+    with pytest.raises(CorruptRecordError, match="last offset out of range"):
+        read_all(open_records(files, path))
+    set_bytes(path, POSITIONS[5], put(5, base_offset=2**63 - 4))
+    assert len(read_all(open_records(files, path))) == 6
 
 
 @pytest.mark.parametrize(("new", "error", "message"), DAMAGES)
