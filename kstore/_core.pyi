@@ -175,6 +175,7 @@ class RecordIterator:
     incomplete_bytes: Final[int]
     def __iter__(self) -> Self: ...
     def __next__(self) -> Record: ...
+    def take(self, *, most_records: int, most_bytes: int) -> list[Record]: ...
 
 @final
 class RunIterator:
@@ -211,6 +212,7 @@ def iterate_records(
     verify_crc: bool = True,
     checks_offsets: bool = True,
     least_offset: int = 0,
+    headers: bool = True,
 ) -> RecordIterator: ...
 def iterate_run(
     buffer: Buffer,
@@ -223,7 +225,9 @@ def iterate_run(
     topic_partition: TopicPartition | None = None,
 ) -> RunIterator: ...
 def search_timestamp(records: RecordIterator, *, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None: ...
-def json_of_records(records: RecordIterator, *, opening: Buffer, middle: Buffer, separator: Buffer) -> str | None: ...
+def json_of_records(
+    records: RecordIterator, *, opening: Buffer, middle: Buffer, separator: Buffer, most_bytes: int
+) -> str | None: ...
 def search_timestamp_in_batch(
     buffer: Buffer, *, position: int, timestamp_ms: int, start_offset: int, path: str | None = None
 ) -> tuple[int, int] | None: ...
@@ -471,6 +475,9 @@ class Columns:
     row_count: Final[int]
     offset: Final[ColumnBuffer | None]
     timestamp: Final[ColumnBuffer | None]
+    timestamp_null_count: Final[int]
+    timestamp_validity: Final[ColumnBuffer | None]
+    lost_timestamp: Final[tuple[int, int] | None]
     key: Final[_Variable | None]
     value: Final[_Variable | None]
     headers: Final[tuple[int, ColumnBuffer | None, ColumnBuffer, int, _Variable, _Variable] | None]

@@ -31,6 +31,7 @@ from kstore.errors import (
     DecompressionError,
     InvalidRecordError,
     LogClosedError,
+    MemoryLimitError,
     ProducerClosedError,
     StorageError,
     UnsupportedCompressionTypeError,

@@ -29,12 +29,17 @@ cdef struct HeaderColumn:
     int64_t null_count
     int64_t count
     int64_t count_capacity
+    int64_t most_bytes      # that the headers of one record may take as Python objects
     VarColumn keys
     VarColumn values
 
 cdef struct Table:
     int64_t* offsets
     int64_t* timestamps
+    uint8_t* timestamp_validity     # NULL until a timestamp is null
+    int64_t timestamp_null_count
+    int64_t lost_offset             # of the first record whose timestamp is null, and what the log says
+    int64_t lost_timestamp_ms
     VarColumn key
     VarColumn value
     HeaderColumn headers
@@ -62,6 +67,7 @@ cdef enum:
     WIDE_PAD = 32
     VIEW_INLINE_SIZE = 12
     MICROSECONDS = 1000
+    HEADER_WIDTH = 8         # of the offsets of a header's key and value
     UTF8_GROWTH = 3          # U+FFFD takes three bytes in place of one
 
 cdef int64_t MOST_MS = INT64_MAX // 1000
@@ -185,18 +191,21 @@ cdef Status put_text(VarColumn* c, const uint8_t* p, int64_t size, const uint8_t
     return OK
 
 
-# Requires: headers that check_headers passed. Returns: NEED_HEADER_SPACE (nothing changed) if they may not fit.
-cdef Status put_headers(HeaderColumn* c, int64_t row, const RawRecord* r, const Source* s) noexcept nogil:
+# Requires: headers that check_headers passed. Returns: NEED_HEADER_SPACE (nothing changed) if they may not fit,
+# TOO_MANY_HEADERS.
+cdef Status put_headers(HeaderColumn* c, int64_t row, int64_t offset, const RawRecord* r, const Source* s,
+                        Problem* problem) noexcept nogil:
     cdef RawHeader header
-    cdef Problem problem
     cdef const uint8_t* at = r.headers
     cdef int64_t size = r.end - r.headers
     cdef int32_t i
+    if check_header_count(r, c.most_bytes, offset, problem) != OK:
+        return problem.status
     if r.header_count > c.count_capacity - c.count or UTF8_GROWTH * size > c.keys.capacity - c.keys.used \
             or size > c.values.capacity - c.values.used:
         return NEED_HEADER_SPACE
     for i in range(r.header_count):
-        if parse_header(&at, r.end, &header, &problem) != OK:
+        if parse_header(&at, r.end, &header, problem) != OK:
             return problem.status
         put_bytes(&c.keys, c.count, header.key, header.key_size, s)
         put_bytes(&c.values, c.count, header.value, header.value_size, s)
@@ -218,15 +227,31 @@ cdef inline void put_no_headers(HeaderColumn* c, int64_t first, int64_t end) noe
     c.null_count += end - first
 
 
-cdef inline Status put_timestamp(Table* t, int64_t row, int64_t timestamp_ms, Problem* problem) noexcept nogil:
-    if timestamp_ms > MOST_MS or timestamp_ms < -MOST_MS:
-        return fail(problem, TIMESTAMP_OVERFLOW, 0, timestamp_ms)
-    t.timestamps[row] = timestamp_ms * MICROSECONDS
-    return OK
+# Whether put_timestamp can go on; else the table needs its timestamp_validity first.
+cdef inline bint has_timestamp_room(const Table* t, int64_t timestamp_ms) noexcept nogil:
+    return -MOST_MS <= timestamp_ms <= MOST_MS or t.timestamp_validity != NULL
+
+
+cdef void put_null_timestamp(Table* t, int64_t row, int64_t offset, int64_t timestamp_ms) noexcept nogil:
+    if t.timestamp_null_count == 0:
+        t.lost_offset = offset
+        t.lost_timestamp_ms = timestamp_ms
+    clear_bit(t.timestamp_validity, row)
+    t.timestamp_null_count += 1
+    t.timestamps[row] = 0
+
+
+# Appends microseconds, null if they do not fit. Requires: has_timestamp_room.
+cdef inline void put_timestamp(Table* t, int64_t row, int64_t offset, int64_t timestamp_ms) noexcept nogil:
+    if -MOST_MS <= timestamp_ms <= MOST_MS:
+        t.timestamps[row] = timestamp_ms * MICROSECONDS
+    else:
+        put_null_timestamp(t, row, offset, timestamp_ms)
 
 
 # Rows of a batch whose offsets (and LogAppendTime) follow from its header alone; no record is looked at.
-# Requires: record_count == last_offset_delta + 1. Returns: OK when the batch is done, STOPPED when the table is full.
+# Requires: record_count == last_offset_delta + 1. Returns: OK when the batch is done, STOPPED when the table is full,
+# NEED_TIMESTAMP_VALIDITY.
 cdef Status fill_from_header(Table* t, const Header* h, Source* s, Problem* problem) noexcept nogil:
     cdef int64_t offset
     while s.done < h.record_count:
@@ -234,8 +259,10 @@ cdef Status fill_from_header(Table* t, const Header* h, Source* s, Problem* prob
         if offset >= s.start_offset and offset < s.end_offset:
             if t.room <= 0 or t.rows == t.row_capacity:
                 return STOPPED
-            if t.timestamps != NULL and put_timestamp(t, t.rows, h.max_timestamp, problem) != OK:
-                return problem.status
+            if t.timestamps != NULL:
+                if not has_timestamp_room(t, h.max_timestamp):
+                    return fail(problem, NEED_TIMESTAMP_VALIDITY, 0, 0)
+                put_timestamp(t, t.rows, offset, h.max_timestamp)
             if t.offsets != NULL:
                 t.offsets[t.rows] = offset
             t.rows += 1
@@ -259,8 +286,10 @@ cdef Status decode_prefixes(Table* t, const Header* h, Source* s, Problem* probl
             return problem.status
         offset = h.base_offset + r.offset_delta
         if offset >= s.start_offset and offset < s.end_offset:
-            if t.timestamps != NULL and put_timestamp(t, t.rows, timestamp_of(h, r.timestamp_delta), problem) != OK:
-                return problem.status
+            if t.timestamps != NULL:
+                if not has_timestamp_room(t, timestamp_of(h, r.timestamp_delta)):
+                    return fail(problem, NEED_TIMESTAMP_VALIDITY, 0, 0)
+                put_timestamp(t, t.rows, offset, timestamp_of(h, r.timestamp_delta))
             if t.offsets != NULL:
                 t.offsets[t.rows] = offset
             t.rows += 1
@@ -294,10 +323,9 @@ cdef Status decode_rows(Table* t, const Header* h, Source* s, Problem* problem) 
             break
         offset = h.base_offset + r.offset_delta
         if offset >= here.start_offset and offset < here.end_offset:
-            if t.timestamps != NULL:
-                status = put_timestamp(t, row, timestamp_of(h, r.timestamp_delta), problem)
-                if status != OK:
-                    break
+            if t.timestamps != NULL and not has_timestamp_room(t, timestamp_of(h, r.timestamp_delta)):
+                status = NEED_TIMESTAMP_VALIDITY
+                break
             key_used = key.used
             nulls = key.null_count
             if put_bytes(&key, row, r.key, r.key_size, &here) != OK:
@@ -305,7 +333,7 @@ cdef Status decode_rows(Table* t, const Header* h, Source* s, Problem* problem) 
                 break
             status = put_bytes(&value, row, r.value, r.value_size, &here)
             if status == OK and t.headers.wanted:
-                status = put_headers(&t.headers, row, &r, &here)
+                status = put_headers(&t.headers, row, offset, &r, &here, problem)
                 if status != OK:
                     value.used = value.offsets[row] if value.offsets != NULL else 0
                     value.null_count -= r.value_size < 0
@@ -313,6 +341,8 @@ cdef Status decode_rows(Table* t, const Header* h, Source* s, Problem* problem) 
                 key.used = key_used
                 key.null_count = nulls
                 break
+            if t.timestamps != NULL:
+                put_timestamp(t, row, offset, timestamp_of(h, r.timestamp_delta))
             if t.offsets != NULL:
                 t.offsets[row] = offset
             row += 1
@@ -322,7 +352,7 @@ cdef Status decode_rows(Table* t, const Header* h, Source* s, Problem* problem) 
             if value.mode != MODE_ABSENT and r.value_size > 0:
                 room -= r.value_size
             if t.headers.wanted:
-                room -= r.end - r.headers
+                room -= r.end - r.headers + HEADER_WIDTH * r.header_count
         here.at = r.end
         here.least_delta = least
         here.done += 1
@@ -330,6 +360,7 @@ cdef Status decode_rows(Table* t, const Header* h, Source* s, Problem* problem) 
         status = fail(problem, TRAILING_BYTES, 0, here.end - here.at)
     elif status in (NEED_KEY_SPACE, NEED_VALUE_SPACE, NEED_HEADER_SPACE):
         problem.expected = r.end - here.at
+        problem.found = r.header_count
     elif status != OK:
         problem.record = here.done
     s[0] = here

@@ -27,6 +27,7 @@ cdef class ColumnDecoder:
         start_offset, end_offset: records outside [start_offset, end_offset) are left out; end None: no bound.
         decompress: decompress(codec, payload, limit) -> bytes-like, for wrappers of magic 0 and 1 with magic=magic;
             not called for what the core opens itself.
+        max_decompressed_bytes: largest payload of a batch, and what one record's headers may take as Python objects.
         aborted: (producer id, first offset, offset of the abort marker) of transactions whose batches are skipped.
     Threads: one thread at a time; run() releases the GIL but for gzip, zstd, wrappers and views into payloads.
     """
@@ -48,7 +49,7 @@ cdef class ColumnDecoder:
     cdef object decompress, path
     cdef list view_buffers
     cdef int64_t aborted_count
-    cdef ColumnBuffer offsets, timestamps, batches, aborted
+    cdef ColumnBuffer offsets, timestamps, timestamp_validity, batches, aborted
     cdef list key_parts, value_parts, header_parts
 
     def __cinit__(self, *, key=None, value=None, bint offset=False, bint timestamp=False, bint headers=False,
@@ -63,6 +64,7 @@ cdef class ColumnDecoder:
         self.table.key.mode = _MODES[key]
         self.table.value.mode = _MODES[value]
         self.table.headers.wanted = headers
+        self.table.headers.most_bytes = max_decompressed_bytes
         self.table.headers.keys.mode = MODE_STRING
         self.table.headers.values.mode = MODE_COPY
         self.wants_bodies = key is not None or value is not None or headers
@@ -90,6 +92,8 @@ cdef class ColumnDecoder:
         self.timestamps = ColumnBuffer(8 * t.row_capacity) if self.wants_timestamp else None
         t.offsets = <int64_t*>self.offsets.block.data if self.wants_offset else NULL
         t.timestamps = <int64_t*>self.timestamps.block.data if self.wants_timestamp else NULL
+        t.timestamp_validity = NULL
+        t.timestamp_null_count = 0
         self.key_parts = new_column(&t.key, t.row_capacity, min(FIRST_KEY_BYTES, self.batch_bytes))
         self.value_parts = new_column(&t.value, t.row_capacity, self.batch_bytes + FIRST_KEY_BYTES)
         self.header_parts = new_header_column(&t.headers, t.row_capacity) if t.headers.wanted else None
@@ -180,7 +184,7 @@ cdef class ColumnDecoder:
     def run(self):
         """Decode on; return "more" (feed a chunk), "full" (take the columns) or "done" (end_position reached).
 
-        Raises: CorruptRecordError, InvalidRecordError, DecompressionError, UnsupportedMagicError,
+        Raises: CorruptRecordError, InvalidRecordError, DecompressionError, MemoryLimitError, UnsupportedMagicError,
         UnsupportedCompressionTypeError, with path and position.
         """
         self.check_idle()
@@ -338,10 +342,7 @@ cdef class ColumnDecoder:
             self.close_batch()
             return SKIPPED
         payload_size = self.h.size - BATCH_HEADER_SIZE
-        if check_counts(&self.h, -1 if self.h.attributes & CODEC_MASK else payload_size, &self.problem) != OK:
-            return FAILED
-        if self.h.attributes & CODEC_MASK and self.h.record_count > self.max_decompressed_bytes // MIN_RECORD_SIZE:
-            fail(&self.problem, BAD_RECORD_COUNT, self.max_decompressed_bytes // MIN_RECORD_SIZE, self.h.record_count)
+        if self.check_count(payload_size) != OK:
             return FAILED
         if self.h.record_count == 0 and payload_size == 0:
             self.close_batch()
@@ -374,6 +375,15 @@ cdef class ColumnDecoder:
         walk.least_offset = self.least_offset
         check_next(&walk, p, &h, &problem)
         return walk.state == SCAN_TORN or walk.state == SCAN_ZEROS
+
+    # A payload that is not opened, as no column needs it, bounds the count by what it may hold.
+    cdef Status check_count(self, int64_t payload_size) noexcept nogil:
+        cdef int64_t most = self.max_decompressed_bytes // MIN_RECORD_SIZE
+        if self.h.attributes & CODEC_MASK == 0:
+            return check_counts(&self.h, payload_size, &self.problem)
+        if check_counts(&self.h, -1, &self.problem) == OK and self.h.record_count > most:
+            fail(&self.problem, BAD_RECORD_COUNT, most, self.h.record_count)
+        return self.problem.status
 
     cdef void close_batch(self) noexcept nogil:
         self.position += self.h.size
@@ -439,7 +449,10 @@ cdef class ColumnDecoder:
         elif status == NEED_VALUE_SPACE:
             grow_bytes(&self.table.value, self.value_parts, size)
         elif status == NEED_HEADER_SPACE:
-            grow_headers(&self.table.headers, self.header_parts, size)
+            grow_headers(&self.table.headers, self.header_parts, size, self.problem.found)
+        elif status == NEED_TIMESTAMP_VALIDITY:
+            self.timestamp_validity = new_validity(self.table.row_capacity)
+            self.table.timestamp_validity = self.timestamp_validity.block.data
         else:
             raise error_of(&self.problem, self.path)
         return 0
@@ -457,6 +470,10 @@ cdef class ColumnDecoder:
         out.row_count = rows
         out.offset = resized(self.offsets, 8 * rows)
         out.timestamp = resized(self.timestamps, 8 * rows)
+        out.timestamp_null_count = t.timestamp_null_count
+        if t.timestamp_null_count:
+            out.timestamp_validity = resized(self.timestamp_validity, (rows + 7) // 8)
+            out.lost_timestamp = (t.lost_offset, t.lost_timestamp_ms)
         out.key = finished(&t.key, self.key_parts, rows, self.view_buffers)
         out.value = finished(&t.value, self.value_parts, rows, self.view_buffers)
         out.batches = resized(self.batches, self.batch_rows * sizeof(BatchRow))
@@ -467,5 +484,5 @@ cdef class ColumnDecoder:
     cdef void drop_table(self) noexcept:
         self.started = False
         self.table.rows = 0
-        self.offsets = self.timestamps = self.batches = self.key_parts = self.value_parts = self.header_parts = None
+        self.offsets = self.timestamps = self.timestamp_validity = self.batches = self.key_parts = self.value_parts = self.header_parts = None
         self.view_buffers = []

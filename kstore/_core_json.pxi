@@ -167,8 +167,10 @@ cdef uint8_t* put_json_records(uint8_t* out, const uint8_t* at, const uint8_t* e
 
 
 def json_of_records(RecordIterator records, *, const uint8_t[::1] opening, const uint8_t[::1] middle,
-                    const uint8_t[::1] separator):
-    """Return all records of a batch as one str of JSON objects, None if that takes more than copying, or one is not right.
+                    const uint8_t[::1] separator, int64_t most_bytes):
+    """Return all records of a batch as one str of JSON objects.
+
+    None if that takes more than copying, if one is not right, or if the text may take more than most_bytes.
 
     Args: records: a fresh iterator over the batch; opening, middle, separator: ASCII that stands before each offset,
         between timestamp and key, and between two records.
@@ -195,7 +197,7 @@ def json_of_records(RecordIterator records, *, const uint8_t[::1] opening, const
             if payload_size > 0:
                 memcpy(copy, start, <size_t>payload_size)
             size = json_size(copy, copy + payload_size, &records.h, &text)
-        if size < 0:
+        if size < 0 or size > most_bytes:
             return None
         out = <uint8_t*>malloc(<size_t>max(size, 1))
         if out == NULL:

@@ -23,7 +23,7 @@ cdef inline bint has_room(const VarColumn* c, int64_t size) noexcept nogil:
 
 
 # Appends a row. Returns: NEED_KEY_SPACE or NEED_VALUE_SPACE (nothing changed, problem.expected holds the message's size),
-# TIMESTAMP_OVERFLOW or OK.
+# NEED_TIMESTAMP_VALIDITY (likewise) or OK.
 cdef inline Status put_message(Table* t, const Message* m, int64_t offset, int64_t timestamp_ms, const Source* s,
                                Problem* problem) noexcept nogil:
     cdef int64_t row = t.rows
@@ -31,8 +31,10 @@ cdef inline Status put_message(Table* t, const Message* m, int64_t offset, int64
         return fail(problem, NEED_KEY_SPACE, m.size, 0)
     if not has_room(&t.value, m.value_size):
         return fail(problem, NEED_VALUE_SPACE, m.size, 0)
-    if t.timestamps != NULL and put_timestamp(t, row, timestamp_ms, problem) != OK:
-        return problem.status
+    if t.timestamps != NULL:
+        if not has_timestamp_room(t, timestamp_ms):
+            return fail(problem, NEED_TIMESTAMP_VALIDITY, m.size, 0)
+        put_timestamp(t, row, offset, timestamp_ms)
     put_bytes(&t.key, row, m.key, m.key_size, s)
     put_bytes(&t.value, row, m.value, m.value_size, s)
     if t.headers.wanted:

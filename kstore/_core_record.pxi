@@ -89,6 +89,15 @@ cdef inline Status parse_record(const uint8_t* at, const uint8_t* end, RawRecord
     return check_headers(at, out, problem)
 
 
+# Requires: record and base offset of the problem are set. Returns: OK if the objects of the record's headers fit the limit;
+# LEAST_HEADER_COUNT of them always do.
+cdef inline Status check_header_count(const RawRecord* r, int64_t limit, int64_t offset, Problem* problem) noexcept nogil:
+    if r.header_count <= LEAST_HEADER_COUNT or r.header_count <= limit // HEADER_OBJECT_SIZE:
+        return OK
+    problem.offset = offset
+    return fail(problem, TOO_MANY_HEADERS, max(limit, LEAST_HEADER_COUNT * HEADER_OBJECT_SIZE), r.header_count)
+
+
 # Offsets of a batch rise and stay inside it. Returns: OK and the next least delta.
 cdef inline Status check_offset_delta(const Header* h, int32_t delta, int64_t* least, Problem* problem) noexcept nogil:
     if delta < least[0] or delta > h.last_offset_delta:
@@ -260,8 +269,10 @@ cdef class RecordIterator:
     cdef int64_t least_delta        # of magic 0 and 1: the least offset
     cdef int64_t ahead              # from a record to the bytes that are brought in with it; 0 for none
     cdef int64_t max_decompressed_bytes
+    cdef int64_t taken_bytes        # of what take() returns
     cdef bint verify_crc
     cdef bint checks_offsets
+    cdef bint makes_headers
     cdef object decompress
     cdef object path
     cdef object topic_partition
@@ -304,6 +315,8 @@ cdef class RecordIterator:
             status = check_offset_delta(&self.h, raw.offset_delta, &self.least_delta, &self.problem)
         if status == OK and self.done + 1 == self.h.record_count and raw.end != end:
             status = fail(&self.problem, TRAILING_BYTES, 0, end - raw.end)
+        if status == OK and raw.header_count and self.makes_headers:
+            status = check_header_count(&raw, self.max_decompressed_bytes, self.h.base_offset + raw.offset_delta, &self.problem)
         if status != OK:
             raise error_of(&self.problem, self.path)
         if self.ahead:
@@ -314,12 +327,13 @@ cdef class RecordIterator:
 
     cdef Record make(self, const RawRecord* raw):
         cdef Record record = Record.__new__(Record)
+        self.taken_bytes += RECORD_OBJECT_SIZE + (raw.end - raw.key) + HEADER_OBJECT_SIZE * <int64_t>raw.header_count
         record.offset = self.h.base_offset + raw.offset_delta
         record.timestamp_ms = timestamp_of(&self.h, raw.timestamp_delta)
         record.timestamp_type = self.timestamp_type
         record.key = bytes_or_none(raw.key, raw.key_size)
         record.value = bytes_or_none(raw.value, raw.value_size)
-        record.headers = headers_of(raw) if raw.header_count else ()
+        record.headers = headers_of(raw) if raw.header_count and self.makes_headers else ()
         record.topic_partition = self.topic_partition
         record.sequence = sequence_of(&self.h, raw.offset_delta)
         record.is_control = self.h.attributes & CONTROL_MASK != 0
@@ -344,6 +358,7 @@ cdef class RecordIterator:
             raise error_of(&self.problem, self.path)
         self.done += 1
         self.at += <Py_ssize_t>m.size
+        self.taken_bytes += RECORD_OBJECT_SIZE + m.size
         cdef Record record = Record.__new__(Record)
         record.offset = offset
         record.timestamp_ms = message_timestamp(&self.h, &m)
@@ -399,6 +414,22 @@ cdef class RecordIterator:
             raise error_of(&self.problem, self.path)
         return 0
 
+    def take(self, *, Py_ssize_t most_records, int64_t most_bytes):
+        """Return the next Records as a list, empty behind the last one.
+
+        At most most_records, and no more once their keys, values and headers as Python objects take most_bytes.
+        Raises: as iterating, with the Records before it lost.
+        """
+        cdef list found = []
+        cdef Record record
+        self.taken_bytes = 0
+        while len(found) < most_records and self.taken_bytes < most_bytes:
+            record = self.next_record()
+            if record is None:
+                break
+            found.append(record)
+        return found
+
     cdef void close(self) noexcept:
         self.h.record_count = self.done = 0
         self.messages.size = self.at = 0
@@ -420,14 +451,16 @@ cdef class RecordIterator:
 
 def iterate_records(const uint8_t[::1] buffer, *, int64_t position, decompress, int64_t max_decompressed_bytes,
                     path=None, topic_partition=None, bint verify_crc=True, bint checks_offsets=True,
-                    int64_t least_offset=0):
+                    int64_t least_offset=0, bint headers=True):
     """Return an iterator over the Records of one batch, which must fill the buffer exactly.
 
     The batch's CRC is not checked here (check_crc does). decompress(codec, payload, limit) is called once if the batch
     is compressed, for a wrapper of magic 0 or 1 with magic=magic.
-    Args: of magic 0 and 1 only: verify_crc: check the CRC of each message inside a wrapper (Kafka's iteration does not);
+    Args: headers: False: the Records have none; they are checked and not made into objects.
+        max_decompressed_bytes: bounds the payload, and the objects of one record's headers.
+        Of magic 0 and 1 only: verify_crc: check the CRC of each message inside a wrapper (Kafka's iteration does not);
         checks_offsets: refuse messages whose offsets do not rise or pass the wrapper's, or lie below least_offset.
-    Raises: CorruptRecordError, InvalidRecordError, DecompressionError, UnsupportedMagicError,
+    Raises: CorruptRecordError, InvalidRecordError, DecompressionError, MemoryLimitError, UnsupportedMagicError,
     UnsupportedCompressionTypeError, some of them only while iterating; the last record is not returned when bytes
     follow it.
     Lifetime: holds the buffer; the Records hold copies.  Threads: not safe.
@@ -436,5 +469,6 @@ def iterate_records(const uint8_t[::1] buffer, *, int64_t position, decompress, 
     it.decompress, it.max_decompressed_bytes = decompress, max_decompressed_bytes
     it.path, it.topic_partition = path, topic_partition
     it.verify_crc, it.checks_offsets, it.least_delta = verify_crc, checks_offsets, least_offset
+    it.makes_headers = headers
     it.open(buffer, position)
     return it

@@ -141,7 +141,7 @@ def iterate_run(const uint8_t[::1] buffer, *, int64_t position, decompress, int6
     cdef RecordIterator batch = RecordIterator.__new__(RecordIterator)
     batch.decompress, batch.max_decompressed_bytes = decompress, max_decompressed_bytes
     batch.path, batch.topic_partition = path, topic_partition
-    batch.verify_crc = batch.checks_offsets = True
+    batch.verify_crc = batch.checks_offsets = batch.makes_headers = True
     batch.payload = None        # no view at all yet, which code with checks refuses to look at
     run.buffer, run.position, run.max_batch_bytes, run.batch = buffer, position, max_batch_bytes, batch
     return run

@@ -6,6 +6,7 @@ cdef enum Status:
     NEED_KEY_SPACE     # not errors: the caller grows a column and calls again
     NEED_VALUE_SPACE
     NEED_HEADER_SPACE
+    NEED_TIMESTAMP_VALIDITY
     NEED_BATCH_NOTE    # nor this: the next record's timestamp type is another
     NO_MEMORY
     BATCH_TOO_SMALL
@@ -30,7 +31,7 @@ cdef enum Status:
     BAD_HEADER_VALUE_SIZE
     RECORD_SIZE_MISMATCH
     TRAILING_BYTES
-    TIMESTAMP_OVERFLOW
+    TOO_MANY_HEADERS
     BAD_LEGACY_CODEC
     NULL_WRAPPER
     EMPTY_WRAPPER
@@ -41,7 +42,8 @@ cdef enum Status:
     BAD_MESSAGE_MAGIC
     BAD_MESSAGE_OFFSET
 
-# Where a leaf failed. expected and found are what the message shows; record is the number in the batch, -1 if none.
+# Where a leaf failed. expected and found are what the message shows; record is the number in the batch, -1 if none; offset is
+# that of the record, of TOO_MANY_HEADERS only.
 cdef struct Problem:
     Status status
     int64_t position
@@ -49,6 +51,15 @@ cdef struct Problem:
     int64_t expected
     int64_t found
     int64_t record
+    int64_t offset
+
+
+# Bytes of Python objects beside their content: of a Record with key and value; of a header's tuple, str and bytes and
+# their places in lists, which take less as columns of Arrow or JSON. LEAST_HEADER_COUNT headers fit any limit.
+cdef enum:
+    RECORD_OBJECT_SIZE = 256
+    HEADER_OBJECT_SIZE = 192
+    LEAST_HEADER_COUNT = 1024
 
 
 cdef inline Status fail(Problem* problem, Status status, int64_t expected, int64_t found) noexcept nogil:
@@ -82,7 +93,6 @@ _INVALID = {
     BAD_HEADER_VALUE_SIZE: "header value size does not fit: expected from -1 to {expected} bytes, found {found}",
     RECORD_SIZE_MISMATCH: "record size does not match its fields: expected {expected} bytes, found {found}",
     TRAILING_BYTES: "bytes left after the last record: expected {expected}, found {found}",
-    TIMESTAMP_OVERFLOW: "timestamp does not fit a microsecond column: found {found} ms",
     BAD_LEGACY_CODEC: "compression type not allowed in magic 0 and 1: expected 0 to {expected}, found {found} (zstd)",
     NULL_WRAPPER: "compressed message without a value: expected compressed messages, found null",
     EMPTY_WRAPPER: "compressed message without inner messages: expected at least {expected} message, found {found}",
@@ -120,6 +130,8 @@ cdef object error_of(const Problem* problem, object path):
             path=path, base_offset=base_offset, position=problem.position)
         error.codec_id = problem.found
         return error
+    if status == TOO_MANY_HEADERS:
+        return limit_error(problem, place, path)
     if status in _CORRUPT:
         cls, template = CorruptRecordError, _CORRUPT[status]
     else:
@@ -129,3 +141,13 @@ cdef object error_of(const Problem* problem, object path):
     record = f"record {problem.record} of the " if problem.record >= 0 else ""
     return cls(f"{what} in {record}{place}: {detail}", path=path, base_offset=base_offset, position=problem.position,
                reason=reason, expected=problem.expected, found=problem.found)
+
+
+# Requires: found is the number of headers, expected the bytes that their objects may take.
+cdef object limit_error(const Problem* problem, object place, object path):
+    return MemoryLimitError(
+        f"headers take too much memory in record {problem.record} (offset {problem.offset}) of the {place}: expected at most "
+        f"{problem.expected} bytes (max_decompressed_bytes), found {problem.found * HEADER_OBJECT_SIZE} for "
+        f"{problem.found} headers; raise max_decompressed_bytes to read them",
+        path=path, base_offset=problem.base_offset, position=problem.position, offset=problem.offset,
+        option="max_decompressed_bytes", limit=problem.expected, found=problem.found * HEADER_OBJECT_SIZE)

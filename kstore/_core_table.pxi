@@ -36,7 +36,9 @@ cdef int64_t size_of(object part) except -1:
 cdef class Columns:
     """A table of decoded records; every buffer may be kept.
 
-    row_count: rows. offset: int64[row_count]; timestamp: int64[row_count], microseconds since the epoch.
+    row_count: rows. offset: int64[row_count]; timestamp: int64[row_count], microseconds since the epoch, with
+    timestamp_null_count and timestamp_validity (bits or None): null is what microseconds of int64 can't hold, and
+    lost_timestamp is (offset, ms) of the first such record, or None.
     key, value: (null_count, validity bits or None, int32[row_count + 1] offsets or 16-byte views, data buffers).
     headers: (null_count, validity or None, int32[row_count + 1] offsets, header_count, keys, values), the last two
     like key and value. None for a column not asked for. batches: int64[n, 10], see BATCH_ROW_FIELDS.
@@ -45,6 +47,9 @@ cdef class Columns:
     cdef readonly int64_t row_count
     cdef readonly object offset
     cdef readonly object timestamp
+    cdef readonly int64_t timestamp_null_count
+    cdef readonly object timestamp_validity
+    cdef readonly tuple lost_timestamp
     cdef readonly object key
     cdef readonly object value
     cdef readonly object headers
@@ -53,7 +58,7 @@ cdef class Columns:
     @property
     def size_in_bytes(self):
         """Bytes of all buffers, those that views point into included."""
-        return size_of(self.offset) + size_of(self.timestamp) + size_of(self.batches) + size_of(self.key) \
+        return size_of(self.offset) + size_of(self.timestamp) + size_of(self.timestamp_validity) + size_of(self.batches) + size_of(self.key) \
             + size_of(self.value) + size_of(self.headers)
 
 
@@ -125,11 +130,15 @@ cdef list new_header_column(HeaderColumn* c, int64_t rows):
     return [list_offsets, list_validity, keys, new_column(&c.values, FIRST_HEADER_ROWS, FIRST_HEADER_BYTES)]
 
 
-# size: at least the bytes of the record that did not fit.
-cdef int grow_headers(HeaderColumn* c, list parts, int64_t size) except -1:
-    cdef int64_t count_capacity = 2 * c.count_capacity + size
-    grow_data(&c.keys, parts[2], UTF8_GROWTH * size)
-    grow_data(&c.values, parts[3], UTF8_GROWTH * size)
+# size: at least the bytes of the headers that did not fit; count: how many they are.
+cdef int grow_headers(HeaderColumn* c, list parts, int64_t size, int64_t count) except -1:
+    cdef int64_t count_capacity = max(2 * c.count_capacity, c.count + count)
+    if UTF8_GROWTH * size > c.keys.capacity - c.keys.used:
+        grow_data(&c.keys, parts[2], UTF8_GROWTH * size)
+    if size > c.values.capacity - c.values.used:
+        grow_data(&c.values, parts[3], size)
+    if count <= c.count_capacity - c.count:
+        return 0
     grow_rows(&c.keys, parts[2], c.count, count_capacity)
     grow_rows(&c.values, parts[3], c.count, count_capacity)
     c.count_capacity = count_capacity

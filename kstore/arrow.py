@@ -5,8 +5,9 @@ Column names and types are those of Spark's Kafka source, and what a batch knows
 
 from __future__ import annotations
 
+import logging
 from array import array
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -45,6 +46,8 @@ _THREAD_BYTES_AHEAD = 16 * 1024 * 1024
 # Of Python's objects around a table; it bounds the number of tables ahead.
 _LEAST_TABLE_BYTES = 4096
 _DEFAULTS = LogConfig()
+
+_logger = logging.getLogger(__name__)
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 _HEADERS = pa.list_(pa.field("element", _HEADER))
@@ -121,8 +124,11 @@ def record_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Decode ranges into record batches of about batch_bytes, in the order of the ranges and their offsets.
 
+    A timestamp that does not fit int64 microseconds is null; the first one of a pass is logged as a warning.
     Args: columns, binary, strings: see schema(); threads: how many decode, the caller's among them.
-    Raises: CorruptRecordError, InvalidRecordError, DecompressionError, Unsupported...Error, StorageError.
+    Raises: CorruptRecordError, InvalidRecordError, DecompressionError, Unsupported...Error, StorageError;
+        MemoryLimitError for a record with more headers than config.max_decompressed_bytes allows, if they are asked
+        for.
     Lifetime: batches own their buffers ("view" ones keep the chunks that they point into); a column that is kept
         keeps those of its whole batch, so ask for the columns that are wanted.
     Cost: one pass; a column not asked for costs nothing; memory of two batches, or of 16 MiB and two batches
@@ -229,10 +235,11 @@ def _ranges_of(
 
 
 class Projection:
-    """What the decoder must fill for a schema."""
+    """What the decoder must fill for a schema, and what was said of the scan. Threads: safe."""
 
     def __init__(self, arrow_schema: pa.Schema, *, verify_crc: bool) -> None:
         names = set(arrow_schema.names)
+        self._has_warned = False
         self.schema = arrow_schema
         decoded = {"key", "value", "timestamp", "headers"} & names
         self.selection = Selection(
@@ -242,6 +249,20 @@ class Projection:
             timestamp="timestamp" in names,
             headers="headers" in names,
             verify_crc=verify_crc,
+        )
+
+    def warn_of_null(self, *, offset: int, timestamp_ms: int, partition: Mapping[str, object]) -> None:
+        """Log a warning about the first timestamp of the scan that is null as it does not fit microseconds."""
+        if self._has_warned:
+            return
+        self._has_warned = True
+        where = "a batch in memory" if partition["topic"] is None else "{topic}-{partition}".format(**partition)
+        _logger.warning(
+            "timestamp %d ms of the record at offset %d of %s does not fit a column of microseconds: it is null, like "
+            "others after it",
+            timestamp_ms,
+            offset,
+            where,
         )
 
 
@@ -260,6 +281,7 @@ class Assembler:
     """Makes record batches of one partition's Columns, one import each; constant columns are built once and shared."""
 
     def __init__(self, projection: Projection, *, topic: str | None = None, partition: int | None = None) -> None:
+        self._projection = projection
         self._schema = projection.schema
         self._names: list[str] = projection.schema.names
         self._views = [name for name in ("key", "value") if getattr(projection.selection, name) == "view"]
@@ -267,14 +289,19 @@ class Assembler:
         self._repeated: dict[str, tuple[object, _Exported]] = {}
 
     def record_batch(self, columns: Columns) -> pa.RecordBatch:
+        if columns.lost_timestamp is not None:
+            offset, timestamp_ms = columns.lost_timestamp
+            self._projection.warn_of_null(offset=offset, timestamp_ms=timestamp_ms, partition=self._constants)
         arrays = [self._array(name, columns) for name in self._names]
         exported = ExportedBatch(arrays, row_count=columns.row_count)
         return pa.RecordBatch._import_from_c(exported.address, self._schema)
 
     def _array(self, name: str, columns: Any) -> _Exported:
         rows = columns.row_count
-        if name == "offset" or name == "timestamp":
-            return rows, 0, (None, getattr(columns, name)), ()
+        if name == "offset":
+            return rows, 0, (None, columns.offset), ()
+        if name == "timestamp":
+            return rows, columns.timestamp_null_count, (columns.timestamp_validity, columns.timestamp), ()
         if name == "key" or name == "value":
             return _variable(rows, getattr(columns, name), is_view=name in self._views)
         if name == "headers":

@@ -49,7 +49,8 @@ class LogConfig:
         read_chunk_bytes: size of one pread of the .log file.
         max_batch_bytes: largest batch that is read; a larger declared size is corruption. The default is
             Kafka's socket.request.max.bytes, above which a broker can't have received a batch.
-        max_decompressed_bytes: largest decompressed payload of one batch.
+        max_decompressed_bytes: largest decompressed payload of one batch, and the most that the headers of one record
+            may take as Python objects (1024 headers always fit).
         time_index_proof_bytes: a time lookup walks the headers of up to this much of a segment rather than believe what
             its time index says of them.
     Of writing, as the topic settings of that name (segment.bytes and so on):

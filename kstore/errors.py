@@ -309,6 +309,32 @@ class UnsupportedError(KStoreError):
         self.position = position
 
 
+class MemoryLimitError(UnsupportedError):
+    """The bytes may be right, but one record would take more memory than a limit of the configuration allows.
+
+    Attributes: offset (of the record, None if unknown), option (of LogConfig, which can be raised; None if there is
+    none), limit and found (bytes).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        base_offset: int | None = None,
+        position: int | None = None,
+        offset: int | None = None,
+        option: str | None = None,
+        limit: int,
+        found: int,
+    ) -> None:
+        super().__init__(message, path=path, base_offset=base_offset, position=position)
+        self.offset = offset
+        self.option = option
+        self.limit = limit
+        self.found = found
+
+
 class UnsupportedMagicError(UnsupportedError):
     """The batch has a magic byte that is not read or written. Attribute: magic."""
 

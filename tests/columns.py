@@ -93,7 +93,7 @@ def add_columns(table: Table, columns: _core.Columns, wanted: Wanted) -> None:
     rows = columns.row_count
     parts: list[Sequence[Any]] = [
         int64s(columns.offset, rows),
-        int64s(columns.timestamp, rows),
+        timestamps(columns, rows),
         byte_strings(columns.key, rows, is_view=wanted.key == "view"),
         byte_strings(columns.value, rows, is_view=wanted.value == "view"),
         header_lists(columns.headers, rows),
@@ -111,6 +111,14 @@ def int64s(buffer: Any, rows: int) -> Sequence[int | None]:
     if buffer is None:
         return [None] * rows
     return struct.unpack(f"={rows}q", bytes(buffer))
+
+
+def timestamps(columns: _core.Columns, rows: int) -> list[int | None]:
+    flags = null_flags(columns.timestamp_null_count, columns.timestamp_validity, rows)
+    stamps = int64s(columns.timestamp, rows)
+    assert all(stamps[row] == 0 for row in range(rows) if flags[row])
+    assert (columns.lost_timestamp is not None) == any(flags)
+    return [None if flags[row] else stamps[row] for row in range(rows)]
 
 
 def null_flags(null_count: int, validity: Any, rows: int) -> list[bool]:
@@ -185,7 +193,7 @@ def expected_row(record: Record, wanted: Wanted) -> Row:
     headers = tuple((key.decode("utf-8", "replace"), value) for key, value in record.headers)
     return Row(
         offset=record.offset if wanted.offset else None,
-        timestamp_us=record.timestamp_ms * 1000 if wanted.timestamp else None,
+        timestamp_us=expected_microseconds(record.timestamp_ms) if wanted.timestamp else None,
         key=expected_bytes(record.key, wanted.key),
         value=expected_bytes(record.value, wanted.value),
         headers=(headers or None) if wanted.headers else None,
@@ -198,10 +206,9 @@ def expected_bytes(data: bytes | None, mode: str | None) -> bytes | None:
     return data.decode("utf-8", "replace").encode() if mode == "string" else data
 
 
-def timestamps_fit(records: Sequence[Record]) -> bool:
-    """Whether each timestamp of the rows fits a microsecond column."""
-    stamps = [record.timestamp_ms for record in records if not record.is_control]
-    return all(-MOST_TIMESTAMP_MS <= stamp <= MOST_TIMESTAMP_MS for stamp in stamps)
+def expected_microseconds(timestamp_ms: int) -> int | None:
+    """The timestamp of a row, None where int64 microseconds can't hold it."""
+    return timestamp_ms * 1000 if -MOST_TIMESTAMP_MS <= timestamp_ms <= MOST_TIMESTAMP_MS else None
 
 
 def expected_batch_line(batch: Batch) -> dict[str, int]:

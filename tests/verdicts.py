@@ -92,7 +92,7 @@ def expected_column_verdict(
 ) -> list[columns.Row] | Refused:
     """What the reference's rules say of a run of entries whose offsets must rise, key, value or headers wanted.
 
-    Control batches are skipped unread once their offsets fit; a timestamp must fit a microsecond column.
+    Control batches are skipped unread once their offsets fit.
     """
     rows: list[columns.Row] = []
     at = least_offset = 0
@@ -119,8 +119,6 @@ def _batch_rows(
     if not header.is_control:
         reference.check_counts(header, position=at)
         batch = reference.read_batch(data, at, max_decompressed_bytes=limit)
-        if wanted.timestamp and not columns.timestamps_fit(batch.records):
-            raise reference.Refusal("InvalidRecordError", "timestamp beyond microseconds", position=at)
         rows = columns.expected_rows(batch.records, wanted)
     return rows, at + header.size, header.last_offset + 1
 
@@ -132,8 +130,6 @@ def _message_rows(
     end = at + reference_messages.frame(data, at, position=at)
     rows = []
     for record in reference_messages.records_of(data[at:end], position=at, limit=limit, least_offset=least_offset):
-        if wanted.timestamp and not columns.timestamps_fit([record]):
-            raise reference.Refusal("InvalidRecordError", "timestamp beyond microseconds", position=at)
         rows += columns.expected_rows([record], wanted)
         least_offset = record.offset + 1
     return rows, end, max(least_offset, int.from_bytes(data[at : at + 8], "big") + 1)

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby, islice
+from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from kstore.cli import EXIT_FINE
 from kstore.cli.arguments import WrongUseError
-from kstore.cli.render import JSON_TEXT, json_of_plain, json_records, plain_value, record_parts
+from kstore.cli.render import (
+    JSON_TEXT,
+    MOST_RECORDS,
+    json_of_plain,
+    json_records,
+    parts_of,
+    plain_value,
+    record_parts,
+)
 from kstore.errors import KStoreError
 from kstore.log.decoding import decode, decoder_of
 from kstore.log.opening import open_log
@@ -26,9 +34,6 @@ if TYPE_CHECKING:
     from kstore.log.log import Log
     from kstore.record import RecordBatch
     from kstore.types import TopicPartition
-
-# Above what producers put into a batch; one that was inflated from a few KiB may hold millions.
-MOST_RECORDS = 65536
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +93,7 @@ class Decoders:
 
 
 class Group(NamedTuple):
-    """Records of one batch, at most MOST_RECORDS; shown, if not None, is what stands for them in the output."""
+    """Records of one batch, as parts_of gives them; shown, if not None, is what stands for them in the output."""
 
     records: list[Record]
     timestamp_type: int
@@ -205,8 +210,8 @@ def groups(
             if shown is not None:
                 yield Group([], batch.header.timestamp_type, batch.is_control, shown)
                 continue
-        left = iter(batch)
-        while records := list(islice(left, MOST_RECORDS)):
+        for part in parts_of(iter(batch)):
+            records = part
             if is_cut:
                 records = [record for record in records if start_offset <= record.offset < end_offset]
             if wanted.since_ms is not None:

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from kstore.cli.render import JSON_TEXT, plain_value
-from kstore.errors import InvalidRecordError
+from kstore.errors import InvalidRecordError, MemoryLimitError
 from kstore.record.internal_topics import (
     DecodedMessage,
     decode_group_record,
@@ -53,12 +53,12 @@ class Decoded(NamedTuple):
 
 
 def decode(decoder: Decoder, record: Record) -> Decoded:
-    """Decode a record of an internal topic; bytes that contradict themselves give an error, not an exception."""
+    """Decode a record of an internal topic; what can't be decoded gives an error, not an exception."""
     try:
         if decoder in _OF_VALUES:
             return Decoded(None, metadata_json(_OF_VALUES[decoder](record.value)))
         key, value = _COORDINATORS[decoder](record.key, record.value)
-    except InvalidRecordError as error:
+    except (InvalidRecordError, MemoryLimitError) as error:
         return Decoded(None, None, str(error))
     key_json = message_json(key, "type", None if key.type_id is None else str(key.type_id))
     if value is None:

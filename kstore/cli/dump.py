@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from kstore import _core
@@ -19,6 +20,7 @@ from kstore.cli.render import (
     json_batch,
     json_of_plain,
     json_records,
+    parts_of,
     record_parts,
     time_text,
 )
@@ -43,7 +45,7 @@ from kstore.log.index import MAX_INDEX_BYTES, OffsetIndex, TimeIndex
 from kstore.record import RecordBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from kstore._core import BatchHeader, Record
     from kstore.cli.arguments import Selection
@@ -205,7 +207,7 @@ def dump_log(path: str, out: Output, style: Style) -> int:
 def show_batch(entry: Entry, header: BatchHeader, out: Output, style: Style, *, path: str) -> int:
     """Show one batch, its records too if asked; returns the exit status."""
     status = EXIT_FINE
-    records: list[Record] | None = None
+    parts: Iterable[list[Record]] | None = None
     content = Content(header.base_offset, header.record_count) if header.has_base_offset else Content(None, None)
     if style.is_json and style.with_records and style.decoder is None and entry.error is None:
         plain = json_of_plain(RecordBatch(entry.data, position=entry.position, path=path))
@@ -214,20 +216,35 @@ def show_batch(entry: Entry, header: BatchHeader, out: Output, style: Style, *, 
             return status
     if entry.error is None and (style.with_records or not header.has_base_offset):
         try:
-            records = list(RecordBatch(entry.data, position=entry.position, path=path))
+            parts, found = checked_parts(RecordBatch(entry.data, position=entry.position, path=path))
             if not header.has_base_offset:
-                content = Content(records[0].offset, len(records))
+                content = found
         except KStoreError as error:
             status = out.failure(error)
     if style.is_json:
-        out.line(json_line(entry, header, content, records, style))
+        show_json(entry, header, content, parts, out, style)
         return status
     out.styled(batch_parts(entry, header, content))
     decoder = None if header.is_control else style.decoder
-    for record in (records or ()) if style.with_records else ():
+    for record in chain.from_iterable(parts or ()) if style.with_records else ():
         shown = (None, None) if decoder is None else decoders.texts(decoder, record)
         out.styled(record_parts(record, prefix="  | ", is_control=header.is_control, texts=shown))
     return status
+
+
+def checked_parts(batch: RecordBatch) -> tuple[Iterable[list[Record]], Content]:
+    """Return the records of a batch, all of which can be decoded, and what they tell of it.
+
+    A batch of one part is decoded once, a larger one again when its parts are shown.
+    Raises: as RecordBatch.records().
+    """
+    first: list[Record] = []
+    count = 0
+    for part in parts_of(iter(batch)):
+        first = first or part
+        count += len(part)
+    content = Content(first[0].offset if first else None, count)
+    return (first,) if len(first) == count else parts_of(iter(batch)), content
 
 
 def json_text(entry: Entry, header: BatchHeader, content: Content, style: Style) -> str:
@@ -242,20 +259,30 @@ def json_text(entry: Entry, header: BatchHeader, content: Content, style: Style)
     )
 
 
-def json_line(entry: Entry, header: BatchHeader, content: Content, records: list[Record] | None, style: Style) -> str:
-    """Return the JSON object of a batch; its records are null where they can't be decoded."""
+def show_json(
+    entry: Entry,
+    header: BatchHeader,
+    content: Content,
+    parts: Iterable[list[Record]] | None,
+    out: Output,
+    style: Style,
+) -> None:
+    """Write the JSON object of a batch as a line; its records are null where they can't be decoded."""
     text = json_text(entry, header, content, style)
     if not style.with_records:
-        return text + "}"
-    if records is None:
-        return text + ',"records":null}'
+        out.line(text + "}")
+        return
+    if parts is None:
+        out.line(text + ',"records":null}')
+        return
     more = None if style.decoder is None else partial(decoders.json_fields, style.decoder)
-    shown = [
-        line
-        for timestamp_type, same in by_timestamp_type(records, header)
-        for line in json_records(same, timestamp_type=timestamp_type, is_control=header.is_control, more=more)
-    ]
-    return f'{text},"records":[{",".join(shown)}]}}'
+    opening = f'{text},"records":['
+    for records in parts:
+        for timestamp_type, same in by_timestamp_type(records, header):
+            shown = json_records(same, timestamp_type=timestamp_type, is_control=header.is_control, more=more)
+            out.piece(opening + ",".join(shown))
+            opening = ","
+    out.line("]}" if opening == "," else opening + "]}")
 
 
 def batch_parts(entry: Entry, header: BatchHeader, content: Content) -> list[Part]:

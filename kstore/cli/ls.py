@@ -171,8 +171,10 @@ def last_header(log: Log) -> BatchHeader | None:
 
 def first_timestamp_ms(log: Log) -> int | None:
     """Return the timestamp of the first record at or after the log start offset."""
-    for batch in log.batches(log.log_start_offset):
-        for record in batch:
-            if record.offset >= log.log_start_offset:
-                return record.timestamp_ms
+    start_offset = log.log_start_offset
+    for batch in log.batches(start_offset):
+        records = batch.records(verify=False, headers=False)
+        found = next((record.timestamp_ms for record in records if record.offset >= start_offset), None)
+        if found is not None:
+            return found
     return None

@@ -69,8 +69,16 @@ class Output:
     def line(self, text: str) -> None:
         """Write one line, in blocks unless standard output is a terminal."""
         self._pending.append(text)
+        self._pending.append("\n")
         self._pending_characters += len(text)
         if self.is_terminal or self._pending_characters >= BLOCK_CHARACTERS:
+            self.flush()
+
+    def piece(self, text: str) -> None:
+        """Write a piece of a line that line() ends, in blocks."""
+        self._pending.append(text)
+        self._pending_characters += len(text)
+        if self._pending_characters >= BLOCK_CHARACTERS:
             self.flush()
 
     def styled(self, parts: Sequence[Part]) -> None:
@@ -129,8 +137,7 @@ class Output:
         pending, self._pending, self._pending_characters = self._pending, [], 0
         if not pending or self._stdout is None:
             return
-        pending.append("")
-        block = "\n".join(pending).encode("utf-8", "replace")
+        block = "".join(pending).encode("utf-8", "replace")
         self._stdout.flush()
         self._stdout.buffer.write(block)
         self._stdout.buffer.flush()
@@ -175,12 +182,22 @@ def exit_status(error: KStoreError | WrongUseError) -> int:
 
 def printable(text: str) -> str:
     """Return the text with everything a terminal would act on as backslash escapes."""
-    if text.isprintable():
-        return text
-    return "".join(character if character.isprintable() else _escape(character) for character in text)
+    return text if text.isprintable() else text.translate(_ESCAPES)
 
 
-def _escape(character: str) -> str:
-    if "\udc80" <= character <= "\udcff":
-        return f"\\x{ord(character) - 0xDC00:02x}"
-    return character.encode("unicode_escape").decode("ascii")
+class _Escapes(dict[int, str]):
+    """By code point, what printable shows of it: made when it is first met, and without an object per character."""
+
+    def __missing__(self, code_point: int) -> str:
+        character = chr(code_point)
+        if character.isprintable():
+            shown = character
+        elif "\udc80" <= character <= "\udcff":
+            shown = f"\\x{code_point - 0xDC00:02x}"
+        else:
+            shown = character.encode("unicode_escape").decode("ascii")
+        self[code_point] = shown
+        return shown
+
+
+_ESCAPES = _Escapes()

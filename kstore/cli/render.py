@@ -19,15 +19,16 @@ from kstore._core import json_of_records
 from kstore.cli.arguments import EPOCH
 from kstore.cli.output import Part, printable
 from kstore.compression import CompressionType
-from kstore.errors import InvalidRecordError, KStoreError
+from kstore.config import MIB
+from kstore.errors import InvalidRecordError, KStoreError, MemoryLimitError
 from kstore.record.control import ControlRecordType, UnknownControlRecord, decode_control_record
 from kstore.record.protocol import TaggedField
 from kstore.types import TimestampType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from kstore._core import BatchHeader, Record
+    from kstore._core import BatchHeader, Record, RecordIterator
     from kstore.record import RecordBatch
 
 JSON_TEXT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -35,6 +36,11 @@ CODEC_NAMES = tuple(codec.label for codec in CompressionType)
 TIMESTAMP_TYPE_LABELS = {int(kind): kind.label for kind in TimestampType}
 JSON_BOOL = ("false", "true")
 MAGIC_V2 = 2
+# Of one text of JSON that is made at once, and of Records that are held at once: a batch that was inflated from a
+# few KiB may hold millions.
+MOST_TEXT_BYTES = 32 * MIB
+MOST_RECORDS = 65536
+MOST_RECORDS_BYTES = 32 * MIB
 CONTROL_TYPES = {int(kind): kind.name for kind in ControlRecordType if kind is not ControlRecordType.UNKNOWN}
 
 
@@ -55,7 +61,7 @@ def control_fields(key: bytes | None, value: bytes | None) -> str:
     """Return the JSON fields that say what a control record's value holds, `controlError` too if it can't be read."""
     try:
         decoded = decode_control_record(key, value)
-    except InvalidRecordError as error:
+    except (InvalidRecordError, MemoryLimitError) as error:
         return f'"controlValue":null,"controlError":{JSON_TEXT(str(error))}'
     return f'"controlValue":{"null" if isinstance(decoded, UnknownControlRecord) else JSON_TEXT(plain_value(decoded))}'
 
@@ -140,8 +146,16 @@ def json_records(
     ]
 
 
+def parts_of(records: RecordIterator) -> Iterator[list[Record]]:
+    """Give the Records in lists of at most MOST_RECORDS, of about MOST_RECORDS_BYTES at most, none empty."""
+    while part := records.take(most_records=MOST_RECORDS, most_bytes=MOST_RECORDS_BYTES):
+        yield part
+
+
 def json_of_plain(batch: RecordBatch, *, prefix: str = "", separator: str = ",") -> str | None:
-    """Return json_records of a batch, joined, at once; None for control batches and where that is not easily done.
+    """Return json_records of a batch, joined, at once.
+
+    None for control batches, where that is not easily done, and where it might take more than MOST_TEXT_BYTES.
 
     The batch's CRC is not checked.
     """
@@ -153,7 +167,11 @@ def json_of_plain(batch: RecordBatch, *, prefix: str = "", separator: str = ",")
     except KStoreError:
         return None
     return json_of_records(
-        records, opening=f'{{{prefix}"offset":'.encode(), middle=middle.encode(), separator=separator.encode()
+        records,
+        opening=f'{{{prefix}"offset":'.encode(),
+        middle=middle.encode(),
+        separator=separator.encode(),
+        most_bytes=MOST_TEXT_BYTES,
     )
 
 

@@ -347,7 +347,7 @@ def batch_of_header(header: BatchHeader, marker: TransactionMarker | None) -> Pr
 
 def read_marker(batch: RecordBatch) -> TransactionMarker | None:
     """Return what the first record of a control batch says, None if there is none or it ends no transaction."""
-    record = next(iter(batch.records(verify=False)), None)
+    record = next(batch.records(verify=False, headers=False), None)
     if record is None:
         return None
     content = control_record_value(record, batch)

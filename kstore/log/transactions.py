@@ -116,5 +116,5 @@ def _end_marker(segment: LogSegment, header: BatchHeader, config: LogConfig) -> 
     data = segment.records.read_bytes(header.size_in_bytes, position=header.position)
     batch = RecordBatch(data, position=header.position, path=segment.path, config=config)
     ends = (ControlRecordType.ABORT, ControlRecordType.COMMIT)
-    kinds = (control_record_type(record, batch) for record in batch)
+    kinds = (control_record_type(record, batch) for record in batch.records(headers=False))
     return next((kind for kind in kinds if kind in ends), None)

@@ -20,6 +20,7 @@ from kstore._core import (
     find_batch_header,
     iterate_records,
     read_header,
+    survey_records,
 )
 from kstore.compression import decompress
 from kstore.config import MAX_INT32, LogConfig
@@ -158,7 +159,6 @@ class SegmentCheck:
     def _check_content(self, header: BatchHeader, data: bytes, *, least_offset: int) -> _Content:
         if not self._is_deep:
             return _Content(header.record_count or 0, None)
-        record_count = 0
         try:
             records = iterate_records(
                 data,
@@ -169,8 +169,7 @@ class SegmentCheck:
                 max_decompressed_bytes=self._config.max_decompressed_bytes,
                 least_offset=least_offset,
             )
-            for _ in records:
-                record_count += 1
+            record_count = sum(1 for _ in records) if header.magic < 2 else survey_records(records)[0]
         except CorruptionError as error:
             return _Content(0, self._batch_damage(header, error.reason))
         except UnsupportedCompressionTypeError as error:

@@ -144,12 +144,14 @@ class RecordBatch:
             _core.check_crc(self._buffer, position=self.position, path=self.path)
             self._verified = True
 
-    def records(self, *, verify: bool = True, checks_offsets: bool = True) -> RecordIterator:
+    def records(self, *, verify: bool = True, checks_offsets: bool = True, headers: bool = True) -> RecordIterator:
         """Return an iterator over the Records, control records included.
 
         Args: verify: check the CRC first, and those of the messages inside a wrapper as they come (which Kafka's
-            iteration does not); checks_offsets: refuse messages inside a wrapper whose offsets do not fit it.
-        Raises: CorruptRecordError, InvalidRecordError, DecompressionError, UnsupportedCompressionTypeError.
+            iteration does not); checks_offsets: refuse messages inside a wrapper whose offsets do not fit it;
+            headers: False leaves them out of the Records, checked like the rest.
+        Raises: CorruptRecordError, InvalidRecordError, DecompressionError, UnsupportedCompressionTypeError,
+            MemoryLimitError for more headers in one record than config.max_decompressed_bytes allows.
         """
         if verify:
             self.verify()
@@ -162,6 +164,7 @@ class RecordBatch:
             max_decompressed_bytes=self._config.max_decompressed_bytes,
             verify_crc=verify,
             checks_offsets=checks_offsets,
+            headers=headers,
         )
 
     def __iter__(self) -> RecordIterator:
@@ -169,7 +172,7 @@ class RecordBatch:
 
     def __len__(self) -> int:
         count = self.header.record_count
-        return sum(1 for _ in self.records(verify=False)) if count is None else max(count, 0)
+        return sum(1 for _ in self.records(verify=False, headers=False)) if count is None else max(count, 0)
 
     def __bytes__(self) -> bytes:
         return bytes(self._buffer)

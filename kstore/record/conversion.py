@@ -209,7 +209,8 @@ def _down_converted(batch: RecordBatch, *, magic: int, first_offset: int) -> _Co
         error.codec_id = batch.header.codec
         raise error
     least_offset = first_offset if batch.magic >= 2 and batch.header.codec == _NONE else 0
-    records = (record for record in batch if record.offset >= least_offset)
+    found = batch.records(headers=magic >= 2)
+    records = (record for record in found if record.offset >= least_offset)
     return _rebuilt(
         batch,
         records,

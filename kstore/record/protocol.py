@@ -9,7 +9,8 @@ import struct
 from typing import NamedTuple
 from uuid import UUID
 
-from kstore.errors import InvalidRecordError
+from kstore.config import MIB
+from kstore.errors import InvalidRecordError, MemoryLimitError
 
 INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
@@ -18,6 +19,12 @@ UINT16 = struct.Struct(">H")
 UUID_SIZE = 16
 MAX_UNSIGNED_VARINT = 2**32 - 1
 _MAX_VARINT_SHIFT = 28
+# What the elements of one message's arrays may take as Python objects, their strings and bytes left out: an element of
+# a byte may become a hundred times that.
+MOST_ELEMENTS_BYTES = 64 * MIB
+# Of an element that is an object with some fields.
+OBJECT_SIZE = 512
+_TAGGED_FIELD_SIZE = 192
 
 
 class TaggedField(NamedTuple):
@@ -31,14 +38,16 @@ class ProtocolReader:
     """Read one message from bytes, field after field.
 
     Args: what: the message's name, for errors; is_flexible: whether lengths are varints and tagged fields follow.
-    Raises: InvalidRecordError from every method if the bytes end too early or a length contradicts them.
+    Raises: InvalidRecordError from every method if the bytes end too early or a length contradicts them;
+        MemoryLimitError where the arrays of the message have too many elements.
     """
 
-    __slots__ = ("_at", "_data", "_what", "is_flexible")
+    __slots__ = ("_at", "_data", "_elements_bytes", "_what", "is_flexible")
 
     def __init__(self, data: bytes, *, what: str, is_flexible: bool) -> None:
         self._data = data
         self._at = 0
+        self._elements_bytes = [0]  # shared with inner readers
         self._what = what
         self.is_flexible = is_flexible
 
@@ -53,7 +62,21 @@ class ProtocolReader:
 
     def inner(self, data: bytes, field: str) -> ProtocolReader:
         """Return a reader of the bytes of one field."""
-        return ProtocolReader(data, what=f"{self._what}: {field}", is_flexible=self.is_flexible)
+        reader = ProtocolReader(data, what=f"{self._what}: {field}", is_flexible=self.is_flexible)
+        reader._elements_bytes = self._elements_bytes
+        return reader
+
+    def count_elements(self, field: str, count: int, *, each_bytes: int) -> None:
+        """Count the elements of an array, before they are read, against MOST_ELEMENTS_BYTES for the message."""
+        self._elements_bytes[0] += count * each_bytes
+        found = self._elements_bytes[0]
+        if found > MOST_ELEMENTS_BYTES:
+            raise MemoryLimitError(
+                f"{self._what}: {field} at byte {self._at} of {len(self._data)} takes too much memory: "
+                f"expected at most {MOST_ELEMENTS_BYTES} bytes for arrays, found {found} with these {count} elements",
+                limit=MOST_ELEMENTS_BYTES,
+                found=found,
+            )
 
     def take(self, field: str, *, size: int) -> bytes:
         """Read that many bytes."""
@@ -125,11 +148,12 @@ class ProtocolReader:
         length = self.nullable_length(field, INT32)
         return None if length is None else self.take(field, size=length)
 
-    def array_length(self, field: str) -> int:
-        """Read the number of elements of an array that must not be null."""
+    def array_length(self, field: str, *, each_bytes: int = OBJECT_SIZE) -> int:
+        """Read the number of elements of an array that must not be null; each takes each_bytes as an object."""
         length = self.nullable_length(field, INT32)
         if length is None:
             raise self.error(field, expected="an array", found=None)
+        self.count_elements(field, length, each_bytes=each_bytes)
         return length
 
     def tagged_fields(self) -> tuple[TaggedField, ...]:
@@ -139,6 +163,7 @@ class ProtocolReader:
         count = self.unsigned_varint("tagged fields")
         if count > self.remaining // 2:
             raise self.error("tagged fields", expected=f"at most {self.remaining // 2}", found=count)
+        self.count_elements("tagged fields", count, each_bytes=_TAGGED_FIELD_SIZE)
         fields: list[TaggedField] = []
         for _ in range(count):
             tag = self.unsigned_varint("tag")

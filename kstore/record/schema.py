@@ -27,6 +27,8 @@ _NUMBERS = {
     "float64": struct.Struct(">d"),
 }
 _INT8 = _NUMBERS["int8"]
+# Bytes of Python objects: a dict; an int or float; a str, bytes or UUID beside its content. With their places in lists.
+_STRUCT_SIZE, _NUMBER_SIZE, _OBJECT_SIZE = 240, 40, 96
 _LAST_VERSION = 2**15 - 1
 _ALL = range(_LAST_VERSION + 1)
 _NONE = range(0)
@@ -121,7 +123,8 @@ def decode_message(schema: Schema, data: bytes, *, version: int) -> dict[str, An
 
     Values are int, float, bool, str, bytes, uuid.UUID, None, lists and dicts. Tagged fields are there if they were
     written; those that the schema does not know are kept under TAGGED_FIELDS. Structs likewise.
-    Raises: InvalidRecordError if the bytes are not exactly one such message.
+    Raises: InvalidRecordError if the bytes are not exactly one such message; MemoryLimitError for arrays whose elements
+        take more than 64 MiB as Python objects.
     """
     reader = ProtocolReader(data, what=f"{schema.name} v{version}", is_flexible=version in schema.flexible)
     fields = _read_struct(reader, schema.fields, version=version)
@@ -158,7 +161,15 @@ def _read_value(reader: ProtocolReader, field: Field, *, version: int) -> Any:
         if not is_nullable:
             raise reader.error(field.name, expected="an array", found=None)
         return None
+    reader.count_elements(field.name, count, each_bytes=_object_size(field))
     return [_read_one(reader, field, is_nullable=False, version=version) for _ in range(count)]
+
+
+def _object_size(field: Field) -> int:
+    """Return about the most bytes that a value of a field takes as Python objects, beside its string or bytes."""
+    if field.kind == "struct":
+        return _STRUCT_SIZE + sum(map(_object_size, field.fields))
+    return _NUMBER_SIZE if field.kind in _NUMBERS or field.kind == "bool" else _OBJECT_SIZE
 
 
 def _read_one(reader: ProtocolReader, field: Field, *, is_nullable: bool, version: int) -> Any:

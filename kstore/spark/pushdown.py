@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestamptype"})
+_NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamptype"})
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
 

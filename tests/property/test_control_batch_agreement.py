@@ -7,6 +7,7 @@ partition that is read as Records, as Arrow columns of both kinds, by `kstore ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -95,7 +96,7 @@ def test_every_way_of_reading_skips_or_refuses_the_same_control_batch(
         with open_log(directory) as log:
             expected = answer(lambda: (record.offset for record in log.read()))
             for binary in ("copy", "view"):
-                offsets, error = answer(lambda binary=binary: by_arrow(log, binary=binary))
+                offsets, error = answer(partial(by_arrow, log, binary=binary))
                 # An error drops the rows of the table that was being filled.
                 assert error == expected[1]
                 assert offsets == (expected[0] if error is None else expected[0][: len(offsets)])

@@ -190,12 +190,23 @@ def test_text_that_is_not_utf_8_shows_the_replacement_character(tmp_path: Path) 
     assert table["value"].to_pylist() == keys
 
 
-def test_a_timestamp_that_microseconds_cannot_hold_is_an_error_unless_left_out(tmp_path: Path) -> None:
-    batch = write_batch([builders.record(0, b"v", timestamp_ms=2**62)])
-    path = builders.write_partition(tmp_path, [[batch]])
-    with pytest.raises(kstore.InvalidRecordError, match="timestamp does not fit a microsecond column"):
-        kstore.scan(path).to_table()
-    assert kstore.scan(path, columns=["value"]).to_table()["value"].to_pylist() == [b"v"]
+@pytest.mark.parametrize("options", [{}, {"binary": "view"}, {"threads": 2}, {"batch_bytes": 1}], ids=str)
+def test_a_timestamp_that_microseconds_cannot_hold_is_null_with_one_warning_a_scan(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any]
+) -> None:
+    stamps = [5, 2**62, -(2**62), 6]
+    batch = [write_batch([builders.record(offset, b"v", timestamp_ms=stamps[offset])]) for offset in range(4)]
+    path = builders.write_partition(tmp_path, [batch])
+    scan = kstore.scan(path, columns=["timestamp", "value"], **options)
+    for count in (1, 2):
+        table = scan.to_table()
+        table.validate(full=True)
+        assert table["timestamp"].cast(pa.int64()).to_pylist() == [5000, None, None, 6000]
+        assert table["value"].to_pylist() == [b"v"] * 4
+        assert len(caplog.messages) == count
+    assert caplog.messages[0].startswith(f"timestamp {2**62} ms of the record at offset 1 of t-0 does not fit")
+    assert kstore.scan(path, columns=["value"]).to_table().num_rows == 4
+    assert len(caplog.messages) == 2
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from kstore.cli import cat
+from kstore.cli import cat, render
 from kstore.cli.render import json_of_plain, json_records
 from kstore.log.opening import open_log
 from tests.builders import (
@@ -249,7 +249,7 @@ def test_text_is_one_tab_separated_line_per_record(kstore, transactional):
 
 @pytest.mark.parametrize(("since", "expected"), [(None, [2, 1] * 4), (10, [1, 1])], ids=["all", "since"])
 def test_records_of_a_large_batch_are_shown_part_by_part(monkeypatch, directory, since, expected):
-    monkeypatch.setattr(cat, "MOST_RECORDS", 2)
+    monkeypatch.setattr(render, "MOST_RECORDS", 2)
     wanted = cat.Wanted(start_offset=0, end_offset=100, since_ms=None if since is None else FIRST_TIMESTAMP_MS + since)
     with open_log(directory) as log:
         assert [len(group.records) for group in cat.groups(log, wanted)] == expected

@@ -243,6 +243,36 @@ def test_timestamps_are_microseconds_up_to_the_last_that_fits(stamp: int, is_app
     assert [row.timestamp_us for row in decode_table(data).rows] == [stamp * 1000]
 
 
+BEYOND = [MOST_TIMESTAMP_MS + 1, -MOST_TIMESTAMP_MS - 1, 2**63 - 1, -(2**63)]
+
+
+@pytest.mark.parametrize("is_append_time", [False, True])
+@pytest.mark.parametrize("mode", ["copy", "view", "string", None])
+def test_timestamp_beyond_microseconds_is_null_and_the_first_is_told(mode: str | None, is_append_time: bool) -> None:
+    """Each way that timestamps are filled: record by record, without bodies, from the header alone."""
+    stamps = [7, *BEYOND, 8]
+    written = [record(offset, timestamp_ms=stamp) for offset, stamp in enumerate(stamps)]
+    data = reference.write_batch([record(offset) for offset in range(3)]) if is_append_time else b""
+    if is_append_time:
+        data = reference.write_batch(written[:2], log_append_time_ms=BEYOND[0])
+        data += reference.write_batch(written[2:], log_append_time_ms=9)
+    else:
+        data = reference.write_batch(written)
+    for batch_bytes in (1, 50, 1 << 16):
+        wanted = Wanted(key=mode, value=mode, headers=mode == "copy", batch_bytes=batch_bytes)
+        rows = decode_table(data, wanted).rows
+        assert rows == expected_rows(reference.read_records(data), wanted)
+        assert [row.timestamp_us is None for row in rows] == (
+            [True, True, False, False, False, False] if is_append_time else [False, True, True, True, True, False]
+        )
+    read = decoder(offset=True, timestamp=True)
+    read.start_file(position=0, end_position=len(data))
+    read.feed(data, 0)
+    assert read.run() == "done"
+    assert read.take().lost_timestamp == ((0, BEYOND[0]) if is_append_time else (1, BEYOND[0]))
+    assert read.take().lost_timestamp is None
+
+
 def test_offset_column_alone_is_filled_without_the_records() -> None:
     def refuse(codec_id: int, payload: object, limit: int) -> bytes:
         raise AssertionError("decompressed for an offset column")

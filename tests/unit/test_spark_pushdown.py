@@ -58,6 +58,7 @@ def test_filters_on_place_and_time_are_answered(item: Filter, constraint: Constr
     [
         pytest.param(EqualTo(("key",), b"k"), id="key"),
         pytest.param(IsNotNull(("key",)), id="key-not-null"),
+        pytest.param(IsNotNull(TIMESTAMP), id="timestamp-not-null"),
         pytest.param(IsNull(OFFSET), id="null"),
         pytest.param(Not(EqualTo(OFFSET, 5)), id="not"),
         pytest.param(In(OFFSET, [5, 6]), id="offset-in"),
@@ -99,8 +100,8 @@ def test_constraint_admits_the_partitions_that_can_qualify(filters: list[Filter]
 
 
 def test_rows_outside_the_time_are_dropped_wherever_they_lie() -> None:
-    timestamps = pa.array([5, 1, 9, 2, 9], pa.timestamp("us", tz="UTC"))
-    batch = pa.record_batch({"offset": pa.array(range(5), pa.int64()), "timestamp": timestamps})
+    timestamps = pa.array([5, 1, 9, 2, 9, None], pa.timestamp("us", tz="UTC"))
+    batch = pa.record_batch({"offset": pa.array(range(6), pa.int64()), "timestamp": timestamps})
     rows = Constraint(timestamp_us=Interval(least=2, most=8)).rows_in_time(batch)
     assert rows.column("offset").to_pylist() == [0, 3]
     assert rows.schema == batch.schema
