@@ -190,6 +190,22 @@ def test_text_that_is_not_utf_8_shows_the_replacement_character(tmp_path: Path) 
     assert table["value"].to_pylist() == keys
 
 
+def test_nulls_before_large_headers_are_counted_once(tmp_path: Path) -> None:
+    headers = [(b"h", b"x" * (2 << 20))]
+    data = write_batch([builders.record(0, None, None, headers=headers), builders.record(1, b"v", b"k")])
+    path = builders.write_partition(tmp_path, [[data]])
+    (read,) = kstore.scan(path, columns=["key", "value", "headers"], batch_bytes=1 << 24)
+    read.validate(full=True)
+    assert [read[name].null_count for name in ("key", "value", "headers")] == [1, 1, 1]
+
+
+def test_long_text_that_is_not_utf_8_takes_three_times_its_bytes(tmp_path: Path) -> None:
+    size = 4 << 20
+    path = builders.write_partition(tmp_path, [[write_batch([builders.record(0, b"\xff" * size)])]])
+    table = kstore.scan(path, columns=["value"], strings=["value"]).to_table()
+    assert table["value"][0].as_py() == "\ufffd" * size
+
+
 @pytest.mark.parametrize("options", [{}, {"binary": "view"}, {"threads": 2}, {"batch_bytes": 1}], ids=str)
 def test_a_timestamp_that_microseconds_cannot_hold_is_null_with_one_warning_a_scan(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any]

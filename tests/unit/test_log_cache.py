@@ -90,6 +90,18 @@ def test_release_drops_the_values_of_one_owner_only() -> None:
     assert ledger.made["b"] == 1
 
 
+@pytest.mark.parametrize("by_path", [False, True], ids=["owner", "path"])
+def test_value_in_use_is_dropped_once_its_user_gave_it_back(by_path: bool) -> None:
+    ledger, owner = Ledger(limit=10), object()
+    with ledger.cache.borrow(owner, "aaa", ledger.maker("aaa")):
+        if by_path:
+            ledger.cache.release_one(owner, "aaa")
+        else:
+            ledger.cache.release(owner)
+        assert not ledger.dropped
+    assert ledger.dropped == {"aaa": 1}
+
+
 def test_failed_make_leaves_nothing_behind() -> None:
     ledger = Ledger(limit=10)
 

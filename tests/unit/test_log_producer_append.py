@@ -84,6 +84,7 @@ SEQUENCES: list[object] = [
     pytest.param(UP_TO_9, data(0), False, id="start-over-in-the-same-epoch"),
     pytest.param(UP_TO_9, data(0, epoch=3), True, id="new-epoch-starts-at-0"),
     pytest.param(UP_TO_9, data(0, epoch=9), True, id="much-newer-epoch-starts-at-0"),
+    pytest.param(UP_TO_9, data(1, epoch=3), False, id="new-epoch-starts-at-1"),
     pytest.param(UP_TO_9, data(10, epoch=3), False, id="new-epoch-goes-on"),
     pytest.param(AT_THE_END, data(0), True, id="comes-round-to-0"),
     pytest.param(AT_THE_END, data(1), False, id="comes-round-with-a-gap"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import struct
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from kstore.errors import CorruptIndexError, LogClosedError, StorageError
 from kstore.log import env as env_module
 from kstore.log.transaction_index import AbortedTxn, TransactionIndexFile, decode_aborted_txns
+from tests.simulated_disk import SimulatedDisk
 
 BASE = 100
 TXNS = (AbortedTxn(7, 90, 110, 105), AbortedTxn(8, 105, 120, 121), AbortedTxn(7, 130, 140, 141))
@@ -135,3 +137,17 @@ def test_what_a_failed_sync_lost_is_written_again(path: Path, monkeypatch: pytes
             index.flush()
     index.close()
     assert path.read_bytes() == packed(*TXNS)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_flushed_survives_a_power_cut(seed: int) -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/t-0")
+    index = TransactionIndexFile.open("/t-0/x.txnindex", base_offset=BASE, env=disk)
+    for txn in TXNS:
+        index.append(txn)
+    index.flush()
+    assert disk.after_cut(random.Random(seed)).state("/t-0") == {"x.txnindex": packed(*TXNS)}
+    index.truncate_to(120)
+    index.flush()
+    assert disk.after_cut(random.Random(seed)).state("/t-0") == {"x.txnindex": packed(TXNS[0])}

@@ -77,10 +77,17 @@ def test_log_whose_indexes_are_larger_than_they_may_be_now_is_rolled(directory: 
     [
         (".index", struct.pack(">ii", 1000, 9 * 70)),
         (".index", struct.pack(">ii", 10, 1 << 20)),
+        (".index", struct.pack(">ii", 10, 9 * 70)),
         (".timeindex", struct.pack(">qi", 11, 1000)),
         (".timeindex", struct.pack(">qi", 1 << 60, 1000)),
     ],
-    ids=["offset behind the end", "position behind the end", "offset of a time", "offset of a late time"],
+    ids=[
+        "offset behind the end",
+        "position behind the end",
+        "next offset",
+        "offset of a time",
+        "offset of a late time",
+    ],
 )
 def test_index_entry_of_what_the_log_never_had_keeps_no_record_out(directory: Path, suffix: str, entry: bytes) -> None:
     config = LogConfig(index_interval_bytes=0)

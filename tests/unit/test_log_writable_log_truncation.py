@@ -219,6 +219,16 @@ def test_start_of_the_log_never_goes_back(log: WritableLog) -> None:
     assert log.delete_records(10) == 20
 
 
+def test_segment_that_was_cut_is_as_old_as_its_first_batch(directory: Path) -> None:
+    with open_log(directory, "a", LogConfig(segment_ms=1000)) as log:
+        for timestamp_ms in (5000, 5500):
+            log.append(MemoryRecords(write_batch([record(0, b"v", timestamp_ms=timestamp_ms)])))
+        log.truncate_to(1)
+        for timestamp_ms in (5900, 6001):
+            log.append(MemoryRecords(write_batch([record(0, b"v", timestamp_ms=timestamp_ms)])))
+        assert [segment.base_offset for segment in log.segments] == [0, 2]
+
+
 def test_start_that_could_not_be_noted_is_not_the_logs(log: WritableLog, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise StorageError("full")

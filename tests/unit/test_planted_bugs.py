@@ -25,7 +25,7 @@ tests: tests/unit/test_planted_bugs.py
 
 
 def test_every_room_has_planted_bugs() -> None:
-    assert {"arrow", "cli", "core", "log", "record", "spark", "values"} <= set(rooms())
+    assert {"arrow", "cli", "core", "log", "producer", "record", "spark", "values"} <= set(rooms())
     assert len(BUGS) >= 60
 
 

@@ -453,6 +453,15 @@ def test_split_keeps_records_magic_codec_and_order(magic: int, compression: str)
     assert pool.available_memory == pool.memory
 
 
+def test_pieces_of_a_batch_that_was_tried_are_as_old_as_its_records() -> None:
+    batch = open_batch(now_ms=42, size=4096)
+    fill(batch, 10)
+    batch.reenqueued(1000)
+    pieces = batch.split(100)
+    assert {piece.created_ms for piece in pieces} == {42}
+    assert all(piece.has_reached_delivery_timeout(900, now_ms=942) for piece in pieces)
+
+
 def test_split_keeps_headers() -> None:
     batch = open_batch()
     headers = (("a", b"1"), ("a", None), ("\udcff", b""))

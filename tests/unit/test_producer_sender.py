@@ -220,6 +220,19 @@ def test_retriable_error_is_tried_again_after_the_backoff():
     parts.check_at_rest()
 
 
+@pytest.mark.parametrize("is_idempotent", [False, True], ids=["plain", "idempotent"])
+def test_batches_of_a_partition_that_are_tried_again_keep_their_order(is_idempotent):
+    parts = Producing(is_idempotent=is_idempotent, max_in_flight=3)
+    futures = [parts.append_batch(b"%d" % number)[0] for number in range(3)]
+    parts.sink.answers += [again(), again(), again()]
+    parts.run()
+    parts.clock.now_ms += 200
+    parts.run(3)
+    assert parts.sink.values[T0] == [b"0", b"1", b"2"]
+    assert [future.result().offset for future in futures] == [0, 1, 2]
+    parts.check_at_rest()
+
+
 def test_retries_are_counted_and_the_last_error_is_the_records():
     parts = Producing(retries=2)
     parts.sink.answers += [again(), again(), fails(StorageError("the last"), is_retriable=True)]

@@ -12,6 +12,7 @@ from kstore.config import MAX_INT64, LogConfig
 from kstore.errors import (
     InvalidTxnStateError,
     LogFailedError,
+    OutOfOrderSequenceError,
     ProducerFencedError,
     RecordTooLargeError,
     RecordValidationError,
@@ -19,12 +20,15 @@ from kstore.errors import (
     UnknownTopicOrPartitionError,
 )
 from kstore.log.store import WritableStore, open_store
+from kstore.producer import BufferPool, ProducerBatch
 from kstore.producer.cluster import Node
 from kstore.producer.coordinator import coordinator_of
 from kstore.producer.store_sink import StoreSink
 from kstore.producer.transaction_manager import TransactionManager
+from kstore.record import MemoryRecords
 from kstore.types import TopicPartition
-from tests.sending import T0, T1, Producing
+from tests import builders
+from tests.sending import BATCH_SIZE, T0, T1, Producing
 
 
 def opened(root: Path, **options) -> WritableStore:
@@ -116,6 +120,19 @@ def test_refused_partition_does_not_keep_the_others_of_a_call_from_their_sync(tm
             refused.result(0)
         assert taken.result(0).offset == 0
         assert store.log(*T1).flushed_offset == 1
+
+
+def test_sync_that_fails_fails_every_batch_of_its_log(store, monkeypatch):
+    parts = Producing(StoreSink(store), ack="flushed")
+
+    def failing():
+        raise StorageError("sync", errno=errno.EIO)
+
+    monkeypatch.setattr(store.log(*T0), "flush", failing)
+    futures = [parts.append_batch(b"%d" % number)[0] for number in range(3)]
+    parts.run()
+    assert [type(future.exception(0)) for future in futures] == [StorageError] * 3
+    parts.check_at_rest()
 
 
 def test_written_and_buffered_batches_are_not_synced(store, monkeypatch):
@@ -255,6 +272,20 @@ def test_producer_goes_on_where_the_log_has_lost_what_it_knew_of_it(store, kept)
     parts.run_until_done(*(parts.append_batch(b"%d" % number)[0] for number in range(3, 6)))
     assert values(store) == [*(b"%d" % number for number in range(kept)), b"3", b"4", b"5"]
     parts.check_at_rest()
+
+
+def test_batch_of_which_the_log_has_only_the_start_counts_as_refused(store):
+    producer = {"producer_id": 9, "producer_epoch": 0}
+    log = store.log(*T0)
+    log.append(MemoryRecords(builders.batch(0, 3, base_sequence=0, **producer)))
+    pool = BufferPool(BATCH_SIZE, BATCH_SIZE)
+    batch = ProducerBatch.open(T0, pool, pool.allocate(BATCH_SIZE, max_time_to_block_ms=0), now_ms=0)
+    for number in range(3):
+        batch.try_append(number, None, b"v", (), None, 0)
+    batch.set_producer_state(base_sequence=1, is_transactional=False, **producer)
+    (response,) = StoreSink(store).send(Node(0), [batch], ack="written")
+    assert isinstance(response.error, OutOfOrderSequenceError)
+    assert log.log_end_offset == 3
 
 
 # Transactions
