@@ -5,6 +5,7 @@ A verdict is either the list of records or a Refused(error, position).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
@@ -50,6 +51,30 @@ def kstore_verdict(read: Callable[[], Iterable[_core.Record]]) -> Verdict:
         return Refused(type(error).__name__, error.position)
 
 
+def reason_of(read: Callable[[], object]) -> str:
+    """Why the bytes are refused, without the place: what tells rules of one error class from each other.
+
+    What a codec's package says in parentheses is left out.
+    """
+    try:
+        read()
+    except CorruptionError as error:
+        return re.sub(r" \(.*error.*\)", "", error.reason, flags=re.IGNORECASE)
+    except UnsupportedError as error:
+        return re.sub(r" in batch at .*\):", ":", str(error))
+    raise AssertionError("nothing was refused")
+
+
+def core_batch_reason(data: bytes, *, limit: int = DEFAULT_LIMIT_BYTES) -> str:
+    """Why core_batch_verdict refuses the batch."""
+    return reason_of(lambda: read_core_batch(data, limit=limit))
+
+
+def column_reason(data: bytes, *, limit: int = DEFAULT_LIMIT_BYTES) -> str:
+    """Why column_verdict refuses the bytes."""
+    return reason_of(lambda: columns.decode_table(data, columns.Wanted(max_decompressed_bytes=limit)))
+
+
 def reference_verdict(read: Callable[[], Records]) -> Verdict:
     try:
         return read()
@@ -59,15 +84,14 @@ def reference_verdict(read: Callable[[], Records]) -> Verdict:
 
 def core_batch_verdict(data: bytes, *, position: int = 0, limit: int = DEFAULT_LIMIT_BYTES) -> Verdict:
     """kstore._core on the one batch that data starts with: header, CRC, records."""
+    return kstore_verdict(lambda: read_core_batch(data, position=position, limit=limit))
 
-    def read() -> list[_core.Record]:
-        header = _core.read_header(data, position=position, max_batch_bytes=reference.MAX_BATCH_BYTES)
-        whole = data[: header.size_in_bytes]
-        _core.check_crc(whole, position=position)
-        records = _core.iterate_records(whole, position=position, decompress=decompress, max_decompressed_bytes=limit)
-        return list(records)
 
-    return kstore_verdict(read)
+def read_core_batch(data: bytes, *, position: int = 0, limit: int) -> list[_core.Record]:
+    header = _core.read_header(data, position=position, max_batch_bytes=reference.MAX_BATCH_BYTES)
+    whole = data[: header.size_in_bytes]
+    _core.check_crc(whole, position=position)
+    return list(_core.iterate_records(whole, position=position, decompress=decompress, max_decompressed_bytes=limit))
 
 
 def reference_batch_verdict(data: bytes, *, position: int = 0, limit: int = DEFAULT_LIMIT_BYTES) -> Verdict:

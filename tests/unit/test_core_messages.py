@@ -206,7 +206,10 @@ REFUSED = {
     "wrapper of no bytes": (packed_entry(b"", None, offset=5, magic=0, attributes=1), "DecompressionError"),
     "wrapper of no messages": (gzip_wrapper([]), "InvalidRecordError"),
     "wrapper of half a message": (gzip_wrapper([PLAIN[:20]]), "InvalidRecordError"),
-    "wrapper of garbage": (packed_entry(b"garbage", None, offset=5, magic=1, attributes=1), "DecompressionError"),
+    "wrapper of garbage": (
+        packed_entry(b"gar\0age" + bytes(20), None, offset=5, magic=1, attributes=1),
+        "DecompressionError",
+    ),
     "wrapper inside a wrapper": (NESTED, "InvalidRecordError"),
     "inner size 13": (gzip_wrapper([PLAIN[:8] + struct.pack(">i", 13) + PLAIN[12:]]), "CorruptRecordError"),
     "inner V1 of size 21": (gzip_wrapper([resized(PLAIN, 21), PLAIN]), "CorruptRecordError"),
