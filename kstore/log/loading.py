@@ -190,7 +190,7 @@ def _report(
     plan: RecoveryPlan, salvaged: list[SalvagedSegment], quarantine: Quarantine, *, log_start_offset: int
 ) -> RecoveryReport:
     damage = [cut.damage for cut in [*plan.older, *plan.cuts]]
-    truncated_bytes = sum(one.size_in_bytes for one in (cut.damage for cut in plan.cuts))
+    truncated_bytes = sum(cut.size_in_bytes for cut in plan.cuts)
     for segment in salvaged:
         damage += segment.damage
         truncated_bytes += segment.lost_bytes

@@ -22,7 +22,7 @@ from kstore.log.filenames import (
     base_offset_file_name,
 )
 from kstore.log.partition_files import PartitionFiles, SegmentFiles
-from kstore.log.preallocated import is_preallocated
+from kstore.log.preallocated import holds_only_zeros, is_preallocated
 from kstore.log.producer_append import ProducerBatch
 from kstore.log.recovery_context import RecoveryContext
 from kstore.log.recovery_indexes import (
@@ -37,11 +37,15 @@ from kstore.log.segment_walk import SegmentWalk
 
 
 class Cut(NamedTuple):
-    """Damage that ends a segment; offset: the first one that is not, or not surely, in the log any more."""
+    """Damage that ends a segment; offset: the first one that is not, or not surely, in the log any more.
+
+    size_in_bytes: of all that lies in the file from the damage on, where the damage itself may be less.
+    """
 
     damage: Damage
     base_offset: int
     offset: int
+    size_in_bytes: int
 
 
 @dataclass
@@ -271,8 +275,21 @@ class Planner:
     def _cut_at(self, files: SegmentFiles, walk: SegmentWalk, *, start_position: int = 0) -> Cut:
         path = self._context.path_of(files.log_name)
         position = start_position + walk.end_position
-        damage = Damage(path, position, files.size_in_bytes - position, walk.reason)
-        return Cut(damage, files.base_offset, walk.next_offset)
+        size = self._damaged_bytes(files, walk, position)
+        damage = Damage(path, position, size, walk.reason)
+        return Cut(damage, files.base_offset, walk.next_offset, files.size_in_bytes - position)
+
+    def _damaged_bytes(self, files: SegmentFiles, walk: SegmentWalk, position: int) -> int:
+        """Return how many bytes are damaged where a walk stopped, as `verify` counts them."""
+        left = files.size_in_bytes - position
+        if walk.status == "zeros":
+            with self._context.env.open_read(self._context.path_of(files.log_name)) as file:
+                if holds_only_zeros(file, position=position, end_position=files.size_in_bytes):
+                    return left
+        later = (one.base_offset for one in self._plan.files.segments if one.base_offset > files.base_offset)
+        with self._context.check_of(files, next_base_offset=min(later, default=None)) as check:
+            step = next(check.steps(position, least_offset=walk.next_offset), None)
+        return left if step is None else step.end_position - position
 
     def _aborted(self, walk: SegmentWalk) -> bytes | None:
         """Return the content of the transaction index of a walked segment, None if the state before it is unknown."""

@@ -36,9 +36,10 @@ class LoadedSegment(NamedTuple):
 class RecoveryReport(NamedTuple):
     """What loading did to the files, or in a dry run would do.
 
-    truncated_bytes: cut off the end of .log files, or out of them by salvage; deleted_segments: base offsets of those
-    that went as a whole; rebuilt: names of index files and checkpoints that were written anew because they were missing
-    or wrong; damage: what was found; quarantined: paths of the copies.
+    truncated_bytes: cut off the end of .log files, or out of them by salvage, but for preallocated space between
+    segments; deleted_segments: base offsets of those that went as a whole, whose bytes count no further; rebuilt: names
+    of index files and checkpoints that were written anew because they were missing or wrong; damage: what was found, as
+    large as it is (point_in_time cuts all that comes after the first as well); quarantined: paths of the copies.
     """
 
     log_start_offset: int

@@ -40,8 +40,8 @@ def carry_out(context: RecoveryContext, plan: RecoveryPlan, *, quarantine: Quara
         if not segment.is_split_off and segment.end_position < segment.size_in_bytes:
             log_path = context.path_of(segment.name)
             if log_path in copied:
-                damage = copied[log_path].damage
-                quarantine.keep_range(log_path, position=damage.position, size_in_bytes=damage.size_in_bytes)
+                cut = copied[log_path]
+                quarantine.keep_range(log_path, position=cut.damage.position, size_in_bytes=cut.size_in_bytes)
             is_in_place = segment.is_padded or segment is plan.segments[-1]
             _cut_short(log_path, segment.end_position, env, is_in_place=is_in_place)
     for segment in plan.segments:

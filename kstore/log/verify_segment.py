@@ -78,12 +78,14 @@ class SegmentCheck:
         self.batch_count = 0
         self.record_count = 0
 
-    def steps(self) -> Iterator[Step]:
-        """Walk the file once, from its start to its end, without leaving a byte out.
+    def steps(self, position: int = 0, *, least_offset: int | None = None) -> Iterator[Step]:
+        """Walk the file once, from a position to its end, without leaving a byte out.
 
+        Args: least_offset: that the first batch may have, by default the segment's base offset.
         Raises: StorageError; CorruptRecordError if the file has been cut since the log was opened.
         """
-        position = 0
+        if least_offset is not None:
+            self._least_offset = self._least_offset_before_previous = least_offset
         while position < self._size:
             step = self._step(position)
             yield step

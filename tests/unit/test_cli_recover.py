@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -180,3 +181,45 @@ def test_segments_below_the_recovery_point_are_trusted_if_asked_for(kstore, root
     refused = kstore("recover", root, "--mode", "salvage", "--trust-recovery-point")
     assert refused.status == 2
     assert "salvage" in refused.err
+
+
+# Where a segment of four batches is damaged: (batch, byte in it), or bytes that are added at its end.
+DAMAGES = {
+    "first": (0, 70),
+    "middle": (1, 70),
+    "last": (3, 70),
+    "tail": b"\5" * 40,
+    "next-segment": b"".join([batch(12, 2), batch(14, 2)]),
+}
+
+
+@pytest.mark.parametrize("mode", ["point_in_time", "salvage"])
+@pytest.mark.parametrize(
+    ("name", "slot"), [*((name, 0) for name in DAMAGES), ("first", 1), ("middle", 1), ("last", 1), ("tail", 1)]
+)
+def test_sizes_are_those_of_verify_and_of_what_changed(kstore, tmp_path, name, slot, mode):
+    damage = DAMAGES[name]
+    segments = [[batch(12 * n + 3 * at, 3) for at in range(4)] for n in range(2)]
+    root = write_root(tmp_path / "logs", {"t-0": segments})
+    write_offset_checkpoint(root / "recovery-point-offset-checkpoint", {"t-0": 0})
+    names = sorted((root / "t-0").glob("*.log"))
+    if isinstance(damage, bytes):
+        grow(names[slot], damage)
+    else:
+        number, at = damage
+        flip_bit(names[slot], sum(map(len, segments[slot][:number])) + at, bit=0)
+    verified = [line for line in kstore("verify", root, "--json").objects() if "damage" in line]
+    expected = [(one["file"], one["position"], one["size"]) for line in verified for one in line["damage"]]
+    expected = [one for one in expected if one[0].endswith(".log")]
+    sizes = {name: name.stat().st_size for name in names}
+    (dry,) = kstore("recover", root, "--mode", mode, "--dry-run", "--json").objects()
+    (shown,) = kstore("recover", root, "--mode", mode, "--json").objects()
+    # Which indexes salvaging changes is known when they are made.
+    unlike = {"quarantined": [], "rebuilt": []} if mode == "salvage" else {"quarantined": []}
+    assert {**dry, **unlike} == {**shown, **unlike}
+    found = [(one["file"], one["position"], one["size"]) for one in shown["damage"]]
+    assert found == (expected if mode == "salvage" else expected[: len(found)])
+    kept = [name for name in names if name.exists()]
+    assert shown["truncated_bytes"] == sum(sizes[name] - name.stat().st_size for name in kept)
+    copies = [path for path in shown["quarantined"] if not path.endswith((".log", "index"))]
+    assert shown["truncated_bytes"] == sum(Path(path).stat().st_size for path in copies)
