@@ -219,6 +219,10 @@ def test_start_of_the_log_never_goes_back(log: WritableLog) -> None:
     assert log.delete_records(10) == 20
 
 
+def test_segments_that_were_rolled_are_flushed_by_the_append_that_rolled(log: WritableLog) -> None:
+    assert log.flushed_offset >= 24
+
+
 def test_segment_that_was_cut_is_as_old_as_its_first_batch(directory: Path) -> None:
     with open_log(directory, "a", LogConfig(segment_ms=1000)) as log:
         for timestamp_ms in (5000, 5500):

@@ -141,6 +141,16 @@ def test_checkpoint_never_calls_durable_what_a_truncation_took(directory: Path, 
         assert DurablePointFile(str(directory)).read() in (None, DurablePoint(offset, 0, log.size_in_bytes))
 
 
+def test_checkpoint_below_a_cut_stays_where_it_is(directory: Path) -> None:
+    with open_log(directory, "a") as log:
+        log.append(sent(2))
+    with open_log(directory, "a") as log:
+        for _ in range(5):
+            log.append(sent(1))
+        log.truncate_to(6)
+        assert checkpointed(directory) == 2
+
+
 def checkpointed(directory: Path) -> int:
     return read_checkpoint(str(directory.parent), RECOVERY_POINT_CHECKPOINT, Env())[TopicPartition("t", 0)]
 

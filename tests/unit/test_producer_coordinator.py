@@ -13,6 +13,7 @@ from kstore.errors import (
     InvalidTxnStateError,
     LogFailedError,
     ProducerFencedError,
+    StorageError,
     TransactionStateError,
 )
 from kstore.log.store import WritableStore, open_store
@@ -244,6 +245,24 @@ def test_transaction_that_keeps_adding_partitions_expires_by_its_start(coordinat
     assert all(is_decided(store, one) and committed(store, one) == [] for one in (T0, T1, T2))
     with pytest.raises(ProducerFencedError):
         coordinator.add_partitions("id", producer, [T0])
+
+
+def test_state_that_could_not_be_written_is_not_the_coordinators(coordinator, store, monkeypatch):
+    producer = coordinator.init_producer_id("id")
+    before = coordinator.state("id")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise StorageError("full")
+
+    with monkeypatch.context() as patched:
+        for name, number in store.partitions:
+            if name == TRANSACTION_STATE_TOPIC:
+                patched.setattr(store.log(name, number), "append", refuse)
+        with pytest.raises(StorageError, match="full"):
+            coordinator.add_partitions("id", producer, [T0])
+    assert coordinator.state("id") == before
+    coordinator.add_partitions("id", producer, [T0])
+    assert coordinator.state("id").partitions == {T0}
 
 
 def test_transactions_that_a_process_left_behind_expire_without_their_producers(root, clock):
