@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench bench-rivals build lint interop planted fuzz fuzz-asan long debug coverage clean require-java
+.PHONY: help demo test bench bench-rivals bench-prepare bench-report build lint interop planted fuzz fuzz-asan long debug coverage clean require-java
 .DELETE_ON_ERROR:
 
 help:  ## the targets
@@ -35,6 +35,12 @@ bench: require-java build  ## every benchmark against its rivals, one run
 
 bench-rivals: require-java build  ## the same with the Java and Rust programs, built where Maven and cargo are there
 	@$(BIN)/python -m bench --rivals
+
+bench-prepare: require-java build  ## the programs and most of the data of bench-rivals, measuring nothing
+	@$(BIN)/python -m bench prepare --rivals
+
+bench-report: build  ## bench/results into README.md and bench/README.md
+	@$(BIN)/python -m bench report
 
 build: $(BUILD)  ## the environment and the extension, in place
 

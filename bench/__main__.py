@@ -1,4 +1,4 @@
-"""The driver: `python -m bench [--only NAME ...]`."""
+"""The driver: `python -m bench [--only NAME ...]`, and `python -m bench report`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ import importlib
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bench.common import Settings, print_case, write_results
+from bench import report
+from bench.common import DirtyTreeError, Settings, commit, print_case, write_results
+from bench.limit import compile_limit
+from bench.other_languages import MAIN_CLASSES, RUST, programs
 
 WORKLOADS = (
     "crc",
+    "scan",
     "decode",
     "legacy",
     "records",
@@ -30,6 +35,9 @@ WORKLOADS = (
 )
 
 
+ACTIONS = "run (the default); prepare: make programs and data, measure nothing; report: write the figures into README"
+
+
 def settings_from(arguments: argparse.Namespace, scratch: Path) -> Settings:
     """Make the settings of a run from the command line."""
     settings = Settings.tiny(scratch) if arguments.tiny else Settings()
@@ -37,7 +45,7 @@ def settings_from(arguments: argparse.Namespace, scratch: Path) -> Settings:
         settings = replace(settings, results_directory=arguments.results)
     if arguments.rounds is not None:
         settings = replace(settings, rounds=arguments.rounds)
-    return replace(settings, other_languages=arguments.rivals)
+    return replace(settings, other_languages=arguments.rivals, allows_dirty=arguments.dirty)
 
 
 def run_workload(name: str, settings: Settings) -> bool:
@@ -52,18 +60,42 @@ def run_workload(name: str, settings: Settings) -> bool:
     return all(case.is_met for case in cases)
 
 
+def prepare(names: Sequence[str], settings: Settings) -> int:
+    """Make what takes long and is no part of a figure: the programs in C, Java and Rust, and the data."""
+    compile_limit(settings)
+    if settings.other_languages:
+        programs(settings, (*MAIN_CLASSES, RUST))
+    for name in names:
+        make = getattr(importlib.import_module(f"bench.bench_{name}"), "prepare", None)
+        if make is not None:
+            print(f"data of {name}", flush=True)
+            make(settings)
+    return 0
+
+
 def main() -> int:
     """Run the named workloads, all when none is named; 1 when a target was missed and --strict was given."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="kstore beside its rivals, on this machine.")
+    parser.add_argument("action", nargs="?", choices=("run", "prepare", "report"), default="run", help=ACTIONS)
     parser.add_argument("--only", action="append", choices=WORKLOADS, metavar="NAME", help=", ".join(WORKLOADS))
     parser.add_argument("--rounds", type=int, help="samples of each contestant (default 9)")
     parser.add_argument("--results", type=Path, metavar="DIRECTORY", help="where the JSON goes (default bench/results)")
     parser.add_argument("--rivals", action="store_true", help="also build and run the Java and Rust programs")
     parser.add_argument("--tiny", action="store_true", help="little data: shows that it runs, figures mean nothing")
+    parser.add_argument("--dirty", action="store_true", help="measure what is not committed, and mark it so")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a target is missed")
     arguments = parser.parse_args()
+    if arguments.action == "report":
+        return report.write(arguments.results)
+    try:
+        commit(allows_dirty=arguments.dirty or arguments.action == "prepare")
+    except DirtyTreeError as error:
+        print(error, file=sys.stderr)
+        return 2
     with tempfile.TemporaryDirectory() as scratch:
         settings = settings_from(arguments, Path(scratch))
+        if arguments.action == "prepare":
+            return prepare(arguments.only or WORKLOADS, settings)
         met = [run_workload(name, settings) for name in arguments.only or WORKLOADS]
     return 0 if all(met) or not arguments.strict else 1
 

@@ -37,7 +37,8 @@ JAVA_LEADER, JAVA_FOLLOWER, JAVA_CHANNEL = (f"{JAVA_APPEND}, {mode}" for mode in
 TARGET_OF_WRITTEN = 0.75
 TARGET_OF_JAVA = 1.5
 TARGET_OF_FLUSHED = 0.9
-TARGET_OF_GROUP_COMMIT = 8.0
+# Of 16 threads of C that share each fdatasync: more than that no disk gives.
+TARGET_OF_GROUP_COMMIT = 0.7
 THREADS = 16
 
 
@@ -202,10 +203,10 @@ def flushed_case(settings: Settings, *, scratch: Path) -> Case:
         runs[C_THREADS] = committed(ctypes.CDLL(str(library)), scratch, data, count=count)
     case = Case(title="append, flushed before it returns", unit="batch", bytes_per_unit=float(len(data)))
     case.samples = rated(runs, settings, units=count)
-    case.add_ratio(MANY_THREADS, ONE_THREAD, target=TARGET_OF_GROUP_COMMIT)
+    case.add_ratio(MANY_THREADS, ONE_THREAD)
     case.add_ratio(SYNC_SIXTEEN, SYNC_EACH)
     case.add_ratio(C_THREADS, SYNC_EACH)
-    case.add_ratio(MANY_THREADS, C_THREADS)
+    case.add_ratio(MANY_THREADS, C_THREADS, target=TARGET_OF_GROUP_COMMIT)
     return case
 
 

@@ -1,4 +1,7 @@
-"""Verified decode of one segment into offset, timestamp, key and value: one thread, CRC checked, 16 KiB batches."""
+"""The core over memory: verified decode of a segment into offset, timestamp, key and value, one thread, CRC checked.
+
+What a user gets from a file is bench_scan.py's.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,15 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import pyarrow as pa
 from aiokafka.record._crecords import MemoryRecords
 from numpy.typing import NDArray
 
-import kstore
 from bench.codec_alone import codec_calls, require_content
 from bench.common import MIB, Case, Contestant, Settings, exhausting, interleaved, require_equal
 from bench.core_decode import Binary, columns_of, record_batch_of
 from bench.data import PartitionData, PartitionSpec, partition
 from bench.digest import ColumnDigest, digest_of_arrow, from_ends, from_views
-from bench.limit import VIEW_BYTES, Limit, compile_limit, padded
+from bench.limit import VIEW_BYTES, Columns, Limit, compile_limit, padded
 from bench.other_languages import JAVA, RUST, Rivals
 from kstore.arrow import DEFAULT_BATCH_BYTES
 
@@ -26,9 +27,9 @@ LIMIT = {"copy": "limit.c, copied", "view": "limit.c, views"}
 LIMIT_FUNCTIONS = {"copy": "limit_copied", "view": "limit_views"}
 LARGE_LIMIT = "limit.c, copied, columns of 4 MiB"
 CORE = {"copy": "kstore core, copied", "view": "kstore core, views"}
-LOG = {"copy": "kstore Log from file, copied", "view": "kstore Log from file, views"}
 BINARIES: tuple[Binary, ...] = ("copy", "view")
 COLUMNS = ["offset", "timestamp", "key", "value"]
+VALUE_BYTES = (100, 1000)
 TARGETS_OF_AIOKAFKA = {100: {"copy": 8.0, "view": 10.0}, 1000: {"copy": 5.0, "view": 9.0}}
 TARGET_OF_LIMIT = 0.6
 CODEC_LIMIT = "codec package alone, then the uncompressed decode"
@@ -78,14 +79,19 @@ def sum_of_fields(segment: bytes) -> int:
 
 def digest_of_limit(limit: Limit, binary: str, function: str | None = None) -> ColumnDigest:
     """Give the digest of what stands in the columns of limit.c after each fill by its function for V2, or another."""
-    digest, columns = ColumnDigest(), limit.columns
-    for rows in limit.fills(function or LIMIT_FUNCTIONS[binary]):
+    return digest_of_columns(limit.fills(function or LIMIT_FUNCTIONS[binary]), limit.columns, limit.segment, binary)
+
+
+def digest_of_columns(fills: Iterator[int], columns: Columns, segment: NDArray[np.uint8], binary: str) -> ColumnDigest:
+    """Give the digest of columns that are filled again and again; views point into a segment."""
+    digest = ColumnDigest()
+    for rows in fills:
         if binary == "copy":
             keys = from_ends(columns.key_end[: rows + 1], columns.keys)
             values = from_ends(columns.value_end[: rows + 1], columns.values)
         else:
-            keys = from_views(columns.key_view[: rows * VIEW_BYTES], limit.segment)
-            values = from_views(columns.value_view[: rows * VIEW_BYTES], limit.segment)
+            keys = from_views(columns.key_view[: rows * VIEW_BYTES], segment)
+            values = from_views(columns.value_view[: rows * VIEW_BYTES], segment)
         digest.add(offsets=columns.offset[:rows], timestamps_us=columns.timestamp_us[:rows], keys=keys, values=values)
     return digest
 
@@ -106,12 +112,6 @@ def limit_side(
         run = exhausting(partial(limit.fills, LIMIT_FUNCTIONS[binary]))
         contestants.append(Contestant(name, run, data.record_count))
     return digests, contestants
-
-
-def log_batches(path: str, binary: Binary) -> Iterator[pa.RecordBatch]:
-    """Read a partition directory through the public interface."""
-    with kstore.open_log(path) as log:
-        yield from log.to_arrow_batches(columns=COLUMNS, binary=binary)
 
 
 def case_of(value_bytes: int, codec: str, settings: Settings) -> Case:
@@ -166,11 +166,8 @@ def kstore_side(segment: memoryview, data: PartitionData) -> tuple[dict[str, Col
     contestants: list[Contestant] = []
     for binary in BINARIES:
         from_memory = partial(columns_of, segment, binary)
-        from_file = partial(log_batches, str(data.path), binary)
         digests[CORE[binary]] = digest_of_arrow(record_batch_of(columns, binary) for columns in from_memory())
-        digests[LOG[binary]] = digest_of_arrow(from_file())
         contestants.append(Contestant(CORE[binary], exhausting(from_memory), data.record_count))
-        contestants.append(Contestant(LOG[binary], exhausting(from_file), data.record_count))
     return digests, contestants
 
 
@@ -182,7 +179,6 @@ def add_ratios(case: Case, value_bytes: int, codec: str) -> None:
         targets = TARGETS_OF_AIOKAFKA[value_bytes] if codec == "none" else {}
         case.add_ratio(CORE[binary], AIOKAFKA, target=targets.get(binary))
         case.add_ratio(CORE[binary], LIMIT[binary], target=TARGET_OF_LIMIT)
-        case.add_ratio(LOG[binary], AIOKAFKA)
         case.add_ratio(LIMIT[binary], AIOKAFKA)
         for language in (JAVA, RUST):
             is_bound = language == JAVA and codec != "none"
@@ -191,9 +187,21 @@ def add_ratios(case: Case, value_bytes: int, codec: str) -> None:
             case.add_ratio(f"{language}, {MODES[binary]}", AIOKAFKA)
 
 
+def prepare(settings: Settings) -> None:
+    """Write the segments, which bench_scan.py reads too."""
+    for value_bytes in VALUE_BYTES:
+        partition(
+            PartitionSpec(name="bench-0", value_bytes=value_bytes, segment_bytes=settings.segment_bytes),
+            settings.data_directory,
+        )
+    for codec in COMPRESSED:
+        spec = PartitionSpec(name="bench-0", value_bytes=100, segment_bytes=settings.segment_bytes, codec=codec)
+        partition(spec, settings.data_directory)
+
+
 def run(settings: Settings) -> Iterator[Case]:
     """Time the decoders at both value sizes, then with each codec."""
-    for value_bytes in TARGETS_OF_AIOKAFKA:
+    for value_bytes in VALUE_BYTES:
         yield case_of(value_bytes, "none", settings)
     for codec in COMPRESSED:
         yield case_of(100, codec, settings)

@@ -39,7 +39,7 @@ APPEND, APPEND_TWO = "kstore append", "kstore append from two threads"
 COLUMNS, COLUMNS_BY_KEY = "kstore append_columns", "kstore append_columns, placed by key"
 JAVA_MODES = ("append", "append from two threads")
 JAVA_APPEND, JAVA_APPEND_TWO = (f"{JAVA_PRODUCER}, {mode}" for mode in JAVA_MODES)
-TARGET_OF_JAVA, TARGET_OF_COLUMNS, TARGET_OF_TWO = 0.3, 3.0, 1.0
+TARGET_OF_JAVA, TARGET_OF_COLUMNS, TARGET_OF_TWO = 0.3, 3.0, 0.9
 
 
 class Drained:

@@ -1,121 +1,126 @@
-"""What the UDFs of kstore.spark.udfs do with an Arrow array in a worker, beside Python functions over aiokafka."""
+"""kstore.spark.udfs in Spark, beside the same functions as arrow_udf over aiokafka, which build flat lists.
+
+A frame of raw batches, one in each row, is cached in Spark before anything is timed; a run takes it through the
+function and keeps nothing. A function that gives back what it got tells what Spark takes to hand the rows over.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from aiokafka.record._crecords import MemoryRecords
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.functions import bit_xor, expr, xxhash64
+from pyspark.sql.pandas.functions import arrow_udf
 
-from bench.bench_builder import aiokafka_builder, moved
+from bench.bench_spark import MOST_ROUNDS, process_tree_cpu_seconds, session, to_noop
 from bench.codec_alone import payloads
-from bench.common import MIB, Case, Contestant, Settings, interleaved, require_equal, without_result
+from bench.common import Case, Contestant, Settings, interleaved, require_equal
 from bench.data import PartitionSpec, partition
-from kstore.spark import batch_arrays
+from bench.spark_rivals import pack_flat, unpack_flat
+from kstore.spark.udfs import pack_batch, unpack_batches
 
 KSTORE = {"unpack": "kstore, unpack_batches", "pack": "kstore, pack_batch"}
-AIOKAFKA = {"unpack": "aiokafka in a Python UDF, unpack", "pack": "aiokafka in a Python UDF, pack"}
+AIOKAFKA = {"unpack": "aiokafka by flat lists, unpack", "pack": "aiokafka by flat lists, pack"}
+NOTHING = "a function that gives back its column"
 FIELDS = ("key", "value", "offset", "timestamp")
 BATCH_OVERHEAD = 61
-# Spark gives a worker at most 10,000 values at once; so many bytes are more usual than so many batches of 16 KiB.
-MOST_ARRAY_BYTES = 8 * MIB
-RECORD_TYPE = pa.list_(
-    pa.struct(
-        [("key", pa.binary()), ("value", pa.binary()), ("offset", pa.int64()), ("timestamp", pa.timestamp("us", "UTC"))]
-    )
-)
+RECORDS = "array<struct<key:binary,value:binary,offset:bigint,timestamp:timestamp>>"
+WITHOUT_OFFSETS = "transform(records, r -> struct(r.key, r.value, unix_millis(r.timestamp) as timestamp)) as records"
+TASKS = 2
 
 
-def unpack_with_kstore(values: pa.Array) -> pa.Array:
-    """Return the records of each value by kstore."""
-    return batch_arrays.unpack(values, FIELDS, is_permissive=False)
-
-
-def unpack_with_aiokafka(values: pa.Array) -> pa.Array:
-    """Return the records of each value by aiokafka, CRC checked."""
-    lists: list[list[dict[str, Any]]] = []
-    for value in values.to_pylist():
-        rows: list[dict[str, Any]] = []
-        records = MemoryRecords(value)
-        while (batch := records.next_batch()) is not None:
-            if not batch.validate_crc():
-                raise ValueError("aiokafka found a wrong CRC")
-            rows += [
-                {"key": row.key, "value": row.value, "offset": row.offset, "timestamp": row.timestamp * 1000}
-                for row in batch
-            ]
-        lists.append(rows)
-    return pa.array(lists, RECORD_TYPE)
-
-
-def pack_with_kstore(lists: pa.Array) -> pa.Array:
-    """Return one batch for each list by kstore."""
-    return batch_arrays.pack(lists, base_offset=0)
-
-
-def pack_with_aiokafka(lists: pa.Array) -> pa.Array:
-    """Return one batch for each list by aiokafka's compiled builder, leader epoch -1 as kstore writes it."""
-    batches: list[bytes] = []
-    for rows in lists.to_pylist():
-        builder = aiokafka_builder(MIB)
-        for number, row in enumerate(rows):
-            builder.append(number, row["timestamp"], row["key"], row["value"], [])
-        batches.append(moved(builder.build(), base_offset=0))
-    return pa.array(batches, pa.binary())
-
-
-def values_of(segment: memoryview) -> pa.Array:
-    """Give the batches of a segment as the values of an array, one in each."""
+def frame_of(spark: SparkSession, value_bytes: int, settings: Settings) -> tuple[DataFrame, int, int]:
+    """Return a cached frame of the batches of a segment, how many they are, and how many records they hold."""
+    spec = PartitionSpec(name="bench-0", value_bytes=value_bytes, segment_bytes=settings.segment_bytes)
+    data = partition(spec, settings.data_directory)
+    segment = memoryview(data.log_files[0].read_bytes())
     values: list[bytes] = []
     position = 0
     for payload in payloads(segment):
         end = position + BATCH_OVERHEAD + len(payload)
         values.append(bytes(segment[position:end]))
         position = end
-        if position > MOST_ARRAY_BYTES:
-            break
-    return pa.array(values, pa.binary())
+    frame = spark.createDataFrame(pa.table({"data": pa.array(values, pa.binary())})).repartition(TASKS)
+    return cached(frame), len(values), data.record_count
 
 
-def lists_to_pack(records: pa.ListArray) -> pa.ListArray:
-    """Give the same records with timestamps in ms and without offsets, as pack_batch takes them too."""
-    rows = records.values
-    timestamps = rows.field("timestamp").cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
-    columns = {"key": rows.field("key"), "value": rows.field("value"), "timestamp": timestamps}
-    structs = pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
-    return pa.ListArray.from_arrays(records.offsets, structs)
+def cached(frame: DataFrame) -> DataFrame:
+    """Compute a frame once, and keep it in memory."""
+    frame = frame.cache()
+    frame.count()
+    return frame
 
 
-def cases_of(value_bytes: int, settings: Settings) -> Iterator[Case]:
-    """Check that both give the same arrays, then time them in turn."""
-    spec = PartitionSpec(name="bench-0", value_bytes=value_bytes, segment_bytes=settings.segment_bytes)
-    values = values_of(memoryview(partition(spec, settings.data_directory).log_files[0].read_bytes()))
-    records = unpack_with_kstore(values)
-    lists = lists_to_pack(records)
-    for name, array, by_kstore, by_aiokafka in (
-        ("unpack", values, unpack_with_kstore, unpack_with_aiokafka),
-        ("pack", lists, pack_with_kstore, pack_with_aiokafka),
-    ):
-        outputs = {KSTORE[name]: by_kstore(array).to_pylist(), AIOKAFKA[name]: by_aiokafka(array).to_pylist()}
-        same = {who: output == outputs[AIOKAFKA[name]] for who, output in outputs.items()}
-        require_equal(f"{name} of {value_bytes}-byte values", dict(same))
-        count = len(records.values)
-        title = f"UDFs, {name}, {value_bytes}-byte values: {count} records in {len(values)} batches"
-        case = Case(title=title, unit="rec", bytes_per_unit=values.nbytes / count)
-        case.samples = interleaved(
-            [
-                Contestant(AIOKAFKA[name], without_result(partial(by_aiokafka, array)), count),
-                Contestant(KSTORE[name], without_result(partial(by_kstore, array)), count),
-            ],
-            settings,
-        )
-        case.add_ratio(KSTORE[name], AIOKAFKA[name])
-        yield case
+def by_arrow(name: str, function: Callable[[pa.Array], pa.Array], result: str, column: str) -> Column:
+    """Call a function of Arrow arrays on a column."""
+
+    def named(values: pa.Array) -> pa.Array:
+        return function(values)
+
+    named.__name__ = name
+    # Spark tells the kinds of UDFs apart by these, and can't resolve their names in a function made here.
+    named.__annotations__ = {"values": pa.Array, "return": pa.Array}
+    make: Callable[..., Any] = arrow_udf
+    called: Column = make(named, result)(column)
+    return called
+
+
+def same(values: pa.Array) -> pa.Array:
+    """Give back what comes."""
+    return values
+
+
+def checksum(frame: DataFrame) -> int:
+    """Return a hash over all rows that does not depend on their order."""
+    row = frame.select(bit_xor(xxhash64(*frame.columns))).first()
+    return 0 if row is None else int(row[0])
+
+
+def timed(name: str, frames: dict[str, DataFrame], title: str, *, count: int, size: float, settings: Settings) -> Case:
+    """Check that kstore and the rival give the same rows, then time all in turn."""
+    outputs = {who: checksum(frames[who]) for who in (KSTORE[name], AIOKAFKA[name])}
+    require_equal(title, dict(outputs))
+    case = Case(title=title, unit="rec", bytes_per_unit=size / count)
+    case.samples = interleaved(
+        [Contestant(who, partial(to_noop, frame), count) for who, frame in frames.items()],
+        replace(settings, rounds=min(settings.rounds, MOST_ROUNDS), warm_up_seconds=settings.warm_up_seconds * 10),
+        cpu_seconds=process_tree_cpu_seconds,
+        one_run_per_sample=True,
+    )
+    case.add_ratio(KSTORE[name], AIOKAFKA[name])
+    case.add_ratio(KSTORE[name], NOTHING)
+    return case
+
+
+def cases_of(spark: SparkSession, value_bytes: int, settings: Settings) -> Iterator[Case]:
+    """Time both functions at one value size."""
+    frame, batch_count, count = frame_of(spark, value_bytes, settings)
+    size = float(count * value_bytes)
+    about = f"{value_bytes}-byte values: {count} records in {batch_count} batches"
+    records = frame.select(unpack_batches("data", fields=FIELDS).alias("records"))
+    unpacked = {
+        KSTORE["unpack"]: records,
+        AIOKAFKA["unpack"]: frame.select(by_arrow("unpack", unpack_flat, RECORDS, "data").alias("records")),
+        NOTHING: frame.select(by_arrow("same", same, "binary", "data")),
+    }
+    yield timed("unpack", unpacked, f"UDFs in Spark, unpack, {about}", count=count, size=size, settings=settings)
+    lists = cached(records.select(expr(WITHOUT_OFFSETS)))
+    packed = {
+        KSTORE["pack"]: lists.select(pack_batch("records").alias("data")),
+        AIOKAFKA["pack"]: lists.select(by_arrow("pack", pack_flat, "binary", "records").alias("data")),
+        NOTHING: lists.select(by_arrow("same", same, lists.schema["records"].dataType.simpleString(), "records")),
+    }
+    yield timed("pack", packed, f"UDFs in Spark, pack, {about}", count=count, size=size, settings=settings)
+    for one in (frame, lists):
+        one.unpersist()
 
 
 def run(settings: Settings) -> Iterator[Case]:
     """Time both functions at both value sizes; nothing is promised for them."""
-    for value_bytes in (100, 1000):
-        yield from cases_of(value_bytes, settings)
+    with session() as spark:
+        for value_bytes in (100, 1000):
+            yield from cases_of(spark, value_bytes, settings)

@@ -31,6 +31,14 @@ VERSIONED_PACKAGES = (
 )
 
 
+# What a run writes itself, and what is made of it.
+GENERATED = ("bench/results", "README.md", "bench/README.md")
+
+
+class DirtyTreeError(Exception):
+    """The files that are measured are those of no commit, so that nobody could measure them again."""
+
+
 class OutputsDifferError(Exception):
     """Two contestants gave different results for one input, so that timing them would mean nothing."""
 
@@ -50,6 +58,7 @@ class Settings:
     sample_seconds: float = 0.12
     warm_up_seconds: float = 0.5
     other_languages: bool = False
+    allows_dirty: bool = False
 
     @classmethod
     def tiny(cls, scratch: Path) -> Settings:
@@ -304,9 +313,20 @@ def versions() -> dict[str, str]:
     return found
 
 
-def commit() -> str:
-    """Give the commit that is measured, with "-dirty" when tracked files differ from it."""
-    return _command_output("git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+def commit(*, allows_dirty: bool) -> str:
+    """Give the commit that is measured; where files differ from it, or it is unknown, "-dirty" is added if allowed.
+
+    What the bench itself writes does not count.
+    Raises: DirtyTreeError.
+    """
+    found = _command_output("git", "describe", "--always", "--abbrev=12", "--exclude=*")
+    left_out = [f":(top,exclude){path}" for path in GENERATED]
+    changed = _command_output("git", "status", "--porcelain", "--", ":(top)", *left_out)
+    if not changed and found != "unknown":
+        return found
+    if not allows_dirty:
+        raise DirtyTreeError(f"commit what is to be measured, or give --dirty; at {found}, changed:\n{changed}")
+    return f"{found}-dirty"
 
 
 def write_results(workload: str, cases: Sequence[Case], settings: Settings, *, load_before: tuple[float, ...]) -> Path:
@@ -322,7 +342,7 @@ def write_results(workload: str, cases: Sequence[Case], settings: Settings, *, l
     content = {
         "workload": workload,
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "commit": commit(),
+        "commit": commit(allows_dirty=settings.allows_dirty),
         "machine": machine(),
         "versions": versions(),
         "load_average": {"before": load_before, "after": os.getloadavg()},

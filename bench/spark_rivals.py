@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from aiokafka.record._crecords import MemoryRecords
+from aiokafka.record._crecords import DefaultRecordBatchBuilder, MemoryRecords
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -28,6 +30,9 @@ ARROW_SCHEMA = pa.schema(
     ]
 )
 ROWS_PER_BATCH = 20_000
+MOST_BATCH_BYTES = 1 << 20
+LOG_OVERHEAD, LENGTH_AT, EPOCH_AT, RECORD_COUNT_AT = 12, 8, 12, 57
+RECORD_COUNT = EPOCH = struct.Struct(">i")
 READY_BATCH_BYTES = 3 * 1024 * 1024
 
 
@@ -93,6 +98,72 @@ def decode_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
                     values = []
             if values:
                 yield pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], names=["value"])
+
+
+def count_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For mapInArrow: how many records each file holds, as its batch headers say, their CRCs checked."""
+    for files in batches:
+        counts = [records_in(Path(path).read_bytes()) for path in files["path"].to_pylist()]
+        yield pa.RecordBatch.from_arrays([pa.array(counts, pa.int64())], names=["count"])
+
+
+def records_in(data: bytes) -> int:
+    """Return the number of records in the batches of a file."""
+    records, count, position = MemoryRecords(data), 0, 0
+    while (batch := records.next_batch()) is not None:
+        if not batch.validate_crc():
+            raise ValueError(f"wrong CRC in the batch at offset {batch.base_offset}")
+        count += RECORD_COUNT.unpack_from(data, position + RECORD_COUNT_AT)[0]
+        position += LOG_OVERHEAD + RECORD_COUNT.unpack_from(data, position + LENGTH_AT)[0]
+    return count
+
+
+def unpack_flat(values: pa.Array) -> pa.Array:
+    """For arrow_udf: the records of each value, CRC checked, from one flat list for each field."""
+    ends, keys, contents, offsets, timestamps_ms = [0], [], [], [], []
+    for value in values.to_pylist():
+        records = MemoryRecords(value)
+        while (batch := records.next_batch()) is not None:
+            if not batch.validate_crc():
+                raise ValueError("wrong CRC")
+            for record in batch:
+                keys.append(record.key)
+                contents.append(record.value)
+                offsets.append(record.offset)
+                timestamps_ms.append(record.timestamp)
+        ends.append(len(keys))
+    columns = [
+        pa.array(keys, pa.binary()),
+        pa.array(contents, pa.binary()),
+        pa.array(offsets, pa.int64()),
+        pa.array(timestamps_ms, pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC")),
+    ]
+    structs = pa.StructArray.from_arrays(columns, names=["key", "value", "offset", "timestamp"])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), structs)
+
+
+def pack_flat(lists: pa.Array) -> pa.Array:
+    """For arrow_udf: one batch for each list of records, from one flat list for each field, leader epoch -1."""
+    structs, ends = lists.values, lists.offsets.to_pylist()
+    keys, values = structs.field("key").to_pylist(), structs.field("value").to_pylist()
+    timestamps_ms = structs.field("timestamp").to_pylist()
+    batches: list[bytes] = []
+    for start, end in pairwise(ends):
+        builder = DefaultRecordBatchBuilder(
+            magic=2,
+            compression_type=0,
+            is_transactional=False,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            batch_size=MOST_BATCH_BYTES,
+        )
+        for at in range(start, end):
+            builder.append(at - start, timestamps_ms[at], keys[at], values[at], [])
+        batch = builder.build()
+        EPOCH.pack_into(batch, EPOCH_AT, -1)
+        batches.append(bytes(batch))
+    return pa.array(batches, pa.binary())
 
 
 # The ceiling of any Python data source --------------------------------------------------------------------------

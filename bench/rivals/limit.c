@@ -2,7 +2,7 @@
  * It trusts the record count, reads past the end of the segment and writes past the end of a column (both are padded
  * by the caller), knows no codec, no null and no header. The CRC is checked and each record must end where it says.
  *
- *   cc -O3 -march=x86-64-v3 -mpclmul -shared -fPIC -o limit.so limit.c
+ *   cc -O3 -march=native -shared -fPIC -o limit.so limit.c
  *
  * One fill() hands over the columns of whole batches until their value bytes pass column_bytes, as a reader does;
  * the caller gives the same columns again, so that they stay in the L2 cache.
@@ -10,6 +10,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { LOG_OVERHEAD = 12, BATCH_OVERHEAD = 61, CRC_AT = 17, CRC_FROM = 21, BASE_TIMESTAMP_AT = 27, COUNT_AT = 57 };
 enum { MAX_STREAM_WORDS = 4096, PREFETCH_BYTES = 512, INLINE_BYTES = 12 };
@@ -34,10 +35,13 @@ struct columns {
 static uint32_t zeros_power[MAX_STREAM_WORDS + 1];  /* x^(64 n - 33) mod P: multiplier that moves a CRC over n words */
 static uint8_t inline_mask[INLINE_BYTES + 1][16];
 
+static void prepare_crc32c(void);
+
 void limit_prepare(void) {
     zeros_power[1] = 1;
     for (int n = 1; n < MAX_STREAM_WORDS; n++) zeros_power[n + 1] = (uint32_t)_mm_crc32_u64(zeros_power[n], 0);
     for (int size = 0; size <= INLINE_BYTES; size++) memset(inline_mask[size] + 4, 0xff, size);
+    prepare_crc32c();
 }
 
 static inline uint32_t big32(const uint8_t *at) { uint32_t raw; memcpy(&raw, at, 4); return __builtin_bswap32(raw); }
@@ -48,6 +52,70 @@ static inline uint64_t over_zeros(uint64_t crc, int64_t words) {
     __m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128((int64_t)crc), _mm_cvtsi64_si128(zeros_power[words]), 0);
     return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(product));
 }
+
+/* x^n modulo a polynomial, bits reversed, moved up by the bit that clmul leaves out. */
+static uint64_t power_of(uint32_t polynomial, int n) {
+    uint32_t bits = 1u << 31;
+    while (n--) bits = bits >> 1 ^ (bits & 1 ? polynomial : 0);
+    return (uint64_t)bits << 1;
+}
+
+#if defined(__AVX512F__) && defined(__AVX512VL__) && defined(__VPCLMULQDQ__)
+/* CRC-32C by folding four lanes of 64 bytes with carry-less multiplication, where the processor has that so wide. */
+enum { WIDE = 64, WIDE_LANES = 4 };
+#define CRC32C_POLYNOMIAL 0x82f63b78u
+static uint64_t wide_over_all[2], wide_over_one[2], part_over_one[2];
+
+static void prepare_crc32c(void) {
+    uint64_t *const over[3] = {wide_over_all, wide_over_one, part_over_one};
+    const int bits[3] = {8 * WIDE * WIDE_LANES, 8 * WIDE, 128};
+    for (int i = 0; i < 3; i++)
+        over[i][0] = power_of(CRC32C_POLYNOMIAL, bits[i] + 32), over[i][1] = power_of(CRC32C_POLYNOMIAL, bits[i] - 32);
+}
+
+static inline __m512i wide_folded(__m512i lane, __m512i by, __m512i next) {
+    const __m512i low = _mm512_clmulepi64_epi128(lane, by, 0x00), high = _mm512_clmulepi64_epi128(lane, by, 0x11);
+    return _mm512_ternarylogic_epi64(low, high, next, 0x96);
+}
+
+static inline __m512i wide_at(const uint8_t *data) { return _mm512_loadu_si512((const void *)data); }
+
+static inline uint32_t crc32c(const uint8_t *data, int64_t size) {
+    uint64_t crc = 0xffffffff;
+    if (size >= WIDE * WIDE_LANES) {
+        const __m512i all = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)wide_over_all));
+        const __m512i one = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)wide_over_one));
+        const __m128i part = _mm_loadu_si128((const __m128i *)part_over_one);
+        __m512i a = _mm512_xor_si512(wide_at(data), _mm512_zextsi128_si512(_mm_cvtsi32_si128(-1)));
+        __m512i b = wide_at(data + WIDE), c = wide_at(data + 2 * WIDE), d = wide_at(data + 3 * WIDE);
+        for (data += 4 * WIDE, size -= 4 * WIDE; size >= 4 * WIDE; data += 4 * WIDE, size -= 4 * WIDE) {
+            _mm_prefetch((const char *)data + 8 * PREFETCH_BYTES, _MM_HINT_T0);
+            _mm_prefetch((const char *)data + 8 * PREFETCH_BYTES + WIDE, _MM_HINT_T0);
+            _mm_prefetch((const char *)data + 8 * PREFETCH_BYTES + 2 * WIDE, _MM_HINT_T0);
+            _mm_prefetch((const char *)data + 8 * PREFETCH_BYTES + 3 * WIDE, _MM_HINT_T0);
+            a = wide_folded(a, all, wide_at(data));
+            b = wide_folded(b, all, wide_at(data + WIDE));
+            c = wide_folded(c, all, wide_at(data + 2 * WIDE));
+            d = wide_folded(d, all, wide_at(data + 3 * WIDE));
+        }
+        d = wide_folded(wide_folded(wide_folded(a, one, b), one, c), one, d);
+        for (; size >= WIDE; data += WIDE, size -= WIDE) d = wide_folded(d, one, wide_at(data));
+        __m128i lanes[4];
+        _mm512_storeu_si512((void *)lanes, d);
+        for (int i = 1; i < 4; i++) {
+            const __m128i low = _mm_clmulepi64_si128(lanes[i - 1], part, 0x00);
+            const __m128i high = _mm_clmulepi64_si128(lanes[i - 1], part, 0x11);
+            lanes[i] = _mm_xor_si128(_mm_xor_si128(low, high), lanes[i]);
+        }
+        crc = _mm_crc32_u64(_mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(lanes[3])),
+                            (uint64_t)_mm_extract_epi64(lanes[3], 1));
+    }
+    for (; size >= 8; size -= 8, data += 8) crc = _mm_crc32_u64(crc, word(data));
+    for (; size > 0; size--) crc = _mm_crc32_u8((uint32_t)crc, *data++);
+    return ~(uint32_t)crc;
+}
+#else
+static void prepare_crc32c(void) {}
 
 /* CRC-32C by three streams of equal length side by side: the instruction takes three cycles but starts every cycle.
  * Fetching 512 bytes ahead in each is worth a tenth where the data comes from memory, and costs nothing where not. */
@@ -75,6 +143,7 @@ static inline uint32_t crc32c(const uint8_t *data, int64_t size) {
     for (; size > 0; size--) crc = _mm_crc32_u8((uint32_t)crc, *data++);
     return ~(uint32_t)crc;
 }
+#endif
 
 /* One byte, then two, then the rest: the length of a field repeats from record to record, so these branches are
  * predicted and the address of the next field does not wait for the bytes of this one. */
@@ -182,6 +251,42 @@ int64_t limit_crc(struct cursor *cursor) {
     return right;
 }
 
+/* The same from a file: preads of `chunk` bytes into one buffer, whose whole batches are taken before the next one. */
+struct file {
+    int64_t descriptor, size, position, chunk;
+    uint8_t *buffer;               /* of chunk bytes, padded */
+    struct cursor held;            /* the whole batches of the last pread */
+};
+
+/* Makes held the next batches; 0 at the end of the file or where not even one batch fits. */
+static int refill(struct file *file) {
+    const int64_t got = pread((int)file->descriptor, file->buffer, (size_t)file->chunk, file->position);
+    int64_t whole = 0;
+    while (whole + BATCH_OVERHEAD <= got) {
+        const int64_t end = whole + LOG_OVERHEAD + big32(file->buffer + whole + 8);
+        if (end > got) break;
+        whole = end;
+    }
+    file->held = (struct cursor){file->buffer, whole, 0};
+    file->position += whole;
+    return whole > 0;
+}
+
+/* The CRC of each batch of a file; the number of bytes that were right. What no reader of the file can be faster than. */
+int64_t limit_file_crc(struct file *file) {
+    int64_t right = 0;
+    while (file->position < file->size && refill(file)) right += limit_crc(&file->held);
+    return right;
+}
+
+int64_t limit_file_copied(struct file *file, const struct columns *to, int64_t column_bytes) {
+    return refill(file) ? fill(&file->held, to, column_bytes, 1, 1) : -1;
+}
+
+int64_t limit_file_views(struct file *file, const struct columns *to, int64_t column_bytes) {
+    return refill(file) ? fill(&file->held, to, column_bytes, 1, 0) : -1;
+}
+
 uint32_t limit_crc32c(const uint8_t *data, int64_t size) { return crc32c(data, size); }
 
 /* Plain messages of magic 1: CRC-32, which has no instruction, by folding with carry-less multiplication. */
@@ -190,12 +295,6 @@ enum { LANE = 16, LANES = 4, MESSAGES_AHEAD_BYTES = 4096 };
 #define CRC32_POLYNOMIAL 0xedb88320u
 static uint32_t crc32_table[8][256];
 static uint64_t over_one[2], over_all[2];  /* what moves a lane over one lane, over all four */
-
-static uint64_t power(int n) {             /* x^n modulo the polynomial, bits reversed, moved up by the bit clmul leaves out */
-    uint32_t bits = 1u << 31;
-    while (n--) bits = bits >> 1 ^ (bits & 1 ? CRC32_POLYNOMIAL : 0);
-    return (uint64_t)bits << 1;
-}
 
 void limit_prepare_messages(void) {
     for (uint32_t n = 0; n < 256; n++) {
@@ -206,8 +305,8 @@ void limit_prepare_messages(void) {
     for (int row = 1; row < 8; row++)
         for (int n = 0; n < 256; n++)
             crc32_table[row][n] = crc32_table[0][crc32_table[row - 1][n] & 255] ^ crc32_table[row - 1][n] >> 8;
-    over_one[0] = power(8 * LANE + 32), over_one[1] = power(8 * LANE - 32);
-    over_all[0] = power(8 * LANE * LANES + 32), over_all[1] = power(8 * LANE * LANES - 32);
+    over_one[0] = power_of(CRC32_POLYNOMIAL, 8 * LANE + 32), over_one[1] = power_of(CRC32_POLYNOMIAL, 8 * LANE - 32);
+    over_all[0] = power_of(CRC32_POLYNOMIAL, 8 * LANE * LANES + 32), over_all[1] = power_of(CRC32_POLYNOMIAL, 8 * LANE * LANES - 32);
 }
 
 static inline uint32_t crc32_by_table(uint32_t state, const uint8_t *data, int64_t size) {

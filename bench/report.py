@@ -1,0 +1,475 @@
+"""README's figures and bench/README's list of targets, made of bench/results: `python -m bench report`.
+
+Each ratio stands with its spread; where it has a target, with that and whether it is met.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from bench.common import BENCH_DIRECTORY
+
+RESULTS = BENCH_DIRECTORY / "results"
+README, BENCH_README = BENCH_DIRECTORY.parent / "README.md", BENCH_DIRECTORY / "README.md"
+BEGIN, END = "<!-- benchmark figures: begin -->", "<!-- benchmark figures: end -->"
+NOT_MEASURED = "not measured"
+MISSED = "MISSED"
+
+
+ABOUT = """Medians of interleaved rounds in one run, outputs compared first; in brackets the least and greatest round.
+Measured on {machine}
+`make bench` measures it on your machine; the samples are in `bench/results/`, what each figure means in
+`bench/README.md`, which has all targets. One thread, CRC checked, offset, timestamp, key and value, 64 MiB of
+batches of 16 KiB. What a read costs depends on how the page cache holds a file, so two are measured: one written in one
+piece, as a copy or a restored backup is, and one written in steps of 16 KiB, as a broker does. All read the file.
+"""
+
+
+class Place(NamedTuple):
+    """Where a ratio stands: a workload, what the title of its case contains, and the two contestants."""
+
+    workload: str
+    case: str
+    of: str
+    to: str
+
+
+class Table(NamedTuple):
+    """A heading, and rows of a name and its figures."""
+
+    heading: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[Place]]]
+
+
+def _over(workload: str, cases: Sequence[str], of: str, to: str) -> list[Place]:
+    return [Place(workload, case, of, to) for case in cases]
+
+
+VALUES = ("100-byte values", "1000-byte values")
+WAYS = ("in one piece", "in steps of 16 KiB")
+FILES = tuple(f"written {way}, {values}" for way in WAYS for values in VALUES)
+PLAIN = tuple(f"Decode, {values}, none" for values in VALUES)
+CODECS = ("lz4", "zstd", "snappy", "gzip")
+THREADS = tuple(f"by threads, 100-byte values, {codec}" for codec in ("none", *CODECS))
+APPENDS = tuple(f"values of {size} bytes" for size in (100, 1000))
+SPARK = ("100-byte values", "1024-byte values")
+JAVA, RUST = "Java, kafka-clients", "Rust, krabka-protocol"
+AIOKAFKA, CEILING = "aiokafka, four fields read", "ready-made Arrow batches"
+BY_HAND = "mapInArrow with aiokafka"
+LOG, CORE = "kstore Log", "kstore core"
+UNINDEXED = "kstore Log without indexes"
+FORMS = (("copied", "copies"), ("views", "views"))
+
+SCAN = Table(
+    ("`Log.to_arrow_batches` from a file", *(f"{way}, {size} bytes" for way in WAYS for size in (100, 1000))),
+    [
+        *(
+            (f"{form} / pread and CRC in C, the bound", _over("scan", FILES, f"{LOG}, {form}", "pread and CRC in C"))
+            for form, _ in FORMS
+        ),
+        *(
+            (
+                f"{form} / a C program that fills the same columns",
+                _over("scan", FILES, f"{LOG}, {form}", f"limit.c from the file, {form}"),
+            )
+            for form, _ in FORMS
+        ),
+        *(
+            (f"{form} / aiokafka's compiled reader", _over("scan", FILES, f"{LOG}, {form}", "aiokafka from the file"))
+            for form, _ in FORMS
+        ),
+        *(
+            (f"{form} / {name}, {mode}", _over("scan", FILES, f"{LOG}, {form}", f"{language}, file {mode}"))
+            for name, language in (("Kafka's Java client", JAVA), ("Rust's krabka-protocol", RUST))
+            for form, mode in FORMS
+        ),
+        *(
+            (
+                f"{form}, without indexes / with them",
+                _over("scan", FILES, f"{UNINDEXED}, {form}", f"{LOG}, {form}"),
+            )
+            for form, _ in FORMS
+        ),
+    ],
+)
+COMPRESSED = Table(
+    ("from a file written in steps, 100-byte values, copied", *CODECS),
+    [
+        (
+            "`Log.to_arrow_batches` / aiokafka's compiled reader",
+            [Place("scan", f"values, {codec}", f"{LOG}, copied", "aiokafka from the file") for codec in CODECS],
+        ),
+        (
+            "the same / Kafka's Java client",
+            [Place("scan", f"values, {codec}", f"{LOG}, copied", f"{JAVA}, file copies") for codec in CODECS],
+        ),
+        (
+            "the core over memory / the codec's package alone, then the uncompressed decode",
+            [
+                Place(
+                    "decode", f"values, {codec}", f"{CORE}, copied", "codec package alone, then the uncompressed decode"
+                )
+                for codec in CODECS
+            ],
+        ),
+    ],
+)
+MEMORY = Table(
+    ("the compiled core over memory, a 64 MiB segment of 16 KiB batches", *VALUES),
+    [
+        *(
+            (f"{form} / aiokafka's compiled reader", _over("decode", PLAIN, f"{CORE}, {form}", AIOKAFKA))
+            for form, _ in FORMS
+        ),
+        *(
+            (
+                f"{form} / a C program without safety checks",
+                _over("decode", PLAIN, f"{CORE}, {form}", f"limit.c, {form}"),
+            )
+            for form, _ in FORMS
+        ),
+        *(
+            (f"{form} / {name}, {mode}", _over("decode", PLAIN, f"{CORE}, {form}", f"{language}, {mode}"))
+            for name, language in (("Kafka's Java client", JAVA), ("Rust's krabka-protocol", RUST))
+            for form, mode in FORMS
+        ),
+    ],
+)
+TWO = Table(
+    ("of one thread, 100-byte values", "none", *CODECS),
+    [
+        (name, _over("read", THREADS, of, "kstore Log, one thread"))
+        for name, of in (
+            ("two threads of one scan, rows in order", "kstore Log, two threads"),
+            ("two threads, a half each", "kstore Log, two threads, a half each, no order between them"),
+            ("two processes, a half each", "kstore Log, two processes, a half each"),
+        )
+    ],
+)
+RECORDS = Table(
+    ("one record at a time, from Python", *VALUES),
+    [
+        (
+            "`Record` objects by iteration, key and value touched / aiokafka's compiled reader",
+            _over(
+                "records", [f"magic 2, {size}" for size in VALUES], "kstore, key and value", "aiokafka, key and value"
+            ),
+        ),
+        (
+            "`MemoryRecordsBuilder.append` / aiokafka's compiled builder",
+            _over("builder", VALUES, "kstore, append", "aiokafka, append"),
+        ),
+        (
+            "`pack_columns`, from columns / the same",
+            _over("builder", VALUES, "kstore, pack_columns", "aiokafka, append"),
+        ),
+    ],
+)
+WRITING = Table(
+    ("writing, plain batches of 16 KiB", *VALUES),
+    [
+        (
+            "`WritableLog.append_as_follower` / `os.write` of the same bytes",
+            _over("append", APPENDS, "kstore, append_as_follower, written", "os.write"),
+        ),
+        (
+            "`WritableLog.append`, each record checked / the same",
+            _over("append", APPENDS, "kstore, append as leader, written", "os.write"),
+        ),
+        (
+            "the same, flushed each MiB / `os.write` with fdatasync each MiB",
+            _over("append", APPENDS, "kstore, append as leader, flush each MiB", "os.write, fdatasync each MiB"),
+        ),
+        (
+            "`WritableLog.append` / Kafka's `UnifiedLog.appendAsLeader`",
+            _over("append", APPENDS, "kstore, append as leader, written", "Java, UnifiedLog, leader"),
+        ),
+    ],
+)
+LOOKUP, RECOVER = "Lookup in a segment", "Read and recover"
+WALK = "recovery walk, every batch checked, both indexes made"
+OTHERS = Table(
+    ("beside the bound, or Kafka's own classes, in the same run", "ratio"),
+    [
+        (name, [Place(*place)])
+        for name, *place in (
+            ("CRC-32C over 16 KiB chunks / the crc32c wheel", "crc", "CRC-32C", "kstore", "crc32c wheel"),
+            (
+                "16 threads that each wait for a flush / 16 threads of C that share each fdatasync",
+                "append",
+                "flushed before it returns",
+                "kstore, flushed, 16 threads",
+                "C, 16 threads that share fdatasync",
+            ),
+            (
+                "one offset in a full index",
+                "index",
+                "Offset lookup",
+                "OffsetIndex.slot_of_offset, one by one",
+                "Java, kafka-storage, lookup",
+            ),
+            (
+                "an array of offsets",
+                "index",
+                "Offset lookup",
+                "OffsetIndex.slots_of_offsets, an array",
+                "Java, kafka-storage, lookup",
+            ),
+            (
+                "offset to batch position",
+                "index",
+                LOOKUP,
+                "LogSegment.translate_offset",
+                "Java, kafka-storage, translate",
+            ),
+            ("search by time", "index", LOOKUP, "LogSegment.search_timestamp", "Java, kafka-storage, time"),
+            ("recovery of a 512 MiB segment", "index", RECOVER, WALK, "Java, kafka-storage, recover"),
+            (
+                "the same / reading it and checking CRCs alone",
+                "index",
+                RECOVER,
+                WALK,
+                "preads of 1 MiB and one CRC-32C over each",
+            ),
+            (
+                "`kstore dump --records --json`, whole process",
+                "index",
+                "Dump",
+                "kstore dump --records --json",
+                "Java, DumpLogSegments --print-data-log",
+            ),
+            (
+                "`RecordAccumulator.append` (100-byte values)",
+                "producer",
+                "RecordAccumulator",
+                "kstore append",
+                "Java, RecordAccumulator, append",
+            ),
+            (
+                "`append_columns`",
+                "producer",
+                "RecordAccumulator",
+                "kstore append_columns",
+                "Java, RecordAccumulator, append",
+            ),
+            (
+                "two threads on one partition / one",
+                "producer",
+                "RecordAccumulator",
+                "kstore append from two threads",
+                "kstore append",
+            ),
+        )
+    ],
+)
+SENDING = "Producer, values of 100 bytes"
+SEND, COLUMNS = "Producer.send, written", "Producer.send_columns, written"
+PRODUCING = Table(
+    ("through to a store's files, 100-byte values", "ratio"),
+    [
+        (name, [Place("send", SENDING, of, to)])
+        for name, of, to in (
+            (
+                "`Producer.send` / confluent-kafka's `produce()` before its mock cluster, its defaults",
+                SEND,
+                "confluent-kafka, mock cluster, its defaults",
+            ),
+            ("the same / with kstore's settings", SEND, "confluent-kafka, mock cluster, set as kstore"),
+            ("`send` to any partition / to one", "Producer.send without key and partition, written", SEND),
+            ("`send_columns` / `send`", COLUMNS, SEND),
+            ("`send_columns` / `os.write` of the same batches", COLUMNS, "os.write of the same batches"),
+        )
+    ],
+)
+SPARK_TABLE = Table(
+    ("Spark, local[2]", "100-byte values", "1 KiB values"),
+    [
+        (name, [Place("spark", f"{size}, ", of, to)._replace(case=f"{size}|{query}") for size in SPARK])
+        for name, query, of, to in (
+            (
+                "all columns / ready-made Arrow batches, the ceiling of a Python source",
+                "all columns",
+                "kstore",
+                CEILING,
+            ),
+            ("all columns / thirty lines of mapInArrow with aiokafka", "all columns", "kstore", BY_HAND),
+            ("value only / the ceiling", "value only", "kstore", CEILING),
+            ("value only / mapInArrow written for it", "value only", "kstore", f"{BY_HAND}, written for value only"),
+            ("count / the ceiling", "count", "kstore", CEILING),
+            ("count / mapInArrow written for it", "count", "kstore", f"{BY_HAND}, written for count"),
+        )
+    ],
+)
+UDFS = Table(
+    ("UDFs in Spark, local[2]", *VALUES),
+    [
+        (
+            f"`{function}` / an arrow_udf with aiokafka that builds flat lists",
+            [
+                Place("udfs", f"{name}, {size}", f"kstore, {function}", f"aiokafka by flat lists, {name}")
+                for size in VALUES
+            ],
+        )
+        for name, function in (("unpack", "unpack_batches"), ("pack", "pack_batch"))
+    ],
+)
+
+
+REST = (TWO, RECORDS, WRITING, OTHERS, PRODUCING, SPARK_TABLE, UDFS)
+
+
+def places() -> list[Place]:
+    """Return every ratio that README shows."""
+    tables = (SCAN, COMPRESSED, MEMORY, *REST)
+    return [place for table in tables for _, found in table.rows for place in found]
+
+
+class Results:
+    """The JSON files of a directory, by workload."""
+
+    def __init__(self, directory: Path) -> None:
+        self._by_workload = {path.stem: json.loads(path.read_text()) for path in sorted(directory.glob("*.json"))}
+
+    @property
+    def workloads(self) -> dict[str, dict[str, Any]]:
+        return self._by_workload
+
+    def cases(self, workload: str, title: str) -> list[dict[str, Any]]:
+        """Return the cases whose title contains each of some parts, which "|" separates."""
+        cases = self._by_workload.get(workload, {"cases": []})["cases"]
+        return [case for case in cases if all(part in case["title"] for part in title.split("|"))]
+
+    def ratio(self, place: Place) -> dict[str, Any] | None:
+        for case in self.cases(place.workload, place.case):
+            for ratio in case["ratios"]:
+                if (ratio["of"], ratio["to"]) == (place.of, place.to):
+                    found: dict[str, Any] = ratio
+                    return found
+        return None
+
+    def rate(self, workload: str, title: str, contestant: str) -> float | None:
+        """Return the median of a contestant in bytes of the file per second."""
+        for case in self.cases(workload, title):
+            for samples in case["samples"]:
+                if samples["contestant"] == contestant:
+                    return median(samples["wall"]) * float(case["bytes_per_unit"])
+        return None
+
+
+def number(value: float) -> str:
+    """Write a ratio with two digits below 2, and one below 20."""
+    return f"{value:.2f}" if value < 2 else f"{value:.1f}" if value < 20 else f"{value:.0f}"
+
+
+def figure(ratio: dict[str, Any] | None) -> str:
+    """Write a ratio, its spread, and its target if it has one."""
+    if ratio is None:
+        return NOT_MEASURED
+    text = f"{number(ratio['ratio'])} [{number(ratio['least'])}-{number(ratio['greatest'])}]"
+    if ratio["target"] is None:
+        return text
+    return f"{text}, target {ratio['target']:g}: {'met' if ratio['met'] else MISSED}"
+
+
+def lines_of(table: Table, results: Results) -> list[str]:
+    """Write a table in Markdown."""
+    rows = [(name, *(figure(results.ratio(place)) for place in places)) for name, places in table.rows]
+    return markdown(table.heading, rows)
+
+
+def markdown(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [heading, ["---"] * len(heading), *rows]
+    return [f"| {' | '.join(line)} |" for line in lines] + [""]
+
+
+def of_machine(results: Results) -> str:
+    """Say what was measured on which machine."""
+    machines, commits, days = set(), set(), set()
+    for content in results.workloads.values():
+        about = content["machine"]
+        cache = about["caches"].get("L2 Unified", "unknown")
+        machines.add(f"{about['processors']} cores of {about['processor']}, {cache} of L2")
+        commits.add(content["commit"])
+        days.add(content["time"][:10])
+    return f"{' and '.join(sorted(machines))}; commit {', '.join(sorted(commits))}; {', '.join(sorted(days))}."
+
+
+def rates(results: Results) -> list[str]:
+    """Write what the scan reads in a second, in GB of the file."""
+    rows = []
+    for name in (f"{LOG}, copied", f"{LOG}, views", "pread and CRC in C", "aiokafka from the file"):
+        found = [results.rate("scan", title, name) for title in FILES]
+        rows.append((name, *(NOT_MEASURED if rate is None else f"{rate / 1e9:.2f}" for rate in found)))
+    return markdown(("GB of the file in a second", *SCAN.heading[1:]), rows)
+
+
+def scan_memory(results: Results) -> str:
+    """Say what a scan of 1 GiB takes above the interpreter."""
+    peaks = {bound["name"]: max(bound["values"]) for case in results.cases("memory", "") for bound in case["bounds"]}
+    told = [f"{peak:.0f} MiB ({name.removeprefix('kstore, ')})" for name, peak in peaks.items()]
+    return f"Scanning a 1 GiB directory takes above the interpreter at most {', '.join(told) or NOT_MEASURED}."
+
+
+def figures(results: Results) -> str:
+    """Write README's section."""
+    parts = [
+        ABOUT.format(machine=of_machine(results)),
+        *lines_of(SCAN, results),
+        *rates(results),
+        *lines_of(COMPRESSED, results),
+        *lines_of(MEMORY, results),
+        scan_memory(results),
+        "",
+    ]
+    for table in REST:
+        parts += lines_of(table, results)
+    return "\n".join(parts)
+
+
+def targets(results: Results) -> str:
+    """Write bench/README's section: every target with its figure."""
+    rows = []
+    for workload, content in results.workloads.items():
+        for case in content["cases"]:
+            title = case["title"].split(":")[0]
+            for ratio in case["ratios"]:
+                if ratio["target"] is not None:
+                    rows.append((workload, title, f"{ratio['of']} / {ratio['to']}", figure(ratio)))
+            for bound in case["bounds"]:
+                told = f"{max(bound['values']):.3g} {bound['unit']}, at most {bound['at_most']:g}"
+                rows.append((workload, title, bound["name"], f"{told}: {'met' if bound['met'] else MISSED}"))
+    missed = sum(MISSED in row[-1] for row in rows)
+    about = [f"Measured on {of_machine(results)} {len(rows)} targets, {missed} of them {MISSED}.", ""]
+    return "\n".join(about + markdown(("workload", "case", "figure", "with its spread and target"), rows))
+
+
+def with_section(text: str, section: str) -> str:
+    """Put a section between the two markers of a text."""
+    before, begin, rest = text.partition(f"{BEGIN}\n")
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"expected a line {BEGIN} and a line {END}")
+    return f"{before}{begin}{section}{end}{after}"
+
+
+def rendered(directory: Path = RESULTS) -> dict[Path, str]:
+    """Return what both files are to hold."""
+    results = Results(directory)
+    return {
+        README: with_section(README.read_text(), figures(results)),
+        BENCH_README: with_section(BENCH_README.read_text(), targets(results)),
+    }
+
+
+def write(directory: Path | None) -> int:
+    """Write both files, and say what was not measured; 1 if there is such."""
+    texts = rendered(directory or RESULTS)
+    for path, text in texts.items():
+        path.write_text(text)
+    missing = texts[README].count(NOT_MEASURED)
+    print(f"written: {README.name}, bench/{BENCH_README.name}; {missing} figures were not measured")
+    return 1 if missing else 0
