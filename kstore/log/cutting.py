@@ -76,8 +76,7 @@ class LogCutting:
         self.producers.on_log_start_offset_incremented(start)
         if local.ends_below(start):
             with self._cutting(MAX_INT64):
-                local.remove_below(start)
-                self.producers.delete_snapshots_before(local.first_base_offset)
+                self.producers.delete_snapshots_at(local.remove_below(start))
         return start
 
     def _cut_to(self, offset: int) -> None:
@@ -101,7 +100,7 @@ class LogCutting:
         local.follow(self.epochs)
         local.publish(offset)
         self.durability.follow_cut()
-        self._reload_producers()
+        self._reload_producers(offset)
         self.producers.on_high_watermark(local.high_watermark)
 
     def _restart_at(self, offset: int) -> None:
@@ -111,29 +110,41 @@ class LogCutting:
         self.epochs.clear()
         self.local.follow(self.epochs)
         self.producers.truncate_fully_and_start_at(offset)
+        self._reload_producers(offset)
         self.files.save_log_start_offset(offset)
         self.local.publish(offset)
         self.durability.follow_restart()
 
-    def _reload_producers(self) -> None:
-        """Set the producers back to the log's end: the last snapshot below it, and the log behind that."""
+    def _reload_producers(self, end_offset: int) -> None:
+        """Set the producers back to the end of the log: the newest snapshot below it, and the log after that.
+
+        As in Kafka, snapshots are taken on the way, at the last two segments, and at the end.
+        Source: Kafka UnifiedLog.rebuildProducerState.
+        """
         local, producers = self.local, self.producers
-        end = local.log_end_offset
         producers.truncate_and_reload(
-            log_start_offset=local.log_start_offset, log_end_offset=end, now_ms=self.env.wall_clock_ms()
+            log_start_offset=local.log_start_offset, log_end_offset=end_offset, now_ms=self.env.wall_clock_ms()
         )
-        start = producers.map_end_offset
-        for segment in local.segments:
+        start, segments = producers.map_end_offset, local.segments
+        for number, segment in enumerate(segments) if start < end_offset else ():
             if segment.next_base_offset is not None and segment.next_base_offset <= start:
                 continue
+            if segment.base_offset >= end_offset:
+                break
+            producers.update_map_end_offset(max(segment.base_offset, producers.map_end_offset))
+            if number >= len(segments) - 2:
+                producers.take_snapshot()
             first = segment.translate_offset(start)
             if first is None:
                 continue
             batches = segment.records.read_batches(position=first.position, end_position=segment.scan_end_position)
-            for header, data in batches:
-                if header.producer_id > NO_PRODUCER_ID:
-                    producers.replay(producer_batch(RecordBatch(data, position=header.position, path=segment.path)))
-        producers.update_map_end_offset(end)
+            producers.replay_together(
+                producer_batch(RecordBatch(data, position=header.position, path=segment.path))
+                for header, data in batches
+                if header.producer_id > NO_PRODUCER_ID
+            )
+        producers.update_map_end_offset(end_offset)
+        producers.take_snapshot()
 
     @contextmanager
     def _cutting(self, offset: int) -> Iterator[None]:

@@ -192,9 +192,10 @@ class LocalLog:
         """Whether there are sealed segments that end below an offset."""
         return bool(self.sealed) and (self.sealed[0].next_base_offset or 0) <= offset
 
-    def remove_below(self, offset: int) -> None:
-        """Remove the sealed segments that end below an offset, durably; who has them open reads on.
+    def remove_below(self, offset: int) -> list[int]:
+        """Remove the sealed segments that end below an offset, durably, and return their base offsets.
 
+        Readers that have them open read on.
         Raises: StorageError, with some perhaps removed.
         """
         gone = [one.base_offset for one in self.sealed if one.next_base_offset and one.next_base_offset <= offset]
@@ -202,6 +203,7 @@ class LocalLog:
         self._close_unflushed(gone)
         self.publish(self.log_end_offset)
         self._remove(gone)
+        return gone
 
     def drop_flushed(self, flushed: Sequence[WritableSegment]) -> None:
         """Forget sealed segments that were flushed and closed."""

@@ -82,19 +82,22 @@ class _Replay:
             manager.update_map_end_offset(max(segment.base_offset, manager.map_end_offset, start))
             if segment.base_offset in snapshot_offsets:
                 manager.take_snapshot()
-            self.run(manager, segment, end_offset=end_offset)
+            manager.replay_together(self._batches_from(manager.map_end_offset, segment, end_offset=end_offset))
             manager.update_map_end_offset(min(segment.next_offset, end_offset))
         manager.update_map_end_offset(end_offset)
         manager.take_snapshot()
 
     def run(self, manager: ProducerStateManager, segment: SegmentPlan, *, end_offset: int) -> None:
         """Replay the batches of a segment from map_end_offset on."""
-        start = manager.map_end_offset
+        for batch in self._batches_from(manager.map_end_offset, segment, end_offset=end_offset):
+            manager.replay(batch)
+
+    def _batches_from(self, start: int, segment: SegmentPlan, *, end_offset: int) -> Iterator[ProducerBatch]:
         for batch in self._batches(segment):
             if batch.base_offset >= end_offset:
                 break
             if batch.last_offset >= start:
-                manager.replay(batch)
+                yield batch
 
     def _batches(self, segment: SegmentPlan) -> Iterator[ProducerBatch]:
         producers = segment.producers

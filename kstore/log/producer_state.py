@@ -189,7 +189,9 @@ class ProducerStateManager:
     def commit(self, prepared: PreparedAppend) -> list[CompletedTransaction]:
         """Take over what analyze prepared, after its batches were written; return the transactions that they ended."""
         changes_transactions = bool(prepared.completed)
-        for info in prepared.infos.values():
+        infos = prepared.infos
+        for producer_id in infos if len(infos) == 1 else _as_kafka_takes_over(list(infos)):
+            info = infos[producer_id]
             self._take_over(info)
             if info.started:
                 changes_transactions = True
@@ -221,6 +223,19 @@ class ProducerStateManager:
             completed = self._complete(completed)
         self._publish_first_unstable_offset()
         return completed
+
+    def replay_together(self, batches: Iterable[ProducerBatch]) -> None:
+        """Replay batches of one segment; producers that are new come in the order in which Kafka puts them.
+
+        Source: Kafka UnifiedLog.loadProducersFromRecords.
+        """
+        known = len(self._producers)
+        for batch in batches:
+            self.replay(batch)
+        new = list(self._producers)[known:]
+        if len(new) > 1:
+            entries = {producer_id: self._producers.pop(producer_id) for producer_id in new}
+            self._producers.update((one, entries[one]) for one in _as_kafka_takes_over(new))
 
     def update_map_end_offset(self, offset: int) -> None:
         """Note the log end offset after an append, of whatever batches, so that snapshots are named by it."""
@@ -376,6 +391,13 @@ class ProducerStateManager:
         """
         self._remove_snapshots([one for one in self._snapshots if one < offset])
 
+    def delete_snapshots_at(self, base_offsets: Iterable[int]) -> None:
+        """Remove the snapshots at the bases of segments that were removed.
+
+        Raises: StorageError.  Source: Kafka UnifiedLog.deleteProducerSnapshots.
+        """
+        self._remove_snapshots([one for one in base_offsets if one in self._snapshots])
+
     def delete_snapshots_between(self, start_offset: int, *, end_offset: int) -> None:
         """Remove the snapshots in [start_offset, end_offset).
 
@@ -466,3 +488,11 @@ class ProducerStateManager:
 
     def _snapshot_path(self, offset: int) -> str:
         return segment_path(self._directory, offset, suffix=PRODUCER_SNAPSHOT_SUFFIX)
+
+
+def _as_kafka_takes_over(producer_ids: list[int]) -> Iterable[int]:
+    """Return the producers of one append, or of one segment replayed, in the order in which Kafka takes them over.
+
+    It gathers them by HashMap.computeIfAbsent, which puts a newcomer before the others of its bucket.
+    """
+    return in_hash_order(reversed(producer_ids), table_size=hash_table_size(len(producer_ids)))

@@ -1,5 +1,6 @@
 """`python -m tests.interop`: kstore and Kafka's own classes write the matrix of tests/matrix.py for each other to read,
-kstore and a real broker write one root by turns, and so do their producers.
+kstore and a real broker write one root by turns, and so do their producers; kstore and Kafka's UnifiedLog take the same
+random histories.
 
 Needs Maven and a JDK; the jars are kept in build/interop. Ends with 1 if a case differs or the tools can't be had.
 """
@@ -16,7 +17,7 @@ from pathlib import Path
 from kstore.record import MemoryRecords
 from tests import matrix
 from tests.fuzz.message_mutator import MessageMutator
-from tests.interop import producing, store, transactions
+from tests.interop import histories, producing, store, transactions
 from tests.interop.comparison import Line, bytes_problem, reading_problem, records_difference, records_problem
 from tests.interop.programs import CLIENTS, Client, Unavailable, build, reports, require_tools
 from tests.interop.recipes import recipe
@@ -172,16 +173,21 @@ def compare_clients(options: argparse.Namespace) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.interop", description=__doc__)
-    parser.add_argument("--part", choices=("clients", *WITH_A_BROKER), help="default: all")
+    parser.add_argument("--part", choices=("clients", "histories", *WITH_A_BROKER), help="default: all")
     parser.add_argument("--client", choices=[client.version for client in CLIENTS], help="default: all")
     parser.add_argument("--damaged", type=int, default=20_000, help="damaged logs to be compared (default 20000)")
-    parser.add_argument("--seed", type=int, default=1, help="of the damage (default 1)")
+    parser.add_argument("--histories", type=int, default=histories.HISTORIES, help="of one log (default %(default)s)")
+    parser.add_argument("--history", type=int, help="the number of one history to be run again")
+    parser.add_argument("--seed", type=int, default=1, help="of the damage and the histories (default 1)")
     options = parser.parse_args()
     problems = 0
     try:
         require_tools()
         if options.part in (None, "clients"):
             problems += compare_clients(options)
+        if options.part in (None, "histories"):
+            found = histories.steps(count=options.histories, seed=options.seed, only=options.history)
+            problems += store.run(found, say)
         for part, steps in WITH_A_BROKER.items():
             if options.part in (None, part):
                 with tempfile.TemporaryDirectory() as directory:

@@ -320,3 +320,41 @@ def test_empty_fetch_lists_no_aborted_transactions(directory: Path) -> None:
         end(log, commit=False)
         answer = log.fetch(4, 1000, isolation="read_committed")
         assert (answer.records, answer.aborted) == (b"", ())
+
+
+def snapshots(directory: Path) -> list[int]:
+    return sorted(int(path.stem) for path in directory.glob("*.snapshot"))
+
+
+def test_truncation_takes_snapshots_as_a_broker_does(directory: Path) -> None:
+    with opened(directory) as log:
+        for number in range(4):
+            log.append(sent(2 * number))
+            if number < 3:
+                log.roll()
+        assert snapshots(directory) == [2, 4, 6]
+        log.truncate_to(5)
+        assert snapshots(directory) == [2, 4, 5]
+        assert log.append(sent(4)).base_offset == 5
+    assert snapshots(directory) == [2, 4, 5, 7]
+
+
+def test_log_that_was_begun_again_leaves_no_empty_snapshot(directory: Path) -> None:
+    with opened(directory) as log:
+        log.append(sent(0))
+        log.truncate_fully_and_start_at(9)
+    assert snapshots(directory) == []
+
+
+def test_deletion_removes_the_snapshots_at_the_segments_that_go(directory: Path) -> None:
+    with opened(directory) as log:
+        for number in range(3):
+            log.append(sent(2 * number))
+            log.roll()
+        log.truncate_to(5)
+        log.append(sent(4))
+        log.roll()
+        assert snapshots(directory) == [2, 4, 5, 7]
+        log.delete_records(7)
+        assert [segment.base_offset for segment in log.segments] == [7]
+        assert snapshots(directory) == [5, 7]

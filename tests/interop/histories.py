@@ -1,0 +1,630 @@
+"""Random histories of one log, by kstore and by Kafka's own UnifiedLog.
+
+After each step every answer is compared, at the end every file by its bytes.
+
+A history is drawn from its seed alone, so that one that differs can be run again. What kstore does otherwise on purpose
+is in KNOWN, each with its row in docs/durability.md.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kstore.config import LogConfig
+from kstore.errors import KStoreError
+from kstore.log import FetchData, WritableLog, open_log
+from kstore.log.env import Env
+from kstore.log.producer_snapshot import encode_snapshot
+from kstore.record import (
+    AppendOrigin,
+    ControlRecordType,
+    EndTransactionMarker,
+    MemoryRecords,
+    RecordBatch,
+    control_record_type,
+    with_end_transaction_marker,
+)
+from kstore.record.rewriting import set_last_offset, set_partition_leader_epoch
+from tests.builders import record
+from tests.interop.broker import java
+from tests.interop.comparison import hashed
+from tests.interop.programs import Unavailable
+from tests.reference import write_batch
+
+HISTORIES = 500
+STEPS = 30
+PRODUCERS = (1, 2, 70_000)
+START_MS = 1_700_000_000_000
+EXPIRATION_MS = 200_000
+PARTITION = "t-0"
+ISOLATIONS = {"LOG_END": "read_uncommitted", "TXN_COMMITTED": "read_committed"}
+# Files that only one of the two keeps.
+OF_ONE = {"kstore-durable-point", "partition.metadata"}
+EMPTY_SNAPSHOT = encode_snapshot([])
+Answer = dict[str, Any]
+
+
+class Parted(Exception):
+    """From here on the two logs differ, as docs/durability.md says, so that the history ends."""
+
+
+class SetEnv(Env):
+    """An Env with a clock that stands until it is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = START_MS
+
+    def wall_clock_ms(self) -> int:
+        return self.now_ms
+
+
+class Kafka:
+    """A UnifiedLog, driven through LogHistory.java."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    @classmethod
+    @contextmanager
+    def running(cls) -> Iterator[Kafka]:
+        command = [part.replace("LogLevel=info", "LogLevel=off") for part in java("LogHistory", heap="512m")]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                yield cls(process)
+            finally:
+                if process.stdin is not None:
+                    process.stdin.close()
+
+    def ask(self, *fields: object) -> Answer:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        if stdin is None or stdout is None:
+            raise Unavailable("java has no pipes")
+        stdin.write("\t".join(map(str, fields)) + "\n")
+        stdin.flush()
+        line = stdout.readline()
+        if not line:
+            raise Unavailable("java ended before its answer")
+        answer: Answer = json.loads(line)
+        return {name: value for name, value in answer.items() if name != "case"}
+
+
+@dataclass
+class Producer:
+    """What a producer will send next; it may be wrong about what the log knows."""
+
+    producer_id: int
+    epoch: int = 0
+    sequence: int = 0
+    is_open: bool = False
+    sent: list[bytes] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting under kstore's name and Kafka's."""
+
+    ours: str
+    theirs: str
+    value: int | str
+
+
+def drawn_settings(draw: random.Random) -> list[Setting]:
+    return [
+        Setting("segment_bytes", "internal.segment.bytes", draw.choice((1000, 2000, 4000, 100_000))),
+        Setting("segment_index_bytes", "segment.index.bytes", draw.choice((48, 240, 10_000))),
+        Setting("index_interval_bytes", "index.interval.bytes", draw.choice((0, 200, 4096))),
+        Setting("segment_ms", "segment.ms", draw.choice((5_000, 604_800_000))),
+        Setting(
+            "message_timestamp_type", "message.timestamp.type", draw.choice(("CreateTime",) * 3 + ("LogAppendTime",))
+        ),
+        Setting("producer_id_expiration_ms", "producer.id.expiration.ms", draw.choice((EXPIRATION_MS, 86_400_000))),
+    ]
+
+
+class History:
+    """One history: the state that its steps are drawn from, both logs, and what differs."""
+
+    def __init__(self, seed: str, kafka: Kafka, work: Path) -> None:
+        self.draw = random.Random(seed)
+        self.settings = drawn_settings(self.draw)
+        self.config = LogConfig(**{one.ours: one.value for one in self.settings})  # type: ignore[arg-type]
+        self.is_managed = self.draw.random() < 0.6
+        self.producers = {producer_id: Producer(producer_id) for producer_id in PRODUCERS}
+        self.epoch = 0
+        self.env = SetEnv()
+        self.kafka = kafka
+        self.roots = work / "ours", work / "theirs"
+        for root in self.roots:
+            root.mkdir()
+        self.log = self._open_ours()
+        self._open_theirs(is_clean=True, start=0, point=0)
+        self.steps: list[str] = []
+
+    # Opening and closing
+
+    def _open_ours(self) -> WritableLog:
+        log = open_log(self.roots[0] / PARTITION, "a", self.config, env=self.env)
+        if self.is_managed:
+            log.update_high_watermark(0)
+        return log
+
+    def _open_theirs(self, *, is_clean: bool, start: int, point: int) -> None:
+        settings = [f"{one.theirs}={one.value}" for one in self.settings]
+        fixed = "max.message.bytes=1000000", "transaction.partition.verification.enable=false", "retention.ms=-1"
+        directory = self.roots[1] / PARTITION
+        self._theirs("open", directory, str(is_clean).lower(), start, point, self.env.now_ms, *settings, *fixed)
+
+    def reopen(self, *, is_clean: bool) -> None:
+        mark, start, point = self.log.high_watermark, self.log.log_start_offset, self.log.flushed_offset
+        if is_clean:
+            self.log.close()
+            self._theirs("close")
+        else:
+            copies = tuple(root.with_name(root.name + "-copy") for root in self.roots)
+            for root, copy in zip(self.roots, copies, strict=True):
+                shutil.copytree(root, copy)
+            self.log.close()
+            self._theirs("close")
+            for root, copy in zip(self.roots, copies, strict=True):
+                shutil.rmtree(root)
+                copy.rename(root)
+        self.log = self._open_ours()
+        self._open_theirs(is_clean=is_clean, start=start, point=point)
+        self.set_mark(mark)
+
+    def set_mark(self, offset: int) -> None:
+        if self.is_managed:
+            self.log.update_high_watermark(offset)
+            self._theirs("mark", offset)
+
+    def _theirs(self, *fields: object) -> Answer:
+        answer = self.kafka.ask(*fields)
+        if "error" in answer:
+            raise Unavailable(f"{fields[:2]}: {answer}")
+        return answer
+
+    # Steps
+
+    def step(self) -> Iterator[str]:
+        """Take a step with both and give what differs."""
+        actions: dict[str, tuple[int, Callable[[], Iterator[str]]]] = {
+            "append": (30, self.append),
+            "send": (25, self.send),
+            "end": (12, self.end),
+            "replicate": (12, self.replicate),
+            "mark": (10, self.mark),
+            "roll": (4, lambda: self.both("roll", lambda: self.log.roll())),
+            "truncate": (6, self.truncate),
+            "restart": (2, self.restart),
+            "delete": (6, self.delete),
+            "clock": (6, self.clock),
+            "expire": (2, lambda: self.both("expire", lambda: self.log.remove_expired_producers())),
+            "reopen": (4, self.reopen_clean),
+            "crash": (3, self.crash),
+        }
+        (name,) = self.draw.choices(list(actions), [weight for weight, _ in actions.values()])
+        self.steps.append(name)
+        yield from actions[name][1]()
+        if not self.is_managed:
+            self._theirs("mark", self.log.log_end_offset)
+        yield from self.look()
+
+    def both(self, command: str, ours: Callable[[], Any], *fields: object) -> Iterator[str]:
+        """Do one thing with both and compare kinds of errors."""
+        self.steps[-1] += f" {' '.join(str(one)[:20] for one in fields)}"
+        found = outcome(ours)
+        answer = self.kafka.ask(command, *fields)
+        if "append to a full" in answer.get("message", ""):
+            # Kafka fails where the batches of one append fill an index, with their bytes in the file.
+            raise Parted
+        yield from differences(f"{command} {answer.get('message', '')}", found, expected(answer))
+        if command in ("leader", "follower"):
+            self.roll_as_kafka_did()
+
+    def roll_as_kafka_did(self) -> None:
+        """Roll where Kafka made a segment for an append that it then refused, or knew already."""
+        last, size = self._theirs("state")["segments"][-1]
+        if size == 0 and last == self.log.log_end_offset and last not in [one.base_offset for one in self.log.segments]:
+            self.log.roll()
+
+    def timestamps(self, count: int) -> list[int]:
+        base = self.env.now_ms + self.draw.choice((0, 0, -4000, 3000))
+        return [base + self.draw.randrange(-2000, 2000) for _ in range(count)]
+
+    def batch(self, base_offset: int = 0, **options: Any) -> bytes:
+        count = self.draw.choice((1, 1, 2, 5))
+        times = self.timestamps(count)
+        size = self.draw.choice((0, 10, 100))
+        records = [record(base_offset + i, b"v" * size, b"k%d" % i, timestamp_ms=times[i]) for i in range(count)]
+        return write_batch(records, **options)
+
+    def lead(self, data: bytes, origin: AppendOrigin = AppendOrigin.CLIENT) -> Iterator[str]:
+        yield from self.both(
+            "leader",
+            lambda: self.log.append(MemoryRecords(data), partition_leader_epoch=self.epoch, origin=origin),
+            self.epoch,
+            origin.name,
+            "",
+            base64.b64encode(data).decode(),
+        )
+
+    def append(self) -> Iterator[str]:
+        data = self.batch()
+        # Not with what may be refused: Kafka has noted the epoch by then.
+        if self.draw.random() < 0.1 and len(data) <= self.config.segment_bytes:
+            self.epoch += 1
+        yield from self.lead(data)
+
+    def send(self) -> Iterator[str]:
+        producer = self.draw.choice(list(self.producers.values()))
+        if producer.sent and self.draw.random() < 0.15:
+            yield from self.lead(self.draw.choice(producer.sent))
+            return
+        if self.draw.random() < 0.05:
+            producer.epoch += self.draw.choice((1, 1, -1)) if producer.epoch else 1
+            producer.sequence, producer.sent = 0, []
+        sequence = producer.sequence + (self.draw.choice((1, -1, 7)) if self.draw.random() < 0.07 else 0)
+        is_transactional = producer.is_open or self.draw.random() < 0.5
+        if self.draw.random() < 0.04:
+            is_transactional = not is_transactional
+        data = self.batch(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            base_sequence=max(sequence, 0),
+            is_transactional=is_transactional,
+        )
+        end = self.log.log_end_offset
+        yield from self.lead(data)
+        if self.log.log_end_offset > end:
+            producer.sequence = max(sequence, 0) + self.log.log_end_offset - end
+            producer.is_open = is_transactional
+            producer.sent = [*producer.sent[-6:], data]
+
+    def end(self) -> Iterator[str]:
+        producer = self.draw.choice(list(self.producers.values()))
+        yield from self.lead(self.marker(producer), AppendOrigin.COORDINATOR)
+
+    def marker(self, producer: Producer, base_offset: int = 0) -> bytes:
+        kind = self.draw.choice((ControlRecordType.COMMIT, ControlRecordType.ABORT))
+        if self.draw.random() < 0.1:
+            producer.epoch += 1
+            producer.sequence = 0
+        found = with_end_transaction_marker(
+            EndTransactionMarker(control_type=kind, coordinator_epoch=self.draw.choice((0, 0, 0, 1))),
+            timestamp_ms=self.timestamps(1)[0],
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+        )
+        producer.is_open = False
+        data = bytearray(found.buffer)
+        set_last_offset(data, last_offset=base_offset)
+        set_partition_leader_epoch(data, partition_leader_epoch=self.epoch)
+        return bytes(data)
+
+    def replicate(self) -> Iterator[str]:
+        data, offset = b"", self.log.log_end_offset + self.draw.choice((0, 0, 0, 3, -1))
+        is_plain = self.draw.random() < 0.3 and self.config.segment_bytes >= 4000
+        for _ in range(self.draw.choice((1, 2, 3))):
+            producer = self.draw.choice(list(self.producers.values()))
+            if is_plain and self.draw.random() < 0.4:
+                self.epoch += 1
+            kind = 0.0 if is_plain else self.draw.random()
+            if kind < 0.5:
+                one = self.batch(max(offset, 0), partition_leader_epoch=self.epoch)
+            elif kind < 0.8:
+                producer.is_open = producer.is_open or self.draw.random() < 0.7
+                one = self.batch(
+                    max(offset, 0),
+                    partition_leader_epoch=self.epoch,
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.epoch,
+                    base_sequence=producer.sequence,
+                    is_transactional=producer.is_open,
+                )
+            else:
+                one = self.marker(producer, max(offset, 0))
+            data += one
+            (batch,) = MemoryRecords(one).batches()
+            if kind >= 0.5 and not batch.is_control:
+                producer.sequence += batch.last_offset - batch.base_offset + 1
+            offset = batch.last_offset + 1 + self.draw.choice((0, 0, 2))
+        yield from self.both(
+            "follower",
+            lambda: self.log.append_as_follower(MemoryRecords(data)),
+            2**31 - 1,
+            base64.b64encode(data).decode(),
+        )
+
+    def mark(self) -> Iterator[str]:
+        if self.is_managed:
+            # At batches only: Kafka moves a mark between them to one, when a fetch first asks for its place.
+            end = self.log.log_end_offset
+            places = [
+                batch.base_offset for batch in self.log.batches() if batch.base_offset >= self.log.log_start_offset
+            ]
+            mark = self.log.high_watermark
+            offset = self.draw.choice(
+                (
+                    end,
+                    self.draw.choice([end, *places]),
+                    min((one for one in places if one > mark), default=end),
+                    end + 2,
+                )
+            )
+            yield from self.both("mark", lambda: self.log.update_high_watermark(offset), offset)
+
+    def truncate(self) -> Iterator[str]:
+        start, end = self.log.log_start_offset, self.log.log_end_offset
+        least = self.log.high_watermark if self.is_managed and self.draw.random() < 0.8 else start
+        offset = self.draw.choice((end, self.draw.randint(least, end), self.draw.randint(max(least - 3, 0), end)))
+        yield from self.both("truncate", lambda: self.log.truncate_to(offset), offset)
+        # Kafka looks anew for the first unstable offset only with the next mark or append.
+        self.set_mark(self.log.high_watermark)
+        for producer in self.producers.values():
+            entry = self.log.producer_state.entry(producer.producer_id)
+            producer.sequence = 0 if entry is None else entry.last_sequence + 1
+            producer.is_open = entry is not None and entry.has_open_transaction
+
+    def restart(self) -> Iterator[str]:
+        offset = self.draw.randrange(60)
+        yield from self.both("restart", lambda: self.log.truncate_fully_and_start_at(offset), offset, offset)
+        self.producers = {producer_id: Producer(producer_id) for producer_id in PRODUCERS}
+
+    def delete(self) -> Iterator[str]:
+        start, mark = self.log.log_start_offset, self.log.high_watermark
+        offset = self.draw.choice((mark, self.draw.randint(start, mark), self.draw.randint(0, mark + 2)))
+        yield from self.both("delete", lambda: self.log.delete_records(offset), offset)
+
+    def clock(self) -> Iterator[str]:
+        self.env.now_ms += self.draw.choice((1, 1000, 4000, 30_000, 120_000))
+        self._theirs("clock", self.env.now_ms)
+        return iter(())
+
+    def reopen_clean(self) -> Iterator[str]:
+        self.reopen(is_clean=True)
+        return iter(())
+
+    def crash(self) -> Iterator[str]:
+        self.reopen(is_clean=False)
+        return iter(())
+
+    # Answers
+
+    def look(self) -> Iterator[str]:
+        """Compare what both say of the log as it is now."""
+        theirs = self._theirs("state")
+        self.follow_mark(theirs["high_watermark"])
+        yield from differences("state", self.known(state_of(self.log), theirs), theirs)
+        start, end = self.log.log_start_offset, self.log.log_end_offset
+        for isolation in ISOLATIONS:
+            for offset in {start, self.draw.randint(start, end), self.draw.randint(max(start - 2, 0), end + 2)}:
+                most, min_one = self.draw.choice((0, 1, 100, 1000, 1_000_000)), self.draw.random() < 0.7
+                yield from self.fetch(offset, most, isolation, min_one)
+        now = self.env.now_ms
+        for timestamp_ms in (now, now - 2000, now + self.draw.randrange(-300_000, 5000), START_MS - 100_000):
+            yield from self.look_up(timestamp_ms)
+
+    def follow_mark(self, theirs: int) -> None:
+        """Let the high watermark be where Kafka moved it, if no record lies between."""
+        ours = self.log.high_watermark
+        if ours != theirs and self.is_managed and not self.has_records(min(ours, theirs), max(ours, theirs)):
+            self.log.update_high_watermark(theirs)
+
+    def has_records(self, start_offset: int, end_offset: int) -> bool:
+        start, end = self.log.log_start_offset, self.log.log_end_offset
+        least, most = max(start, start_offset), min(end, end_offset)
+        return least < most and any(
+            batch.last_offset >= least for batch in self.log.batches(least, most) if batch.base_offset < most
+        )
+
+    def known(self, ours: Answer, theirs: Answer) -> Answer:
+        """Take over from Kafka's answer what kstore says otherwise on purpose."""
+        start, end = ours["log_start_offset"], ours["log_end_offset"]
+        if start == end and not ours["epochs"]:
+            # A broker keeps the last epoch of an empty log until it loads it.
+            ours["epochs"] = theirs["epochs"]
+        if [epoch for epoch, _ in ours["epochs"]] == [epoch for epoch, _ in theirs["epochs"]] and not any(
+            self.has_records(min(one, two), max(one, two))
+            for (_, one), (_, two) in zip(ours["epochs"], theirs["epochs"], strict=True)
+        ):
+            # Kafka notes the epoch of an append that it then refuses.
+            ours["epochs"] = theirs["epochs"]
+        stable, other = ours["last_stable_offset"], theirs["last_stable_offset"]
+        if not self.has_records(min(stable, other), max(stable, other)):
+            # A log start inside a batch, or between two: Kafka names the first offset of a batch, even below the start.
+            ours["last_stable_offset"] = other
+        if self.steps[-1].startswith("crash") and is_forgetful(theirs["producers"], ours["producers"]):
+            raise Parted
+        return ours
+
+    def fetch(self, offset: int, most: int, isolation: str, min_one: bool) -> Iterator[str]:
+        found: list[FetchData] = []
+
+        def ours() -> Answer:
+            name: Any = ISOLATIONS[isolation]
+            found.append(self.log.fetch(offset, most, min_one_batch=min_one, isolation=name))
+            return {"size": len(found[0].records), "records": hashed(found[0].records)}
+
+        answer = self.kafka.ask("fetch", offset, most, isolation, str(min_one).lower())
+        what = f"fetch {offset} {most} {isolation} {min_one}"
+        aborted = [(one[0], one[1]) for one in answer.pop("aborted", [])]
+        yield from differences(what, outcome(ours), expected(answer))
+        if found and isolation == "TXN_COMMITTED":
+            listed = [(one.producer_id, one.first_offset) for one in found[0].aborted]
+            if delivered(found[0].records, listed) != delivered(found[0].records, aborted):
+                yield f"{what}: aborted {listed}, Kafka {aborted}"
+
+    def look_up(self, timestamp_ms: int) -> Iterator[str]:
+        def ours() -> Answer:
+            found = self.log.offset_for_timestamp(timestamp_ms)
+            return {"offset": -1, "timestamp_ms": -1} if found is None else found._asdict()
+
+        answer, found = self.kafka.ask("time", timestamp_ms), outcome(ours)
+        if answer == {"offset": -1, "timestamp_ms": -1} and self.is_behind_the_first_segment(found["offset"]):
+            # Kafka looks into one segment only, even if what it looks for there lies below the log start.
+            return
+        yield from differences(f"time {timestamp_ms}", found, expected(answer))
+
+    def is_behind_the_first_segment(self, offset: int) -> bool:
+        first, *others = self.log.segments
+        return first.base_offset < self.log.log_start_offset and bool(others) and offset >= others[0].base_offset
+
+    def finish(self) -> Iterator[str]:
+        """Close both and compare their files."""
+        known = partial(
+            is_known_file,
+            log_start_offset=self.log.log_start_offset,
+            offsets={
+                offset for batch in self.log.batches() for offset in range(batch.base_offset, batch.last_offset + 1)
+            },
+        )
+        self.log.close()
+        self._theirs("close")
+        ours, theirs = (files_of(root / PARTITION) for root in self.roots)
+        for name in sorted(ours.keys() | theirs.keys()):
+            if ours.get(name) != theirs.get(name) and not known(name, ours.get(name), theirs.get(name)):
+                yield f"file {name}: {shown(ours.get(name))}, Kafka {shown(theirs.get(name))}"
+
+
+def is_forgetful(theirs: Answer, ours: Answer) -> bool:
+    """Whether Kafka knows less of the producers, and nothing else: what lies behind the log start."""
+    return theirs != ours and all(
+        name in ours and ours[name][-1][len(ours[name][-1]) - len(one[-1]) :] == one[-1] for name, one in theirs.items()
+    )
+
+
+def outcome(call: Callable[[], Any]) -> Answer:
+    """What a call of kstore gave, in the words of LogHistory.java."""
+    try:
+        found = call()
+    except (KStoreError, ValueError) as error:
+        return {"error": type(error).__name__.removesuffix("Error")}
+    if isinstance(found, dict):
+        return found
+    if not hasattr(found, "is_duplicate"):
+        return {}
+    names = ("base_offset", "last_offset", "max_timestamp_ms", "log_append_time_ms")
+    return {name: getattr(found, name) for name in (names[:2] if found.is_duplicate else names)}
+
+
+def expected(answer: Answer) -> Answer:
+    if "error" in answer:
+        return {"error": str(answer["error"]).removesuffix("Exception")}
+    return answer
+
+
+def differences(what: str, ours: Answer, theirs: Answer) -> Iterator[str]:
+    # What Kafka says of a batch that it knew already is what was sent now, but for the offsets.
+    names = ours.keys() if "base_offset" in ours and "error" not in theirs else ours.keys() | theirs.keys()
+    for name in sorted(names):
+        if ours.get(name) != theirs.get(name):
+            yield f"{what}: {name} {ours.get(name)}, Kafka {theirs.get(name)}"
+
+
+def state_of(log: WritableLog) -> Answer:
+    return {
+        "log_start_offset": log.log_start_offset,
+        "log_end_offset": log.log_end_offset,
+        "high_watermark": log.high_watermark,
+        "last_stable_offset": log.last_stable_offset,
+        "segments": [[one.base_offset, one.size_in_bytes] for one in log.segments],
+        "epochs": [list(one) for one in log.leader_epochs.entries],
+        "producers": {
+            str(producer_id): [
+                one.producer_epoch,
+                one.coordinator_epoch,
+                one.last_timestamp_ms,
+                one.current_txn_first_offset,
+                [list(batch) for batch in one.batches],
+            ]
+            for producer_id, one in log.producer_state.active_producers.items()
+        },
+    }
+
+
+def delivered(records: bytes, aborted: Sequence[tuple[int, int]]) -> list[int]:
+    """The base offsets of the batches that a consumer gives out, by what a fetch said was aborted."""
+    waiting = sorted(aborted, key=lambda one: one[1])
+    gone: set[int] = set()
+    given = []
+    for batch in MemoryRecords(records).batches():
+        while waiting and waiting[0][1] <= batch.last_offset:
+            gone.add(waiting.pop(0)[0])
+        if batch.is_control:
+            if is_abort(batch):
+                gone.discard(batch.producer_id)
+        elif not batch.is_transactional or batch.producer_id not in gone:
+            given.append(batch.base_offset)
+    return given
+
+
+def is_abort(batch: RecordBatch) -> bool:
+    return any(control_record_type(one, batch) is ControlRecordType.ABORT for one in batch)
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    names = (path for path in directory.iterdir() if path.is_file() and path.name not in OF_ONE)
+    return {path.name: path.read_bytes() for path in names if not path.name.endswith(".deleted")}
+
+
+def is_known_file(
+    name: str, ours: bytes | None, theirs: bytes | None, *, log_start_offset: int, offsets: set[int]
+) -> bool:
+    """Whether docs/durability.md says why a file differs; offsets: all that batches hold."""
+    if name.endswith("index"):
+        # Kafka makes the indexes of a segment when they are first used, and leaves those without entries as they are.
+        return not theirs
+    if not name.endswith(".snapshot"):
+        return False
+    if name == f"{log_start_offset:020d}.snapshot" and theirs is None:
+        # kstore keeps the snapshot at the base of the first segment.
+        return True
+    # A clean start without any snapshot, for which Kafka writes empty ones; and one inside a gap of offsets.
+    return ours is None and (theirs == EMPTY_SNAPSHOT or int(name.split(".")[0]) not in offsets)
+
+
+def shown(content: bytes | None) -> str:
+    return "none" if content is None else f"{len(content)} bytes {content[:40].hex()}"
+
+
+def run_one(seed: str, kafka: Kafka) -> tuple[list[str], list[str]]:
+    """Run one history; return what differs at the first step where anything does, and the steps up to there."""
+    with tempfile.TemporaryDirectory() as work:
+        history = History(seed, kafka, Path(work))
+        try:
+            for number in range(STEPS):
+                problems = list(history.step())
+                if problems:
+                    return [f"step {number}: {one}" for one in problems], history.steps
+            return list(history.finish()), history.steps
+        except Parted:
+            return [], history.steps
+        finally:
+            history.log.close()
+
+
+def steps(*, count: int = HISTORIES, seed: int = 1, only: int | None = None) -> Iterator[tuple[str, Iterator[str]]]:
+    """Run the histories of a seed, or the one with a number; give the problems of each."""
+
+    def problems() -> Iterator[str]:
+        with Kafka.running() as kafka:
+            for number in range(count) if only is None else [only]:
+                found, taken = run_one(f"{seed} {number}", kafka)
+                for problem in found:
+                    yield f"history {number}: {problem}"
+                if found and only is not None:
+                    yield f"  after {' | '.join(taken)}"
+
+    yield f"kstore and UnifiedLog do the same in {count if only is None else 1} histories (seed {seed})", problems()
