@@ -448,7 +448,7 @@ class History:
         if not self.has_records(min(stable, other), max(stable, other)):
             # A log start inside a batch, or between two: Kafka names the first offset of a batch, even below the start.
             ours["last_stable_offset"] = other
-        if self.steps[-1].startswith("crash") and is_forgetful(theirs["producers"], ours["producers"]):
+        if self.steps[-1].startswith(("crash", "reopen")) and is_forgetful(theirs["producers"], ours["producers"]):
             raise Parted
         mine, others = ours["producers"], theirs["producers"]
         if self.steps[-1].startswith("truncate") and mine != others and untimed(mine) == untimed(others):
