@@ -70,6 +70,11 @@ def core_batch_reason(data: bytes, *, limit: int = DEFAULT_LIMIT_BYTES) -> str:
     return reason_of(lambda: read_core_batch(data, limit=limit))
 
 
+def survey_reason(data: bytes, *, limit: int = DEFAULT_LIMIT_BYTES) -> str:
+    """Why survey_records, which makes no Record, refuses the batch of magic 2."""
+    return reason_of(lambda: _core.survey_records(core_records(data, limit=limit)))
+
+
 def column_reason(data: bytes, *, limit: int = DEFAULT_LIMIT_BYTES) -> str:
     """Why column_verdict refuses the bytes."""
     return reason_of(lambda: columns.decode_table(data, columns.Wanted(max_decompressed_bytes=limit)))
@@ -88,10 +93,14 @@ def core_batch_verdict(data: bytes, *, position: int = 0, limit: int = DEFAULT_L
 
 
 def read_core_batch(data: bytes, *, position: int = 0, limit: int) -> list[_core.Record]:
+    return list(core_records(data, position=position, limit=limit))
+
+
+def core_records(data: bytes, *, position: int = 0, limit: int) -> _core.RecordIterator:
     header = _core.read_header(data, position=position, max_batch_bytes=reference.MAX_BATCH_BYTES)
     whole = data[: header.size_in_bytes]
     _core.check_crc(whole, position=position)
-    return list(_core.iterate_records(whole, position=position, decompress=decompress, max_decompressed_bytes=limit))
+    return _core.iterate_records(whole, position=position, decompress=decompress, max_decompressed_bytes=limit)
 
 
 def reference_batch_verdict(data: bytes, *, position: int = 0, limit: int = DEFAULT_LIMIT_BYTES) -> Verdict:

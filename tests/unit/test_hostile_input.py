@@ -92,6 +92,7 @@ FRAMES = {
     "T8 base offset 2^63-1": (seal(PLAIN, base_offset=2**63 - 1), "CorruptRecordError"),
     "T8 last offset 2^63": (seal(PLAIN, base_offset=2**63 - 9, last_offset_delta=MAX_INT32), "CorruptRecordError"),
     "T9 base offset with its sign flipped": (seal(PLAIN, base_offset=-(2**63)), "CorruptRecordError"),
+    "T10 wrong CRC": (builders.patch_header(GOOD, crc=1, repair_crc=False), "CorruptRecordError"),
     "T10 codec 5": (seal(PLAIN, attributes=5), "UnsupportedCompressionTypeError"),
     "T10 codec 6": (seal(PLAIN, attributes=6), "UnsupportedCompressionTypeError"),
     "T10 codec 7": (seal(PLAIN, attributes=7), "UnsupportedCompressionTypeError"),

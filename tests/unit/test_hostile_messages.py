@@ -124,6 +124,7 @@ ROWS: dict[str, tuple[Fields | bytes, str]] = {
         around(struct.pack(">qiIbbii", 0, 14, 0, 1, 0, -1, -1)),
         "CorruptRecordError",
     ),
+    "T13 inner magic -1": (wrapped([plain(magic=-1)]), "InvalidRecordError"),
     "T13 inner magic 2": (wrapped([plain(magic=2)]), "InvalidRecordError"),
     "T23 wrapper in a wrapper": (nested(2), "InvalidRecordError"),
     "T23 a hundred wrappers": (nested(100), "InvalidRecordError"),
