@@ -309,3 +309,14 @@ def test_chain_up_to_the_end_of_the_log_is_doubtful(tmp_path: Path, is_indexed: 
     flip_bit(log_of(path), start + HEADER_BYTES, bit=0)
     load(path)
     assert [at for at, _ in keys(path)] == [0, 1]
+
+
+def test_batch_in_a_value_that_a_size_leads_to_is_contradicted_by_the_next_of_the_log(tmp_path: Path) -> None:
+    stored = evil(3)
+    segment = [*batches(0, 2), host(2, b"upload:" + stored + b":end"), *after(3, 3)]
+    path = partition(tmp_path, segment, is_indexed=False)
+    start = sum(map(len, segment[:2]))
+    set_bytes(log_of(path), start + SIZE_AT, (segment[2].index(stored) - 12).to_bytes(4, "big"))
+    flip_bit(log_of(path), start + HEADER_BYTES, bit=0)
+    load(path)
+    assert keys(path) == [(0, b"k0"), (1, b"k1")]
