@@ -79,6 +79,11 @@ if TYPE_CHECKING:
     from kstore.record import MemoryRecordsBuilder as MemoryRecordsBuilder
     from kstore.record import Record as Record
     from kstore.record import RecordBatch as RecordBatch
+    from kstore.types import EARLIEST as EARLIEST
+    from kstore.types import EARLIEST_LOCAL as EARLIEST_LOCAL
+    from kstore.types import LATEST as LATEST
+    from kstore.types import LATEST_TIERED as LATEST_TIERED
+    from kstore.types import MAX_TIMESTAMP as MAX_TIMESTAMP
     from kstore.types import OffsetAndTimestamp as OffsetAndTimestamp
     from kstore.types import TimestampType as TimestampType
     from kstore.types import TopicPartition as TopicPartition
@@ -158,7 +163,16 @@ _ROOMS = {
         "RecordMetadata",
     ),
     "kstore.record": ("MemoryRecords", "MemoryRecordsBuilder", "Record", "RecordBatch"),
-    "kstore.types": ("OffsetAndTimestamp", "TimestampType", "TopicPartition"),
+    "kstore.types": (
+        "EARLIEST",
+        "EARLIEST_LOCAL",
+        "LATEST",
+        "LATEST_TIERED",
+        "MAX_TIMESTAMP",
+        "OffsetAndTimestamp",
+        "TimestampType",
+        "TopicPartition",
+    ),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 NO_TIMESTAMP = -1
@@ -13,6 +13,12 @@ NO_SEQUENCE = -1
 NO_OFFSET = -1
 NO_PARTITION_LEADER_EPOCH = -1
 MAX_OFFSET = 2**63 - 1
+# Times that are none, for Log.offset_for_timestamp (Kafka: ListOffsetsRequest).
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
 ZERO_UUID = UUID(int=0)
 
 # Topics that brokers keep for themselves; a scan of a whole root leaves them out unless they are named.

@@ -188,7 +188,8 @@ def groups(
     settled = log.transactions() if wanted.only_committed else None
     is_aborted = None if settled is None else settled.aborted_filter()
     end_offset = min(wanted.end_offset, log.log_end_offset if settled is None else settled.last_stable_offset)
-    if wanted.since_ms is not None:
+    # Numbers below 0 have a meaning of their own there.
+    if wanted.since_ms is not None and wanted.since_ms >= 0:
         found = log.offset_for_timestamp(wanted.since_ms)
         if found is None:
             return

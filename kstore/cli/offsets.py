@@ -10,14 +10,13 @@ from kstore.cli.output import Column
 from kstore.cli.render import JSON_TEXT, time_text
 from kstore.errors import KStoreError
 from kstore.log import open_log
-from kstore.types import NO_TIMESTAMP, OffsetAndTimestamp
+from kstore.types import EARLIEST, LATEST, MAX_TIMESTAMP, NO_TIMESTAMP, OffsetAndTimestamp
 
 if TYPE_CHECKING:
     from kstore.cli.arguments import Selection
     from kstore.cli.output import Output
     from kstore.log import Log
 
-LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 # Kafka's names and numbers of times that are none.
 SPECIAL_TIMES = {"latest": LATEST, "earliest": EARLIEST, "max-timestamp": MAX_TIMESTAMP}
 UNKNOWN_OFFSET = -1
@@ -80,16 +79,5 @@ def list_offset(log: Log, wanted: Wanted) -> OffsetAndTimestamp:
         end_offset = min(end_offset, log.transactions().last_stable_offset)
     if wanted.timestamp_ms == LATEST:
         return OffsetAndTimestamp(end_offset, NO_TIMESTAMP)
-    timestamp_ms = largest_timestamp_ms(log) if wanted.timestamp_ms == MAX_TIMESTAMP else wanted.timestamp_ms
-    if timestamp_ms is None:
-        return unknown
-    found = log.offset_for_timestamp(timestamp_ms)
+    found = log.offset_for_timestamp(wanted.timestamp_ms)
     return found if found is not None and found.offset < end_offset else unknown
-
-
-def largest_timestamp_ms(log: Log) -> int | None:
-    """Return the largest timestamp of the log's batches, None if no record has one."""
-    largest = NO_TIMESTAMP
-    for batch in log.batches():
-        largest = max(largest, batch.max_timestamp_ms)
-    return largest if largest > NO_TIMESTAMP else None

@@ -41,7 +41,18 @@ from kstore.log.segment import LogContext, LogSegment
 from kstore.log.segment_records import size_of_segment
 from kstore.log.transactions import NOTHING_SETTLED, AbortedTransaction, Transactions, settle_transactions
 from kstore.record import Record, RecordBatch
-from kstore.types import MAX_OFFSET, OffsetAndTimestamp, TopicPartition
+from kstore.types import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    LATEST_TIERED,
+    MAX_OFFSET,
+    MAX_TIMESTAMP,
+    NO_OFFSET,
+    NO_TIMESTAMP,
+    OffsetAndTimestamp,
+    TopicPartition,
+)
 
 if TYPE_CHECKING:
     import pyarrow
@@ -49,6 +60,7 @@ if TYPE_CHECKING:
 DEFAULT_PLAN_BYTES = 128 * 1024 * 1024
 
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
+FetchIsolation: TypeAlias = Literal["read_uncommitted", "high_watermark", "read_committed"]
 # The segment, header and bytes of a batch.
 RawBatch: TypeAlias = tuple[LogSegment, BatchHeader, bytes]
 Found = TypeVar("Found")
@@ -228,13 +240,16 @@ class Log(Closing):
         )
 
     def fetch(
-        self, offset: int, max_bytes: int, *, min_one_batch: bool = True, isolation: Isolation = "read_uncommitted"
+        self, offset: int, max_bytes: int, *, min_one_batch: bool = True, isolation: FetchIsolation = "read_uncommitted"
     ) -> FetchData:
         """Return record bytes from the batch that holds `offset` on, as a broker's fetch does, never past its segment.
 
         The bytes end at max_bytes, perhaps inside a batch; with min_one_batch the first batch is whole. They are what
-        the file holds: the CRC is the reader's to check. Not cut at the high watermark; with isolation "read_committed"
-        they end before the batch at the last stable offset.
+        the file holds: the CRC is the reader's to check.
+        Args: isolation: where the bytes end (Kafka: FetchIsolation): "read_uncommitted" at the log end, as for a
+            follower; "high_watermark" before the batch at the high watermark, as for a consumer (at the log end where
+            the root's checkpoint does not tell the mark of a log that is only read); "read_committed" before the batch
+            at the last stable offset.
         Raises: OffsetOutOfRangeError; CorruptRecordError, UnsupportedMagicError for damage on the way.
         Source: Kafka UnifiedLog.read, LogSegment.read.
         """
@@ -243,13 +258,19 @@ class Log(Closing):
         if type(offset) is not int:
             offset = checked_index("offset", offset)
         self._check_in_range(offset)
-        settled = self._settled(isolation)
-        last_stable_offset = self.last_stable_offset if settled is None else settled.last_stable_offset
+        limit, settled = None, None
+        if isolation == "high_watermark":
+            limit = self.high_watermark
+        else:
+            settled = self._settled(isolation)
+        last_stable_offset = self.last_stable_offset
+        if settled is not None:
+            limit = last_stable_offset = settled.last_stable_offset
         records, base_offset, end_offset = b"", None, offset
         for segment in self._segments_from(offset):
             first = segment.translate_offset(offset)
             if first is not None:
-                end_position = segment.valid_end_position if settled is None else _position_of(segment, settled)
+                end_position = segment.valid_end_position if limit is None else _position_of(segment, limit)
                 size = max(max_bytes, first.size_in_bytes) if min_one_batch else max_bytes
                 size = min(size, max(end_position - first.position, 0))
                 records = segment.records.read_bytes(size, position=first.position)
@@ -272,14 +293,23 @@ class Log(Closing):
     def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """Return the first record whose timestamp is >= timestamp_ms, in offset order; None if there is none.
 
-        Like a broker's ListOffsets this may be a control record; Kafka's special timestamps (-1 latest, -2 earliest)
-        have no meaning here. A broker looks into one segment only and so misses records behind an emptied one.
+        Args: timestamp_ms: a time, or a special one of Kafka's: kstore.EARLIEST and EARLIEST_LOCAL for the log start,
+            LATEST for the log end, both with timestamp -1; MAX_TIMESTAMP for the first record with the largest
+            timestamp; LATEST_TIERED, which no log without tiered storage has.
+        Like a broker's ListOffsets this may be a control record. A broker looks into one segment only and so misses
+        records after an emptied one.
         Raises: CorruptRecordError and the like for damage on the way.
+        Cost: of MAX_TIMESTAMP, a header walk over the whole log.
         Source: Kafka UnifiedLog.fetchOffsetByTimestamp.
         """
         self._check_open()
         if type(timestamp_ms) is not int or not -MAX_INT64 <= timestamp_ms <= MAX_INT64:
             timestamp_ms = max(checked_int("timestamp_ms", timestamp_ms), -MAX_INT64)
+        if LATEST_TIERED <= timestamp_ms < 0:
+            special = self._special_offset(timestamp_ms)
+            if special is None or special.offset != NO_OFFSET:
+                return special
+            timestamp_ms = special.timestamp_ms
         start = self.log_start_offset
         if start >= self.log_end_offset:
             return None
@@ -288,6 +318,33 @@ class Log(Closing):
             if answer is not None:
                 return answer
         return None
+
+    def _special_offset(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        """Answer one of Kafka's special timestamps; offset -1: that of the first record with the timestamp."""
+        if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
+            return OffsetAndTimestamp(self.log_start_offset, NO_TIMESTAMP)
+        if timestamp_ms == LATEST:
+            return OffsetAndTimestamp(self.log_end_offset, NO_TIMESTAMP)
+        largest = self._largest_timestamp_ms() if timestamp_ms == MAX_TIMESTAMP else NO_TIMESTAMP
+        return None if largest == NO_TIMESTAMP else OffsetAndTimestamp(NO_OFFSET, largest)
+
+    def _largest_timestamp_ms(self) -> int:
+        """Return the largest timestamp of the records from the log start on, NO_TIMESTAMP if none has one."""
+        start, largest = self.log_start_offset, NO_TIMESTAMP
+        for segment in self._segments_from(start):
+            first = segment.translate_offset(start)
+            if first is None:
+                continue
+            position = first.position
+            if segment.base_offset < start and segment.records.first_offset(first) < start:
+                # Of the batch in which the log starts only some records count.
+                position += first.size_in_bytes
+                within = self.batches(start, min(first.last_offset + 1, self.log_end_offset))
+                records = (record for batch in within for record in batch if record.offset >= start)
+                largest = max((record.timestamp_ms for record in records), default=largest)
+            scan = segment.records.walk(position=position, end_position=segment.valid_end_position)
+            largest = max(largest, scan.max_timestamp_ms)
+        return largest
 
     def plan(
         self,
@@ -529,9 +586,9 @@ def _last_offset(found: RawBatch) -> int:
     return found[1].last_offset
 
 
-def _position_of(segment: LogSegment, settled: Transactions) -> int:
-    """Return where the batch at the last stable offset starts, the segment's end if that lies behind."""
-    last = segment.translate_offset(settled.last_stable_offset)
+def _position_of(segment: LogSegment, offset: int) -> int:
+    """Return where the batch at an offset starts, the segment's end if that lies behind."""
+    last = segment.translate_offset(offset)
     return segment.valid_end_position if last is None else last.position
 
 

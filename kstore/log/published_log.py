@@ -16,7 +16,7 @@ from kstore.log.cuts import Cuts
 from kstore.log.directory import PartitionDirectory
 from kstore.log.env import Env
 from kstore.log.local_log import LocalLog, Published
-from kstore.log.log import DEFAULT_PLAN_BYTES, FetchData, Found, Isolation, Log, Watch
+from kstore.log.log import DEFAULT_PLAN_BYTES, FetchData, FetchIsolation, Found, Isolation, Log, Watch
 from kstore.log.plan import ScanRange
 from kstore.log.recovery_context import RecoveryContext
 from kstore.log.recovery_report import LoadedLog
@@ -98,7 +98,7 @@ class PublishedLog(Log):
         return self._retried(find)
 
     def fetch(
-        self, offset: int, max_bytes: int, *, min_one_batch: bool = True, isolation: Isolation = "read_uncommitted"
+        self, offset: int, max_bytes: int, *, min_one_batch: bool = True, isolation: FetchIsolation = "read_uncommitted"
     ) -> FetchData:
         return self._retried(
             lambda: super(PublishedLog, self).fetch(offset, max_bytes, min_one_batch=min_one_batch, isolation=isolation)

@@ -48,7 +48,7 @@ PRODUCERS = (1, 2, 70_000)
 START_MS = 1_700_000_000_000
 EXPIRATION_MS = 200_000
 PARTITION = "t-0"
-ISOLATIONS = {"LOG_END": "read_uncommitted", "TXN_COMMITTED": "read_committed"}
+ISOLATIONS = {"LOG_END": "read_uncommitted", "HIGH_WATERMARK": "high_watermark", "TXN_COMMITTED": "read_committed"}
 # Files that only one of the two keeps.
 OF_ONE = {"kstore-durable-point", "partition.metadata"}
 EMPTY_SNAPSHOT = encode_snapshot([])
@@ -416,7 +416,16 @@ class History:
                 most, min_one = self.draw.choice((0, 1, 100, 1000, 1_000_000)), self.draw.random() < 0.7
                 yield from self.fetch(offset, most, isolation, min_one)
         now = self.env.now_ms
-        for timestamp_ms in (now, now - 2000, now + self.draw.randrange(-300_000, 5000), START_MS - 100_000):
+        for timestamp_ms in (
+            now,
+            now - 2000,
+            now + self.draw.randrange(-300_000, 5000),
+            START_MS - 100_000,
+            -1,
+            -2,
+            -4,
+            -5,
+        ):
             yield from self.look_up(timestamp_ms)
 
     def follow_mark(self, theirs: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import kstore
 from kstore.config import LogConfig
 from kstore.errors import (
     CorruptRecordError,
@@ -527,3 +528,33 @@ def test_times_at_the_ends_of_64_bits_are_before_and_behind_all_records(director
 def test_decoder_that_can_not_be_called_is_refused_at_once(directory: Path) -> None:
     with open_log(directory, "a") as log, pytest.raises(TypeError, match="a decoder must be a name or a callable"):
         log.read(value_decoder=5)
+
+
+def test_special_times_are_those_of_list_offsets(directory: Path) -> None:
+    with open_log(directory, "a") as log:
+        assert log.offset_for_timestamp(kstore.MAX_TIMESTAMP) is None
+        for timestamp_ms in (9, 5, 7, 8, 7, 8):
+            log.append(with_records([Record(offset=0, timestamp_ms=timestamp_ms, value=b"v")] * 2))
+            if timestamp_ms == 7:
+                log.roll()
+        log.delete_records(3)
+        for found in (log, open_log(directory)):
+            assert found.offset_for_timestamp(kstore.EARLIEST) == OffsetAndTimestamp(3, -1)
+            assert found.offset_for_timestamp(kstore.EARLIEST_LOCAL) == OffsetAndTimestamp(3, -1)
+            assert found.offset_for_timestamp(kstore.LATEST) == OffsetAndTimestamp(12, -1)
+            assert found.offset_for_timestamp(kstore.MAX_TIMESTAMP) == OffsetAndTimestamp(6, 8)
+            assert found.offset_for_timestamp(kstore.LATEST_TIERED) is None
+            assert found.offset_for_timestamp(-6) == OffsetAndTimestamp(3, 5)
+
+
+def test_fetch_ends_at_the_high_watermark_if_asked_to(directory: Path) -> None:
+    with open_log(directory, "a") as log:
+        for _ in range(4):
+            log.append(sent(2))
+        log.update_high_watermark(4)
+        answer = log.fetch(2, 10_000, isolation="high_watermark")
+        assert [batch.base_offset for batch in MemoryRecords(answer.records).batches()] == [2]
+        assert (answer.last_stable_offset, answer.aborted) == (4, ())
+        assert log.fetch(4, 10_000, isolation="high_watermark").records == b""
+        assert log.fetch(6, 10_000, isolation="high_watermark").records == b""
+        assert len(log.fetch(4, 10_000).records) > 0
