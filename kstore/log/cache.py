@@ -96,6 +96,13 @@ class SharedCache(Generic[T]):
             leaving = [loan] if loan.users == 0 else []
         self._drop_all(leaving)
 
+    def drop_idle(self) -> bool:
+        """Drop every value that nobody uses now; return whether there was any."""
+        with self._lock:
+            leaving = [self._remove(key) for key, entry in list(self._entries.items()) if entry.users == 0]
+        self._drop_all(leaving)
+        return bool(leaving)
+
     def _added(self, key: tuple[object, str], value: T, *, releases: int) -> Loan[T] | None:
         """Keep a value, or take the one that was kept meanwhile; None if there was a release meanwhile.
 

@@ -73,14 +73,20 @@ class Durability:
         if ack == "flushed" or last_offset + 1 - self.flushed_offset >= self._config.flush_messages:
             self._group.wait_until(last_offset + 1)
         elif rolled_offset is not None:
-            self._group.wait_until(rolled_offset)
+            self._flush_rolled_to(rolled_offset)
         self.flush_if_due()
 
     def flush_rolled(self) -> None:
         """Flush the segment that was rolled last, unless that was seen to."""
         rolled_offset = self._take_rolled_offset()
         if rolled_offset is not None:
-            self._group.wait_until(rolled_offset)
+            self._flush_rolled_to(rolled_offset)
+
+    def _flush_rolled_to(self, offset: int) -> None:
+        self._group.wait_until(offset)
+        if self._local.unflushed:
+            # All its records were durable already: no flush has closed its files.
+            self._sync()
 
     def note_roll(self) -> None:
         """Under the append lock, leave it to the next flush_behind or flush_rolled to flush what lies there now."""

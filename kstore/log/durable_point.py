@@ -17,7 +17,7 @@ from typing import NamedTuple
 from kstore._core import crc32c
 from kstore.config import MAX_INT32
 from kstore.errors import StorageError
-from kstore.log.env import DEFAULT_ENV, ENOENT, Closing, Env, WriteFile, join_path, split_path
+from kstore.log.env import DEFAULT_ENV, ENOENT, REWRITTEN_FILES, Closing, Env, WriteFile, join_path, split_path
 from kstore.log.filenames import DURABLE_POINT
 from kstore.types import MAX_OFFSET
 
@@ -49,7 +49,6 @@ class DurablePointFile(Closing):
     def __init__(self, directory: str, env: Env = DEFAULT_ENV) -> None:
         self.path = join_path(directory, DURABLE_POINT)
         self._env = env
-        self._file: WriteFile | None = None
         self._counter, self._point = self._load()
 
     def read(self) -> DurablePoint | None:
@@ -84,7 +83,8 @@ class DurablePointFile(Closing):
         if self._point is not None and point < self._point:
             for _ in range(SLOT_COUNT):
                 self._write_slot(point)
-            self._opened().sync()
+            with REWRITTEN_FILES.borrow(self, self.path, self._opened) as file:
+                file.sync()
 
     def delete(self) -> None:
         """Remove the file, as after a clean close: what a broker does to the log then, it says nothing about."""
@@ -95,9 +95,7 @@ class DurablePointFile(Closing):
 
     def close(self) -> None:
         """Close the file; a second call does nothing, and a further point opens it again."""
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
+        REWRITTEN_FILES.release(self)
 
     def _load(self) -> tuple[int, DurablePoint | None]:
         try:
@@ -113,15 +111,19 @@ class DurablePointFile(Closing):
     def _write_slot(self, point: DurablePoint) -> None:
         counter = self._counter + 1
         slot = counter % SLOT_COUNT
-        self._opened().pwrite(encode_slot(point, counter=counter), position=slot * SLOT_BYTES)
+        with REWRITTEN_FILES.borrow(self, self.path, self._opened) as file:
+            file.pwrite(encode_slot(point, counter=counter), position=slot * SLOT_BYTES)
         self._counter, self._point = counter, point
 
     def _opened(self) -> WriteFile:
-        if self._file is None:
-            self._file = self._env.open_write(self.path)
-            if self._file.is_new:
-                self._file.allocate(SLOT_BYTES * SLOT_COUNT)
-        return self._file
+        file = self._env.open_write(self.path)
+        if file.is_new:
+            try:
+                file.allocate(SLOT_BYTES * SLOT_COUNT)
+            except BaseException:
+                file.close()
+                raise
+        return file
 
 
 def encode_slot(point: DurablePoint, *, counter: int) -> bytes:

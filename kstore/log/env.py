@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import resource
 import select
 import socket
 import stat
@@ -35,7 +36,10 @@ if TYPE_CHECKING:
 StrPath = str | os.PathLike[str]
 
 ENOENT = 2
+# What the system says where the process, or the machine, has as many files open as it may.
+NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 OPEN_FILES_LIMIT = 64
+REWRITTEN_FILES_LIMIT = 32
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NEW_FILE_MODE = 0o666
 _NEW_DIRECTORY_MODE = 0o777
@@ -278,7 +282,7 @@ class Env(SystemClock):
     def open_read(self, path: str) -> ReadFile:
         """Open a regular file; a symbolic link, FIFO, directory or device is refused without blocking."""
         with storage_errors("open", path):
-            fd = os.open(path, _OPEN_FLAGS | os.O_RDONLY)
+            fd = _open_descriptor(path, _OPEN_FLAGS | os.O_RDONLY)
         _check_regular(fd, path)
         return ReadFile(fd, path=path)
 
@@ -287,16 +291,16 @@ class Env(SystemClock):
         flags = _OPEN_FLAGS | os.O_RDWR
         with storage_errors("open", path):
             try:
-                fd, is_new = os.open(path, flags | os.O_CREAT | os.O_EXCL, _NEW_FILE_MODE), True
+                fd, is_new = _open_descriptor(path, flags | os.O_CREAT | os.O_EXCL), True
             except FileExistsError:
-                fd, is_new = os.open(path, flags), False
+                fd, is_new = _open_descriptor(path, flags), False
         _check_regular(fd, path)
         return WriteFile(fd, path=path, is_new=is_new)
 
     def lock_file(self, path: str) -> LockFile | None:
         """Lock a regular file, made if there is none; None if a process, a JVM or another opening here holds it."""
         with storage_errors("open", path):
-            fd = os.open(path, _OPEN_FLAGS | os.O_RDWR | os.O_CREAT, _NEW_FILE_MODE)
+            fd = _open_descriptor(path, _OPEN_FLAGS | os.O_RDWR | os.O_CREAT)
         _check_regular(fd, path)
         try:
             with storage_errors("lock", path):
@@ -314,7 +318,7 @@ class Env(SystemClock):
         Where the file system knows no such lock, nothing is locked.
         """
         with storage_errors("open", path):
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+            fd = _open_descriptor(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
         try:
             with storage_errors("lock", path):
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -356,7 +360,7 @@ class Env(SystemClock):
     def sync_directory(self, path: str) -> None:
         """Wait until the names in a directory survive a power cut."""
         with storage_errors("sync", path):
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+            fd = _open_descriptor(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
             try:
                 os.fsync(fd)
             finally:
@@ -450,6 +454,10 @@ def _closed_before(path: str) -> LogClosedError:
 
 
 _OPEN_FILES: SharedCache[ReadFile] = SharedCache(limit=OPEN_FILES_LIMIT, weigh=lambda _: 1, drop=ReadFile.close)
+# Small files of all logs that are rewritten again and again, kept open as long as there is room.
+REWRITTEN_FILES: SharedCache[WriteFile] = SharedCache(
+    limit=REWRITTEN_FILES_LIMIT, weigh=lambda _: 1, drop=lambda file: file.close()
+)
 
 
 @contextmanager
@@ -526,7 +534,24 @@ def storage_errors(action: str, path: str) -> Iterator[None]:
 def _storage_error(action: str, path: str, error: OSError) -> StorageError:
     if isinstance(error, StorageError):
         return error
-    return StorageError(f"cannot {action} {path}: {error.strerror or error}", path=path, errno=error.errno)
+    why = error.strerror or str(error)
+    if error.errno == errno.EMFILE:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        why = f"{why}: this process may have {limit} (RLIMIT_NOFILE)"
+    return StorageError(f"cannot {action} {path}: {why}", path=path, errno=error.errno)
+
+
+def _open_descriptor(path: str, flags: int, *, mode: int = _NEW_FILE_MODE) -> int:
+    """Open a file as os.open does; where no descriptor is left, after those were closed that nobody uses now."""
+    try:
+        return os.open(path, flags, mode)
+    except OSError as error:
+        if error.errno not in NO_DESCRIPTOR:
+            raise
+        dropped = [_OPEN_FILES.drop_idle(), REWRITTEN_FILES.drop_idle()]
+        if not any(dropped):
+            raise
+    return os.open(path, flags, mode)
 
 
 def _check_regular(fd: int, path: str) -> None:

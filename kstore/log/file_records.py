@@ -23,7 +23,18 @@ from kstore.errors import (
     UnsupportedMagicError,
 )
 from kstore.log.damage import corruption
-from kstore.log.env import DEFAULT_ENV, ENOENT, Closing, Env, ReadFile, StrPath, WriteFile, absolute_path, split_path
+from kstore.log.env import (
+    DEFAULT_ENV,
+    ENOENT,
+    NO_DESCRIPTOR,
+    Closing,
+    Env,
+    ReadFile,
+    StrPath,
+    WriteFile,
+    absolute_path,
+    split_path,
+)
 from kstore.log.segment_records import HEADER_CHUNK_BYTES, too_large
 from kstore.record import MemoryRecords, RecordBatch
 from kstore.record.conversion import convert
@@ -377,15 +388,8 @@ class FileRecords(FileRecordsSlice, Closing):
         Raises: StorageError. After that nothing is written any more (LogFailedError): what a failed sync has dropped,
             the next one does not report.
         """
-        writer = self._writable()
-        try:
-            writer.sync()
-            if not self._is_name_durable:
-                self._env.sync_directory(split_path(self.path)[0])
-                self._is_name_durable = True
-        except StorageError as error:
-            self._failure = error
-            raise
+        self._sync()
+        self._sync_name()
 
     def check_in_place(self) -> None:
         """Raise unless the path names this file still.
@@ -419,10 +423,18 @@ class FileRecords(FileRecordsSlice, Closing):
             return
         try:
             if self._writer is not None:
-                self.flush()
+                self._sync()
+                try:
+                    self._sync_name()
+                except StorageError as error:
+                    if error.errno not in NO_DESCRIPTOR:
+                        raise
+                    # There is one once this file is closed.
+                    self._failure = None
                 self.trim()
         finally:
             self.close_handlers()
+        self._sync_name()
 
     def close_handlers(self) -> None:
         """Close the file, and nothing else; a second call does nothing."""
@@ -465,6 +477,21 @@ class FileRecords(FileRecordsSlice, Closing):
                 errno=self._failure.errno,
             ) from self._failure
         return self._writer
+
+    def _sync(self) -> None:
+        writer = self._writable()
+        with self._failing():
+            writer.sync()
+
+    def _sync_name(self) -> None:
+        if self._is_name_durable:
+            return
+        try:
+            self._env.sync_directory(split_path(self.path)[0])
+        except StorageError as error:
+            self._failure = error
+            raise
+        self._is_name_durable = True
 
     @contextmanager
     def _failing(self) -> Iterator[None]:

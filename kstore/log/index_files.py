@@ -6,6 +6,7 @@ mapped, so that a full disk is an error that names the file, and no signal.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from kstore._core import (
@@ -17,9 +18,9 @@ from kstore._core import (
     first_disordered_slot,
     index_entry_count,
 )
-from kstore.errors import CorruptIndexError, StorageError
+from kstore.errors import CorruptIndexError, LogClosedError, StorageError
 from kstore.log.damage import corruption
-from kstore.log.env import DEFAULT_ENV, Env, StrPath, WriteFile, absolute_path
+from kstore.log.env import DEFAULT_ENV, ENOENT, Env, StrPath, WriteFile, absolute_path
 from kstore.log.index import MAX_INDEX_BYTES, OffsetIndex, TimeIndex
 from kstore.types import TimestampOffset
 
@@ -36,18 +37,31 @@ ALLOCATION_BYTES = 12 * PAGE_BYTES
 class _EntriesFile:
     """The file below the entries of an index, which hold what is right; the file follows.
 
-    A write that failed may be tried again. So may a sync: what it lost is written anew before the next one.
+    It is open only while it is written, so that a log keeps no descriptor for it. A write that failed may be tried
+    again. So may a sync: what it lost is written again before the next one.
     """
 
-    def __init__(self, file: WriteFile, *, size_in_bytes: int) -> None:
-        self._file = file
+    def __init__(self, file: WriteFile, *, size_in_bytes: int, env: Env) -> None:
+        self.path = file.path
+        self._env = env
+        self._inode = _inode_of(file.path, env)
+        self._open_file: WriteFile | None = file
         self._allocated_bytes = file.size()
         self._written_bytes = size_in_bytes
         self._is_dirty = True
+        self._is_closed = False
 
     @property
-    def path(self) -> str:
-        return self._file.path
+    def _file(self) -> WriteFile:
+        if self._is_closed:
+            raise LogClosedError(f"{self.path} was closed before the call", path=self.path)
+        if self._open_file is None:
+            if _inode_of(self.path, self._env) != self._inode:
+                raise StorageError(
+                    f"{self.path} was removed or replaced under its writer", path=self.path, errno=ENOENT
+                )
+            self._open_file = self._env.open_write(self.path)
+        return self._open_file
 
     def write(self, entries: IndexEntries, *, end: int) -> None:
         """Write the entries up to byte `end` that are not in the file yet."""
@@ -82,8 +96,20 @@ class _EntriesFile:
         self._is_dirty = False
 
     def close(self) -> None:
-        """Close the file, and nothing else."""
-        self._file.close()
+        """Close the file for now; what is written next opens it again."""
+        file, self._open_file = self._open_file, None
+        if file is not None:
+            file.close()
+
+    def close_for_good(self) -> None:
+        """Close the file, which is written no more."""
+        self._is_closed = True
+        self.close()
+
+
+def _inode_of(path: str, env: Env) -> tuple[int, int] | None:
+    status = env.stat(path, follow_symlinks=False)
+    return None if status is None else status.identity[:2]
 
 
 class _IndexFile:
@@ -94,6 +120,7 @@ class _IndexFile:
 
     def __init__(self, file: _EntriesFile, entries: IndexEntries) -> None:
         self._file = file
+        file.close()
         self.entries = entries
         self._is_closed = False
         # The last view, and how often entries had been removed then.
@@ -143,12 +170,14 @@ class _IndexFile:
         Raises: StorageError; the index is as before, and the next call tries again.
         """
         size = self.size_in_bytes
-        self._file.write(self.entries, end=size - size % PAGE_BYTES)
+        with closing(self._file) as file:
+            file.write(self.entries, end=size - size % PAGE_BYTES)
 
     def trim(self) -> None:
         """Write all entries and cut the file behind them, as a segment's index is left that takes no more."""
-        self._file.write(self.entries, end=self.size_in_bytes)
-        self._file.cut(self.size_in_bytes)
+        with closing(self._file) as file:
+            file.write(self.entries, end=self.size_in_bytes)
+            file.cut(self.size_in_bytes)
 
     def flush(self) -> None:
         """Write all entries and wait until they survive a power cut; costs nothing if nothing changed.
@@ -156,8 +185,9 @@ class _IndexFile:
         The name of a new file is made durable by whoever syncs the directory, as the flush of the .log does.
         Raises: StorageError; the index can be used on, and another flush tries again.
         """
-        self._file.write(self.entries, end=self.size_in_bytes)
-        self._file.sync()
+        with closing(self._file) as file:
+            file.write(self.entries, end=self.size_in_bytes)
+            file.sync()
 
     def close(self) -> None:
         """Trim, flush and close; a second call does nothing.
@@ -175,7 +205,7 @@ class _IndexFile:
     def close_handlers(self) -> None:
         """Close the file, and nothing else: entries that were not written are lost."""
         self._is_closed = True
-        self._file.close()
+        self._file.close_for_good()
 
     def _view_of(self, kind: type[_Index]) -> _Index:
         """Return the last view if it has all entries, else a new one that knows what that has found out."""
@@ -188,7 +218,8 @@ class _IndexFile:
         return view
 
     def _keep(self, entry_count: int) -> None:
-        self._file.cut(entry_count * self.entries.entry_size)
+        with closing(self._file) as file:
+            file.cut(entry_count * self.entries.entry_size)
         self.entries.keep(entry_count)
 
 
@@ -287,7 +318,7 @@ def _open(path: StrPath, *, env: Env, entry_size: int) -> tuple[_EntriesFile, by
     try:
         content = file.pread(min(file.size(), MAX_INDEX_BYTES + 1), position=0)
         size = _checked_size(content, path=file.path, entry_size=entry_size)
-        return _EntriesFile(file, size_in_bytes=size), content[:size]
+        return _EntriesFile(file, size_in_bytes=size, env=env), content[:size]
     except BaseException:
         file.close()
         if file.is_new:
@@ -299,7 +330,7 @@ def _create(path: StrPath, *, env: Env) -> _EntriesFile:
     file = env.open_write(absolute_path(path))
     try:
         file.truncate(0)
-        return _EntriesFile(file, size_in_bytes=0)
+        return _EntriesFile(file, size_in_bytes=0, env=env)
     except BaseException:
         file.close()
         raise

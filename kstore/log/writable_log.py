@@ -339,9 +339,10 @@ class WritableLog(PublishedLog):
                 try:
                     if gate.failure is None and self._writer_files.is_owner:
                         gate.check_place(self._local.active.records)
+                        # First, so that the rest finds descriptors where the process has no other left.
+                        self._durability.close()
                         self.producer_state.update_map_end_offset(self.log_end_offset)
                         self.producer_state.take_snapshot()
-                        self._durability.close()
                         marks = self.marks()
                 except KStoreError as error:
                     gate.fail(error)

@@ -213,6 +213,9 @@ class WritableSegment:
         Raises: StorageError, LogFailedError, if the records can't be trimmed; what befalls an index is only logged.
         """
         self.records.trim()
+        self._seal_indexes()
+
+    def _seal_indexes(self) -> None:
         try:
             if self.appender.max_timestamp_ms > NO_TIMESTAMP:
                 self._time_index.maybe_append(
@@ -233,8 +236,9 @@ class WritableSegment:
         if self._is_closed:
             return
         try:
-            self.seal()
+            # First, so that the indexes find a descriptor where the process has no other left.
             self.records.close()
+            self._seal_indexes()
             self._offset_index.close()
             self._time_index.close()
             self.transaction_index.close()

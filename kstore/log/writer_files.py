@@ -176,7 +176,7 @@ class WriterFiles:
                 if root is not None and self._name in root.open_names:
                     root.is_harmed = True
                     self._leave(root)
-            if self._durable_point is not None:
+            if self._durable_point is not None and self.is_owner:
                 self._durable_point.close()
         finally:
             self._lock.release()

@@ -7,6 +7,8 @@ import errno
 import gc
 import os
 import shutil
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,7 +21,7 @@ from kstore.errors import KStoreError, LogClosedError, LogFailedError, LogLocked
 from kstore.log import open_log, open_store
 from kstore.log.appending import LogAppendInfo
 from kstore.log.durable_point import DurablePoint, DurablePointFile
-from kstore.log.env import Env, WriteFile
+from kstore.log.env import OPEN_FILES_LIMIT, REWRITTEN_FILES_LIMIT, Env, WriteFile
 from kstore.log.filenames import RECOVERY_POINT_CHECKPOINT
 from kstore.log.root_checkpoints import read_checkpoint
 from kstore.log.verify import verify
@@ -358,3 +360,66 @@ def open_descriptors(directory: Path) -> list[str]:
         with suppress(FileNotFoundError):
             found.append(os.readlink(f"/proc/self/fd/{fd}"))
     return [path for path in found if path.startswith(str(directory.parent))]
+
+
+# Descriptors
+
+
+MANY_PARTITIONS = """
+import os, resource, sys
+from kstore.errors import StorageError
+from kstore.log import open_store
+from kstore.record import Record
+root, wanted, partitions = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted))
+store = open_store(root, "a")
+logs = []
+try:
+    for number in range(partitions):
+        if (f"t{number}", 0) not in store.partitions:
+            store.create_topic(f"t{number}")
+        logs.append(store.log(f"t{number}"))
+        for _ in range(2):
+            logs[-1].append([Record(offset=0, timestamp_ms=1, value=b"v")], ack="flushed")
+            logs[-1].roll()
+        assert len(list(logs[-1].read())) == 2
+except StorageError as error:
+    print(error)
+print(len(logs), len(os.listdir("/proc/self/fd")) if len(logs) == partitions else 0)
+spare = []
+if len(logs) < partitions:
+    while True:
+        try:
+            spare.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError:
+            break
+store.close()
+print(os.path.exists(root + "/.kafka_cleanshutdown") if not spare else "closed")
+"""
+
+
+def open_many(root: Path, *, limit: int, partitions: int) -> list[str]:
+    command = (sys.executable, "-c", MANY_PARTITIONS, str(root), str(limit), str(partitions))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_log_that_is_written_holds_one_descriptor_beside_the_shared_ones(tmp_path: Path) -> None:
+    counts, is_clean = open_many(tmp_path, limit=256, partitions=120)
+    logs, descriptors = map(int, counts.split())
+    assert logs == 120
+    assert descriptors <= 120 + OPEN_FILES_LIMIT + REWRITTEN_FILES_LIMIT + 10
+    assert is_clean == "True"
+
+
+def test_store_at_the_limit_of_descriptors_names_it_and_can_be_closed(tmp_path: Path) -> None:
+    """Also where the process has taken every descriptor that was left."""
+    error, counts, state = open_many(tmp_path, limit=64, partitions=100)
+    assert "this process may have 64 (RLIMIT_NOFILE)" in error
+    assert int(counts.split()[0]) > 20
+    assert state == "closed"
+    with open_store(tmp_path) as store:
+        written = [offset for one in store.partitions for offset in (store.log(*one).log_end_offset,)]
+        # The last one may have met the limit before its second append.
+        assert written.count(2) >= int(counts.split()[0]) - 1
