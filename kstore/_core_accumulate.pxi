@@ -103,13 +103,13 @@ cdef class AppendPath:
         cdef bytes key_bytes = as_bytes(key), value_bytes = as_bytes(value)
         cdef list flat = None
         cdef RecordAppendResult result
-        request.timestamp_ms = as_int64(timestamp_ms)
+        request.timestamp_ms = ranged("timestamp_ms", timestamp_ms, -INT64_MAX - 1, INT64_MAX)
         request.now_ms = now_ms
         request.may_begin_batch = not abort_on_new_batch
         request.needs_partition = False
         request.partition = -1
         if type(headers) is not tuple:
-            headers = tuple(headers)
+            headers = header_pairs(headers)
         if headers:
             flat = flat_headers(headers)
         set_fields(&r, key_bytes, value_bytes, flat)

@@ -157,7 +157,7 @@ cdef class RecordBatchPacker:
         cdef Packing* p = &self.p
         cdef int64_t values
         if PyIndex_Check(timestamp):
-            p.timestamps.constant = as_int64(timestamp)
+            p.timestamps.constant = ranged("timestamp", timestamp, -INT64_MAX - 1, INT64_MAX)
         else:
             hold_numbers(&p.timestamps, self.held, timestamp, p.row_count)
             p.timestamps.constant = -p.units_per_ms     # a null timestamp is -1 ms in any unit

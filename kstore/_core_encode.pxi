@@ -255,12 +255,31 @@ cdef inline bytes as_bytes(object data):
 # Returns: key, value, key, value ... of all headers, as bytes. A key that is not UTF-8 comes from surrogateescape.
 cdef list flat_headers(object headers):
     cdef list flat = []
-    for key, value in headers:
+    for header in headers:
+        try:
+            key, value = header
+        except TypeError:
+            raise TypeError(f"a header must be a pair of str and bytes or None, got {header!r}") from None
+        except ValueError:
+            raise ValueError(f"a header must be a pair of str and bytes or None, got {header!r}") from None
         if not isinstance(key, str):
             raise TypeError(f"a header key must be str, got {type(key).__name__}")
         flat.append((<str>key).encode("utf-8", "surrogateescape"))
-        flat.append(as_bytes(value))
+        try:
+            flat.append(as_bytes(value))
+        except TypeError:
+            raise TypeError(f"a header value must be bytes or None, got {type(value).__name__}") from None
     return flat
+
+
+cpdef tuple header_pairs(headers):
+    """Return the headers of a record as a tuple, whose pairs are not looked at.  Raises: TypeError for what is not iterable."""
+    try:
+        rest = iter(headers)
+    except TypeError:
+        raise TypeError(
+            f"headers must be pairs of str and bytes or None, got {headers!r} ({type(headers).__name__})") from None
+    return tuple(rest)
 
 
 # Lifetime: r points into key and value.

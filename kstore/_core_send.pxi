@@ -9,6 +9,16 @@ cdef inline int64_t clock_ms(int which) noexcept nogil:
     return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
 
 
+# Returns: -1 for what is no plain int of 64 bits.
+cdef inline int64_t timestamp_or_none(object timestamp_ms) except? -1:
+    cdef int overflow = 0
+    cdef int64_t value
+    if type(timestamp_ms) is not int:
+        return -1
+    value = PyLong_AsLongLongAndOverflow(timestamp_ms, &overflow)
+    return -1 if overflow else value
+
+
 cdef class SendPath:
     """The compiled part of Producer.
 
@@ -61,7 +71,7 @@ cdef class SendPath:
             None) pairs; partition: None to go by the key, or, without one, to fill up batches; timestamp_ms: None for
             now; on_delivery: called by the producer's thread before the future is done, with the metadata and None, or
             with metadata whose offset is -1 and the error.
-        Raises: ProducerClosedError; ValueError for a negative timestamp or partition; SerializationError; what a
+        Raises: ProducerClosedError; TypeError, ValueError for arguments that no record can have; SerializationError; what a
             transaction failed of; TransactionStateError outside of one. The future gives RecordTooLargeError,
             UnknownTopicOrPartitionError, BufferExhaustedError after max_block_ms without room, ProducerTimeoutError
             after delivery_timeout_ms, and what the sink answered.
@@ -75,7 +85,7 @@ cdef class SendPath:
         if self.value_serializer is not None or (value is not None and type(value) is not bytes):
             value = self.serialize("value", value, self.value_serializer, topic)
         if type(headers) is not tuple:
-            headers = tuple(headers)
+            headers = header_pairs(headers)
         future = self.append(topic, key, value, headers, partition, timestamp_ms, on_delivery)
         if future is None:
             return self.send_serialized(topic, key, value, headers, partition, timestamp_ms, on_delivery)
@@ -111,6 +121,8 @@ cdef class SendPath:
         if request.timestamp_ms < 0 or batch_size_upper_bound(MAGIC_V2, False, &r) > self.max_record_bytes:
             return None
         if on_delivery is not None:
+            if not callable(on_delivery):
+                return None
             result = RecordAppendResult.__new__(RecordAppendResult)
             result.callback = on_delivery
         batch = self.accumulator.append_quickly(topic, &request, &r, flat, result)
@@ -123,16 +135,16 @@ cdef class SendPath:
         return new_future(batch.type_of_futures, batch.result, index, request.timestamp_ms, <int32_t>r.key_size,
                           <int32_t>r.value_size)
 
-    # The wall clock is read once a millisecond.
+    # The wall clock is read once a millisecond. A timestamp that is no plain int of 64 bits comes out as -1.
     @cython.final
     cdef int read_clock(self, object timestamp_ms, AppendRequest* request) except -1:
         if self.clock is not None:
             request.now_ms = self.clock.monotonic_ms()
-            request.timestamp_ms = self.clock.wall_clock_ms() if timestamp_ms is None else as_int64(timestamp_ms)
+            request.timestamp_ms = self.clock.wall_clock_ms() if timestamp_ms is None else timestamp_or_none(timestamp_ms)
             return 0
         request.now_ms = clock_ms(CLOCK_MONOTONIC)
         if timestamp_ms is not None:
-            request.timestamp_ms = as_int64(timestamp_ms)
+            request.timestamp_ms = timestamp_or_none(timestamp_ms)
             return 0
         if request.now_ms != self.monotonic_ms:
             self.wall_clock_ms = clock_ms(CLOCK_REALTIME)

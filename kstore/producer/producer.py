@@ -9,7 +9,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakSet
 
-from kstore._core import RecordAppendResult, SendPath, estimate_size_in_bytes_upper_bound, partition_for_key
+from kstore._core import (
+    RecordAppendResult,
+    SendPath,
+    estimate_size_in_bytes_upper_bound,
+    header_pairs,
+    partition_for_key,
+)
+from kstore.config import MAX_INT32
 from kstore.environment import SYSTEM_CLOCK, Clock, after_fork_in_child
 from kstore.errors import (
     KStoreError,
@@ -18,6 +25,7 @@ from kstore.errors import (
     RecordTooLargeError,
     TransactionStateError,
     UnknownTopicOrPartitionError,
+    checked_int,
 )
 from kstore.producer.cluster import Cluster, PartitionInfo
 from kstore.producer.columns import record_columns_of
@@ -145,7 +153,8 @@ class Producer(SendPath):
     ) -> FutureRecordMetadata:
         """Do as send() where interceptors or a partitioner have a say, or no transaction is open."""
         self._check_usable()
-        record = ProducerRecord(topic, value, key, tuple(headers), partition, timestamp_ms)
+        _check_callback(on_delivery)
+        record = ProducerRecord(topic, value, key, header_pairs(headers), partition, timestamp_ms)
         if self._interceptors:
             record = self._interceptors.on_send(record)
             on_delivery = _Intercepted(self._interceptors, on_delivery)
@@ -154,7 +163,9 @@ class Producer(SendPath):
                 self._transactions.check_send()
             key_bytes = serialized("key", record.key, self._key_serializer, record.topic)
             value_bytes = serialized("value", record.value, self._value_serializer, record.topic)
-            return self._send(record._replace(headers=tuple(record.headers)), key_bytes, value_bytes, on_delivery)
+            return self._send(
+                record._replace(headers=header_pairs(record.headers)), key_bytes, value_bytes, on_delivery
+            )
         except KStoreError as error:
             self._interceptors.on_acknowledgement(_metadata_of_failure(record), error)
             raise
@@ -176,8 +187,8 @@ class Producer(SendPath):
     def _send(
         self, record: ProducerRecord, key: bytes | None, value: bytes | None, on_delivery: DeliveryCallback | None
     ) -> FutureRecordMetadata:
-        _check_not_negative("partition", record.partition)
-        _check_not_negative("timestamp_ms", record.timestamp_ms)
+        _check_callback(on_delivery)
+        record = _checked(record)
         try:
             result = self._append(record, key, value, on_delivery)
         except _TOLD_BY_FUTURE as error:
@@ -243,7 +254,7 @@ class Producer(SendPath):
             return record.partition
         if self._partitioner is not None:
             chosen = self._partitioner.partition(record.topic, record.key, key, record.value, value, cluster)
-            _check_not_negative(f"the partition that {self._partitioner!r} chose", chosen)
+            chosen = checked_int(f"the partition that {self._partitioner!r} chose", chosen, least=0, greatest=MAX_INT32)
             self._metadata.cluster_with(record.topic, chosen)
             return chosen
         if key is None or self.config.partitioner_ignore_keys:
@@ -284,7 +295,7 @@ class Producer(SendPath):
         Cost: as RecordAccumulator.append_columns; interceptors, serializers and partitioner_class are not asked.
         """
         self._check_usable()
-        _check_not_negative("partition", partition)
+        partition = _checked_partition(partition)
         manager = self._transactions
         if manager is not None:
             manager.check_send()
@@ -499,9 +510,23 @@ def _metadata_of_failure(record: ProducerRecord) -> RecordMetadata:
     return RecordMetadata(*placeholder_partition(record))
 
 
-def _check_not_negative(name: str, value: int | None) -> None:
-    if value is not None and value < 0:
-        raise ValueError(f"{name} must not be negative, got {value}")
+def _check_callback(on_delivery: object) -> None:
+    if on_delivery is not None and not callable(on_delivery):
+        raise TypeError(f"on_delivery must be callable or None, got {on_delivery!r} ({type(on_delivery).__name__})")
+
+
+def _checked_partition(partition: int | None) -> int | None:
+    return None if partition is None else checked_int("partition", partition, least=0, greatest=MAX_INT32)
+
+
+def _checked(record: ProducerRecord) -> ProducerRecord:
+    """Return a record with its numbers as plain ints.  Raises: TypeError, ValueError for what no record can have."""
+    topic, timestamp_ms = record.topic, record.timestamp_ms
+    if not isinstance(topic, str):
+        raise TypeError(f"topic must be a str, got {topic!r} ({type(topic).__name__})")
+    if timestamp_ms is not None:
+        timestamp_ms = checked_int("timestamp_ms", timestamp_ms, least=0)
+    return record._replace(partition=_checked_partition(record.partition), timestamp_ms=timestamp_ms)
 
 
 # Producers of this process: a child made by fork() has copies of them, without the threads that send.

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kstore
@@ -217,13 +218,63 @@ def test_any_buffer_is_bytes(store: WritableStore, kind: Any) -> None:
     assert (record.key, record.value) == (b"key", b"value")
 
 
-@pytest.mark.parametrize("name", ["timestamp_ms", "partition"])
-def test_negative_number_is_refused_at_once(store: WritableStore, name: str) -> None:
+INT64, INT32 = "must be from 0 to 9223372036854775807, got", "must be from 0 to 2147483647, got"
+BAD_ARGUMENTS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "timestamp -1": ({"timestamp_ms": -1}, ValueError, f"timestamp_ms {INT64} -1"),
+    "timestamp 2^63": ({"timestamp_ms": 2**63}, ValueError, f"timestamp_ms {INT64} {2**63}"),
+    "timestamp 2^70": ({"timestamp_ms": 2**70}, ValueError, f"timestamp_ms {INT64} {2**70}"),
+    "timestamp -2^70": ({"timestamp_ms": -(2**70)}, ValueError, f"timestamp_ms {INT64} -{2**70}"),
+    "timestamp 1.5": ({"timestamp_ms": 1.5}, TypeError, r"timestamp_ms must be an int, got 1.5 \(float\)"),
+    "timestamp True": ({"timestamp_ms": True}, TypeError, r"timestamp_ms must be an int, got True \(bool\)"),
+    "partition -1": ({"partition": -1}, ValueError, f"partition {INT32} -1"),
+    "partition 2^31": ({"partition": 2**31}, ValueError, f"partition {INT32} {2**31}"),
+    "partition 2^70": ({"partition": 2**70}, ValueError, f"partition {INT32} {2**70}"),
+    "partition 0.0": ({"partition": 0.0}, TypeError, r"partition must be an int, got 0.0 \(float\)"),
+    "partition True": ({"partition": True}, TypeError, r"partition must be an int, got True \(bool\)"),
+    "callback": ({"on_delivery": 5}, TypeError, r"on_delivery must be callable or None, got 5 \(int\)"),
+    "falsy callback": ({"on_delivery": ()}, TypeError, r"on_delivery must be callable or None, got \(\) \(tuple\)"),
+    "headers 5": ({"headers": 5}, TypeError, r"headers must be pairs of str and bytes or None, got 5 \(int\)"),
+    "no pair": ({"headers": [5]}, TypeError, "a header must be a pair of str and bytes or None, got 5"),
+    "short pair": ({"headers": [("k",)]}, ValueError, "a header must be a pair of str and bytes or None, got "),
+    "header key": ({"headers": [(b"k", b"")]}, TypeError, "a header key must be str, got bytes"),
+    "header value": ({"headers": [("k", "v")]}, TypeError, "a header value must be bytes or None, got str"),
+    "topic": ({"topic": 5}, TypeError, r"topic must be a str, got 5 \(int\)"),
+}
+WAYS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "transactional": {"transactional_id": "id"},
+    "intercepted": {"interceptor_classes": [ProducerInterceptor]},
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize(("arguments", "error", "text"), BAD_ARGUMENTS.values(), ids=BAD_ARGUMENTS)
+def test_argument_that_no_record_can_have_is_refused_at_once(
+    store: WritableStore, way: dict[str, Any], arguments: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    with Producer(store, **way) as producer:
+        if producer.transactional_id:
+            producer.init_transactions()
+            producer.begin_transaction()
+        futures = []
+        # The second time there is a batch with room.
+        for partition in (0, None):
+            for _ in range(2):
+                with pytest.raises(error, match=text):
+                    producer.send(**{"topic": TOPIC, "value": b"", "partition": partition, **arguments})
+                futures.append(producer.send(TOPIC, b"", partition=partition))
+        if producer.transactional_id:
+            producer.commit_transaction()
+        producer.flush(WAIT_S)
+    assert sorted(future.result(0).offset for future in futures[:2]) == [0, 1]
+    assert all(future.exception(0) is None for future in futures)
+
+
+@pytest.mark.parametrize("timestamp_ms", [2**63 - 1, np.int64(7)], ids=["2^63 - 1", "numpy"])
+def test_any_whole_number_of_64_bits_is_a_timestamp(store: WritableStore, timestamp_ms: Any) -> None:
     with Producer(store) as producer:
-        for _ in range(2):
-            with pytest.raises(ValueError, match=f"{name} must not be negative, got -1"):
-                producer.send(TOPIC, b"", **{"partition": 0, name: -1})
-            producer.send(TOPIC, b"", partition=0)
+        futures = [producer.send(TOPIC, b"", partition=0, timestamp_ms=timestamp_ms) for _ in range(2)]
+    assert [future.result(0).timestamp_ms for future in futures] == [int(timestamp_ms)] * 2
 
 
 @pytest.mark.parametrize(

@@ -172,3 +172,15 @@ def test_rows_that_meet_the_end_of_their_transaction_are_refused_and_those_befor
         assert isinstance(future.exception(WAIT_S), TransactionStateError)
         assert [error for _, error in future.outcomes()] == [None]
     assert values_of(store, 0, isolation="read_committed") == [b"before"]
+
+
+@pytest.mark.parametrize("partition", [-1, 2**31, 2**70, True, 0.0])
+def test_columns_for_no_partition_are_refused_at_once(store: WritableStore, partition: Any) -> None:
+    with Producer(store) as producer, pytest.raises((ValueError, TypeError), match="partition must be "):
+        producer.send_columns(TOPIC, rows([b"v"]), partition=partition)
+
+
+@pytest.mark.parametrize("timestamp", [2**63, 2**70, -(2**70)])
+def test_timestamp_of_all_rows_beyond_64_bits_is_refused(store: WritableStore, timestamp: int) -> None:
+    with Producer(store) as producer, pytest.raises(ValueError, match=f"timestamp must be from .*, got {timestamp}"):
+        producer.send_columns(TOPIC, RecordColumns(1, timestamp), partition=0)
