@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kstore.errors import LogFailedError as LogFailedError
     from kstore.errors import LogLockedError as LogLockedError
     from kstore.errors import LogNotFoundError as LogNotFoundError
+    from kstore.errors import LogReplacedError as LogReplacedError
     from kstore.errors import MemoryLimitError as MemoryLimitError
     from kstore.errors import OffsetError as OffsetError
     from kstore.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
@@ -111,6 +112,7 @@ _ROOMS = {
         "LogFailedError",
         "LogLockedError",
         "LogNotFoundError",
+        "LogReplacedError",
         "MemoryLimitError",
         "OffsetError",
         "OffsetOutOfRangeError",

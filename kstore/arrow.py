@@ -26,7 +26,7 @@ from kstore.compression import CompressionType
 from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import checked_int
 from kstore.log.directory import find_partitions
-from kstore.log.env import StrPath
+from kstore.log.env import DEFAULT_ENV, Env, StrPath
 from kstore.log.opening import open_log
 from kstore.log.plan import ScanRange
 from kstore.log.read_ahead import read_ahead
@@ -121,12 +121,14 @@ def record_batches(
     config: LogConfig = _DEFAULTS,
     strings: Iterable[str] = (),
     verify_crc: bool = True,
+    env: Env = DEFAULT_ENV,
 ) -> Iterator[pa.RecordBatch]:
     """Decode ranges into record batches of about batch_bytes, in the order of the ranges and their offsets.
 
     A timestamp that does not fit int64 microseconds is null; the first one of a pass is logged as a warning.
     Args: columns, binary, strings: see schema(); threads: how many decode, the caller's among them.
     Raises: CorruptRecordError, InvalidRecordError, DecompressionError, Unsupported...Error, StorageError;
+        LogReplacedError if a file is not the one that was planned any more;
         MemoryLimitError for a record with more headers than config.max_decompressed_bytes allows, if they are asked
         for.
     Lifetime: batches own their buffers ("view" ones keep the chunks that they point into); a column that is kept
@@ -138,12 +140,12 @@ def record_batches(
     plan = Projection(schema(columns, binary=binary, strings=strings), verify_crc=verify_crc)
 
     if threads > 1:
-        return _in_threads(ranges, plan, batch_bytes=batch_bytes, threads=threads, config=config)
+        return _in_threads(ranges, plan, batch_bytes=batch_bytes, threads=threads, config=config, env=env)
     return (
         assembler.record_batch(columns)
         for scan_range in ranges
         for assembler in (Assembler(plan, topic=scan_range.topic, partition=scan_range.partition),)
-        for columns in scan_columns(scan_range, plan.selection, batch_bytes=batch_bytes, config=config)
+        for columns in scan_columns(scan_range, plan.selection, batch_bytes=batch_bytes, config=config, env=env)
     )
 
 
@@ -368,13 +370,19 @@ class _Decoded(NamedTuple):
 
 
 def _in_threads(
-    ranges: Iterable[ScanRange], projection: Projection, *, batch_bytes: int, threads: int, config: LogConfig
+    ranges: Iterable[ScanRange],
+    projection: Projection,
+    *,
+    batch_bytes: int,
+    threads: int,
+    config: LogConfig,
+    env: Env,
 ) -> _Batches:
     """Decode in threads. The reader's makes the record batches, since pyarrow lets go of the GIL for it."""
 
     def decode(scan_range: ScanRange) -> Generator[_Decoded, None, None]:
         assembler = Assembler(projection, topic=scan_range.topic, partition=scan_range.partition)
-        for columns in scan_columns(scan_range, projection.selection, batch_bytes=batch_bytes, config=config):
+        for columns in scan_columns(scan_range, projection.selection, batch_bytes=batch_bytes, config=config, env=env):
             yield _Decoded(assembler, columns)
 
     most_bytes_ahead = threads * _THREAD_BYTES_AHEAD

@@ -1,4 +1,4 @@
-"""The exception tree: are the bytes bad, is the call bad, or is the disk bad?
+"""The exception tree: are the bytes bad, is the call bad, is the disk bad, or has the log moved on?
 
 Layer 0: imports nothing of kstore. Misuse of a function (wrong type, negative size) is plain
 TypeError or ValueError; checked_int raises them for a number. Every message says what, where, expected, found.
@@ -112,6 +112,22 @@ class CorruptLogError(CorruptionError):
 
 class CorruptCheckpointError(CorruptionError):
     """A checkpoint file is malformed; it can be dropped at the cost of time."""
+
+
+class LogReplacedError(KStoreError):
+    """A file of the log is no longer what was listed: removed, replaced or truncated since, by who writes the log.
+
+    Retention, compaction, a truncation and a topic that is deleted and made again do this. No byte is bad: open the
+    log again and read on from an offset.
+    Attributes: expected and found (what was listed and what is there, as text; None where there is no such pair).
+    """
+
+    def __init__(
+        self, message: str, *, path: str | None = None, expected: str | None = None, found: str | None = None
+    ) -> None:
+        super().__init__(message, path=path)
+        self.expected = expected
+        self.found = found
 
 
 class OffsetError(KStoreError):

@@ -9,7 +9,8 @@ from kstore.cli import EXIT_DAMAGE, EXIT_FINE
 from kstore.cli.damage_output import DAMAGE_COLUMNS, damage_objects, damage_rows
 from kstore.cli.output import LOG_COLUMNS, Column
 from kstore.cli.render import JSON_TEXT
-from kstore.errors import KStoreError
+from kstore.errors import KStoreError, LogNotFoundError, LogReplacedError
+from kstore.log.env import DEFAULT_ENV
 from kstore.log.log import Log
 from kstore.log.opening import open_log
 from kstore.log.verify import Verification, verify, verify_checkpoints
@@ -85,6 +86,12 @@ def run(selection: Selection, out: Output, *, is_json: bool, is_deep: bool) -> i
                     progress.verification = verify(log, deep=is_deep)
                     verdict = verdict_of(log, progress.verification)
                     advance(log.size_in_bytes)
+            except (LogNotFoundError, LogReplacedError) as error:
+                if DEFAULT_ENV.stat(partition.path) is None:
+                    out.notice(f"{partition.path} was deleted before all of it was verified")
+                else:
+                    status = max(status, out.failure(error))
+                continue
             except KStoreError as error:
                 status = max(status, out.failure(error))
                 continue

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from kstore._core import PositionedFile, PositionedWriteFile
 from kstore.environment import SystemClock
-from kstore.errors import LogClosedError, StorageError
+from kstore.errors import LogClosedError, LogReplacedError, StorageError
 from kstore.log.cache import SharedCache
 
 if TYPE_CHECKING:
@@ -56,6 +56,14 @@ _PAGE_BYTES = 4096
 # What a file system says that has no lock for a directory.
 _NO_DIRECTORY_LOCK = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 
+# Of struct statx: mask, inode, seconds and nanoseconds of the time of birth.
+_STATX = struct.Struct("=I28xQ40xqI")
+_STATX_BYTES = 256
+_STATX_BTIME = 0x800
+_AT_FDCWD = -100
+_AT_SYMLINK_NOFOLLOW = 0x100
+_AT_EMPTY_PATH = 0x1000
+
 
 class FileKind(Enum):
     """What a path names; OTHER is a symbolic link (where links are not followed), FIFO, socket or device."""
@@ -65,12 +73,36 @@ class FileKind(Enum):
     OTHER = "other"
 
 
+class FileIdentity(NamedTuple):
+    """What tells a file from another one of its name: device, inode and time of birth in ns; see is_same_file.
+
+    The time of birth, 0 if unknown, tells it from a later file that got the same inode, as ext4 gives it out at once.
+    """
+
+    device: int
+    inode: int
+    born_ns: int
+
+
+# What a LogReplacedError has found where a file was removed.
+NO_FILE = "no file"
+
+# Of a file system that does not tell when a file was born, and is not on a disk: its inodes may not be stable.
+UNKNOWN_FILE = FileIdentity(0, 0, 0)
+
+
+def is_same_file(one: FileIdentity, other: FileIdentity) -> bool:
+    """Tell whether two identities can be of one file; an unknown one can be of any."""
+    return one == other or UNKNOWN_FILE in (one, other)
+
+
 class FileStatus(NamedTuple):
-    """Kind and size of what a path names; identity (device, inode, modification ns) tells a replaced file."""
+    """What a path names; identity (device, inode, modification ns) tells a file that was replaced or written."""
 
     kind: FileKind
     size_in_bytes: int
     identity: tuple[int, int, int]
+    file: FileIdentity = UNKNOWN_FILE
 
 
 class Closing(ABC):
@@ -97,11 +129,25 @@ class ReadFile(PositionedFile, Closing):
 
     def __init__(self, fd: int, *, path: str) -> None:
         super().__init__(fd, path=path, system=os, to_error=_storage_error)
+        self._known: FileIdentity | None = None
 
     def size(self) -> int:
         """Return the current size in bytes; a broker may be growing or cutting the file."""
         with storage_errors("stat", self.path):
             return os.fstat(self._open_fd()).st_size
+
+    def identity(self) -> FileIdentity:
+        """Return what tells this file from others."""
+        with storage_errors("stat", self.path):
+            return _identity(os.fstat(self._open_fd()), self._fd)
+
+    def is_listed(self, listed: FileIdentity) -> bool:
+        """Tell whether this is the file that a listing found; costs a look at the file for another listed one only."""
+        if self._known is not listed:
+            if not is_same_file(listed, self.identity()):
+                return False
+            self._known = listed
+        return True
 
     def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
         """Fill `buffer` from `position` and return the number of bytes read; fewer only at the end of the file."""
@@ -330,6 +376,23 @@ class Env(SystemClock):
                 raise
         return LockFile(fd, path=path, unlock=lambda held: fcntl.flock(held, fcntl.LOCK_UN))
 
+    def is_locked(self, path: str) -> bool:
+        """Tell whether somebody holds the lock of a file, without taking it; False where that can't be found out."""
+        # Elsewhere the lock is the process's, and closing the file would drop one that this process holds.
+        if sys.platform != "linux":
+            return False
+        try:
+            with storage_errors("open", path):
+                fd = os.open(path, _OPEN_FLAGS | os.O_RDONLY)
+        except StorageError:
+            return False
+        try:
+            return _is_locked(fd)
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
+
     def rename(self, source: str, target: str) -> None:
         """Rename a file in one step, over one of that name; durable only after sync_directory."""
         with storage_errors("rename", source):
@@ -391,9 +454,9 @@ class Env(SystemClock):
             raise
         identity = status.st_dev, status.st_ino, status.st_mtime_ns
         if stat.S_ISREG(status.st_mode):
-            return FileStatus(FileKind.FILE, status.st_size, identity)
+            return FileStatus(FileKind.FILE, status.st_size, identity, _identity(status, path))
         kind = FileKind.DIRECTORY if stat.S_ISDIR(status.st_mode) else FileKind.OTHER
-        return FileStatus(kind, 0, identity)
+        return FileStatus(kind, 0, identity, _identity(status, path))
 
     def process_id(self) -> int:
         """Return the id of this process; a child made by fork() has another."""
@@ -416,26 +479,38 @@ class OpenFiles(Closing):
         self._is_closed = False
 
     @contextmanager
-    def borrow(self, path: str) -> Iterator[ReadFile]:
+    def borrow(self, path: str, listed: FileIdentity | None = None) -> Iterator[ReadFile]:
         """Give the open file for the time of a with block.
 
-        Raises: LogClosedError after close().
+        Args: listed: what the file has to be, None for any.
+        Raises: LogReplacedError if it is another one, or gone; LogClosedError after close().
         """
         if self._is_closed:
             raise _closed_before(path)
-        with self._cache.borrow(self, path, lambda: self._opened(path)) as file:
+        with self._cache.borrow(self, path, lambda: self._opened(path, listed)) as file:
+            is_listed = listed is None or file.is_listed(listed)
+            if is_listed:
+                yield file
+        if not is_listed and listed is not None:
+            yield from self._borrowed_again(path, listed)
+
+    def _borrowed_again(self, path: str, listed: FileIdentity) -> Iterator[ReadFile]:
+        """Give the file that has the name now; the one that was open was listed at another time."""
+        self.forget(path)
+        with self._cache.borrow(self, path, lambda: self._opened(path, listed)) as file:
+            check_listed(file, listed)
             yield file
 
     def forget(self, path: str) -> None:
         """Close one file, if it is open, as soon as nobody uses it: another one may take its name."""
         self._cache.release_one(self, path)
 
-    def pread_of(self, path: str) -> Callable[..., bytes]:
+    def pread_of(self, path: str, listed: FileIdentity | None = None) -> Callable[..., bytes]:
         """Return the pread of the open file, which is not held: once it had to be closed, pread raises LogClosedError.
 
-        Raises: LogClosedError after close().
+        Raises: as borrow.
         """
-        with self.borrow(path) as file:
+        with self.borrow(path, listed) as file:
             return file.pread
 
     def close(self) -> None:
@@ -443,10 +518,41 @@ class OpenFiles(Closing):
         self._is_closed = True
         self._cache.release(self)
 
-    def _opened(self, path: str) -> ReadFile:
+    def _opened(self, path: str, listed: FileIdentity | None) -> ReadFile:
         if self._is_closed:
             raise _closed_before(path)
-        return self._env.open_read(path)
+        return self._env.open_read(path) if listed is None else open_listed(path, listed, self._env)
+
+
+def open_listed(path: str, listed: FileIdentity, env: Env) -> ReadFile:
+    """Open a file to be read that was listed before.
+
+    Raises: LogReplacedError if another one has its name, or none; StorageError.
+    """
+    try:
+        file = env.open_read(path)
+    except StorageError as error:
+        if error.errno != ENOENT:
+            raise
+        message = f"{path} was removed since it was listed: open the log again"
+        raise LogReplacedError(message, path=path, expected="the file that was listed", found=NO_FILE) from error
+    try:
+        check_listed(file, listed)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def check_listed(file: ReadFile, listed: FileIdentity) -> None:
+    """Raise LogReplacedError if an open file is not the one that was listed."""
+    if not file.is_listed(listed):
+        raise LogReplacedError(
+            f"{file.path} was replaced since it was listed: open the log again",
+            path=file.path,
+            expected=str(listed),
+            found=str(file.identity()),
+        )
 
 
 def _closed_before(path: str) -> LogClosedError:
@@ -495,6 +601,46 @@ def _sync_file_range() -> Callable[..., int] | None:
         return ctypes.get_errno() if call(fd, position, size, _SYNC_FILE_RANGE_WRITE) else 0
 
     return start
+
+
+def _identity(status: os.stat_result, of: str | int) -> FileIdentity:
+    """Return the identity of what has this status; of: its path, or a descriptor."""
+    born = getattr(status, "st_birthtime_ns", None) or int(getattr(status, "st_birthtime", 0) * 10**9)
+    if not born and (call := _statx()) is not None:
+        inode, born = call(of)
+        # Another file of the name by now: its time of birth would make an identity of two files.
+        born = born if inode in (0, status.st_ino) else -1
+    if not born and os.major(status.st_dev) == 0:
+        return UNKNOWN_FILE
+    return FileIdentity(status.st_dev, status.st_ino, born)
+
+
+@cache
+def _statx() -> Callable[[str | int], tuple[int, int]] | None:
+    """Return a call (path or descriptor) -> (inode, time of birth in ns) that Python does not name, None if missing.
+
+    Both are 0 where there is no such file, or the file system keeps no such time. Links are not followed.
+    """
+    import ctypes
+
+    try:
+        call = ctypes.CDLL(None, use_errno=True).statx
+    except (AttributeError, OSError, TypeError):
+        return None
+    call.argtypes = ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_char_p
+
+    def ask(of: str | int) -> tuple[int, int]:
+        buffer = ctypes.create_string_buffer(_STATX_BYTES)
+        if isinstance(of, int):
+            failed = call(of, b"", _AT_EMPTY_PATH, _STATX_BTIME, buffer)
+        else:
+            failed = call(_AT_FDCWD, os.fsencode(of), _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, buffer)
+        if failed:
+            return 0, 0
+        mask, inode, seconds, nanoseconds = _STATX.unpack_from(buffer)
+        return inode, seconds * 10**9 + nanoseconds if mask & _STATX_BTIME else 0
+
+    return ask
 
 
 def absolute_path(path: StrPath) -> str:
@@ -586,6 +732,13 @@ def _set_lock(fd: int, *, lock_type: int) -> None:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", lock_type, os.SEEK_SET, 0, 0, 0))
     else:
         fcntl.lockf(fd, fcntl.LOCK_UN if lock_type == fcntl.F_UNLCK else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _is_locked(fd: int) -> bool:
+    """Tell whether another opening of the file holds a lock; see _set_lock."""
+    asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    lock_type: int = struct.unpack_from("h", fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))[0]
+    return lock_type != fcntl.F_UNLCK
 
 
 def _wait_until_writable(target: socket.socket) -> None:

@@ -1,12 +1,14 @@
 """Log: one partition directory, opened for reading.
 
 Layer 5. Takes no lock and writes nothing, so it is safe beside a running broker. A Log is a snapshot of the segments
-and sizes at the time of open_log; what a broker appends later is seen by the next one.
+and sizes at the time of open_log; what a broker appends later is seen by the next one. Where the files of the snapshot
+are gone or replaced, by retention, compaction or a truncation, the Log takes a new snapshot of the same directory.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,27 +20,34 @@ from kstore.compression import decompress
 from kstore.config import MAX_INT64, LogConfig
 from kstore.errors import (
     CorruptCheckpointError,
+    CorruptionError,
+    KStoreError,
     LogClosedError,
+    LogReplacedError,
     OffsetOutOfRangeError,
     StorageError,
+    UnsupportedError,
     checked_index,
     checked_int,
 )
 from kstore.log.checkpoints import OffsetCheckpoints
 from kstore.log.decoding import Decoder, decoded_records, decoder_of
 from kstore.log.directory import PartitionDirectory
-from kstore.log.env import DEFAULT_ENV, Closing, Env, OpenFiles, join_path
+from kstore.log.env import DEFAULT_ENV, ENOENT, Closing, Env, FileStatus, OpenFiles, is_same_file, join_path
 from kstore.log.filenames import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
+    LOCK_FILE,
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
+    SWAP_STATE,
     parse_segment_name,
 )
 from kstore.log.index import IndexCache
-from kstore.log.plan import ScanRange, extents, plan_ranges
+from kstore.log.plan import Extent, ScanRange, extents, plan_ranges
+from kstore.log.replaced import ERRORS_OF_A_CHANGE, MOST_LOOKS, ListedFile, change_behind, is_settled
 from kstore.log.segment import LogContext, LogSegment
-from kstore.log.segment_records import size_of_segment
+from kstore.log.segment_records import status_of_segment
 from kstore.log.transactions import NOTHING_SETTLED, AbortedTransaction, Transactions, settle_transactions
 from kstore.record import Record, RecordBatch
 from kstore.types import (
@@ -97,7 +106,9 @@ class Log(Closing):
     """The segments of one partition, read by offset or by time; also a context manager that closes it.
 
     Attributes: topic_partition, path, config.
-    Raises: LogClosedError from every method after close().
+    Raises: LogClosedError from every method after close(); LogReplacedError, where files were replaced, removed or
+        truncated since they were listed, from iterators that gave something before, and from all if it is another log
+        that has the path now.
     Threads: safe; each iterator belongs to one thread.  Source: Kafka UnifiedLog, LocalLog.
     """
 
@@ -117,6 +128,9 @@ class Log(Closing):
         self._context = LogContext(
             self.topic_partition, self.path, config, self._files, self._indexes, self._cleaned_below
         )
+        self._renewing = threading.Lock()
+        self._renewals = 0
+        self._directory_status = env.stat(self.path)
         self._segments = self._find_segments()
 
     def __repr__(self) -> str:
@@ -155,9 +169,10 @@ class Log(Closing):
         Cost: once, a header walk from the last entry of the last segment's index.
         """
         self._check_open()
-        if self._log_end_offset is None:
-            self._log_end_offset = max(self._segments_end_offset(), self.log_start_offset)
-        return self._log_end_offset
+        end = self._log_end_offset
+        if end is None:
+            end = self._unchanged(self._find_end_offset)
+        return end
 
     @property
     def high_watermark(self) -> int | None:
@@ -179,12 +194,8 @@ class Log(Closing):
         Cost: once, a header walk over the whole log.
         """
         self._check_open()
-        if self._transactions is None:
-            settled = settle_transactions(self.segments, behind=NOTHING_SETTLED, config=self.config)
-            self._transactions = settled.transactions(
-                log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset
-            )
-        return self._transactions
+        found = self._transactions
+        return self._unchanged(self._find_transactions) if found is None else found
 
     def batches(
         self, start_offset: int | None = None, end_offset: int | None = None, *, max_bytes: int | None = None
@@ -228,7 +239,8 @@ class Log(Closing):
         settled = self._settled(isolation)
         if settled is not None:
             end = min(end, settled.last_stable_offset)
-        found = watched(self._raw_batches(start, end_offset=end), start, _last_offset)
+        raw = self._raw_batches(start, end_offset=end, checks_crc=verify == "crc")
+        found = watched(raw, start, _last_offset)
         records = self._read(found, start, end_offset=end, checks_crc=verify == "crc", settled=settled)
         if key_decoder is None and value_decoder is None:
             return records
@@ -257,6 +269,11 @@ class Log(Closing):
             max_bytes = checked_int("max_bytes", max_bytes, least=0)
         if type(offset) is not int:
             offset = checked_index("offset", offset)
+        return self._unchanged(
+            lambda: self._fetched(offset, max_bytes, min_one_batch=min_one_batch, isolation=isolation)
+        )
+
+    def _fetched(self, offset: int, max_bytes: int, *, min_one_batch: bool, isolation: FetchIsolation) -> FetchData:
         self._check_in_range(offset)
         limit, settled = None, None
         if isolation == "high_watermark":
@@ -305,6 +322,9 @@ class Log(Closing):
         self._check_open()
         if type(timestamp_ms) is not int or not -MAX_INT64 <= timestamp_ms <= MAX_INT64:
             timestamp_ms = max(checked_int("timestamp_ms", timestamp_ms), -MAX_INT64)
+        return self._unchanged(lambda: self._found_by_timestamp(min(timestamp_ms, MAX_OFFSET)))
+
+    def _found_by_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         if LATEST_TIERED <= timestamp_ms < 0:
             special = self._special_offset(timestamp_ms)
             if special is None or special.offset != NO_OFFSET:
@@ -361,7 +381,7 @@ class Log(Closing):
         Raises: OffsetOutOfRangeError; CorruptRecordError, UnsupportedMagicError for damage met on the way.
         Cost: some reads per range.
         """
-        return list(self._ranges(max_bytes, start_offset, end_offset, isolation=isolation))
+        return self._unchanged(lambda: list(self._ranges(max_bytes, start_offset, end_offset, isolation=isolation)))
 
     def _ranges(
         self, max_bytes: int, start_offset: int | None, end_offset: int | None, *, isolation: Isolation
@@ -407,6 +427,9 @@ class Log(Closing):
         max_bytes None they are as large as it suits.
         Raises: as plan().
         """
+        return iter(self._unchanged(lambda: list(self._scan_ranges(max_bytes))))
+
+    def _scan_ranges(self, max_bytes: int | None) -> Iterator[ScanRange]:
         start = self.log_start_offset
         if self._is_read_to_find_its_end(start):
             return self._ranges_to_the_end(max_bytes, start)
@@ -432,16 +455,31 @@ class Log(Closing):
 
         watched = self._watch()
         start = self.log_start_offset if start_offset is None else checked_index("start_offset", start_offset)
-        if end_offset is None and isolation == "read_uncommitted" and self._is_read_to_find_its_end(start):
-            end, ranges = MAX_OFFSET, self._ranges_to_the_end(None if threads == 1 else THREAD_RANGE_BYTES, start)
+        finds_end = end_offset is None and isolation == "read_uncommitted"
+        max_bytes = DEFAULT_PLAN_BYTES if threads == 1 else THREAD_RANGE_BYTES
+        if finds_end and self._unchanged(lambda: self._is_read_to_find_its_end(start)):
+            end = MAX_OFFSET
         else:
+            finds_end = False
             start, end = self._bounds(start, end_offset)
-            max_bytes = DEFAULT_PLAN_BYTES if threads == 1 else THREAD_RANGE_BYTES
-            ranges = self._ranges(max_bytes, start, end, isolation=isolation)
-        found = record_batches(
-            ranges, columns=columns, binary=binary, batch_bytes=batch_bytes, threads=threads, config=self.config
-        )
-        return watched(found, start, lambda _: end - 1)
+
+        def decoded() -> Iterator[pyarrow.RecordBatch]:
+            begin = max(start, self.log_start_offset) if start_offset is None else start
+            if finds_end:
+                ranges = self._ranges_to_the_end(None if threads == 1 else THREAD_RANGE_BYTES, begin)
+            else:
+                ranges = self._ranges(max_bytes, begin, end, isolation=isolation)
+            return record_batches(
+                ranges,
+                columns=columns,
+                binary=binary,
+                batch_bytes=batch_bytes,
+                threads=threads,
+                config=self.config,
+                env=self._env,
+            )
+
+        return watched(self._renewed(decoded(), decoded), start, lambda _: end - 1)
 
     def _is_read_to_find_its_end(self, start: int) -> bool:
         """Tell whether a scan from an offset should find the log's end itself, which spares a walk over the headers."""
@@ -453,19 +491,23 @@ class Log(Closing):
 
     def _batches(self, found: Iterator[RawBatch], *, max_bytes: int | None) -> Iterator[RecordBatch]:
         size_in_bytes = 0
-        for segment, header, data in found:
-            size_in_bytes += header.size_in_bytes
-            if max_bytes is not None and header.size_in_bytes < size_in_bytes > max_bytes:
-                return
-            batch = RecordBatch(
-                data,
-                position=header.position,
-                path=segment.path,
-                topic_partition=self.topic_partition,
-                config=self.config,
-            )
-            batch.verify()
-            yield batch
+        try:
+            for segment, header, data in found:
+                size_in_bytes += header.size_in_bytes
+                if max_bytes is not None and header.size_in_bytes < size_in_bytes > max_bytes:
+                    return
+                batch = RecordBatch(
+                    data,
+                    position=header.position,
+                    path=segment.path,
+                    topic_partition=self.topic_partition,
+                    config=self.config,
+                )
+                batch.verify()
+                yield batch
+        except KStoreError as error:
+            self._raise_change_behind(error)
+            raise
 
     def _settled(self, isolation: Isolation) -> Transactions | None:
         if isolation not in ("read_uncommitted", "read_committed"):
@@ -483,40 +525,149 @@ class Log(Closing):
     ) -> Iterator[Record]:
         is_aborted = None if settled is None else settled.aborted_filter()
         read_segment, least_offset = None, 0
-        for segment, header, data in found:
-            first_least = segment.base_offset if segment is not read_segment else least_offset
-            read_segment, least_offset = segment, header.last_offset + 1
-            if checks_crc:
-                check_crc(data, position=header.position, path=segment.path)
-            if header.is_control or (is_aborted is not None and is_aborted(header)):
-                continue
-            for record in iterate_records(
-                data,
-                position=header.position,
-                path=segment.path,
-                topic_partition=self.topic_partition,
-                decompress=decompress,
-                max_decompressed_bytes=self.config.max_decompressed_bytes,
-                verify_crc=checks_crc,
-                least_offset=first_least,
-            ):
-                if start_offset <= record.offset < end_offset:
-                    yield record
+        try:
+            for segment, header, data in found:
+                first_least = segment.base_offset if segment is not read_segment else least_offset
+                read_segment, least_offset = segment, header.last_offset + 1
+                if header.is_control or (is_aborted is not None and is_aborted(header)):
+                    continue
+                for record in iterate_records(
+                    data,
+                    position=header.position,
+                    path=segment.path,
+                    topic_partition=self.topic_partition,
+                    decompress=decompress,
+                    max_decompressed_bytes=self.config.max_decompressed_bytes,
+                    verify_crc=checks_crc,
+                    least_offset=first_least,
+                ):
+                    if start_offset <= record.offset < end_offset:
+                        yield record
+        except KStoreError as error:
+            self._raise_change_behind(error)
+            raise
 
     def _watch(self) -> Watch:
         """Return what all has to pass through that is found, and read, from now on."""
         return _let_pass
 
-    def _raw_batches(self, start_offset: int, *, end_offset: int) -> Iterator[RawBatch]:
+    def _raw_batches(self, start_offset: int, *, end_offset: int, checks_crc: bool = False) -> Iterator[RawBatch]:
         """Iterate batches of the segments that there are now."""
-        found = extents(
-            self.segments, start_offset=start_offset, end_offset=end_offset, log_end_offset=self.log_end_offset
-        )
-        return (
-            (segment, header, data)
-            for segment, position, end_position, _ in found
-            for header, data in segment.records.read_batches(position=position, end_position=end_position)
-        )
+
+        def found() -> Iterator[RawBatch]:
+            return _read_extents(
+                extents(
+                    self.segments, start_offset=start_offset, end_offset=end_offset, log_end_offset=self.log_end_offset
+                ),
+                checks_crc=checks_crc,
+            )
+
+        return self._renewed(found(), found)
+
+    def _unchanged(self, find: Callable[[], Found]) -> Found:
+        """Return what a reader finds, in a new snapshot if files were replaced or removed meanwhile.
+
+        Raises: what find raises; LogReplacedError if it is another log that has the path, or files change faster.
+        """
+        looks_left = MOST_LOOKS
+        while True:
+            renewals = self._renewals
+            try:
+                return find()
+            except ERRORS_OF_A_CHANGE as error:
+                looks_left -= 1
+                self._renew_after(error, renewals=renewals, looks_left=looks_left)
+
+    def _renewed(self, found: Iterator[Found], find_again: Callable[[], Iterator[Found]]) -> Iterator[Found]:
+        """Yield what is found; what find_again finds in a new snapshot, if files changed before there was anything."""
+        looks_left = MOST_LOOKS
+        while True:
+            renewals = self._renewals
+            try:
+                for one in found:
+                    looks_left = 0
+                    yield one
+                return
+            except ERRORS_OF_A_CHANGE as error:
+                looks_left -= 1
+                self._renew_after(error, renewals=renewals, looks_left=looks_left)
+            found = find_again()
+
+    def _renew_after(self, error: KStoreError, *, renewals: int, looks_left: int) -> None:
+        """Take a new snapshot if an error comes from a change of the files, else raise it.
+
+        Args: renewals: how often that was done before the read that failed; looks_left: how often it may be done.
+        """
+        if self._renewals != renewals and looks_left > 0:
+            return
+        change = self._change_behind(error)
+        if change is None:
+            raise error
+        if looks_left <= 0:
+            raise change from error
+        with self._renewing:
+            if self._renewals == renewals:
+                self._renew(change)
+
+    def renew_listing(self) -> None:
+        """Take a new snapshot of the directory.
+
+        Raises: LogReplacedError if it is gone or another one by now; StorageError.
+        """
+        self._check_open()
+        with self._renewing:
+            self._renew(LogReplacedError(f"{self.path} was removed or replaced: open the log again", path=self.path))
+
+    def renew_after(self, error: KStoreError, *, looks_left: int) -> None:
+        """Take a new snapshot if an error of a read comes from a change of the files since the last, else raise it."""
+        self._renew_after(error, renewals=self._renewals, looks_left=looks_left)
+
+    def _change_behind(self, error: KStoreError) -> LogReplacedError | None:
+        """Return the change of a listed file that an error comes from, None if it is what it says."""
+        listed = next((one.listed for one in self.segments if one.path == error.path), None)
+        if listed is None and isinstance(error, CorruptionError | UnsupportedError):
+            return LogReplacedError(f"{error.path} was removed while it was read: open the log again", path=error.path)
+        return change_behind(error, listed, config=self.config, env=self._env)
+
+    def _raise_change_behind(self, error: KStoreError) -> None:
+        change = self._change_behind(error)
+        if change is not None and change is not error:
+            raise change from error
+
+    def _renew(self, change: LogReplacedError) -> None:
+        """Take a new snapshot of the directory.
+
+        Raises: the change if the directory is gone or another one by now.
+        """
+        before, now = self._directory_status, self._env.stat(self.path)
+        if before is None or now is None or not is_same_file(before.file, now.file):
+            raise change
+        for segment in self._segments:
+            segment.forget_files()
+        try:
+            self._segments = self._find_segments()
+        except StorageError as error:
+            if error.errno == ENOENT:
+                raise change from error
+            raise
+        self._renewals += 1
+        self._log_end_offset = self._transactions = None
+        self._checkpointed = {}
+
+    def _find_end_offset(self) -> int:
+        renewals = self._renewals
+        end = max(self._segments_end_offset(), self.log_start_offset)
+        if renewals == self._renewals:
+            self._log_end_offset = end
+        return end
+
+    def _find_transactions(self) -> Transactions:
+        renewals = self._renewals
+        settled = settle_transactions(self.segments, behind=NOTHING_SETTLED, config=self.config)
+        found = settled.transactions(log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
+        if renewals == self._renewals:
+            self._transactions = found
+        return found
 
     def _bounds(self, start_offset: int | None, end_offset: int | None) -> tuple[int, int]:
         start = self.log_start_offset if start_offset is None else checked_index("start_offset", start_offset)
@@ -553,7 +704,7 @@ class Log(Closing):
         return segments[max(bisect_right(segments, offset, key=_base_offset) - 1, 0) :]
 
     def _find_segments(self) -> tuple[LogSegment, ...]:
-        return _open_segments(self._context, self._env)
+        return _open_segments(self._context, self._env, lock_path=join_path(self._root, LOCK_FILE))
 
     def _segments_end_offset(self) -> int:
         if not self.segments:
@@ -596,19 +747,61 @@ def _base_offset(segment: LogSegment) -> int:
     return segment.base_offset
 
 
-def _open_segments(context: LogContext, env: Env) -> tuple[LogSegment, ...]:
-    sizes: dict[int, int] = {}
-    for name in env.listdir(context.directory):
-        segment_name = parse_segment_name(name)
+def _read_extents(found: Iterator[Extent], *, checks_crc: bool) -> Iterator[RawBatch]:
+    for segment, position, end_position, _ in found:
+        for header, data in segment.records.read_batches(position=position, end_position=end_position):
+            if checks_crc:
+                check_crc(data, position=header.position, path=segment.path)
+            yield segment, header, data
+
+
+def _open_segments(context: LogContext, env: Env, *, lock_path: str) -> tuple[LogSegment, ...]:
+    """Return the segments of a directory at one moment.
+
+    A listing that a change of the directory overlaps may miss segments that were there before and after: Kafka's
+    cleaner renames what it replaces before what replaces it (LocalLog.replaceSegments). So it is made again.
+    """
+    for _ in range(MOST_LOOKS):
+        before = env.stat(context.directory)
+        found, is_whole = _listed_files(context.directory, env, lock_path=lock_path)
+        if is_whole and env.stat(context.directory) == before:
+            break
+    bases = [one.base_offset for one in found]
+    return tuple(
+        LogSegment(
+            context,
+            base_offset=one.base_offset,
+            next_base_offset=following,
+            size_in_bytes=one.size_in_bytes,
+            listed=one._replace(next_base_offset=following),
+        )
+        for one, following in zip_longest(found, bases[1:])
+    )
+
+
+def _listed_files(directory: str, env: Env, *, lock_path: str) -> tuple[list[ListedFile], bool]:
+    """Return the .log files by base offset, and whether no change of the directory was seen."""
+    found: list[ListedFile] = []
+    names = env.listdir(directory)
+    is_whole = True
+    for name in names:
+        segment_name = parse_segment_name(name.removesuffix(SWAP_STATE))
         if segment_name is None or segment_name.suffix != LOG_SUFFIX:
             continue
-        path = join_path(context.directory, name)
-        size = size_of_segment(path, env)
-        # None: renamed to .deleted by a broker since the listing.
-        if size is not None:
-            sizes[segment_name.base_offset] = size
-    base_offsets = sorted(sizes)
-    return tuple(
-        LogSegment(context, base_offset=base, next_base_offset=following, size_in_bytes=sizes[base])
-        for base, following in zip_longest(base_offsets, base_offsets[1:])
+        if name.endswith(SWAP_STATE):
+            # What a crash left stays; a cleaner is about to give it its name.
+            is_whole = is_whole and not env.is_locked(lock_path)
+            continue
+        path = join_path(directory, name)
+        status = status_of_segment(path, env)
+        if status is None:
+            is_whole = False
+            continue
+        found.append(_listed(path, segment_name.base_offset, status, env))
+    return sorted(found, key=lambda one: one.base_offset), is_whole
+
+
+def _listed(path: str, base_offset: int, status: FileStatus, env: Env) -> ListedFile:
+    return ListedFile(
+        path, base_offset, None, status.size_in_bytes, status.file, status, is_settled=is_settled(status, env)
     )

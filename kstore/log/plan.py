@@ -13,6 +13,7 @@ from typing import NamedTuple
 from kstore._core import BatchHeader
 from kstore.config import MAX_INT64
 from kstore.errors import CorruptionError, UnsupportedError
+from kstore.log.env import FileIdentity
 from kstore.log.segment import ENTRIES_TRIED, LogSegment
 from kstore.types import TopicPartition
 
@@ -38,8 +39,9 @@ class ScanRange:
 
     The first and the last batch may also hold records outside these offsets. path is the partition's directory.
     end_offset is MAX_OFFSET where the end of the log is found by reading it; size_in_bytes may be too large then.
-    aborted: (producer id, first offset, last offset) of the transactions whose records are left out.
-    Lifetime: valid while the files keep their content; picklable.
+    aborted: (producer id, first offset, last offset) of the transactions whose records are left out. identities: of
+    the files that were planned, by path, so that a worker reads no others of their names.
+    Lifetime: valid while the files keep their content, and reading tells if they did not; picklable.
     """
 
     topic: str
@@ -49,6 +51,7 @@ class ScanRange:
     start_offset: int
     end_offset: int
     aborted: tuple[tuple[int, int, int], ...] = ()
+    identities: tuple[tuple[str, FileIdentity], ...] = ()
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -61,7 +64,9 @@ class ScanRange:
         return sum(file.end_position - file.start_position for file in self.files)
 
 
-class _Extent(NamedTuple):
+class Extent(NamedTuple):
+    """The batches of [start_position, end_position) of a segment."""
+
     segment: LogSegment
     start_position: int
     end_position: int
@@ -87,9 +92,10 @@ class _Planner:
         self._max_bytes = max_bytes
         self._start_offset = start_offset
         self._files: list[FileRange] = []
+        self._identities: list[tuple[str, FileIdentity]] = []
         self._size_in_bytes = 0
 
-    def add_extent(self, extent: _Extent) -> Iterator[ScanRange]:
+    def add_extent(self, extent: Extent) -> Iterator[ScanRange]:
         """Add the batches of an extent, and yield the ranges that are full."""
         segment, position, end_position, finds_end = extent
         if self._max_bytes is None and self._files:
@@ -116,8 +122,9 @@ class _Planner:
                 files=tuple(self._files),
                 start_offset=self._start_offset,
                 end_offset=end_offset,
+                identities=tuple(self._identities),
             )
-        self._files = []
+        self._files, self._identities = [], []
         self._size_in_bytes = 0
         self._start_offset = end_offset
 
@@ -128,6 +135,7 @@ class _Planner:
         if start_position < end_position:
             place = (segment.path, segment.base_offset, start_position, end_position)
             self._files.append(FileRange(*place, segment.next_base_offset, finds_end))
+            self._identities.append((segment.path, segment.file_identity()))
             self._size_in_bytes += end_position - start_position
 
 
@@ -155,7 +163,7 @@ def plan_ranges(
 
 def extents(
     segments: Sequence[LogSegment], *, start_offset: int, end_offset: int, log_end_offset: int | None
-) -> Iterator[_Extent]:
+) -> Iterator[Extent]:
     """Yield the part of each segment for the batches that hold records of [start_offset, end_offset).
 
     Whatever stands at the end of the last segment is included if end_offset is log_end_offset.
@@ -184,7 +192,7 @@ def extents(
                 is_needed = _starts_before(end_offset, last, segment)
                 end_position = last.position + (last.size_in_bytes if is_needed else 0)
         if start_position < end_position:
-            yield _Extent(segment, start_position, end_position, finds_end)
+            yield Extent(segment, start_position, end_position, finds_end)
 
 
 def _starts_before(offset: int, batch: BatchHeader, segment: LogSegment) -> bool:

@@ -7,26 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TypeVar
 
 from kstore.config import LogConfig
-from kstore.errors import CorruptionError, OffsetOutOfRangeError, StorageError, UnsupportedError
+from kstore.errors import KStoreError, LogReplacedError, OffsetOutOfRangeError
 from kstore.log.appending import LeaderRules
 from kstore.log.cuts import Cuts
 from kstore.log.directory import PartitionDirectory
 from kstore.log.env import Env
 from kstore.log.local_log import LocalLog, Published
-from kstore.log.log import DEFAULT_PLAN_BYTES, FetchData, FetchIsolation, Found, Isolation, Log, Watch
-from kstore.log.plan import ScanRange
+from kstore.log.log import Found, Log, Watch
 from kstore.log.recovery_context import RecoveryContext
 from kstore.log.recovery_report import LoadedLog
+from kstore.log.replaced import ERRORS_OF_A_CHANGE
 from kstore.log.segment import LogSegment
 from kstore.log.transactions import NOTHING_SETTLED, AbortedTransaction, Settled, Transactions, settle_transactions
-from kstore.types import OffsetAndTimestamp
-
-_Answer = TypeVar("_Answer")
-# What who reads on may meet where a cut has put other bytes.
-_ERRORS_OF_A_CUT = (CorruptionError, UnsupportedError, StorageError)
 
 
 class PublishedLog(Log):
@@ -95,32 +89,7 @@ class PublishedLog(Log):
             last_stable_offset = self.last_stable_offset
             return Transactions(self._find_aborted(), last_stable_offset)
 
-        return self._retried(find)
-
-    def fetch(
-        self, offset: int, max_bytes: int, *, min_one_batch: bool = True, isolation: FetchIsolation = "read_uncommitted"
-    ) -> FetchData:
-        return self._retried(
-            lambda: super(PublishedLog, self).fetch(offset, max_bytes, min_one_batch=min_one_batch, isolation=isolation)
-        )
-
-    def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        return self._retried(lambda: super(PublishedLog, self).offset_for_timestamp(timestamp_ms))
-
-    def plan(
-        self,
-        max_bytes: int = DEFAULT_PLAN_BYTES,
-        start_offset: int | None = None,
-        end_offset: int | None = None,
-        *,
-        isolation: Isolation = "read_uncommitted",
-    ) -> list[ScanRange]:
-        return self._retried(
-            lambda: super(PublishedLog, self).plan(max_bytes, start_offset, end_offset, isolation=isolation)
-        )
-
-    def scan_ranges(self, max_bytes: int | None = None) -> Iterator[ScanRange]:
-        return iter(self._retried(lambda: list(super(PublishedLog, self).scan_ranges(max_bytes))))
+        return self._unchanged(find)
 
     def _find_aborted(self) -> tuple[AbortedTransaction, ...]:
         """Return the aborted transactions of the log as it is published, or newer."""
@@ -157,7 +126,7 @@ class PublishedLog(Log):
                 if cuts.made > known and reached >= (cuts.lowest_since(known) or 0):
                     raise self._cut_under(reached)
                 yield one
-        except _ERRORS_OF_A_CUT as error:
+        except ERRORS_OF_A_CHANGE as error:
             if self._is_closed or not self._cuts.may_have_changed(known):
                 raise
             raise self._cut_under(reached) from error
@@ -169,13 +138,23 @@ class PublishedLog(Log):
             f"expected {self.log_start_offset} to {self.log_end_offset}",
         )
 
-    def _retried(self, read: Callable[[], _Answer]) -> _Answer:
+    def _renewed(self, found: Iterator[Found], _find_again: Callable[[], Iterator[Found]]) -> Iterator[Found]:
+        return found
+
+    def _change_behind(self, error: KStoreError) -> LogReplacedError | None:
+        """Return None but for a file that is gone or shorter: _watched tells of the log's own changes."""
+        return error if isinstance(error, LogReplacedError) else None
+
+    def _renew(self, change: LogReplacedError) -> None:
+        """Do nothing: what is published is always new."""
+
+    def _unchanged(self, read: Callable[[], Found]) -> Found:
         """Return what a reader finds, anew if the log was cut meanwhile."""
         while True:
             known = self._cuts.made
             try:
                 found = read()
-            except _ERRORS_OF_A_CUT:
+            except ERRORS_OF_A_CHANGE:
                 if self._is_closed or not self._cuts.may_have_changed(known):
                     raise
                 continue

@@ -10,9 +10,11 @@ from typing import Literal, TypeAlias
 from kstore._core import ColumnBuffer, ColumnDecoder, Columns
 from kstore.compression import decompress
 from kstore.config import LogConfig
-from kstore.errors import CorruptRecordError
-from kstore.log.env import DEFAULT_ENV, Env, ReadFile
-from kstore.log.plan import ScanRange
+from kstore.errors import CorruptRecordError, UnsupportedMagicError
+from kstore.log.env import DEFAULT_ENV, Env, FileIdentity, ReadFile, open_listed
+from kstore.log.plan import FileRange, ScanRange
+from kstore.log.replaced import ListedFile, change_behind
+from kstore.log.segment_records import cut_off
 
 Mode: TypeAlias = Literal["copy", "view", "string"]
 
@@ -39,7 +41,8 @@ def scan_columns(
 ) -> Iterator[Columns]:
     """Decode the records of one range, control records left out, into Columns of about batch_bytes.
 
-    Raises: CorruptRecordError, InvalidRecordError, DecompressionError, Unsupported...Error, StorageError.
+    Raises: CorruptRecordError, InvalidRecordError, DecompressionError, Unsupported...Error, StorageError;
+        LogReplacedError if a file is not the one that was planned any more.
     Cost: one pass; preads of config.read_chunk_bytes into a kept buffer; memory of one chunk, one Columns and one
         decompressed batch.
     """
@@ -59,7 +62,9 @@ def scan_columns(
         aborted=scan_range.aborted,
     )
     keeps_chunks = "view" in (selection.key, selection.value)
+    identities = dict(scan_range.identities)
     for piece in scan_range.files:
+        identity = identities.get(piece.path)
         decoder.start_file(
             position=piece.start_position,
             end_position=piece.end_position,
@@ -68,18 +73,33 @@ def scan_columns(
             path=piece.path,
             finds_end=piece.finds_end,
         )
-        with closing(env.open_read(piece.path)) as file:
-            reader = _ChunkReader(file, piece.path, end_position=piece.end_position, config=config)
-            while (status := decoder.run()) != "done":
-                if status == "full":
-                    yield decoder.take()
-                else:
-                    decoder.feed(
-                        reader.read(position=decoder.position, needed=decoder.needed, fresh=keeps_chunks),
-                        decoder.position,
-                    )
+        try:
+            with closing(_opened(piece.path, identity, env)) as file:
+                reader = _ChunkReader(file, piece.path, end_position=piece.end_position, config=config)
+                while (status := decoder.run()) != "done":
+                    if status == "full":
+                        yield decoder.take()
+                    else:
+                        decoder.feed(
+                            reader.read(position=decoder.position, needed=decoder.needed, fresh=keeps_chunks),
+                            decoder.position,
+                        )
+        except (CorruptRecordError, UnsupportedMagicError) as error:
+            listed = None if identity is None else _listed(piece, identity)
+            change = change_behind(error, listed, config=config, env=env)
+            if change is None:
+                raise
+            raise change from error
     if decoder.row_count:
         yield decoder.take()
+
+
+def _opened(path: str, identity: FileIdentity | None, env: Env) -> ReadFile:
+    return env.open_read(path) if identity is None else open_listed(path, identity, env)
+
+
+def _listed(piece: FileRange, identity: FileIdentity) -> ListedFile:
+    return ListedFile(piece.path, piece.base_offset, piece.next_base_offset, piece.end_position, identity)
 
 
 class _ChunkReader:
@@ -99,14 +119,5 @@ class _ChunkReader:
         view = memoryview(self._buffer)[:size]
         got = self._file.pread_into(view, position=position)
         if got < min(needed, size):
-            what = "file ends inside a batch"
-            detail = f"expected {needed} bytes, found {got}"
-            raise CorruptRecordError(
-                f"{what} at position {position} of {self._path}: {detail}",
-                path=self._path,
-                position=position,
-                reason=f"{what}: {detail}",
-                expected=needed,
-                found=got,
-            )
+            raise cut_off(self._path, position, expected=needed, found=got)
         return view[:got]

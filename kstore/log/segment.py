@@ -25,10 +25,11 @@ from kstore._core import search_timestamp as search_timestamp_in
 from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError, KStoreError, UnsupportedError
-from kstore.log.env import OpenFiles
+from kstore.log.env import FileIdentity, OpenFiles
 from kstore.log.filenames import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_path
 from kstore.log.index import MAX_INDEX_BYTES, IndexCache, OffsetIndex, TimeIndex
 from kstore.log.preallocated import is_preallocated
+from kstore.log.replaced import ListedFile
 from kstore.log.segment_records import HEADER_CHUNK_BYTES, SegmentRecords
 from kstore.record.memory_records import SIZE_UP_TO_MAGIC
 from kstore.types import MAX_OFFSET, OffsetAndTimestamp, TopicPartition
@@ -36,6 +37,8 @@ from kstore.types import MAX_OFFSET, OffsetAndTimestamp, TopicPartition
 # Entries tried, from the best one downwards, before an index is given up for one lookup.
 ENTRIES_TRIED = 3
 MIN_TIMESTAMP_MS = -(2**63)
+# A whole batch can end in one zero, the count of the last record's headers.
+_LEAST_ZEROS = 2
 # Searches by time in the first part of a segment that walk it, before one proves all of its entries at once.
 SEARCHES_BEFORE_PROOF = 2
 
@@ -69,19 +72,28 @@ class LogSegment:
     """One segment of a log, a snapshot: bytes that a broker appends later are not seen.
 
     Attributes: path (of the .log), base_offset, next_base_offset (of the next segment; None for the last),
-    size_in_bytes, records (the SegmentRecords), index_fallbacks (lookups so far that met an index entry which the
-    log contradicts).
+    size_in_bytes, records (the SegmentRecords), listed (the file that was found; None if this object writes the log, so
+    that no other can have taken its place), index_fallbacks (lookups so far that met an index entry which the log
+    contradicts).
     Threads: safe.  Source: Kafka LogSegment.
     """
 
     def __init__(
-        self, context: LogContext, *, base_offset: int, next_base_offset: int | None, size_in_bytes: int
+        self,
+        context: LogContext,
+        *,
+        base_offset: int,
+        next_base_offset: int | None,
+        size_in_bytes: int,
+        listed: ListedFile | None = None,
     ) -> None:
         self._context = context
         self.base_offset = base_offset
         self.next_base_offset = next_base_offset
         self.size_in_bytes = size_in_bytes
         self.path = self._path_with(LOG_SUFFIX)
+        self.listed = listed
+        self._identity = None if listed is None else listed.identity
         self.records = SegmentRecords(
             context.files,
             path=self.path,
@@ -89,6 +101,7 @@ class LogSegment:
             next_base_offset=next_base_offset,
             size_in_bytes=size_in_bytes,
             config=context.config,
+            identity=self._identity,
         )
         self.index_fallbacks = 0
         self._lock = threading.Lock()
@@ -106,6 +119,19 @@ class LogSegment:
     def is_last(self) -> bool:
         """Tell whether this is the last segment, the one that a broker appends to."""
         return self.next_base_offset is None
+
+    def file_identity(self) -> FileIdentity:
+        """Return what tells the .log from another file of its name."""
+        if self._identity is not None:
+            return self._identity
+        with self._context.files.borrow(self.path) as file:
+            return file.identity()
+
+    def forget_files(self) -> None:
+        """Let go of the open files and indexes, since others may have their names."""
+        self._context.files.forget(self.path)
+        for path in self._index_paths:
+            self._context.indexes.forget(path)
 
     @property
     def offset_index(self) -> OffsetIndex | None:
@@ -147,7 +173,7 @@ class LogSegment:
         """Tell whether the end of the segment is known without a walk over all of it, and find it if an index helps."""
         if self._tail is None and self.is_last:
             start = self._last_indexed_batch()
-            if start is None:
+            if start is None and not self._ends_in_zeros():
                 return False
             self._tail = self._tail_from(start)
         return True
@@ -242,7 +268,7 @@ class LogSegment:
         self._lookup = lookup = SegmentLookup(
             lambda: None if (index := self.offset_index) is None else index.search,
             lambda: None if (index := self.time_index) is None else index.search,
-            lambda: self._context.files.pread_of(self.path),
+            lambda: self._context.files.pread_of(self.path, self._identity),
             end_position=self.scan_end_position,
             next_base_offset=self.next_base_offset,
             max_batch_bytes=self._context.config.max_batch_bytes,
@@ -275,7 +301,7 @@ class LogSegment:
         return size > 0 and not any(self.records.read_bytes(size, position=self.size_in_bytes - size))
 
     def _is_preallocated(self, tail: SegmentTail) -> bool:
-        with self._context.files.borrow(self.path) as file:
+        with self._context.files.borrow(self.path, self._identity) as file:
             return is_preallocated(
                 file,
                 position=tail.valid_end_position,
@@ -290,7 +316,19 @@ class LogSegment:
 
     def _tail_from(self, start: BatchHeader | None) -> SegmentTail:
         scan = self._walk_from(start, end_position=self.size_in_bytes)
-        return SegmentTail(scan.status, scan.position, scan.last_offset, scan.error)
+        tail = SegmentTail(scan.status, scan.position, scan.last_offset, scan.error)
+        return self._whole_tail(tail, start) if self.is_last and scan.status == "zeros" and scan.batch_count else tail
+
+    def _whole_tail(self, tail: SegmentTail, start: BatchHeader | None) -> SegmentTail:
+        """Leave out a last batch that is half written: in preallocated space its header fits, and zeros follow."""
+        end = tail.valid_end_position
+        last = self._walk_from(start, end_position=end, stop_offset=tail.last_offset).found
+        if last is None or any(self.records.read_bytes(_LEAST_ZEROS, position=end - _LEAST_ZEROS)):
+            return tail
+        if self.records.find_batch_at(last.position, end_position=end) is not None:
+            return tail
+        before = self._walk_from(start, end_position=last.position)
+        return SegmentTail("torn", last.position, before.last_offset, None)
 
     def _last_indexed_batch(self) -> BatchHeader | None:
         return self._floor_batch(MAX_OFFSET, end_position=self.size_in_bytes)

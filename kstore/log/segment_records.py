@@ -24,11 +24,12 @@ from kstore.errors import (
     CorruptRecordError,
     InvalidRecordError,
     KStoreError,
+    LogReplacedError,
     SegmentTooLargeError,
     StorageError,
     UnsupportedMagicError,
 )
-from kstore.log.env import Env, FileKind, OpenFiles, ReadFile
+from kstore.log.env import Env, FileIdentity, FileKind, FileStatus, OpenFiles, ReadFile
 from kstore.record.memory_records import SIZE_UP_TO_MAGIC
 
 # One pread of a header walk. Where batches are large, it goes on by reads of single headers as far as they are cached.
@@ -47,7 +48,7 @@ def entry_size(head: bytes) -> int:
 def scan_headers(file: ReadFile, scan: HeaderScan, *, position: int, end_position: int) -> HeaderScan:
     """Feed a HeaderScan of [position, end_position) of a file until it stops, and return it.
 
-    Raises: CorruptRecordError if the file ends before; damage is in the status.
+    Raises: LogReplacedError if the file ends before; damage is in the status.
     """
     while scan.status == "more":
         wanted = min(HEADER_CHUNK_BYTES, end_position - position)
@@ -61,7 +62,13 @@ def scan_headers(file: ReadFile, scan: HeaderScan, *, position: int, end_positio
 
 
 def size_of_segment(path: str, env: Env) -> int | None:
-    """Return the size of a segment's file in bytes, None if there is none.
+    """Return the size of a segment's file in bytes, None if there is none; raises as status_of_segment."""
+    status = status_of_segment(path, env)
+    return None if status is None else status.size_in_bytes
+
+
+def status_of_segment(path: str, env: Env) -> FileStatus | None:
+    """Return what is known of a segment's file without opening it, None if there is none.
 
     Raises: StorageError if it is no regular file; SegmentTooLargeError.
     """
@@ -72,7 +79,7 @@ def size_of_segment(path: str, env: Env) -> int | None:
         raise StorageError(f"cannot read {path}: expected a regular file, found something else", path=path)
     if status.size_in_bytes > MAX_INT32:
         raise too_large(path, found=status.size_in_bytes)
-    return status.size_in_bytes
+    return status
 
 
 def too_large(path: str, *, found: int) -> SegmentTooLargeError:
@@ -81,16 +88,14 @@ def too_large(path: str, *, found: int) -> SegmentTooLargeError:
     return SegmentTooLargeError(message, path=path, position=MAX_INT32)
 
 
-def cut_off(path: str, position: int, *, expected: int, found: int) -> CorruptRecordError:
-    """Return the error of a read behind the end of a file that was longer before."""
-    reason = f"file was cut since the log was opened: expected {expected} bytes, found {found}"
-    return CorruptRecordError(
-        f"{reason} at position {position} of {path}",
+def cut_off(path: str, position: int, *, expected: int, found: int) -> LogReplacedError:
+    """Return the error of a read beyond the end of a file that was longer before."""
+    return LogReplacedError(
+        f"{path} was truncated since it was listed: expected {expected} bytes at position {position}, found {found}; "
+        "open the log again",
         path=path,
-        position=position,
-        reason=reason,
-        expected=expected,
-        found=found,
+        expected=f"{expected} bytes at position {position}",
+        found=f"{found} bytes",
     )
 
 
@@ -116,7 +121,8 @@ class SegmentRecords:
     """The batches of one segment as it was when the log was opened.
 
     Args: size_in_bytes: the size then; bytes appended later are not seen. next_base_offset: of the segment behind,
-        None if there is none; no batch may reach it.
+        None if there is none; no batch may reach it. identity: of the file then, None if it can't be another one.
+    Raises: LogReplacedError from every read of a file that is not that one any more, or shorter.
     Threads: safe.  Source: Kafka FileLogInputStream.
     """
 
@@ -129,8 +135,10 @@ class SegmentRecords:
         next_base_offset: int | None,
         size_in_bytes: int,
         config: LogConfig,
+        identity: FileIdentity | None = None,
     ) -> None:
         self._files = files
+        self.identity = identity
         self._config = config
         self.path = path
         self.base_offset = base_offset
@@ -149,7 +157,7 @@ class SegmentRecords:
     ) -> HeaderScan:
         """Walk the headers of [position, end_position) and return the stopped HeaderScan.
 
-        Raises: CorruptRecordError only if the file has been cut since the log was opened; damage is in the status.
+        Raises: LogReplacedError; damage is in the status.
         """
         scan = HeaderScan(
             position=position,
@@ -162,7 +170,7 @@ class SegmentRecords:
             stop_timestamp_ms=stop_timestamp_ms,
             stop_attributes=stop_attributes,
         )
-        with self._files.borrow(self.path) as file:
+        with self._files.borrow(self.path, self.identity) as file:
             return scan_headers(file, scan, position=position, end_position=end_position)
 
     def stopped_at(self, scan: HeaderScan) -> BatchHeader | None:
@@ -189,7 +197,7 @@ class SegmentRecords:
             path=self.path,
             stop_offset=0,
         )
-        with self._files.borrow(self.path) as file:
+        with self._files.borrow(self.path, self.identity) as file:
             data = file.pread(min(HEADER_CHUNK_BYTES, end_position - position), position=position)
             scan.feed(data, position)
             header: BatchHeader | None = scan.found
@@ -220,9 +228,9 @@ class SegmentRecords:
     def read_bytes(self, size: int, *, position: int) -> bytes:
         """Return exactly `size` bytes from `position`.
 
-        Raises: CorruptRecordError if the file has been cut since the log was opened.
+        Raises: LogReplacedError.
         """
-        with self._files.borrow(self.path) as file:
+        with self._files.borrow(self.path, self.identity) as file:
             data = file.pread(size, position=position)
         if len(data) < size:
             raise cut_off(self.path, position, expected=size, found=len(data))

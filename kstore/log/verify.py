@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import chain
 
-from kstore.errors import StorageError
+from kstore.errors import LogReplacedError, StorageError
 from kstore.log.checkpoints import read_leader_epoch_checkpoint, read_offset_checkpoint
 from kstore.log.damage import Damage, damage_of_file
-from kstore.log.env import DEFAULT_ENV, ENOENT, Env, join_path
+from kstore.log.env import DEFAULT_ENV, ENOENT, Env, join_path, split_path
 from kstore.log.filenames import (
     LEADER_EPOCH_CHECKPOINT,
+    LOCK_FILE,
+    LOG_SUFFIX,
     META_PROPERTIES,
     OFFSET_INDEX_SUFFIX,
     ROOT_CHECKPOINTS,
@@ -23,6 +25,7 @@ from kstore.log.filenames import (
 )
 from kstore.log.index import MAX_INDEX_BYTES
 from kstore.log.log import Log
+from kstore.log.replaced import ERRORS_OF_A_CHANGE, MOST_LOOKS
 from kstore.log.root_files import read_meta_properties
 from kstore.log.segment import LogSegment
 from kstore.log.verify_index import IndexFile, OffsetIndexCheck, TimeIndexCheck
@@ -46,24 +49,91 @@ class Verification:
         self._log = log
         self._is_deep = is_deep
         self._env = env
+        # The end of the last sound batch of the segment at hand.
+        self._sound_end = 0
         self.batch_count = 0
         self.record_count = 0
 
     def __iter__(self) -> Iterator[Damage]:
         self.batch_count = self.record_count = 0
-        segments = self._log.segments
-        side_files = None
+        side_files, early = None, False
         if self._is_deep:
-            has_grown = bool(segments) and self._has_grown(segments[-1])
-            side_files = SideFileCheck(self._log, has_grown=has_grown, env=self._env)
-            yield from side_files.start()
+            side_files = SideFileCheck(self._log, has_grown=self._has_changed, env=self._env)
+            found = list(side_files.start())
+            # A broker writes a snapshot in place, so what is wrong with one is looked at again at the end.
+            early = bool(found) and self._is_written()
+            yield from () if early else found
         else:
             path = join_path(self._log.path, LEADER_EPOCH_CHECKPOINT)
             yield from damage_of_file(path, partial(read_leader_epoch_checkpoint, path, self._env), env=self._env)
-        for segment in segments:
-            yield from self._verify_segment(segment, side_files)
+        following: int | None = 0
+        looks_left = MOST_LOOKS
+        while following is not None and self._log.segments:
+            segment = self._segment_of(following)
+            counts = self.batch_count, self.record_count
+            state = None if side_files is None else side_files.state()
+            try:
+                damage = self._confirmed(segment, side_files)
+            except ERRORS_OF_A_CHANGE as error:
+                looks_left -= 1
+                self.batch_count, self.record_count = counts
+                if side_files is not None and state is not None:
+                    side_files.restore(state)
+                self._log.renew_after(error, looks_left=looks_left)
+                continue
+            yield from damage
+            following = segment.next_base_offset
+        if early:
+            again = {
+                one.path: one for one in SideFileCheck(self._log, has_grown=self._has_changed, env=self._env).start()
+            }
+            yield from (again[one.path] for one in found if one.path in again)
         if side_files is not None:
             yield from side_files.finish()
+
+    def _segment_of(self, offset: int) -> LogSegment:
+        """Return the segment with an offset, the next one if it is gone."""
+        return next(one for one in self._log.segments if one.next_base_offset is None or one.next_base_offset > offset)
+
+    def _confirmed(self, segment: LogSegment, side_files: SideFileCheck | None) -> list[Damage]:
+        """Return the damage of a segment that is found twice.
+
+        The second time it is listed again. Somebody may write the log: an append that is half done, files that belong
+        to different moments are no damage.
+        """
+        counts = self.batch_count, self.record_count
+        state = None if side_files is None else side_files.state()
+        damage = list(self._verify_segment(segment, side_files))
+        if not damage:
+            return damage
+        first = {(one.path, one.position) for one in damage}
+        self._log.renew_listing()
+        self.batch_count, self.record_count = counts
+        again = self._segment_of(segment.base_offset)
+        if again.base_offset != segment.base_offset:
+            raise LogReplacedError(f"{segment.path} was removed since it was listed", path=segment.path)
+        if side_files is not None and state is not None:
+            side_files.restore(state)
+        damage = [one for one in self._verify_segment(again, side_files) if (one.path, one.position) in first]
+        if again.is_last and any(self._is_at_the_end(one, again) for one in damage) and self._is_written():
+            damage = [one for one in damage if not self._is_at_the_end(one, again)]
+        return damage
+
+    def _is_at_the_end(self, damage: Damage, segment: LogSegment) -> bool:
+        """Tell whether damage is where an append may be half done."""
+        return damage.path == segment.path and damage.position >= self._sound_end
+
+    def _is_written(self) -> bool:
+        """Tell whether a broker, or kstore, holds the log open to write it."""
+        return self._env.is_locked(join_path(split_path(self._log.path)[0], LOCK_FILE))
+
+    def _has_changed(self) -> bool:
+        """Tell whether the log was appended to, or its segments are others, since it was listed."""
+        listed = [(one.path, one.size_in_bytes) for one in self._log.segments]
+        found = ((path, self._env.stat(path)) for path, _ in listed)
+        now = [(path, None if status is None else status.size_in_bytes) for path, status in found]
+        logs = [name for name in self._env.listdir(self._log.path) if name.endswith(LOG_SUFFIX)]
+        return now != listed or len(logs) != len(listed)
 
     def _verify_segment(self, segment: LogSegment, side_files: SideFileCheck | None) -> Iterator[Damage]:
         index_checks: list[IndexCheck] = []
@@ -91,7 +161,10 @@ class Verification:
             is_deep=self._is_deep,
         )
         batch_count, record_count = self.batch_count, self.record_count
+        self._sound_end = 0
         for step in check.steps():
+            if step.header is not None and step.damage is None:
+                self._sound_end = step.end_position
             self.batch_count = batch_count + check.batch_count
             self.record_count = record_count + check.record_count
             if step.damage is not None:
@@ -117,8 +190,10 @@ def verify(log: Log, *, deep: bool = True, env: Env = DEFAULT_ENV) -> Verificati
     snapshots, leader epochs and partition.metadata against the log. An incomplete batch at the very end is reported;
     zero bytes there are not, they are preallocated space. A missing file is no damage, but for the transaction index
     of a segment in which a transaction was aborted: without it a broker serves what was rolled back.
-    Raises: StorageError while iterating; CorruptRecordError where a .log is cut meanwhile.
-    Cost: reads everything once.
+    The log may be written meanwhile: damage is told if it is found a second time after the log was listed again, and at
+    the very end only if nobody holds the lock of the root.
+    Raises: StorageError while iterating; LogReplacedError if another log, or none, has the path by now.
+    Cost: reads everything once, a damaged segment twice.
     """
     return Verification(log, is_deep=deep, env=env)
 

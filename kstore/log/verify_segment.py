@@ -82,7 +82,7 @@ class SegmentCheck:
         """Walk the file once, from a position to its end, without leaving a byte out.
 
         Args: least_offset: that the first batch may have, by default the segment's base offset.
-        Raises: StorageError; CorruptRecordError if the file has been cut since the log was opened.
+        Raises: StorageError; LogReplacedError if the file was replaced or truncated since it was listed.
         """
         if least_offset is not None:
             self._least_offset = self._least_offset_before_previous = least_offset

@@ -6,8 +6,9 @@ or is damaged, is no damage of a side file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 from kstore._core import BatchHeader
 from kstore.config import MAX_INT32
@@ -40,16 +41,29 @@ from kstore.record import RecordBatch
 from kstore.types import NO_OFFSET, NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
 
+class SideFileState(NamedTuple):
+    """What a SideFileCheck knew at a moment, under the names of its attributes."""
+
+    snapshot_entries: dict[int, dict[ProducerSnapshotEntry, tuple[str, int]]]
+    open: dict[int, int]
+    others: dict[int, str]
+    aborted: list[AbortedTxn]
+    wrong_epochs: Damage | None
+    last_offset: int
+    whole_from: int
+    is_damaged: bool
+
+
 class SideFileCheck:
     """Holds the side files of a log against its batches.
 
     start() comes first, then step() for each batch in order, with finish_segment() behind the last one of each segment,
     finish() at the end.
-    Args: has_grown: whether a broker appends to the log, so that side files may be ahead of it.
+    Args: has_grown: tells whether the log was written since it was listed, so that side files may be ahead of it.
     Threads: not safe.  Cost: a read of each control batch; memory for the side files of the log.
     """
 
-    def __init__(self, log: Log, *, has_grown: bool, env: Env) -> None:
+    def __init__(self, log: Log, *, has_grown: Callable[[], bool], env: Env) -> None:
         self._log = log
         self._has_grown = has_grown
         self._env = env
@@ -78,6 +92,30 @@ class SideFileCheck:
         yield from self._check_epochs(join_path(directory, LEADER_EPOCH_CHECKPOINT))
         for offset in producer_snapshot_offsets(self._env.listdir(directory)):
             yield from self._check_snapshot(segment_path(directory, offset, suffix=PRODUCER_SNAPSHOT_SUFFIX), offset)
+
+    def state(self) -> SideFileState:
+        """Return what is known so far, for restore."""
+        return SideFileState(
+            dict(self._snapshot_entries),
+            dict(self._open),
+            dict(self._others),
+            list(self._aborted),
+            self._wrong_epochs,
+            self._last_offset,
+            self._whole_from,
+            self._is_damaged,
+        )
+
+    def restore(self, state: SideFileState) -> None:
+        """Go back to what was known when the state was taken, with the files of the partition as they are by now."""
+        self._epochs, self._snapshots, self._snapshot_entries = [], {}, {}
+        for _ in self.start():
+            pass
+        known = self._snapshot_entries
+        self._snapshot_entries = {key: known[key] for key in state.snapshot_entries if key in known}
+        self._open, self._others, self._aborted = dict(state.open), dict(state.others), list(state.aborted)
+        self._wrong_epochs, self._is_damaged = state.wrong_epochs, state.is_damaged
+        self._last_offset, self._whole_from = state.last_offset, state.whole_from
 
     def step(self, segment: LogSegment, header: BatchHeader | None, *, is_damaged: bool) -> Iterator[Damage]:
         """Take the next batch of a segment, or a stretch without one."""
@@ -115,7 +153,7 @@ class SideFileCheck:
 
     def finish(self) -> Iterator[Damage]:
         """Check that nothing is said of offsets above the log end, which a damaged log can't be asked."""
-        if self._is_damaged or self._has_grown:
+        if self._is_damaged or self._has_grown():
             return
         log_end_offset = self._log.log_end_offset
         for path, offset in self._snapshots.items():
@@ -195,11 +233,11 @@ class SideFileCheck:
             reason = None
             if one.last_offset in self._others:
                 reason = f"entry of {self._others[one.last_offset]} at offset {one.last_offset}"
-            elif one.last_offset > self._last_offset and not self._has_grown:
+            elif one.last_offset > self._last_offset and not self._has_grown():
                 reason = f"entry of offset {one.last_offset} behind the last batch"
             elif one.first_offset > one.last_offset:
                 reason = f"first offset {one.first_offset} above the marker"
-            elif one.last_stable_offset > self._log.log_end_offset and not self._has_grown:
+            elif one.last_stable_offset > self._log.log_end_offset and not self._has_grown():
                 # Above the marker it may lie: a follower that takes several batches at once knows of transactions that
                 # begin behind it.
                 reason = f"last stable offset {one.last_stable_offset} behind the log end"

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from kstore.errors import LogNotFoundError, StorageError
+from kstore.errors import LogNotFoundError, LogReplacedError, StorageError
 from kstore.log import Log, ScanRange, open_log
-from kstore.log.env import ENOENT
+from kstore.log.env import ENOENT, NO_FILE
 from kstore.spark.offsets import OffsetRange, data_loss
 from kstore.spark.options import ReadOptions
 
@@ -34,8 +34,8 @@ def look_at(path: str, use: Callable[[Log], _Result]) -> _Result:
         try:
             with open_log(path) as log:
                 return use(log)
-        except StorageError as error:
-            if not looks_left or not _is_deleted(error):
+        except (StorageError, LogReplacedError) as error:
+            if not looks_left or not _is_changed(error):
                 raise
 
 
@@ -51,25 +51,32 @@ def read_what_is_left(
     looks_left = _MOST_LOOKS
     while waiting:
         piece = waiting.pop(0)
+        has_given = False
         try:
-            # A file that was opened can be read to its end, so a missing one has given nothing yet.
-            yield from read([piece])
-        except StorageError as error:
+            for batch in read([piece]):
+                has_given = True
+                yield batch
+        except (StorageError, LogReplacedError) as error:
             looks_left -= 1
-            if not looks_left or not _is_deleted(error):
+            # A file that was opened can be read to its end, unless it was truncated after it gave records.
+            is_lost = has_given and not options.fail_on_data_loss
+            if not looks_left or is_lost or not _is_changed(error):
                 raise
             start_offset = max(piece.start_offset, piece.files[0].base_offset)
             if options.fail_on_data_loss:
                 asked = OffsetRange(scan.topic_partition, start_offset=start_offset, end_offset=scan.end_offset)
-                found = f"{error.path} was deleted since the read was planned"
+                fate = "replaced" if isinstance(error, LogReplacedError) and error.found != NO_FILE else "deleted"
+                found = f"{error.path} was {fate} since the read was planned"
                 raise data_loss(asked, found=found, offset=start_offset) from error
             _logger.warning(
-                "%s: %s is gone; what is left of it and behind it is read", scan.topic_partition, error.path
+                "%s: %s is gone or replaced; what is left of it and after it is read", scan.topic_partition, error.path
             )
             waiting = _planned_anew(scan, start_offset, options)
 
 
-def _is_deleted(error: StorageError) -> bool:
+def _is_changed(error: StorageError | LogReplacedError) -> bool:
+    if isinstance(error, LogReplacedError):
+        return True
     return error.errno == ENOENT and not isinstance(error, LogNotFoundError)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from kstore._core import HeaderScan
 from kstore.config import LogConfig
-from kstore.errors import CorruptRecordError, InvalidRecordError, UnsupportedMagicError
+from kstore.errors import CorruptRecordError, InvalidRecordError, LogReplacedError, UnsupportedMagicError
 from kstore.log.env import DEFAULT_ENV, OpenFiles
 from kstore.log.segment_records import HEADER_CHUNK_BYTES, SegmentRecords
 from tests.builders import batch, batches, grow, patch_header, set_byte, set_bytes, shrink
@@ -144,14 +144,14 @@ def test_incomplete_batch_before_the_given_end_is_damage(files: OpenFiles, path:
 
 
 @pytest.mark.parametrize("left", [0, 10, POSITIONS[3], POSITIONS[3] + 30, SIZE - 1])
-def test_file_cut_after_opening_is_damage_that_says_so(files: OpenFiles, path: Path, left: int) -> None:
+def test_file_truncated_after_the_listing_is_no_damage_and_says_so(files: OpenFiles, path: Path, left: int) -> None:
     records = open_records(files, path)
     shrink(path, by_bytes=SIZE - left)
-    with pytest.raises(CorruptRecordError, match="cut since the log was opened"):
+    with pytest.raises(LogReplacedError, match="truncated since it was listed"):
         read_all(records)
-    with pytest.raises(CorruptRecordError, match="cut since the log was opened"):
+    with pytest.raises(LogReplacedError, match="truncated since it was listed"):
         records.walk(position=0, end_position=SIZE)
-    with pytest.raises(CorruptRecordError, match="cut since the log was opened"):
+    with pytest.raises(LogReplacedError, match="truncated since it was listed"):
         records.read_bytes(10, position=SIZE - 10)
 
 

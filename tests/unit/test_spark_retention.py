@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import LongType, StructField, StructType
 
-from kstore.errors import LogNotFoundError, OffsetOutOfRangeError, StorageError
+from kstore.errors import LogNotFoundError, LogReplacedError, OffsetOutOfRangeError, StorageError
 from kstore.spark import KStoreDataSource, planning, retention
 from kstore.spark.reader import KStoreReader
 from kstore.spark.retention import look_at
@@ -109,7 +109,7 @@ def test_segments_that_go_faster_than_they_are_found_fail_the_task_by_name(direc
     tasks = reader(directory, fails=False).partitions()
     monkeypatch.setattr(retention, "_planned_anew", lambda scan, _start_offset, _options: [scan])
     delete(directory, 0)
-    with pytest.raises(StorageError, match=f"{0:020}.log"):
+    with pytest.raises(LogReplacedError, match=f"{0:020}.log was removed"):
         [list(reader(directory, fails=False).read(task)) for task in tasks]
 
 

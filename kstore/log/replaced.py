@@ -1,0 +1,114 @@
+"""Tells damage from change: whether a file is wrong where a reader says so, or the log has moved on since a listing.
+
+Layer 5. A file that is written while it is read looks damaged at times: another one has its name, it was truncated and
+other batches lie where the ones stood that were listed, or an append was half done.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kstore.config import LogConfig
+from kstore.errors import (
+    CorruptionError,
+    CorruptRecordError,
+    KStoreError,
+    LogReplacedError,
+    StorageError,
+    UnsupportedError,
+    UnsupportedMagicError,
+)
+from kstore.log.env import ENOENT, NO_FILE, Env, FileIdentity, FileStatus, OpenFiles, is_same_file
+from kstore.log.segment_records import SegmentRecords
+from kstore.log.verify_segment import SegmentCheck
+from kstore.types import TopicPartition
+
+# What a reader may meet where the files of a log changed since they were listed.
+ERRORS_OF_A_CHANGE = (CorruptionError, UnsupportedError, StorageError, LogReplacedError)
+# How often a log is listed again for one answer, each time because its files changed since the time before.
+MOST_LOOKS = 100
+# Of a file that was written that long before it was listed, any later write shows by its time of modification.
+_SETTLED_NS = 10**9
+
+_NO_PARTITION = TopicPartition("", 0)
+
+
+class ListedFile(NamedTuple):
+    """A .log as it was listed: what is known of the file, and of the segment in it.
+
+    status: None if only identity and size are known; is_settled: the file had not been written for a while.
+    """
+
+    path: str
+    base_offset: int
+    next_base_offset: int | None
+    size_in_bytes: int
+    identity: FileIdentity
+    status: FileStatus | None = None
+    is_settled: bool = False
+
+
+def is_settled(status: FileStatus, env: Env) -> bool:
+    """Tell whether a file was last written so long ago that a write from now on will show."""
+    return status.identity[2] < env.wall_clock_ms() * 10**6 - _SETTLED_NS
+
+
+def change_behind(
+    error: KStoreError, listed: ListedFile | None, *, config: LogConfig, env: Env
+) -> LogReplacedError | None:
+    """Return the change since the listing that an error of a read comes from; None if it is what it says.
+
+    Cost: a look at the file; for damage in a file that was written since, a walk from its start to the damage.
+    """
+    if isinstance(error, LogReplacedError):
+        return error
+    if listed is None:
+        return None
+    if isinstance(error, StorageError):
+        return _replaced(listed, NO_FILE) if error.errno == ENOENT else None
+    # Any other error of bytes comes after a right CRC, so that they are as they were written.
+    if not isinstance(error, CorruptRecordError | UnsupportedMagicError):
+        return None
+    try:
+        status = env.stat(listed.path, follow_symlinks=False)
+        if status is None:
+            return _replaced(listed, NO_FILE)
+        if not is_same_file(listed.identity, status.file):
+            return _replaced(listed, f"another file, {status.file}")
+        if status.size_in_bytes < listed.size_in_bytes:
+            return _replaced(listed, f"{status.size_in_bytes} bytes")
+        if error.position is None or (listed.is_settled and status == listed.status):
+            return None
+        is_sound = _is_sound_at(error.position, listed, size_in_bytes=status.size_in_bytes, config=config, env=env)
+    except LogReplacedError as change:
+        return change
+    except StorageError:
+        return None
+    return _replaced(listed, "other batches") if is_sound else None
+
+
+def _replaced(listed: ListedFile, found: str) -> LogReplacedError:
+    expected = f"{listed.size_in_bytes} bytes or more of {listed.identity}"
+    message = f"{listed.path} changed since it was listed: expected {expected}, found {found}; open the log again"
+    return LogReplacedError(message, path=listed.path, expected=expected, found=found)
+
+
+def _is_sound_at(position: int, listed: ListedFile, *, size_in_bytes: int, config: LogConfig, env: Env) -> bool:
+    """Tell whether the file, as it is now, has nothing wrong at a position."""
+    with OpenFiles(env) as files:
+        records = SegmentRecords(
+            files,
+            path=listed.path,
+            base_offset=listed.base_offset,
+            next_base_offset=listed.next_base_offset,
+            size_in_bytes=size_in_bytes,
+            config=config,
+            identity=listed.identity,
+        )
+        check = SegmentCheck(records, topic_partition=_NO_PARTITION, config=config, is_deep=False)
+        for step in check.steps():
+            if step.damage is not None and step.damage.position <= position < step.end_position:
+                return False
+            if position < step.end_position:
+                return True
+    return True
