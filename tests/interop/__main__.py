@@ -1,6 +1,6 @@
 """`python -m tests.interop`: kstore and Kafka's own classes write the matrix of tests/matrix.py for each other to read,
 kstore and a real broker write one root by turns, and so do their producers; kstore and Kafka's UnifiedLog take the same
-random histories.
+random histories; kstore reads and verifies while a broker writes.
 
 Needs Maven and a JDK; the jars are kept in build/interop. Ends with 1 if a case differs or the tools can't be had.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from kstore.record import MemoryRecords
 from tests import matrix
 from tests.fuzz.message_mutator import MessageMutator
-from tests.interop import histories, producing, store, transactions
+from tests.interop import histories, live, producing, store, transactions
 from tests.interop.comparison import Line, bytes_problem, reading_problem, records_difference, records_problem
 from tests.interop.programs import CLIENTS, Client, Unavailable, build, reports, require_tools
 from tests.interop.recipes import recipe
@@ -32,6 +32,7 @@ ALL_MAGICS = (0, 1, 2)
 NOT_OF_A_PRODUCER = {"gaps"}
 MOST_SHOWN = 10
 WITH_A_BROKER = {"broker": store.steps, "transactions": transactions.steps, "producer": producing.steps}
+LIVE = "live"
 
 
 def say(text: str) -> None:
@@ -173,7 +174,8 @@ def compare_clients(options: argparse.Namespace) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.interop", description=__doc__)
-    parser.add_argument("--part", choices=("clients", "histories", *WITH_A_BROKER), help="default: all")
+    parser.add_argument("--part", choices=("clients", "histories", *WITH_A_BROKER, LIVE), help="default: all")
+    parser.add_argument("--seconds", type=int, default=600, help="how long to read beside a broker (default 600)")
     parser.add_argument("--client", choices=[client.version for client in CLIENTS], help="default: all")
     parser.add_argument("--damaged", type=int, default=20_000, help="damaged logs to be compared (default 20000)")
     parser.add_argument("--histories", type=int, default=histories.HISTORIES, help="of one log (default %(default)s)")
@@ -192,6 +194,9 @@ def main() -> int:
             if options.part in (None, part):
                 with tempfile.TemporaryDirectory() as directory:
                     problems += store.run(steps(Path(directory)), say)
+        if options.part in (None, LIVE):
+            with tempfile.TemporaryDirectory() as directory:
+                problems += store.run(live.steps(Path(directory), seconds=options.seconds, say=say), say)
     except Unavailable as error:
         sys.stderr.write(f"kstore: {error}\n")
         return 1

@@ -73,7 +73,7 @@ def tool(main_class: str, *arguments: str) -> str:
 class Broker:
     """Settings of one broker, and the lines of its log since it was started last."""
 
-    def __init__(self, root: Path, work: Path) -> None:
+    def __init__(self, root: Path, work: Path, settings: str = "") -> None:
         self.root = root
         self.work = work
         self.port, self.controller_port = free_ports(2)
@@ -88,6 +88,7 @@ class Broker:
                 root=root,
                 metadata=work / "metadata",
             )
+            + settings
         )
 
     def format(self, cluster_id: str) -> None:

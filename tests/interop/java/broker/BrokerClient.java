@@ -6,6 +6,7 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.security.NoSuchAlgorithmException;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -33,7 +34,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * the last has the case "done". Its argument is the broker's address.
  *
  * <p>create TOPIC PARTITIONS NAME=VALUE... | consume TOPIC PARTITION ISOLATION | offsets TOPIC PARTITION ISOLATION TIME... |
- * produce TOPIC PARTITION CODEC COUNT plain|commit|abort
+ * produce TOPIC PARTITION CODEC COUNT plain|commit|abort [KEYS VALUE_BYTES]
  */
 public final class BrokerClient {
     private static final Duration POLL = Duration.ofMillis(200);
@@ -74,7 +75,13 @@ public final class BrokerClient {
         switch (fields[0]) {
             case "consume" -> consume(partition, fields[3]);
             case "offsets" -> offsets(partition, fields);
-            default -> produce(partition, fields[3], Integer.parseInt(fields[4]), fields[5]);
+            default -> produce(
+                    partition,
+                    fields[3],
+                    Integer.parseInt(fields[4]),
+                    fields[5],
+                    fields.length > 6 ? Integer.parseInt(fields[6]) : 0,
+                    fields.length > 7 ? Integer.parseInt(fields[7]) : 0);
         }
     }
 
@@ -157,7 +164,7 @@ public final class BrokerClient {
         }
     }
 
-    private void produce(TopicPartition partition, String codec, int count, String mode)
+    private void produce(TopicPartition partition, String codec, int count, String mode, int keys, int leastBytes)
             throws ExecutionException, InterruptedException {
         Properties producer = new Properties();
         producer.putAll(properties);
@@ -173,8 +180,10 @@ public final class BrokerClient {
             }
             Future<RecordMetadata> last = null;
             for (int n = 0; n < count; n++) {
-                byte[] value = ("from the broker " + n).getBytes(StandardCharsets.UTF_8);
-                last = records.send(new ProducerRecord<>(partition.topic(), partition.partition(), null, value));
+                byte[] text = ("from the broker " + n).getBytes(StandardCharsets.UTF_8);
+                byte[] value = Arrays.copyOf(text, Math.max(text.length, leastBytes));
+                byte[] key = keys == 0 ? null : Integer.toString(n % keys).getBytes(StandardCharsets.UTF_8);
+                last = records.send(new ProducerRecord<>(partition.topic(), partition.partition(), key, value));
             }
             records.flush();
             report.begin("produced").put("last_offset", last.get().offset()).end();
