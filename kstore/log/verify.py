@@ -25,7 +25,7 @@ from kstore.log.filenames import (
 )
 from kstore.log.index import MAX_INDEX_BYTES
 from kstore.log.log import Log
-from kstore.log.replaced import ERRORS_OF_A_CHANGE, MOST_LOOKS
+from kstore.log.replaced import ERRORS_OF_A_CHANGE, MOST_LOOKS, ListedFile
 from kstore.log.root_files import read_meta_properties
 from kstore.log.segment import LogSegment
 from kstore.log.verify_index import IndexFile, OffsetIndexCheck, TimeIndexCheck
@@ -49,6 +49,7 @@ class Verification:
         self._log = log
         self._is_deep = is_deep
         self._env = env
+        self._first_listed: dict[str, ListedFile | None] = {}
         # The end of the last sound batch of the segment at hand.
         self._sound_end = 0
         self.batch_count = 0
@@ -56,6 +57,7 @@ class Verification:
 
     def __iter__(self) -> Iterator[Damage]:
         self.batch_count = self.record_count = 0
+        self._first_listed = {one.path: one.listed for one in self._log.segments}
         side_files, early = None, False
         if self._is_deep:
             side_files = SideFileCheck(self._log, has_grown=self._has_changed, env=self._env)
@@ -113,11 +115,21 @@ class Verification:
         if again.base_offset != segment.base_offset:
             raise LogReplacedError(f"{segment.path} was removed since it was listed", path=segment.path)
         if side_files is not None and state is not None:
-            side_files.restore(state)
+            # Where a cleaner was over the segments before, its transaction indexes know no more of what they held.
+            side_files.restore(state._replace(open={}) if self._has_moved_before(again) else state)
         damage = [one for one in self._verify_segment(again, side_files) if (one.path, one.position) in first]
         if again.is_last and any(self._is_at_the_end(one, again) for one in damage) and self._is_written():
             damage = [one for one in damage if not self._is_at_the_end(one, again)]
         return damage
+
+    def _has_moved_before(self, segment: LogSegment) -> bool:
+        """Tell whether the segments before one are other files than when the log was first listed."""
+        before = [one for one in self._log.segments if one.base_offset < segment.base_offset]
+        first = [path for path in self._first_listed if path < segment.path]
+        if first != [one.path for one in before]:
+            return True
+        pairs = ((one.listed, self._first_listed[one.path]) for one in before)
+        return any(now is not None and then is not None and now.identity != then.identity for now, then in pairs)
 
     def _is_at_the_end(self, damage: Damage, segment: LogSegment) -> bool:
         """Tell whether damage is where an append may be half done."""

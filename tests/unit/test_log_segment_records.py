@@ -242,10 +242,10 @@ def test_walk_by_single_headers_finds_what_a_crash_left(files: OpenFiles, large:
     assert (walk.status, walk.position) == ("zeros" if not any(tail) else "torn", LARGE_SIZE)
 
 
-def test_file_cut_under_a_walk_by_single_headers_is_damage_that_says_so(files: OpenFiles, large: Path) -> None:
+def test_file_truncated_under_a_walk_by_single_headers_is_no_damage_and_says_so(files: OpenFiles, large: Path) -> None:
     records = open_records(files, large)
     shrink(large, by_bytes=LARGE_SIZE // 2)
-    with pytest.raises(CorruptRecordError, match="cut since the log was opened"):
+    with pytest.raises(LogReplacedError, match="truncated since it was listed"):
         records.walk(position=0, end_position=LARGE_SIZE)
 
 
