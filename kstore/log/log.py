@@ -270,10 +270,10 @@ class Log(Closing):
         if type(offset) is not int:
             offset = checked_index("offset", offset)
         return self._unchanged(
-            lambda: self._fetched(offset, max_bytes, min_one_batch=min_one_batch, isolation=isolation)
+            lambda: self._fetched(offset, max_bytes=max_bytes, min_one_batch=min_one_batch, isolation=isolation)
         )
 
-    def _fetched(self, offset: int, max_bytes: int, *, min_one_batch: bool, isolation: FetchIsolation) -> FetchData:
+    def _fetched(self, offset: int, *, max_bytes: int, min_one_batch: bool, isolation: FetchIsolation) -> FetchData:
         self._check_in_range(offset)
         limit, settled = None, None
         if isolation == "high_watermark":
