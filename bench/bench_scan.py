@@ -52,17 +52,23 @@ TARGET_WITHOUT_INDEXES = 0.8
 OVERHEAD, LENGTH = 12, struct.Struct(">i")
 
 
-def written(data: PartitionData, target: Path, *, way: str, has_indexes: bool = True) -> Path:
+def written(data: PartitionData, target: Path, *, way: str) -> Path:
     """Write the files of a partition anew in a directory, in one of both ways, and return it."""
     target.mkdir(parents=True)
     for source in sorted(data.path.iterdir()):
-        if source.suffix != ".log" and not has_indexes:
-            continue
         content = source.read_bytes()
         step = STEP_BYTES if way == STEPS else max(len(content), 1)
         with (target / source.name).open("wb", buffering=0) as file:
             for at in range(0, len(content), step):
                 file.write(content[at : at + step])
+    return target
+
+
+def without_indexes(directory: Path, target: Path) -> Path:
+    """Link the .log files of a directory into another one, so that the page cache holds both as the same pages."""
+    target.mkdir(parents=True)
+    for log in directory.glob("*.log"):
+        os.link(log, target / log.name)
     return target
 
 
@@ -129,7 +135,7 @@ def plain_case(value_bytes: int, way: str, settings: Settings, *, scratch: Path,
     spec = PartitionSpec(name="bench-0", value_bytes=value_bytes, segment_bytes=settings.segment_bytes)
     data = partition(spec, settings.data_directory)
     directory = written(data, scratch / "indexed" / "bench-0", way=way)
-    unindexed = written(data, scratch / "unindexed" / "bench-0", way=way, has_indexes=False)
+    unindexed = without_indexes(directory, scratch / "unindexed" / "bench-0")
     path = directory / data.log_files[0].name
     digests, contestants = {}, []
     for names, where in ((LOG, directory), (UNINDEXED, unindexed)):
