@@ -27,7 +27,7 @@ from kstore.types import TimestampOffset
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_Index = TypeVar("_Index", OffsetIndex, TimeIndex)
+_Viewed = TypeVar("_Viewed", OffsetIndex, TimeIndex)
 
 PAGE_BYTES = 4096
 # How much of a file is allocated at once: whole pages, and whole entries of both kinds.
@@ -207,10 +207,10 @@ class _IndexFile:
         self._is_closed = True
         self._file.close_for_good()
 
-    def _view_of(self, kind: type[_Index]) -> _Index:
+    def _view_of(self, kind: type[_Viewed]) -> _Viewed:
         """Return the last view if it has all entries, else a new one that knows what that has found out."""
         cut_count, content, viewed = self.entries.cut_count, self.entries.content, self._viewed
-        earlier: _Index | None = viewed[1] if viewed is not None and viewed[0] == cut_count else None
+        earlier: _Viewed | None = viewed[1] if viewed is not None and viewed[0] == cut_count else None
         if earlier is not None and earlier.size_in_bytes >= len(content):
             return earlier
         view = kind(content, base_offset=self.base_offset, path=self.path, is_whole=True, earlier=earlier)

@@ -30,8 +30,7 @@ from kstore.log.recovery_report import LoadedLog, RecoveryMode, RecoveryReport
 from kstore.log.root_checkpoints import PartitionMarks
 from kstore.log.write_gate import WriteGate
 from kstore.log.writer_files import WriterFiles
-from kstore.record import MemoryRecords, Record, RecordBatch
-from kstore.record.validation import AppendOrigin
+from kstore.record import AppendOrigin, MemoryRecords, Record, RecordBatch
 
 _CLIENT = AppendOrigin.CLIENT
 
