@@ -293,14 +293,31 @@ def offsets_of(batches: Iterable[pa.RecordBatch]) -> list[int]:
     return [offset for batch in batches for offset in batch["offset"].to_pylist()]
 
 
-def test_scan_without_indexes_reads_the_file_once(unindexed: Path) -> None:
-    size = kstore.open_log(unindexed).size_in_bytes
-    with kstore.open_log(unindexed) as log, counted_reads() as of_log:
-        assert offsets_of(log.to_arrow_batches(columns=["offset"])) == [*range(200)]
+@pytest.mark.parametrize("value_bytes", [500, 20_000])
+def test_scan_without_indexes_reads_the_file_once(tmp_path: Path, value_bytes: int) -> None:
+    """Of small batches a walk over the headers before the scan would read every byte."""
+    count = 4_000_000 // value_bytes
+    directory = builders.write_partition(tmp_path, [builders.batches(0, count, value_bytes=value_bytes)])
+    for index in directory.glob("*.*index"):
+        index.unlink()
+    with kstore.open_log(directory) as log:
+        size = log.size_in_bytes
+        with counted_reads() as of_log:
+            assert offsets_of(log.to_arrow_batches(columns=["offset"])) == [*range(count)]
     with counted_reads() as of_path:
-        assert offsets_of(kstore.scan(unindexed, columns=["offset"])) == [*range(200)]
+        assert offsets_of(kstore.scan(directory, columns=["offset"])) == [*range(count)]
     assert size < of_log.size_in_bytes < 1.1 * size
     assert size < of_path.size_in_bytes < 1.1 * size
+
+
+def test_scan_without_indexes_begins_at_the_log_start(root: Path) -> None:
+    directory = root / "plain-0"
+    for index in directory.glob("*.*index"):
+        index.unlink()
+    builders.write_offset_checkpoint(root / "log-start-offset-checkpoint", {"plain-0": 33})
+    with kstore.open_log(directory) as log:
+        assert offsets_of(log.to_arrow_batches(columns=["offset"])) == [*range(33, TOTAL // 2)]
+    assert offsets_of(kstore.scan(directory, columns=["offset"])) == [*range(33, TOTAL // 2)]
 
 
 def test_scan_without_indexes_by_threads_reads_little_more_than_the_file(
