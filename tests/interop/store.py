@@ -11,15 +11,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kstore.cli.offsets import LATEST, Wanted, list_offset
 from kstore.log import Log
 from kstore.log.store import WritableStore, open_store
+from kstore.log.verify import verify
 from tests.interop.broker import NODE_ID, Broker, Client, build, tool
 from tests.interop.comparison import Line, lines_of, records_difference
-from tests.interop.store_topics import TOPICS, Topic, Written, sent
+from tests.interop.store_topics import SMALL_SEGMENTS, TOPICS, Topic, Written, sent
 from tests.verdicts import as_reference
 
 CLUSTER_ID = "a3N0b3JlLWludGVyb3AtMQ"
@@ -32,14 +34,16 @@ DUMP_TROUBLE = re.compile(
     r"isvalid: false|mismatch|out of order|not found|Non-|trailing|Could not|exception|corrupt", re.I
 )
 KILLED_TOPIC = "killed"
+PREALLOCATED_TOPIC = "killed-preallocated"
+PREALLOCATED = replace(SMALL_SEGMENTS, preallocate=True)
 ACKS_BEFORE_THE_KILL = 300
-KILLED_WRITER = f"""
+KILLED_WRITER = """
 import sys
-from kstore.config import LogConfig
+from dataclasses import replace
 from kstore.log.store import open_store
 from tests.interop.store_topics import SMALL_SEGMENTS, sent
-store = open_store(sys.argv[1], "a", SMALL_SEGMENTS)
-log = store.log("{KILLED_TOPIC}")
+store = open_store(sys.argv[1], "a", replace(SMALL_SEGMENTS, preallocate=sys.argv[3] == "True"))
+log = store.log(sys.argv[2])
 while True:
     print(log.append(sent(3)[1]).last_offset, flush=True)
 """
@@ -69,7 +73,8 @@ def steps(work: Path) -> Iterator[tuple[str, Problems]]:
     broker.format(CLUSTER_ID)
     with broker.running() as client:
         ids = {topic.name: topic_id(client, topic.name, topic.settings) for topic in TOPICS}
-        ids[KILLED_TOPIC] = topic_id(client, KILLED_TOPIC, ())
+        for name in (KILLED_TOPIC, PREALLOCATED_TOPIC):
+            ids[name] = topic_id(client, name, ())
     yield "a broker loads the empty root that kstore made", clean_start(broker, set())
     for directory in root.glob("*-0"):
         shutil.rmtree(directory)
@@ -83,9 +88,13 @@ def steps(work: Path) -> Iterator[tuple[str, Problems]]:
     yield "the broker recovers and rebuilds nothing of a root that kstore closed", clean_start(broker, set(written))
     yield "kstore goes on behind the broker", gone_on(root, ends)
     yield "DumpLogSegments reads what both wrote", dumped(root)
-    acknowledged = kill_writer(root)
+    acknowledged = kill_writer(root, PREALLOCATED_TOPIC, is_preallocated=True)
+    yield "kstore recovers a preallocated log and leaves no zeros in it", recovered(root)
     with broker.running() as client:
-        yield "a consumer gets what a killed kstore wrote", after_kill(client, acknowledged)
+        yield "a consumer gets all of it", after_kill(client, PREALLOCATED_TOPIC, acknowledged)
+    acknowledged = kill_writer(root, KILLED_TOPIC, is_preallocated=False)
+    with broker.running() as client:
+        yield "a consumer gets what a killed kstore wrote", after_kill(client, KILLED_TOPIC, acknowledged)
         yield "a consumer reads what both wrote as kstore does", read_alike(client, root, tuple(written))
     yield "DumpLogSegments reads what the broker recovered", dumped(root)
 
@@ -98,7 +107,8 @@ def topic_id(client: Client, name: str, settings: tuple[str, ...]) -> str:
 def fill(root: Path, ids: dict[str, str]) -> dict[str, Written]:
     configs = {topic.name: topic.config for topic in TOPICS}
     with open_store(root, "a", topic_configs=configs) as store:
-        store.create_topic(KILLED_TOPIC, topic_id=ids[KILLED_TOPIC])
+        for name in (KILLED_TOPIC, PREALLOCATED_TOPIC):
+            store.create_topic(name, topic_id=ids[name])
         return {topic.name: filled(store, topic, ids[topic.name]) for topic in TOPICS}
 
 
@@ -220,9 +230,21 @@ def read_alike(client: Client, root: Path, names: tuple[str, ...]) -> Problems:
                     yield f"{name}, {isolation}: {problem}"
 
 
-def kill_writer(root: Path) -> int:
+def recovered(root: Path) -> Problems:
+    """What is wrong once kstore has recovered the root, with zeros after each segment as a crash may leave them."""
+    for path in sorted((root / f"{PREALLOCATED_TOPIC}-0").glob("*.log"))[:-1]:
+        with path.open("ab") as file:
+            file.write(bytes(max(PREALLOCATED.segment_bytes - path.stat().st_size, 0)))
+    with open_store(root, "a", PREALLOCATED):
+        pass
+    with open_store(root) as store:
+        for damage in verify(store.log(PREALLOCATED_TOPIC)):
+            yield str(damage)
+
+
+def kill_writer(root: Path, topic: str, *, is_preallocated: bool) -> int:
     """Kill a process that appends; return the last offset that it was told of."""
-    command = (sys.executable, "-c", KILLED_WRITER, str(root))
+    command = (sys.executable, "-c", KILLED_WRITER, str(root), topic, str(is_preallocated))
     last = -1
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
         if process.stdout is None:
@@ -237,8 +259,8 @@ def kill_writer(root: Path) -> int:
     return last
 
 
-def after_kill(client: Client, acknowledged: int) -> Problems:
-    found = records_of(client, KILLED_TOPIC, ISOLATIONS[0])
+def after_kill(client: Client, topic: str, acknowledged: int) -> Problems:
+    found = records_of(client, topic, ISOLATIONS[0])
     rows = sent(3)[0]
     expected = [rows[number % 3]._replace(offset=number) for number in range(max(len(found), acknowledged + 1))]
     wanted = lines_of(expected)
