@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kstore.errors import StorageError
-from kstore.log.env import Env, FileKind, FileStatus, LockFile, ReadFile, WriteFile
+from kstore.log.env import Env, FileIdentity, FileKind, FileStatus, LockFile, ReadFile, WriteFile
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 PAGE_BYTES = 512
+
+
+_INODES = count(1)
 
 
 class PowerCut(BaseException):
@@ -32,6 +35,7 @@ class Inode:
         self.content = bytearray(content)
         self.durable = bytes(content)
         self.syncs = 0
+        self.identity = FileIdentity(0, next(_INODES), 1)
 
     def after_cut(self, rng: random.Random, keeps: float) -> Inode:
         """Return what may be left: of each page the new or the old one, of the size the new, the old or one between."""
@@ -148,7 +152,7 @@ class SimulatedDisk(Env):
         del follow_symlinks
         inode = self.names.get(path)
         if inode is not None:
-            return FileStatus(FileKind.FILE, len(inode.content), (0, id(inode), 0))
+            return FileStatus(FileKind.FILE, len(inode.content), (0, inode.identity.inode, 0), inode.identity)
         return FileStatus(FileKind.DIRECTORY, 0, (0, 0, 0)) if path in self.directories else None
 
     def wall_clock_ms(self) -> int:
@@ -218,6 +222,9 @@ class _DiskFile(WriteFile):
         data = self.pread(len(buffer), position=position)
         buffer[: len(data)] = data
         return len(data)
+
+    def identity(self) -> FileIdentity:
+        return self._inode.identity
 
     def is_in_place(self) -> bool:
         return self._disk.names.get(self.path) is self._inode
