@@ -6,9 +6,9 @@ WORKERS ?= 2
 BIN := .venv/bin
 ENVIRONMENT := .venv/.environment-stamp
 BUILD := .venv/.build-stamp
-CORE := setup.py pyproject.toml $(wildcard kstore/*.pyx kstore/*.pxi kstore/*.h)
+CORE := setup.py pyproject.toml $(wildcard kstore/*.pyx kstore/*.h kstore/core/*.pxi kstore/core/*/*.pxi)
 DEBUG_TREE := build/debug
-DEBUG_TESTS := tests/unit tests/property tests/differential tests/fuzz tests/golden
+DEBUG_TESTS := tests/basics tests/core tests/record tests/log tests/producer tests/arrow tests/cli tests/hostile tests/property tests/differential tests/fuzz tests/golden
 # libstdc++ too: without it the sanitizer can't follow what pyarrow throws
 UNDER_SANITIZERS = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
 	PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
@@ -45,7 +45,7 @@ bench-report: build  ## bench/results into README.md and bench/README.md
 build: $(BUILD)  ## the environment and the extension, in place
 
 lint: build  ## style, types, stubs, layers
-	@$(BIN)/python -m pytest tests/unit/test_layering.py tests/unit/test_sourcecode.py
+	@$(BIN)/python -m pytest tests/repo/test_layering.py tests/repo/test_sourcecode.py
 
 interop: build  ## kstore and Kafka's own classes write batches for each other; needs Maven and a JDK
 	@$(BIN)/python -m tests.interop

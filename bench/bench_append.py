@@ -18,7 +18,7 @@ from bench.limit import compiled
 from bench.other_languages import JAVA_APPEND, Rivals
 from kstore.log import WritableLog, open_log
 from kstore.record import MemoryRecords
-from kstore.record.rewriting import set_last_offset, set_partition_leader_epoch
+from kstore.record.batches import set_last_offset, set_partition_leader_epoch
 
 WRITE = "os.write"
 FOLLOWER = "kstore, append_as_follower, written"

@@ -25,10 +25,10 @@ from bench.other_languages import JAVA_INDEX, Rivals, programs
 from kstore._core import OffsetIndexEntries, RecoveryWalk, TimeIndexEntries, crc32c
 from kstore.config import LogConfig
 from kstore.log.env import DEFAULT_ENV
-from kstore.log.file_records import FileRecords
-from kstore.log.index import OffsetIndex
-from kstore.log.segment import LogSegment
-from kstore.log.segment_walk import walk_headers
+from kstore.log.recovery.walk import walk_headers
+from kstore.log.segment.file_records import FileRecords
+from kstore.log.segment.indexes import OffsetIndex
+from kstore.log.segment.segment import LogSegment
 
 SEGMENTS_IN_ONE = 8
 INDEX_BYTES_PER_SEGMENT_BYTE = 10 * MIB / (64 * MIB)

@@ -11,9 +11,9 @@ from bench.bench_append import sent_batches
 from bench.common import Bound, Case, Settings, require_equal
 from kstore.log import open_log
 from kstore.log.env import Env, ReadFile
-from kstore.log.root_files import NO_BROKER_EPOCH, CleanShutdown, write_clean_shutdown
+from kstore.log.files.root_files import NO_BROKER_EPOCH, CleanShutdown, write_clean_shutdown
 from kstore.record import MemoryRecords
-from kstore.record.rewriting import set_last_offset
+from kstore.record.batches import set_last_offset
 
 SEGMENTS = 10_000
 BYTES_PER_SEGMENT = 4096

@@ -18,10 +18,9 @@ import numpy as np
 from bench.common import MIB, Case, Contestant, Settings, interleaved, require_equal
 from bench.other_languages import JAVA_PRODUCER, Rivals
 from bench.producer_pool import pool_case
-from kstore.producer.accumulator import RecordAccumulator
-from kstore.producer.buffer_pool import BufferPool
+from kstore.producer.batches.accumulator import BufferPool, RecordAccumulator
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
-from kstore.producer.store_sink import StoreSink
+from kstore.producer.sending.store_sink import StoreSink
 from kstore.record.packing import BinaryColumn, RecordColumns
 
 TOPIC = "t"

@@ -1,45 +1,11 @@
 """Types of the compiled core; see the docstrings of its functions and classes."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Final, Literal, final
+from types import ModuleType
+from typing import Any, ClassVar, Final, Literal, Protocol, final
 
 from typing_extensions import Buffer, Self, disjoint_base
 
-from kstore._core_accumulate import AppendPath as AppendPath
-from kstore._core_accumulate import Bell as Bell
-from kstore._core_accumulate import OpenTransaction as OpenTransaction
-from kstore._core_accumulate import OwnedLock as OwnedLock
-from kstore._core_accumulate import PartitionQueue as PartitionQueue
-from kstore._core_accumulate import SendPath as SendPath
-from kstore._core_accumulate import TopicQueues as TopicQueues
-from kstore._core_accumulate import answered_from as answered_from
-from kstore._core_accumulate import begin_sends as begin_sends
-from kstore._core_accumulate import close_batches as close_batches
-from kstore._core_accumulate import complete_batches as complete_batches
-from kstore._core_accumulate import end_sends as end_sends
-from kstore._core_accumulate import give_up as give_up
-from kstore._core_accumulate import number_batches as number_batches
-from kstore._core_accumulate import pack_rows_into as pack_rows_into
-from kstore._core_accumulate import push_batches as push_batches
-from kstore._core_accumulate import records_of_batches as records_of_batches
-from kstore._core_accumulate import rounds_of as rounds_of
-from kstore._core_accumulate import sums_of_request as sums_of_request
-from kstore._core_accumulate import take_batches as take_batches
-from kstore._core_append import BATCHES_KEPT as BATCHES_KEPT
-from kstore._core_append import AppendSurvey as AppendSurvey
-from kstore._core_append import LeaderAssigner as LeaderAssigner
-from kstore._core_append import LogAppender as LogAppender
-from kstore._core_append import ProducerEntry as ProducerEntry
-from kstore._core_append import SegmentAppender as SegmentAppender
-from kstore._core_append import survey_replicated as survey_replicated
-from kstore._core_file import PositionedFile as PositionedFile
-from kstore._core_file import PositionedWriteFile as PositionedWriteFile
-from kstore._core_producer import BatchAppender as BatchAppender
-from kstore._core_producer import BatchResult as BatchResult
-from kstore._core_producer import PoolMemory as PoolMemory
-from kstore._core_producer import RecordAppendResult as RecordAppendResult
-from kstore._core_producer import RecordFuture as RecordFuture
-from kstore._core_producer import estimate_size_in_bytes_upper_bound as estimate_size_in_bytes_upper_bound
 from kstore.config import LogConfig
 from kstore.errors import DecompressionError, KStoreError
 from kstore.types import OffsetAndTimestamp, TimestampType, TopicPartition
@@ -521,3 +487,486 @@ class ColumnDecoder:
     def feed(self, chunk: Buffer, position: int) -> None: ...
     def run(self) -> Literal["more", "full", "done"]: ...
     def take(self) -> Columns: ...
+
+@disjoint_base
+class PositionedFile:
+    path: str
+    _fd: int
+    def __init__(
+        self, fd: int, *, path: str, system: ModuleType, to_error: Callable[[str, str, OSError], Exception]
+    ) -> None: ...
+    def pread(self, size: int, *, position: int) -> bytes: ...
+    def walk_cached(self, scan: HeaderScan) -> None: ...
+    def close(self) -> None: ...
+
+class PositionedWriteFile(PositionedFile):
+    def pwrite(self, data: bytes | bytearray | memoryview, *, position: int) -> None: ...
+
+BATCHES_KEPT: Final[int]
+
+@final
+class AppendSurvey:
+    records: Final[bytes | bytearray | memoryview]
+    size_in_bytes: Final[int]
+    batch_count: Final[int]
+    first_offset: Final[int]
+    last_offset: Final[int]
+    max_timestamp_ms: Final[int]
+    offset_of_max_timestamp: Final[int]
+    disorder_position: Final[int]
+    leader_epoch: Final[int]
+    is_one_epoch: Final[bool]
+    has_messages: Final[bool]
+    has_producers: Final[bool]
+
+def survey_replicated(
+    records: bytes | bytearray | memoryview,
+    *,
+    max_batch_bytes: int = ...,
+    path: str | None = None,
+    position: int = 0,
+) -> AppendSurvey: ...
+
+@final
+class LeaderAssigner:
+    def __init__(
+        self,
+        *,
+        max_message_bytes: int,
+        timestamp_before_max_ms: int,
+        timestamp_after_max_ms: int,
+        is_compacted: bool,
+        is_log_append_time: bool,
+        codec_id: int = 0,
+        max_decompressed_bytes: int = ...,
+        decompress: Callable[..., bytes | bytearray | memoryview] | None = None,
+    ) -> None: ...
+
+@disjoint_base
+class ProducerEntry:
+    producer_id: Final[int]
+    producer_epoch: int
+    coordinator_epoch: int
+    last_timestamp_ms: int
+    current_txn_first_offset: int
+    kept_batches: Final[list[tuple[int, int, int, int]]]
+    last_sequence: Final[int]
+    has_open_transaction: Final[bool]
+    def __init__(
+        self,
+        producer_id: int,
+        *,
+        producer_epoch: int = ...,
+        coordinator_epoch: int = ...,
+        last_timestamp_ms: int = ...,
+        current_txn_first_offset: int = ...,
+        batches: Iterable[tuple[int, int, int, int]] = (),
+    ) -> None: ...
+    def copy(self) -> Self: ...
+    def add_batch(self, *, base_sequence: int, base_offset: int, last_offset: int, timestamp_ms: int) -> None: ...
+    def forget_batches(self) -> None: ...
+
+@final
+class SegmentAppender:
+    first_timestamp_ms: int
+    def __init__(
+        self,
+        offset_entries: OffsetIndexEntries,
+        time_entries: TimeIndexEntries,
+        *,
+        write: Callable[[bytes | bytearray | memoryview], object],
+        write_parts: Callable[[list[Buffer], int], object],
+        write_index_pages: Callable[[], None],
+        index_interval_bytes: int,
+        segment_bytes: int,
+        max_age_ms: int,
+        created_ms: int,
+        start_write_back: Callable[[int], None] | None = None,
+        size_in_bytes: int = 0,
+        first_timestamp_ms: int = -1,
+        max_timestamp_ms: int = -1,
+        offset_of_max_timestamp: int = -1,
+    ) -> None: ...
+    size_in_bytes: Final[int]
+    bytes_since_last_index_entry: Final[int]
+    max_timestamp_ms: Final[int]
+    offset_of_max_timestamp: Final[int]
+    def expect_flush(self) -> None: ...
+    def should_roll(self, survey: AppendSurvey, *, now_ms: int) -> bool: ...
+    def append(self, survey: AppendSurvey) -> None: ...
+
+@final
+class LogAppender:
+    log_start_offset: int
+    leader_epoch: int
+    def __init__(
+        self,
+        info_type: type[tuple[Any, ...]],
+        *,
+        assigner: LeaderAssigner | None,
+        max_batch_bytes: int,
+        log_start_offset: int,
+        leader_epoch: int,
+        producers: dict[int, Any] | None = None,
+        verifications: dict[int, Any] | None = None,
+    ) -> None: ...
+    published: Final[Any]
+    log_end_offset: Final[int]
+    def publish(self, sealed: object, active: object, segment: SegmentAppender, *, log_end_offset: int) -> None: ...
+    def append_sent(self, records: bytes | bytearray | memoryview, *, leader_epoch: int | None, now_ms: int) -> Any: ...
+    def append_all_sent(self, batches: list[Any], *, start: int, now_ms: int) -> list[Any]: ...
+    def append_replicated(self, records: bytes | bytearray | memoryview) -> Any: ...
+    def append(self, survey: AppendSurvey, *, log_append_time_ms: int) -> Any: ...
+    def info_of(self, survey: AppendSurvey, *, log_append_time_ms: int) -> Any: ...
+
+class _Clock(Protocol):
+    def monotonic_ms(self) -> int: ...
+
+@disjoint_base
+class PoolMemory:
+    make_lock: Callable[[], Any]
+    buffer_exhausted_count: Final[int]
+    def __init__(self, memory: int, poolable_size: int, *, clock: _Clock) -> None: ...
+    memory: Final[int]
+    poolable_size: Final[int]
+    is_closed: Final[bool]
+    available_memory: Final[int]
+    unallocated_memory: Final[int]
+    queued: Final[int]
+    gathered_memory: Final[int]
+    wait_time_ns: Final[int]
+    def allocate(self, size: int, *, max_time_to_block_ms: int) -> ColumnBuffer: ...
+    def allocate_into(self, held: list[Any], size: int, *, max_time_to_block_ms: int) -> None: ...
+    def deallocate(self, buffer: ColumnBuffer) -> None: ...
+    def deallocate_all(self, held: list[Any]) -> None: ...
+    def try_reserve(self, size: int) -> bool: ...
+    def release(self, size: int) -> None: ...
+    def allocate_anyway(self, size: int) -> ColumnBuffer: ...
+    def close(self) -> None: ...
+    def cycle(self, count: int) -> int: ...
+
+def estimate_size_in_bytes_upper_bound(
+    *,
+    magic: int,
+    compression: int,
+    key: Buffer | None = None,
+    value: Buffer | None = None,
+    headers: Iterable[tuple[str, Buffer | None]] = (),
+) -> int: ...
+
+@disjoint_base
+class BatchResult:
+    topic_partition: Final[TopicPartition]
+    base_offset: Final[int]
+    log_append_time_ms: Final[int]
+    pieces: Final[tuple[Any, ...]]
+    first_indexes: Final[tuple[int, ...]]
+    is_done: Final[bool]
+    def __init__(self, topic_partition: TopicPartition) -> None: ...
+    def set(
+        self,
+        base_offset: int,
+        *,
+        log_append_time_ms: int = -1,
+        error_of: Callable[[int], KStoreError] | None = None,
+    ) -> None: ...
+    def point_to(self, pieces: tuple[Any, ...], first_indexes: tuple[int, ...]) -> None: ...
+    def end(self) -> Sequence[Any]: ...
+    def error_of(self, index: int) -> KStoreError | None: ...
+    def add_watcher(self, watcher: Any) -> bool: ...
+    def add_waiter(self, lock: Any) -> bool: ...
+    def remove_waiter(self, lock: Any) -> None: ...
+
+@disjoint_base
+class RecordFuture:
+    produce_result: Final[Any]
+    index: Final[int]
+    timestamp_ms: Final[int]
+    serialized_key_size: Final[int]
+    serialized_value_size: Final[int]
+    def __init__(
+        self,
+        produce_result: Any,
+        *,
+        index: int,
+        timestamp_ms: int,
+        serialized_key_size: int,
+        serialized_value_size: int,
+    ) -> None: ...
+
+@final
+class RecordAppendResult:
+    produce_result: Final[Any]
+    callback: Final[Any]
+    timestamp_ms: Final[int]
+    index: Final[int]
+    serialized_key_size: Final[int]
+    serialized_value_size: Final[int]
+    partition: Final[int]
+    appended_bytes: Final[int]
+    batch_is_full: Final[bool]
+    new_batch_created: Final[bool]
+    abort_for_new_batch: Final[bool]
+    future: Final[Any]
+
+@disjoint_base
+class BatchAppender:
+    future_type: type[RecordFuture]
+    is_inflight: bool
+    topic_partition: Final[TopicPartition]
+    result: Final[Any]
+    estimator: Final[Any]
+    final_state: Final[Any]
+    created_ms: Final[int]
+    last_append_ms: Final[int]
+    last_attempt_ms: Final[int]
+    drained_ms: Final[int]
+    max_record_size: Final[int]
+    attempts: Final[int]
+    send_count: Final[int]
+    is_deallocated: Final[bool]
+    is_split_batch: Final[bool]
+    in_retry: bool
+    is_in_doubt: bool
+    current_leader_epoch: Final[int | None]
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        builder: RecordBatchEncoder,
+        created_ms: int,
+        *,
+        result: Any,
+        pool: PoolMemory | None = None,
+        estimator: Any = None,
+        is_split_batch: bool = False,
+    ) -> None: ...
+    builder: Final[Any]
+    pool: Final[PoolMemory | None]
+    record_count: Final[int]
+    magic: Final[int]
+    is_compressed: Final[bool]
+    is_transactional: Final[bool]
+    producer_id: Final[int]
+    producer_epoch: Final[int]
+    base_sequence: Final[int]
+    last_sequence: Final[int]
+    has_sequence: Final[bool]
+    sequence_has_been_reset: Final[bool]
+    is_done: Final[bool]
+    is_closed: Final[bool]
+    is_writable: Final[bool]
+    is_full: Final[bool]
+    estimated_size_in_bytes: Final[int]
+    compression_ratio: Final[float]
+    counted_bytes: Final[int]
+    has_leader_changed_for_the_ongoing_retry: Final[bool]
+    def append_record(
+        self,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Iterable[tuple[str, Buffer | None]],
+        callback: Callable[[Any, Any], object] | None,
+        now_ms: int,
+    ) -> RecordAppendResult | None: ...
+    def try_append(
+        self,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Iterable[tuple[str, Buffer | None]],
+        callback: Callable[[Any, Any], object] | None,
+        now_ms: int,
+    ) -> Any: ...
+    def close_for_record_appends(self) -> None: ...
+    def compress_records(self) -> None: ...
+    def abort_record_appends(self) -> None: ...
+    def seal(self) -> Any: ...
+    def set_producer_state(
+        self, *, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
+    ) -> None: ...
+    def reset_producer_state(
+        self, *, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
+    ) -> None: ...
+    def begin_send(self) -> None: ...
+    def end_send(self) -> None: ...
+    def deallocate(self) -> bool: ...
+    def deallocate_once(self) -> bool: ...
+    def set_final_state(self, state: object) -> bool: ...
+    def take_thunks(self) -> list[RecordAppendResult]: ...
+    def adopt(self, thunk: RecordAppendResult, *, index: int) -> None: ...
+    def drained(self, now_ms: int) -> None: ...
+    def reenqueued(self, now_ms: int) -> None: ...
+    def maybe_update_leader_epoch(self, leader_epoch: int | None) -> None: ...
+
+_Headers = Iterable[tuple[str, Buffer | None]]
+_Callback = Callable[[Any, Any], object]
+
+@disjoint_base
+class OwnedLock:
+    is_held_here: Final[bool]
+    def __init__(self, lock: Any) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: object) -> None: ...
+
+@final
+class Bell:
+    is_rung: Final[bool]
+    def __init__(self, lock: Any) -> None: ...
+    def ring(self) -> None: ...
+    def wait(self, timeout_s: float) -> None: ...
+
+@final
+class PartitionQueue(OwnedLock):
+    topic_partition: Final[TopicPartition]
+    is_muted: bool
+    def __init__(self, topic_partition: TopicPartition, *, lock: Any, active: dict[PartitionQueue, None]) -> None: ...
+    def __len__(self) -> int: ...
+    def copy(self) -> list[Any]: ...
+    first: Final[Any]
+    last: Final[Any]
+    is_full: Final[bool]
+    def push_first(self, batch: BatchAppender) -> None: ...
+    def push_last(self, batch: BatchAppender) -> None: ...
+    def insert(self, place: int, batch: BatchAppender) -> None: ...
+    def pop_first(self) -> Any: ...
+    def remove(self, batch: BatchAppender) -> bool: ...
+    def append_to_last(
+        self,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: _Headers,
+        callback: _Callback | None,
+        *,
+        now_ms: int,
+    ) -> RecordAppendResult | None: ...
+    def stopped_before_new_batch(self) -> RecordAppendResult: ...
+
+@final
+class TopicQueues:
+    partitioner: Final[Any]
+    queues: Final[dict[int, PartitionQueue]]
+    is_sticky_used: Final[bool]
+    def __init__(self, partitioner: Any) -> None: ...
+    def __len__(self) -> int: ...
+    def add(self, queue: PartitionQueue) -> PartitionQueue: ...
+    def size_of(self, partition: int) -> int: ...
+    def stick(self, info: Any, queue: PartitionQueue, *, size: int, room: int) -> None: ...
+    def unstick(self, info: Any) -> int: ...
+
+@final
+class OpenTransaction:
+    is_open: bool
+    partitions: Final[set[TopicPartition]]
+
+@disjoint_base
+class AppendPath:
+    topics: Final[dict[str, TopicQueues]]
+    active: Final[dict[PartitionQueue, None]]
+    pool: Final[Any]
+    batch_size: int
+    is_closed: bool
+    open_transaction: Final[OpenTransaction | None]
+    is_held_here: Final[bool]
+    def __init__(
+        self,
+        *,
+        pool: PoolMemory,
+        batch_size: int,
+        model: RecordBatchEncoder,
+        batch_type: type[BatchAppender],
+        result_type: type[BatchResult],
+        estimator: Any,
+        incomplete: dict[Any, None],
+        append_slowly: Callable[..., RecordAppendResult],
+        open_transaction: OpenTransaction | None = None,
+    ) -> None: ...
+    def append(
+        self,
+        topic: str,
+        partition: int | None,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: _Headers = (),
+        callback: _Callback | None = None,
+        *,
+        max_time_to_block_ms: int,
+        now_ms: int,
+        cluster: Any,
+        abort_on_new_batch: bool = False,
+    ) -> RecordAppendResult: ...
+    def append_first(
+        self,
+        queue: PartitionQueue,
+        held: list[Any],
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: _Headers,
+        callback: _Callback | None,
+        *,
+        now_ms: int,
+    ) -> RecordAppendResult: ...
+    def open_batches(
+        self, batches: list[Any], topic_partition: TopicPartition, held: list[Any], now_ms: int, *, most: int
+    ) -> None: ...
+
+def pack_rows_into(batches: list[Any], packer: RecordBatchPacker) -> int: ...
+
+@disjoint_base
+class SendPath:
+    takes_short_way: bool
+    partition_counts: dict[str, int]
+    def __init__(
+        self,
+        accumulator: AppendPath,
+        *,
+        serialize: Callable[[str, Any, Any, str], bytes | None],
+        wake_sender: Callable[[], object],
+        send_by_the_long_way: Callable[..., Any],
+        send_serialized: Callable[..., Any],
+        key_serializer: Callable[[Any], bytes | None] | None,
+        value_serializer: Callable[[Any], bytes | None] | None,
+        max_record_bytes: int,
+        ignores_keys: bool,
+        clock: Any = None,
+    ) -> None: ...
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: Any = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: _Callback | None = None,
+    ) -> Any: ...
+
+_Sum = tuple[float, float]
+
+def push_batches(queue: PartitionQueue, batches: list[Any], count: int, incomplete: dict[Any, None]) -> None: ...
+def give_up(pool: PoolMemory, held: list[Any], batches: list[Any]) -> None: ...
+def rounds_of(queues: list[PartitionQueue], *, most: int, room: int, lingered_since_ms: int) -> list[int]: ...
+def take_batches(queue: PartitionQueue, most: int, leader_epoch: int | None, *, room: int) -> list[Any]: ...
+def number_batches(
+    batches: list[Any], *, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
+) -> int: ...
+def close_batches(batches: list[Any], now_ms: int) -> int: ...
+def begin_sends(batches: list[Any], created_before_ms: int) -> tuple[list[Any], list[Any]]: ...
+def end_sends(batches: list[Any]) -> None: ...
+def records_of_batches(batches: list[Any]) -> list[Any]: ...
+def sums_of_request(batches: list[Any]) -> tuple[list[_Sum], int]: ...
+def answered_from(batches: list[Any], responses: list[Any], start: int, response_type: type) -> int: ...
+def complete_batches(
+    batches: list[Any],
+    responses: list[Any],
+    *,
+    start: int,
+    end: int,
+    state: object,
+    incomplete: dict[Any, None],
+    complete: Callable[[Any, Any], object],
+) -> None: ...

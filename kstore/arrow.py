@@ -25,13 +25,12 @@ from kstore._core import BATCH_ROW_FIELDS, CONTROL_BIT, TRANSACTIONAL_BIT, Colum
 from kstore.compression import CompressionType
 from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import checked_int
-from kstore.log.directory import find_partitions
 from kstore.log.env import DEFAULT_ENV, Env, StrPath
+from kstore.log.files.names import find_partitions
 from kstore.log.opening import open_log
 from kstore.log.plan import ScanRange
-from kstore.log.read_ahead import read_ahead
-from kstore.log.scan import Mode, Selection, scan_columns
-from kstore.record.memory_records import MemoryRecords
+from kstore.log.scan import Mode, Selection, read_ahead, scan_columns
+from kstore.record.batches import MemoryRecords
 from kstore.record.packing import BinaryColumn, HeadersColumn, Int64Column, RecordColumns, pack_columns
 from kstore.types import INTERNAL_TOPICS
 

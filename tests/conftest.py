@@ -1,14 +1,21 @@
-"""What every test shares: Hypothesis profiles, and how tests are spread over workers."""
+"""What every test shares: Hypothesis profiles, how tests are spread over workers, and common fixtures."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
+
+from kstore.log import WritableStore, open_store
+from tests.making.record_files import DATA
+from tests.making.source_tree import copy_sources
 
 # a busy machine is no defect
 UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -19,8 +26,8 @@ settings.load_profile("default")
 # What shares a fixture of the whole run: a Spark session, the core translated and built.
 GROUPS = {
     "tests/spark/": "spark",
-    "tests/unit/test_packaging.py": "build",
-    "tests/unit/test_sourcecode.py": "build",
+    "tests/repo/test_packaging.py": "build",
+    "tests/repo/test_sourcecode.py": "build",
 }
 
 
@@ -57,3 +64,42 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: an address in a test's name differs from worker to worker")
     items.sort(key=lambda item: group_of(item.nodeid) not in GROUPS.values())
+
+
+class Translation(NamedTuple):
+    """A copy of the sources with the C that Cython made of the core in it, and what it printed on the way."""
+
+    tree: Path
+    log: str
+
+
+@pytest.fixture(scope="session")
+def translation(tmp_path_factory: pytest.TempPathFactory) -> Translation:
+    """Made once for all that look at it or build of it; they run on one worker."""
+    tree = copy_sources(tmp_path_factory.mktemp("core") / "tree")
+    command = [sys.executable, "setup.py", "--quiet", "--name"]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    return Translation(tree, done.stdout + done.stderr)
+
+
+@pytest.fixture
+def log_path(tmp_path: Path) -> Path:
+    """Where a file of records may be made."""
+    return tmp_path / "00000000000000000100.log"
+
+
+@pytest.fixture
+def written_log(log_path: Path) -> Path:
+    """A file of the batches of record_files."""
+    log_path.write_bytes(DATA)
+    return log_path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[WritableStore]:
+    """A Store for a producer: the topic "topic" of three partitions, and the states of transactions."""
+    with open_store(tmp_path / "root", "a") as opened:
+        opened.create_topic("topic", partitions=3)
+        opened.create_topic("__transaction_state", partitions=1)
+        yield opened

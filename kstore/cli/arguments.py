@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kstore.types import MAX_OFFSET
 
 if TYPE_CHECKING:
-    from kstore.log.directory import PartitionDirectory
+    from kstore.log.files.names import PartitionDirectory
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 MILLISECOND = timedelta(milliseconds=1)
@@ -33,7 +33,7 @@ class Selection:
 
         Raises: LogNotFoundError if DIR holds no log, WrongUseError if nothing of it was selected.
         """
-        from kstore.log.directory import find_partitions
+        from kstore.log.files.names import find_partitions
 
         found = find_partitions(self.directory)
         selected = [

@@ -21,7 +21,7 @@ from kstore.cli.render import (
     record_parts,
 )
 from kstore.errors import KStoreError
-from kstore.log.decoding import decode, decoder_of
+from kstore.log.log import decode, decoder_of
 from kstore.log.opening import open_log
 
 if TYPE_CHECKING:
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from kstore._core import BatchHeader, Record
     from kstore.cli.arguments import Selection
     from kstore.cli.output import Output
-    from kstore.log.decoding import Decoder
-    from kstore.log.log import Log
+    from kstore.log.log import Decoder, Log
     from kstore.record import RecordBatch
     from kstore.types import TopicPartition
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kstore.cli.render import JSON_TEXT, plain_value
 from kstore.errors import InvalidRecordError, MemoryLimitError
-from kstore.record.internal_topics import (
+from kstore.record.schemas.topics import (
     DecodedMessage,
     decode_group_record,
     decode_metadata_record,
@@ -18,7 +18,7 @@ from kstore.record.internal_topics import (
 
 if TYPE_CHECKING:
     from kstore._core import Record
-    from kstore.record.internal_topics import InternalMessage
+    from kstore.record.schemas.topics import InternalMessage
 
 DELETED = "<DELETE>"
 

@@ -28,7 +28,7 @@ from kstore.cli.segment_file import Entry, SegmentFile
 from kstore.config import LogConfig
 from kstore.errors import KStoreError
 from kstore.log.env import DEFAULT_ENV, FileKind, absolute_path, join_path, split_path
-from kstore.log.filenames import (
+from kstore.log.files.names import (
     CLEANED_STATE,
     DELETED_STATE,
     LOG_SUFFIX,
@@ -41,7 +41,7 @@ from kstore.log.filenames import (
     is_metadata_snapshot_name,
     parse_segment_name,
 )
-from kstore.log.index import MAX_INDEX_BYTES, OffsetIndex, TimeIndex
+from kstore.log.segment.indexes import MAX_INDEX_BYTES, OffsetIndex, TimeIndex
 from kstore.record import RecordBatch
 
 if TYPE_CHECKING:

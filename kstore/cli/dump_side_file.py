@@ -9,10 +9,15 @@ from kstore.cli import EXIT_FINE
 from kstore.cli.output import Part, printable
 from kstore.cli.render import time_text
 from kstore.errors import KStoreError
-from kstore.log.atomic_file import malformed, read_text
-from kstore.log.checkpoints import MAX_CHECKPOINT_BYTES, read_leader_epoch_checkpoint, read_offset_checkpoint
 from kstore.log.env import DEFAULT_ENV, split_path
-from kstore.log.filenames import (
+from kstore.log.files.checkpoints import (
+    MAX_CHECKPOINT_BYTES,
+    malformed,
+    read_leader_epoch_checkpoint,
+    read_offset_checkpoint,
+    read_text,
+)
+from kstore.log.files.names import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -25,11 +30,11 @@ from kstore.log.filenames import (
     RECOVERY_POINT_CHECKPOINT,
     TRANSACTION_INDEX_SUFFIX,
 )
-from kstore.log.index import MAX_INDEX_BYTES
-from kstore.log.producer_append import ProducerStateEntry
-from kstore.log.producer_snapshot import read_snapshot
-from kstore.log.root_files import id_text, parse_properties, read_partition_metadata
-from kstore.log.transaction_index import ABORTED_TXN, TRANSACTION_INDEX_ENTRY_SIZE, decode_aborted_txns
+from kstore.log.files.root_files import id_text, parse_properties, read_partition_metadata
+from kstore.log.files.snapshots import read_snapshot
+from kstore.log.segment.indexes import MAX_INDEX_BYTES
+from kstore.log.segment.transaction_index import ABORTED_TXN, TRANSACTION_INDEX_ENTRY_SIZE, decode_aborted_txns
+from kstore.log.state.producer_append import ProducerStateEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kstore.cli.arguments import WrongUseError
 from kstore.config import MAX_INT32
 from kstore.log.env import lines_of, open_foreign
-from kstore.log.filenames import MAX_PARTITION
+from kstore.log.files.names import MAX_PARTITION
 from kstore.types import MAX_OFFSET
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from kstore.cli.render import JSON_TEXT
 from kstore.config import MAX_INT32
 from kstore.errors import LogNotFoundError
 from kstore.log import open_log, open_store
-from kstore.log.directory import find_partition
+from kstore.log.files.names import find_partition
 from kstore.record import MemoryRecordsBuilder
 from kstore.types import TopicPartition
 

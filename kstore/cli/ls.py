@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kstore.cli.arguments import Selection
     from kstore.cli.output import Output
     from kstore.log.log import Log
-    from kstore.log.segment import LogSegment
+    from kstore.log.segment.segment import LogSegment
 
 SAMPLE_BYTES = 1 << 20
 COLUMNS = (

@@ -9,13 +9,13 @@ from kstore.cli import EXIT_DAMAGE, EXIT_FINE
 from kstore.cli.damage_output import DAMAGE_COLUMNS, damage_objects, damage_rows
 from kstore.cli.output import LOG_COLUMNS, Column
 from kstore.cli.render import JSON_TEXT
-from kstore.log.filenames import CLUSTER_METADATA_TOPIC
-from kstore.log.recovering import recover_partitions
+from kstore.log.files.names import CLUSTER_METADATA_TOPIC
+from kstore.log.store import recover_partitions
 
 if TYPE_CHECKING:
     from kstore.cli.arguments import Selection
     from kstore.cli.output import Output
-    from kstore.log.recovery_report import RecoveryMode, RecoveryReport
+    from kstore.log.recovery.context import RecoveryMode, RecoveryReport
     from kstore.types import TopicPartition
 
 COLUMNS = (

@@ -22,7 +22,7 @@ from kstore.compression import CompressionType
 from kstore.config import MIB
 from kstore.errors import InvalidRecordError, KStoreError, MemoryLimitError
 from kstore.record.control import ControlRecordType, UnknownControlRecord, decode_control_record
-from kstore.record.protocol import TaggedField
+from kstore.record.schemas.protocol import TaggedField
 from kstore.types import TimestampType
 
 if TYPE_CHECKING:

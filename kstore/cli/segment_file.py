@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from kstore import _core
 from kstore.errors import KStoreError
-from kstore.log.preallocated import is_zeros
-from kstore.record.memory_records import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
+from kstore.log.segment.records import is_zeros
+from kstore.record.batches import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

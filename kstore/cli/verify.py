@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kstore.cli.arguments import Selection
     from kstore.cli.output import Output
     from kstore.log.damage import Damage
-    from kstore.log.directory import PartitionDirectory
+    from kstore.log.files.names import PartitionDirectory
 
 COLUMNS = (
     *LOG_COLUMNS,

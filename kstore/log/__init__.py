@@ -1,14 +1,14 @@
 """Files: directories, segments, indexes, the Log that reads them and the WritableLog that writes them. Layer 5."""
 
-from kstore.log.appending import LogAppendInfo
-from kstore.log.directory import PartitionDirectory, find_partitions
-from kstore.log.file_records import FileRecords, FileRecordsSlice
+from kstore.log.files.names import PartitionDirectory, find_partitions
 from kstore.log.log import FetchData, Log
 from kstore.log.opening import open_log
 from kstore.log.plan import FileRange, ScanRange
-from kstore.log.segment import LogSegment
+from kstore.log.segment.file_records import FileRecords, FileRecordsSlice
+from kstore.log.segment.segment import LogSegment
 from kstore.log.store import Store, WritableStore, open_store
-from kstore.log.writable_log import WritableLog
+from kstore.log.write.rules import LogAppendInfo
+from kstore.log.write.writable_log import WritableLog
 
 __all__ = [
     "FetchData",

@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from kstore._core import BatchHeader, check_crc, iterate_records
 from kstore.compression import decompress
@@ -25,31 +25,32 @@ from kstore.errors import (
     LogClosedError,
     LogReplacedError,
     OffsetOutOfRangeError,
+    RecordDeserializationError,
     StorageError,
     UnsupportedError,
     checked_index,
     checked_int,
 )
-from kstore.log.checkpoints import OffsetCheckpoints
-from kstore.log.decoding import Decoder, decoded_records, decoder_of
-from kstore.log.directory import PartitionDirectory
 from kstore.log.env import DEFAULT_ENV, ENOENT, Closing, Env, FileStatus, OpenFiles, is_same_file, join_path
-from kstore.log.filenames import (
+from kstore.log.files.checkpoints import OffsetCheckpoints
+from kstore.log.files.names import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOCK_FILE,
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     SWAP_STATE,
+    PartitionDirectory,
     parse_segment_name,
 )
-from kstore.log.index import IndexCache
 from kstore.log.plan import Extent, ScanRange, extents, plan_ranges
 from kstore.log.replaced import ERRORS_OF_A_CHANGE, MOST_LOOKS, ListedFile, change_behind, is_settled
-from kstore.log.segment import LogContext, LogSegment
-from kstore.log.segment_records import status_of_segment
-from kstore.log.transactions import NOTHING_SETTLED, AbortedTransaction, Transactions, settle_transactions
+from kstore.log.segment.indexes import IndexCache
+from kstore.log.segment.records import status_of_segment
+from kstore.log.segment.segment import LogContext, LogSegment
+from kstore.log.state.transactions import NOTHING_SETTLED, AbortedTransaction, Transactions, settle_transactions
 from kstore.record import Record, RecordBatch
+from kstore.serializers import deserializer
 from kstore.types import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -65,6 +66,68 @@ from kstore.types import (
 
 if TYPE_CHECKING:
     import pyarrow
+
+Decoder: TypeAlias = Callable[[bytes], Any]
+
+
+def decoder_of(decoder: Decoder | str | None) -> Decoder | None:
+    """Return a callable as it is, a built-in one by its name.
+
+    Raises: ValueError for a name that there is not; TypeError for what can't be called.
+    """
+    if isinstance(decoder, str):
+        return deserializer(decoder)
+    if decoder is not None and not callable(decoder):
+        raise TypeError(f"a decoder must be a name or a callable, got {decoder!r}")
+    return decoder
+
+
+def decoded_records(
+    records: Iterable[Record],
+    *,
+    topic_partition: TopicPartition,
+    key_decoder: Decoder | None,
+    value_decoder: Decoder | None,
+) -> Iterator[Record]:
+    """Give the records with keys and values decoded; a null stays None and is shown to no decoder.
+
+    Raises: RecordDeserializationError for whatever a decoder raises, which is its cause.
+    """
+    for record in records:
+        key, value = record.key, record.value
+        if key is not None and key_decoder is not None:
+            key = decode(key, key_decoder, record, topic_partition=topic_partition, origin="key")
+        if value is not None and value_decoder is not None:
+            value = decode(value, value_decoder, record, topic_partition=topic_partition, origin="value")
+        yield Record(
+            offset=record.offset,
+            timestamp_ms=record.timestamp_ms,
+            timestamp_type=record.timestamp_type,
+            key=key,
+            value=value,
+            headers=record.headers,
+            topic_partition=record.topic_partition,
+            sequence=record.sequence,
+            is_control=record.is_control,
+        )
+
+
+def decode(data: bytes, decoder: Decoder, record: Record, *, topic_partition: TopicPartition, origin: str) -> Any:
+    """Return decoder(data); raises as decoded_records."""
+    try:
+        return decoder(data)
+    except Exception as error:
+        topic, partition = topic_partition
+        raise RecordDeserializationError(
+            f"cannot decode the {origin} of the record at offset {record.offset} of {topic_partition}: "
+            f"{type(error).__name__}: {error}",
+            topic=topic,
+            partition=partition,
+            offset=record.offset,
+            timestamp_ms=record.timestamp_ms,
+            origin=origin,
+        ) from error
+
 
 DEFAULT_PLAN_BYTES = 128 * 1024 * 1024
 

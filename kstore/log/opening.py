@@ -10,14 +10,13 @@ from typing import Literal, overload
 
 from kstore.config import LogConfig
 from kstore.errors import LogNotFoundError
-from kstore.log.directory import PartitionDirectory, find_partition
 from kstore.log.env import DEFAULT_ENV, Env, StrPath, absolute_path, split_path
-from kstore.log.filenames import parse_partition_directory_name
-from kstore.log.lock import PartitionLock
+from kstore.log.files.checkpoints import forget_partitions
+from kstore.log.files.lock import PartitionLock
+from kstore.log.files.names import PartitionDirectory, find_partition, parse_partition_directory_name
 from kstore.log.log import Log
-from kstore.log.recovery_report import RecoveryMode, check_recovery
-from kstore.log.root_checkpoints import forget_partitions
-from kstore.log.writable_log import WritableLog
+from kstore.log.recovery.context import RecoveryMode, check_recovery
+from kstore.log.write.writable_log import WritableLog
 
 
 @overload

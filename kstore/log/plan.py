@@ -14,7 +14,7 @@ from kstore._core import BatchHeader
 from kstore.config import MAX_INT64
 from kstore.errors import CorruptionError, UnsupportedError
 from kstore.log.env import FileIdentity
-from kstore.log.segment import ENTRIES_TRIED, LogSegment
+from kstore.log.segment.segment import ENTRIES_TRIED, LogSegment
 from kstore.types import TopicPartition
 
 

@@ -10,17 +10,21 @@ from functools import partial
 
 from kstore.config import LogConfig
 from kstore.errors import KStoreError, LogReplacedError, OffsetOutOfRangeError
-from kstore.log.appending import LeaderRules
-from kstore.log.cuts import Cuts
-from kstore.log.directory import PartitionDirectory
 from kstore.log.env import Env
-from kstore.log.local_log import LocalLog, Published
+from kstore.log.files.names import PartitionDirectory
 from kstore.log.log import Found, Log, Watch
-from kstore.log.recovery_context import RecoveryContext
-from kstore.log.recovery_report import LoadedLog
+from kstore.log.recovery.context import LoadedLog, RecoveryContext
 from kstore.log.replaced import ERRORS_OF_A_CHANGE
-from kstore.log.segment import LogSegment
-from kstore.log.transactions import NOTHING_SETTLED, AbortedTransaction, Settled, Transactions, settle_transactions
+from kstore.log.segment.segment import LogSegment
+from kstore.log.state.transactions import (
+    NOTHING_SETTLED,
+    AbortedTransaction,
+    Settled,
+    Transactions,
+    settle_transactions,
+)
+from kstore.log.write.local_log import Cuts, LocalLog, Published
+from kstore.log.write.rules import LeaderRules
 
 
 class PublishedLog(Log):

@@ -19,8 +19,8 @@ from kstore.errors import (
     UnsupportedMagicError,
 )
 from kstore.log.env import ENOENT, NO_FILE, Env, FileIdentity, FileStatus, OpenFiles, is_same_file
-from kstore.log.segment_records import SegmentRecords
-from kstore.log.verify_segment import SegmentCheck
+from kstore.log.segment.check import SegmentCheck
+from kstore.log.segment.records import SegmentRecords
 from kstore.types import TopicPartition
 
 # What a reader may meet where the files of a log changed since they were listed.

@@ -2,24 +2,26 @@
 
 from kstore._core import RecordAppendResult, murmur2, partition_for_key
 from kstore.environment import SYSTEM_CLOCK, Clock, SystemClock
-from kstore.producer.accumulator import RecordAccumulator
-from kstore.producer.batch import FinalState, ProducerBatch
-from kstore.producer.buffer_pool import BufferPool
+from kstore.producer.batches.accumulator import BufferPool, RecordAccumulator
+from kstore.producer.batches.batch import CompressionRatioEstimator, FinalState, ProducerBatch
+from kstore.producer.batches.drain import ReadyCheckResult
+from kstore.producer.batches.futures import (
+    AppendedBatch,
+    ColumnsFuture,
+    FutureRecordMetadata,
+    ProduceRequestResult,
+    RecordMetadata,
+)
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
-from kstore.producer.columns_future import AppendedBatch, ColumnsFuture
-from kstore.producer.compression_ratio import CompressionRatioEstimator
 from kstore.producer.config import ProducerConfig
-from kstore.producer.coordinator import TransactionCoordinator, coordinator_of
-from kstore.producer.futures import FutureRecordMetadata, RecordMetadata
 from kstore.producer.interceptors import ProducerInterceptor, ProducerRecord
 from kstore.producer.partitioner import BuiltInPartitioner, Partitioner, RoundRobinPartitioner, StickyPartitionInfo
 from kstore.producer.producer import Producer
-from kstore.producer.ready_check import ReadyCheckResult
-from kstore.producer.result import ProduceRequestResult
-from kstore.producer.sender import Sender
-from kstore.producer.sink import ProduceResponse, Sink
-from kstore.producer.store_sink import StoreSink
-from kstore.producer.transaction_manager import TransactionManager
+from kstore.producer.sending.sender import Sender
+from kstore.producer.sending.sink import ProduceResponse, Sink
+from kstore.producer.sending.store_sink import StoreSink
+from kstore.producer.transactions.coordinator import TransactionCoordinator, coordinator_of
+from kstore.producer.transactions.manager import TransactionManager
 
 __all__ = [
     "SYSTEM_CLOCK",

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from kstore._core import RecordBatchPacker, give_up, pack_rows_into
 from kstore.errors import KStoreError, RecordTooLargeError, UnknownTopicOrPartitionError
+from kstore.producer.batches.futures import ColumnsFuture
 from kstore.producer.cluster import Cluster
-from kstore.producer.columns_future import ColumnsFuture
 from kstore.record.packing import RecordColumns
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
     from kstore._core import ColumnBuffer, PartitionQueue
-    from kstore.producer.accumulator import RecordAccumulator
-    from kstore.producer.batch import ProducerBatch
+    from kstore.producer.batches.accumulator import RecordAccumulator
+    from kstore.producer.batches.batch import ProducerBatch
     from kstore.producer.partitioner import StickyPartitionInfo
+
+
+def record_columns_of(columns: Any, *, timestamp_ms: int) -> Iterable[RecordColumns]:
+    """Return RecordColumns as they are, or those of each record batch of Arrow data.
+
+    Args: timestamp_ms: of all rows where there is no timestamp column.
+    Raises: TypeError for anything else; ValueError as kstore.arrow.record_columns.
+    """
+    if isinstance(columns, RecordColumns):
+        return (columns,)
+    from kstore.arrow import record_columns, to_record_batches
+
+    return (record_columns(batch, timestamp_ms=timestamp_ms) for batch in to_record_batches(columns))
+
 
 # Batches that are packed by one call, without the GIL: taking it back costs more than packing one.
 _MOST_AT_ONCE = 32

@@ -10,7 +10,7 @@ from kstore.errors import KStoreError
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kstore.producer.futures import RecordMetadata
+    from kstore.producer.batches.futures import RecordMetadata
 
 _logger = logging.getLogger("kstore.producer")
 

@@ -11,7 +11,7 @@ from kstore._core import OwnedLock, sums_of_request
 from kstore.environment import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
-    from kstore.producer.batch import ProducerBatch
+    from kstore.producer.batches.batch import ProducerBatch
 
 _WINDOW_MS = 30_000
 # What sums_of_request() sums up, in its order.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from threading import TIMEOUT_MAX
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import WeakSet
 
 from kstore._core import (
@@ -27,24 +27,125 @@ from kstore.errors import (
     UnknownTopicOrPartitionError,
     checked_int,
 )
+from kstore.producer.append_columns import record_columns_of
+from kstore.producer.batches.accumulator import BufferPool, RecordAccumulator
+from kstore.producer.batches.futures import ColumnsFuture, FutureRecordMetadata, RecordMetadata, failed_future
 from kstore.producer.cluster import Cluster, PartitionInfo
-from kstore.producer.columns import record_columns_of
-from kstore.producer.columns_future import ColumnsFuture
-from kstore.producer.config import ProducerConfig
-from kstore.producer.futures import FutureRecordMetadata, RecordMetadata, failed_future
+from kstore.producer.config import ProducerConfig, serialized, serializer_of
 from kstore.producer.interceptors import Header, ProducerInterceptors, ProducerRecord, placeholder_partition
+from kstore.producer.metrics import ProducerMetrics
 from kstore.producer.partitioner import Partitioner
-from kstore.producer.serializing import serialized, serializer_of
-from kstore.producer.wiring import ProducerParts
+from kstore.producer.sending.completion import SenderHooks
+from kstore.producer.sending.sender import Sender
+from kstore.producer.sending.sink import Metadata
+from kstore.producer.sending.store_sink import StoreSink
+from kstore.producer.transactions.coordinator import TransactionCoordinator, coordinator_of
+from kstore.producer.transactions.manager import TransactionManager
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from kstore.producer.producer_store import ProducerStore
-    from kstore.producer.sink import Sink
-    from kstore.producer.transaction_manager import TransactionManager
-    from kstore.producer.transaction_result import TransactionalResult
+    from kstore.producer.batches.batch import ProducerBatch
+    from kstore.producer.batches.waiting import TransactionalResult
+    from kstore.producer.cluster import Node
+    from kstore.producer.sending.sink import Sink
+    from kstore.producer.store import ProducerStore
+
+
+class ProducerParts:
+    """Accumulator, sender and what they need, for one producer.
+
+    Raises: TypeError for a target that is neither; ValueError if transactions are wanted of a sink without a
+        coordinator.
+    """
+
+    def __init__(self, target: Sink | ProducerStore, config: ProducerConfig, *, clock: Clock) -> None:
+        self.sink, coordinator = _sink_of(target)
+        if config.transactional_id is not None and coordinator is None:
+            raise ValueError(f"transactional_id needs a sink with a coordinator, got {self.sink!r}")
+        self.metrics = ProducerMetrics(clock)
+        self.metadata = Metadata(self.sink, max_age_ms=config.metadata_max_age_ms, clock=clock)
+        self.pool = BufferPool(config.buffer_memory, max(config.batch_size, 1), clock=clock)
+        self.transactions: TransactionManager | None = None
+        if config.is_idempotent:
+            self.transactions = TransactionManager(
+                transactional_id=config.transactional_id,
+                coordinator=coordinator,
+                timeout_ms=config.transaction_timeout_ms,
+                ack=config.ack,
+            )
+        self.accumulator = RecordAccumulator(
+            batch_size=config.batch_size,
+            pool=self.pool,
+            compression=config.compression_type,
+            compression_level=config.compression_level,
+            linger_ms=config.linger_ms,
+            retry_backoff_ms=config.retry_backoff_ms,
+            retry_backoff_max_ms=config.retry_backoff_max_ms,
+            delivery_timeout_ms=config.delivery_timeout_ms,
+            transaction_manager=self.transactions,
+            adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
+            partition_availability_timeout_ms=config.partitioner_availability_timeout_ms,
+            clock=clock,
+        )
+        self.sender = Sender(
+            self.accumulator,
+            self.sink,
+            ack=config.ack,
+            max_in_flight=config.max_in_flight_requests_per_connection,
+            max_request_size=config.max_request_size,
+            retries=config.retries,
+            retry_backoff_ms=config.retry_backoff_ms,
+            delivery_timeout_ms=config.delivery_timeout_ms,
+            transaction_manager=self.transactions,
+            coordinator=coordinator,
+            hooks=_hooks(self.metrics),
+            clock=clock,
+            name=f"kstore-producer-{config.client_id}" if config.client_id else "kstore-producer",
+        )
+        self._add_gauges()
+
+    def _add_gauges(self) -> None:
+        pool, metadata, gauge = self.pool, self.metadata, self.metrics.gauge
+        gauge("buffer-total-bytes", lambda: pool.memory)
+        gauge("buffer-available-bytes", lambda: pool.available_memory)
+        gauge("buffer-exhausted-total", lambda: pool.buffer_exhausted_count)
+        gauge("bufferpool-wait-time-ns-total", lambda: pool.wait_time_ns)
+        gauge("waiting-threads", lambda: pool.queued)
+        gauge("metadata-age", lambda: metadata.age_ms / 1000)
+
+
+def _sink_of(target: object) -> tuple[Sink, TransactionCoordinator | None]:
+    if hasattr(target, "cluster"):
+        return cast("Sink", target), getattr(target, "coordinator", None)
+    if not hasattr(target, "create_topic"):
+        raise TypeError(f'a producer needs kstore.open_store(root, "a"), opened for writing, or a Sink: got {target!r}')
+    store = cast("ProducerStore", target)
+    coordinator = coordinator_of(store)
+    return StoreSink(store, coordinator=coordinator), coordinator
+
+
+def _hooks(metrics: ProducerMetrics) -> SenderHooks:
+    def on_send(_: Node, batches: list[ProducerBatch]) -> None:
+        metrics.note_request(batches)
+
+    def on_response(_: Node, __: list[ProducerBatch], latency_ms: int) -> None:
+        metrics.record("request-latency", latency_ms)
+
+    def on_retry(_: str, count: int) -> None:
+        metrics.count("record-retry", count)
+
+    def on_error(_: str, count: int) -> None:
+        metrics.count("record-error", count)
+
+    def on_split(_: str) -> None:
+        metrics.count("batch-split")
+
+    return SenderHooks(
+        on_send=on_send, on_response=on_response, on_retry=on_retry, on_error=on_error, on_split=on_split
+    )
+
 
 DeliveryCallback: TypeAlias = Callable[[RecordMetadata, "KStoreError | None"], object]
 

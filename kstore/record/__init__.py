@@ -1,8 +1,17 @@
 """Bytes in memory: records and record batches. Layer 4: knows nothing of files."""
 
 from kstore._core import BatchHeader, Record
-from kstore.record.batch import RecordBatch
-from kstore.record.builder import MemoryRecordsBuilder, RecordsInfo
+from kstore.record.batches import MemoryRecords, RecordBatch
+from kstore.record.builder import (
+    MemoryRecordsBuilder,
+    RecordsInfo,
+    with_end_transaction_marker,
+    with_idempotent_records,
+    with_kraft_control_record,
+    with_leader_change_message,
+    with_records,
+    with_transactional_records,
+)
 from kstore.record.control import (
     ControlRecordType,
     EndTransactionMarker,
@@ -21,15 +30,6 @@ from kstore.record.control import (
     decode_control_record,
 )
 from kstore.record.conversion import ConversionStats, convert, convert_message, down_convert, up_convert
-from kstore.record.creation import (
-    with_end_transaction_marker,
-    with_idempotent_records,
-    with_kraft_control_record,
-    with_leader_change_message,
-    with_records,
-    with_transactional_records,
-)
-from kstore.record.memory_records import MemoryRecords
 from kstore.record.message_writer import BufferingOutputStream, MessageWriter, ReservedOutput, write_entry
 from kstore.record.packing import BinaryColumn, HeadersColumn, Int64Column, RecordColumns, pack_columns
 from kstore.record.validation import (

@@ -11,8 +11,8 @@ from uuid import UUID
 from kstore._core import Record
 from kstore.config import MAX_INT32
 from kstore.errors import InvalidRecordError
-from kstore.record.batch import RecordBatch
-from kstore.record.protocol import ProtocolReader, ProtocolWriter, TaggedField
+from kstore.record.batches import RecordBatch
+from kstore.record.schemas.protocol import ProtocolReader, ProtocolWriter, TaggedField
 from kstore.types import ZERO_UUID
 
 _KEY = struct.Struct(">hh")

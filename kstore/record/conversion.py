@@ -24,9 +24,8 @@ from kstore._core import (
 from kstore.compression import CompressionType
 from kstore.config import KIB, MAX_INT32, MAX_INT64
 from kstore.errors import InvalidRecordError, UnsupportedCompressionTypeError
-from kstore.record.batch import RecordBatch
+from kstore.record.batches import LEAST_MESSAGE_SIZES, MemoryRecords, RecordBatch
 from kstore.record.builder import MemoryRecordsBuilder
-from kstore.record.memory_records import LEAST_MESSAGE_SIZES, MemoryRecords
 from kstore.types import NO_TIMESTAMP, TimestampType
 
 if TYPE_CHECKING:

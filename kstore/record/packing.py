@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kstore._core import RecordBatchPacker
 from kstore.compression import CompressionType, compress, level_of
 from kstore.config import MAX_INT32
-from kstore.record.memory_records import MemoryRecords
+from kstore.record.batches import MemoryRecords
 from kstore.types import NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TimestampType
 
 if TYPE_CHECKING:

@@ -26,10 +26,14 @@ from kstore.errors import (
     UnsupportedCompressionTypeError,
     UnsupportedForMessageFormatError,
 )
-from kstore.record.batch import RecordBatch
+from kstore.record.batches import (
+    MemoryRecords,
+    RecordBatch,
+    set_last_offset,
+    set_max_timestamp,
+    set_partition_leader_epoch,
+)
 from kstore.record.builder import MemoryRecordsBuilder, RecordsInfo
-from kstore.record.memory_records import MemoryRecords
-from kstore.record.rewriting import set_last_offset, set_max_timestamp, set_partition_leader_epoch
 from kstore.types import (
     MAX_OFFSET,
     NO_PARTITION_LEADER_EPOCH,

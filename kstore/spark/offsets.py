@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from kstore.errors import OffsetOutOfRangeError
 from kstore.log.log import Isolation
-from kstore.log.transactions import Transactions
+from kstore.log.state.transactions import Transactions
 from kstore.spark.options import EARLIEST, LATEST, READ_COMMITTED, Bound, ReadOptions, names
 from kstore.types import OffsetAndTimestamp, TopicPartition
 

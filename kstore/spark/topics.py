@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from kstore.errors import LogNotFoundError
-from kstore.log.directory import PartitionDirectory
+from kstore.log.files.names import PartitionDirectory
 from kstore.spark.options import Assign, EveryTopic, Subscribe, SubscribePattern, TopicSelection
 from kstore.types import INTERNAL_TOPICS, TopicPartition
 

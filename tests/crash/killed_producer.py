@@ -7,12 +7,12 @@ import random
 from kstore.config import LogConfig
 from kstore.environment import SYSTEM_CLOCK
 from kstore.log.store import WritableStore, open_store
-from kstore.producer.coordinator import TransactionCoordinator
-from kstore.producer.store_sink import StoreSink
-from kstore.producer.transaction_manager import TransactionManager
+from kstore.producer.sending.store_sink import StoreSink
+from kstore.producer.transactions.coordinator import TransactionCoordinator
+from kstore.producer.transactions.manager import TransactionManager
 from kstore.types import TopicPartition
 from tests.crash.nursery import report, serve
-from tests.sending import Producing
+from tests.fakes.sending import Producing
 
 # Kinds of a report, with the number of the transaction.
 COMMITTED, ABORTED = range(2, 4)

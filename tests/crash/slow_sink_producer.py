@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kstore.errors import BufferExhaustedError
 from kstore.producer import Cluster, Node, PartitionInfo, Producer, ProduceResponse
-from kstore.producer.batch import ProducerBatch
+from kstore.producer.batches.batch import ProducerBatch
 
 BUFFER_MEMORY = 32 * 1024 * 1024
 MAX_BLOCK_MS = 200

@@ -16,10 +16,10 @@ from kstore.environment import SYSTEM_CLOCK
 from kstore.errors import StorageError
 from kstore.log.store import WritableStore, open_store
 from kstore.producer.cluster import Cluster
-from kstore.producer.sink import ProduceResponse
-from kstore.producer.store_sink import StoreSink
+from kstore.producer.sending.sink import ProduceResponse
+from kstore.producer.sending.store_sink import StoreSink
 from kstore.types import TopicPartition
-from tests.sending import Producing
+from tests.fakes.sending import Producing
 
 THREADS, PARTITIONS = 8, 3
 CONFIG = LogConfig(segment_bytes=64 * 1024, segment_index_bytes=4096)

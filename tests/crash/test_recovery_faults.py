@@ -10,12 +10,12 @@ import pytest
 
 from kstore.errors import StorageError
 from kstore.log import open_log
-from kstore.log.directory import PartitionDirectory
 from kstore.log.env import Env
-from kstore.log.loading import load_log
-from kstore.log.recovery_report import LoadedLog, RecoveryMode
+from kstore.log.files.names import PartitionDirectory
+from kstore.log.recovery.context import LoadedLog, RecoveryMode
+from kstore.log.recovery.load import load_log
 from kstore.log.verify import verify
-from tests.faults import FAULT_KINDS, Fault, FaultyEnv
+from tests.fakes.faults import FAULT_KINDS, Fault, FaultyEnv
 from tests.golden.recovery_cases import CONFIG, BrokerTimeEnv, Case, State, cases, copied, read_state
 
 # name -> (set, case, mode): what recovery has to do differs from one to the other.

@@ -10,20 +10,14 @@ from typing import Any
 import pytest
 
 from kstore.log import open_log
-from kstore.log.directory import PartitionDirectory
-from kstore.log.loading import load_log
-from kstore.log.recovery_report import RecoveryMode
+from kstore.log.files.names import PartitionDirectory
+from kstore.log.recovery.context import RecoveryMode
+from kstore.log.recovery.load import load_log
 from kstore.log.verify import verify
 from kstore.types import TopicPartition
 from tests.crash.test_recovery_faults import PADDED, SCENARIOS, the_case
+from tests.fakes.disk import DiskThatForgetsFiles, DiskThatForgetsNames, PowerCut, SimulatedDisk, disk_of
 from tests.golden.recovery_cases import CONFIG, BrokerTimeEnv, Case
-from tests.simulated_disk import (
-    DiskThatForgetsFiles,
-    DiskThatForgetsNames,
-    PowerCut,
-    SimulatedDisk,
-    disk_of,
-)
 
 ROOT = "/root"
 DEPTH = 3

@@ -16,10 +16,10 @@ from kstore.errors import KStoreError, LogClosedError, LogFailedError, StorageEr
 from kstore.log import open_log
 from kstore.log.env import Env
 from kstore.log.verify import verify
-from kstore.log.writable_log import WritableLog
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import Record
 from kstore.types import TimestampType
-from tests.faults import FAULT_KINDS, Fault, FaultyEnv
+from tests.fakes.faults import FAULT_KINDS, Fault, FaultyEnv
 
 CONFIG = LogConfig(segment_bytes=2048, segment_index_bytes=1024, index_interval_bytes=100)
 PREALLOCATED = replace(CONFIG, preallocate=True)

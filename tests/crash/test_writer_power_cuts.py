@@ -12,14 +12,14 @@ import pytest
 
 from kstore.errors import KStoreError, LogFailedError
 from kstore.log import open_log
-from kstore.log.filenames import base_offset_file_name
+from kstore.log.files.names import base_offset_file_name
 from kstore.log.verify import verify
-from kstore.log.writable_log import WritableLog
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, Record
 from kstore.types import TimestampType
-from tests.builders import batch
 from tests.crash.test_writer_faults import CONFIG, TIMESTAMP_MS
-from tests.simulated_disk import DiskThatForgetsFiles, DiskThatForgetsNames, PowerCut, SimulatedDisk
+from tests.fakes.disk import DiskThatForgetsFiles, DiskThatForgetsNames, PowerCut, SimulatedDisk
+from tests.making.batches import batch
 
 PATH = "/root/t-0"
 STEPS = 40

@@ -10,9 +10,9 @@ import pytest
 from aiokafka.record import default_records as aiokafka_batches
 from aiokafka.record import memory_records as aiokafka_memory
 
-from tests import reference
-from tests import reference_codecs as codecs
-from tests.reference import Record
+from tests.reference import codec as reference
+from tests.reference import codecs as codecs
+from tests.reference.codec import Record
 
 # kafka-python reads its protocol files by a deprecated call while it is imported.
 with warnings.catch_warnings():

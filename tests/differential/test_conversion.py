@@ -7,11 +7,11 @@ import pytest
 
 from kstore.errors import UnsupportedCompressionTypeError
 from kstore.record import ConversionStats, MemoryRecords, convert, down_convert, up_convert
-from tests import reference_codecs as codecs
-from tests import reference_messages
-from tests.matrix import CODECS, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, Case, case_ids, cases
-from tests.reference import CREATE_TIME, Record
-from tests.writing import WRITTEN_MAGICS, write_case
+from tests.making.matrix import CODECS, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, Case, case_ids, cases
+from tests.making.writing import WRITTEN_MAGICS, write_case
+from tests.reference import codecs as codecs
+from tests.reference import messages as reference_messages
+from tests.reference.codec import CREATE_TIME, Record
 
 CASES = [case for case in cases(0, 1, 2) if case.shape != "10000-records" or case.codec == codecs.NONE]
 

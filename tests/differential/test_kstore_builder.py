@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore.record import pack_columns
-from tests import builders
-from tests import reference_codecs as codecs
 from tests.differential.rivals import RIVALS, Rival, build, read, seen
-from tests.packing import columns_of
-from tests.property import strategies
-from tests.reference import Record
-from tests.writing import builder_of
+from tests.making import batches as builders
+from tests.making import strategies
+from tests.making.packing import columns_of
+from tests.making.writing import builder_of
+from tests.reference import codecs as codecs
+from tests.reference.codec import Record
 
 rival_parameter = pytest.mark.parametrize("rival", RIVALS.values(), ids=list(RIVALS))
 READS = [(name, codec) for name, rival in RIVALS.items() for codec in rival.codecs]

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore.record import MemoryRecords, RecordBatch
-from tests import builders, reference
-from tests import reference_codecs as codecs
 from tests.differential.rivals import RIVALS, Rival, build, with_base_offset
-from tests.property import strategies
-from tests.reference import Record
-from tests.verdicts import as_reference
+from tests.making import batches as builders
+from tests.making import strategies
+from tests.reference import codec as reference
+from tests.reference import codecs as codecs
+from tests.reference.codec import Record
+from tests.reference.verdicts import as_reference
 
 BUILDS = [(rival, codec) for rival in RIVALS for codec in RIVALS[rival].codecs]
 build_parameter = pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from kstore.compression import CompressionType
 from kstore.record import MemoryRecordsBuilder, MessageWriter, write_entry
 from kstore.types import TimestampType
 from tests.differential.rivals import RIVALS, stand_in_for_packages
-from tests.messages import decompressed
-from tests.property import strategies
+from tests.making import strategies
+from tests.making.messages import decompressed
 
 from kafka.record import legacy_records as kafka_python_messages  # isort: skip
 

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore.record import MemoryRecords
-from tests import builders, reference
-from tests import reference_codecs as codecs
 from tests.differential.rivals import RIVALS, Rival, read, seen
-from tests.property import strategies
-from tests.reference import Record
-from tests.verdicts import as_reference
+from tests.making import batches as builders
+from tests.making import strategies
+from tests.reference import codec as reference
+from tests.reference import codecs as codecs
+from tests.reference.codec import Record
+from tests.reference.verdicts import as_reference
 
 MOST_MS = 2**61
 rival_parameter = pytest.mark.parametrize("rival", RIVALS.values(), ids=list(RIVALS))

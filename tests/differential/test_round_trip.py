@@ -1,6 +1,6 @@
 """Goal: what kstore writes is read back by everyone as it was written, over the whole matrix of formats.
 
-Method: tests/matrix.py says what to write and to find. kstore writes each case; kstore (records and columns), the
+Method: tests/making/matrix.py says what to write and to find. kstore writes each case; kstore (records and columns), the
 reference, aiokafka and kafka-python read it; bytes that the format fixes are compared with the reference's.
 """
 
@@ -9,13 +9,15 @@ from __future__ import annotations
 import pytest
 
 from kstore.record import MemoryRecords
-from tests import columns, matrix, reference, reference_messages
-from tests import reference_codecs as codecs
 from tests.differential.rivals import RIVALS, Seen, read, seen, stand_in_for_packages
-from tests.matrix import Case
-from tests.messages import packed_entry
-from tests.verdicts import as_reference
-from tests.writing import WRITTEN_MAGICS, write_case
+from tests.making import columns, matrix
+from tests.making.matrix import Case
+from tests.making.messages import packed_entry
+from tests.making.writing import WRITTEN_MAGICS, write_case
+from tests.reference import codec as reference
+from tests.reference import codecs as codecs
+from tests.reference import messages as reference_messages
+from tests.reference.verdicts import as_reference
 
 READ_MAGICS = (0, 1, 2)
 WRITTEN = [(writer, case) for writer, magics in WRITTEN_MAGICS.items() for case in matrix.cases(*magics)]

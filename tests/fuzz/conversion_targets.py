@@ -20,10 +20,10 @@ from kstore.record import (
     validate_replicated,
 )
 from kstore.types import TimestampType
-from tests import reference_messages
 from tests.fuzz.agreement import agree
 from tests.fuzz.message_mutator import MessageMutator
-from tests.reference import CREATE_TIME, HEADER_BYTES_UP_TO_MAGIC, LOG_APPEND_TIME, Record, Refusal
+from tests.reference import messages as reference_messages
+from tests.reference.codec import CREATE_TIME, HEADER_BYTES_UP_TO_MAGIC, LOG_APPEND_TIME, Record, Refusal
 
 LIMIT = 1 << 16
 CONFIG = LogConfig(max_decompressed_bytes=LIMIT)

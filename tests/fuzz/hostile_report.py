@@ -22,10 +22,10 @@ from kstore.config import LogConfig
 from kstore.errors import CorruptionError, UnsupportedError
 from kstore.log import FileRecords
 from tests.fuzz.message_mutator import Fields
-from tests.unit import test_hostile_input as hostile_input
-from tests.unit import test_hostile_messages as hostile_messages
-from tests.unit.test_hostile_input import LIMIT
-from tests.verdicts import Refused, column_verdict
+from tests.hostile import test_input as hostile_input
+from tests.hostile import test_messages as hostile_messages
+from tests.hostile.test_input import LIMIT
+from tests.reference.verdicts import Refused, column_verdict
 
 MOST_MS = 100.0
 MOST_BYTES = 16 << 20

@@ -7,10 +7,11 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests import builders, reference_messages
-from tests import reference_codecs as codecs
 from tests.fuzz.mutator import INTERESTING, INTERESTING_64, Mutator
-from tests.reference import TIMESTAMP_TYPE_BIT, Header, wrap64
+from tests.making import batches as builders
+from tests.reference import codecs as codecs
+from tests.reference import messages as reference_messages
+from tests.reference.codec import TIMESTAMP_TYPE_BIT, Header, wrap64
 
 BITS = {"offset": 64, "timestamp_ms": 64, "magic": 8, "attributes": 8}
 

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import crc32c
 
-from tests import builders, reference
-from tests import reference_codecs as codecs
-from tests.reference import HEADER_BYTES, Header, encode_varint
+from tests.making import batches as builders
+from tests.reference import codec as reference
+from tests.reference import codecs as codecs
+from tests.reference.codec import HEADER_BYTES, Header, encode_varint
 
 INTERESTING = (0, 1, -1, 2, -2, 6, 7, 63, 64, -65, 127, 128, 8191, 8192, 2**15, 2**31 - 1, -(2**31))
 INTERESTING_64 = (*INTERESTING, 2**31, 2**53, (2**63 - 1) // 1000, (2**63 - 1) // 1000 + 1, 2**63 - 1, -(2**63))

@@ -12,11 +12,12 @@ from typing import Any
 
 from kstore.compression import CompressionType
 from kstore.record.packing import BinaryColumn, HeadersColumn, Int64Column, RecordColumns, pack_columns
-from tests import reference, reference_messages
 from tests.fuzz.agreement import agree
 from tests.fuzz.message_mutator import MessageMutator
 from tests.fuzz.mutator import INTERESTING, INTERESTING_64
-from tests.packing import TooShortError, columns_of, expected_batches, read_columns
+from tests.making.packing import TooShortError, columns_of, expected_batches, read_columns
+from tests.reference import codec as reference
+from tests.reference import messages as reference_messages
 
 UNITS = (1, 1000, 1_000_000)
 BATCH_BYTES = (1, 61, 90, 300, 16384, 2**31 - 1)

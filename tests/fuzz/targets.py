@@ -12,22 +12,19 @@ from typing import Any
 from kstore import _core
 from kstore.compression import decompress
 from kstore.errors import DecompressionError
-from tests import columns, reference, reference_messages
-from tests import reference_codecs as codecs
-from tests.blocks import Copy, lz4_block_of, snappy_block_of
 from tests.fuzz.agreement import agree
 from tests.fuzz.conversion_targets import CONVERSION_TARGETS
 from tests.fuzz.message_mutator import MessageMutator
 from tests.fuzz.mutator import Mutator
 from tests.fuzz.packing_targets import PACKING_TARGETS
 from tests.fuzz.writing_targets import WRITING_TARGETS
-from tests.reference_walk import Walk, header_at, walk
-from tests.verdicts import (
-    column_verdict,
-    core_batch_verdict,
-    expected_column_verdict,
-    reference_verdict,
-)
+from tests.making import columns
+from tests.making.blocks import Copy, lz4_block_of, snappy_block_of
+from tests.reference import codec as reference
+from tests.reference import codecs as codecs
+from tests.reference import messages as reference_messages
+from tests.reference.verdicts import column_verdict, core_batch_verdict, expected_column_verdict, reference_verdict
+from tests.reference.walk import Walk, header_at, walk
 
 LIMIT = 1 << 16
 

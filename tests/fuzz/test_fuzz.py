@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import reference
 from tests.fuzz.agreement import Disagreement, agree
 from tests.fuzz.mutator import Mutator
 from tests.fuzz.targets import (
@@ -24,7 +23,8 @@ from tests.fuzz.targets import (
     check_scan,
     run_case,
 )
-from tests.verdicts import Refused, reference_batch_verdict
+from tests.reference import codec as reference
+from tests.reference.verdicts import Refused, reference_batch_verdict
 
 ROOT = Path(__file__).parents[2]
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.hex"))

@@ -12,15 +12,16 @@ from typing import Any
 from kstore.compression import CompressionType
 from kstore.errors import CorruptionError, InvalidRecordError, UnsupportedError
 from kstore.record import MemoryRecordsBuilder, MessageWriter, Record, write_entry
+from kstore.record.batches import assign_offsets, set_last_offset, set_max_timestamp, set_partition_leader_epoch
 from kstore.record.control import ControlRecordType, decode_control_record
-from kstore.record.rewriting import assign_offsets, set_last_offset, set_max_timestamp, set_partition_leader_epoch
 from kstore.types import TimestampType
-from tests import reference, reference_messages
 from tests.fuzz.agreement import agree
 from tests.fuzz.message_mutator import MessageMutator
 from tests.fuzz.mutator import INTERESTING_64
-from tests.verdicts import reference_batch_verdict
-from tests.writing import append, builder_of
+from tests.making.writing import append, builder_of
+from tests.reference import codec as reference
+from tests.reference import messages as reference_messages
+from tests.reference.verdicts import reference_batch_verdict
 
 TYPED = (CorruptionError, UnsupportedError)
 MAX_INT64 = 2**63 - 1

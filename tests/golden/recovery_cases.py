@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kstore.config import LogConfig
-from kstore.log.directory import PartitionDirectory
 from kstore.log.env import Env
-from kstore.log.loading import load_log
-from kstore.log.recovery_report import LoadedLog, RecoveryMode
+from kstore.log.files.names import PartitionDirectory
+from kstore.log.recovery.context import LoadedLog, RecoveryMode
+from kstore.log.recovery.load import load_log
 from kstore.types import TopicPartition
-from tests import reference
 from tests.golden.sets import PACKED_DIRECTORY, unpack
-from tests.reference_walk import header_at
+from tests.reference import codec as reference
+from tests.reference.walk import header_at
 
 NEW_SETS = ("recovery-2.8.2", "recovery-3.9.2", "recovery-4.4.0")
 OLD_SETS = ("recovery-0.8.2.2", "recovery-0.9.0.1", "recovery-0.10.2.2")

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.extracting import extract
+from tests.making.extracting import extract
 
 PACKED_DIRECTORY = Path(__file__).resolve().parent
 CACHE_DIRECTORY = PACKED_DIRECTORY.parent / ".work" / "golden"

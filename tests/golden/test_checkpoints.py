@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from kstore.log.checkpoints import read_leader_epoch_checkpoint, read_offset_checkpoint
+from kstore.log.files.checkpoints import read_leader_epoch_checkpoint, read_offset_checkpoint
 from tests.golden.manifests import manifest
 from tests.golden.oracle import log_start_offset
 from tests.golden.sets import (

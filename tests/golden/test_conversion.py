@@ -12,10 +12,10 @@ from kstore.compression import CompressionType
 from kstore.errors import UnsupportedCompressionTypeError
 from kstore.log import FileRecords
 from kstore.record import MemoryRecords, RecordBatch, down_convert
-from tests import reference_messages
 from tests.differential.test_conversion import fitting
 from tests.golden.manifests import Digest, ExpectedLog, digest_if_long, manifest
 from tests.golden.sets import MAIN_SETS, MIXED_SET, OLD_FORMAT_SETS, GoldenPartition, golden_partitions
+from tests.reference import messages as reference_messages
 
 PARTITIONS = golden_partitions(*OLD_FORMAT_SETS, MIXED_SET)
 

@@ -11,12 +11,12 @@ import pytest
 
 from kstore.config import LogConfig
 from kstore.log.env import DEFAULT_ENV
-from kstore.log.index_files import OffsetIndexFile, TimeIndexFile
-from kstore.log.segment_walk import walk_segment
-from kstore.log.transaction_index import TransactionIndexFile
+from kstore.log.recovery.walk import walk_segment
+from kstore.log.segment.indexes import OffsetIndexFile, TimeIndexFile
+from kstore.log.segment.transaction_index import TransactionIndexFile
 from kstore.types import TimestampOffset
 from tests.golden.sets import PACKED_DIRECTORY, GoldenPartition, golden_partitions, unpack
-from tests.reference import Header
+from tests.reference.codec import Header
 
 # Before 4.0 an append of several batches has one entry; in this broker every append is one batch. The metadata log is
 # never closed, and its time index has a closing entry only if it is.

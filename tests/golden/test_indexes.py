@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kstore.log.index import OffsetIndex, TimeIndex
+from kstore.log.segment.indexes import OffsetIndex, TimeIndex
 from tests.golden.manifests import ExpectedIndex, manifest
 from tests.golden.sets import ALL_SETS, MIXED_SET, V2_SETS, GoldenPartition, golden_partitions
 

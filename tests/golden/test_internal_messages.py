@@ -10,8 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from kstore.cli.render import JSON_TEXT, plain_value
-from kstore.record.schema import Schema, decode_message, encode_message, parse_schemas
-from kstore.record.schemas_coordinator import (
+from kstore.record.schemas.coordinator import (
     CONSUMER_PROTOCOL,
     GROUP_KEYS,
     GROUP_VALUES,
@@ -20,7 +19,8 @@ from kstore.record.schemas_coordinator import (
     TRANSACTION_KEYS,
     TRANSACTION_VALUES,
 )
-from kstore.record.schemas_metadata import METADATA_RECORDS, REMOTE_LOG_METADATA_RECORDS
+from kstore.record.schemas.metadata import METADATA_RECORDS, REMOTE_LOG_METADATA_RECORDS
+from kstore.record.schemas.schema import Schema, decode_message, encode_message, parse_schemas
 from tests.golden.sets import PACKED_DIRECTORY
 
 TABLES = {

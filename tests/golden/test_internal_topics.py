@@ -9,16 +9,16 @@ from collections import Counter
 
 import pytest
 
-from kstore.producer.transaction_state import partition_of
-from kstore.record.internal_topics import (
+from kstore.producer.transactions.coordinator import partition_of
+from kstore.record.schemas.topics import (
     DecodedMessage,
     decode_metadata_record,
     decode_transaction_record,
     encode_transaction_record,
 )
+from tests.cli.runner import runner
 from tests.golden.manifests import manifest
 from tests.golden.sets import MAIN_SETS, PACKED_DIRECTORY, golden_partitions, unpack
-from tests.unit.cli_runner import runner
 
 OPTIONS = {"__consumer_offsets": "--offsets-decoder", "__transaction_state": "--transaction-log-decoder"}
 COORDINATORS = [partition for partition in golden_partitions(*MAIN_SETS) if partition.topic in OPTIONS]

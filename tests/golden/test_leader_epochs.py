@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kstore import open_log
-from kstore.log.checkpoints import write_leader_epoch_checkpoint
-from kstore.log.leader_epochs import LeaderEpochCache
+from kstore.log.files.checkpoints import write_leader_epoch_checkpoint
+from kstore.log.state.leader_epochs import LeaderEpochCache
 from tests.golden.manifests import manifest
 from tests.golden.probes import answers, probed
 from tests.golden.sets import (

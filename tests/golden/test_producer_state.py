@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from kstore import LogConfig, open_log
-from kstore.log.producer_append import producer_batch
-from kstore.log.producer_snapshot import decode_snapshot, encode_snapshot, read_snapshot
-from kstore.log.producer_state import ProducerStateManager
+from kstore.log.files.snapshots import decode_snapshot, encode_snapshot, read_snapshot
+from kstore.log.state.producer_append import producer_batch
+from kstore.log.state.producer_state import ProducerStateManager
 from tests.golden.manifests import ExpectedAborted, ExpectedProducer, manifest
 from tests.golden.probes import LATEST, answers, probed
 from tests.golden.sets import (

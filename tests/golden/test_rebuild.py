@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from kstore.record import MemoryRecords, MemoryRecordsBuilder, RecordBatch, rewriting
+from kstore.record import MemoryRecords, MemoryRecordsBuilder, RecordBatch
+from kstore.record import batches as rewriting
 from kstore.types import TimestampType
-from tests import reference_codecs as codecs
 from tests.golden.sets import MAIN_SETS, OLD_FORMAT_SETS, GoldenPartition, golden_partitions
-from tests.messages import decompressed
+from tests.making.messages import decompressed
+from tests.reference import codecs as codecs
 
 PARTITIONS = golden_partitions(*OLD_FORMAT_SETS, MAIN_SETS[0], MAIN_SETS[-1], trees=("data",))
 APPEND_TIME = TimestampType.LOG_APPEND_TIME

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kstore.config import LogConfig
-from kstore.log.directory import PartitionDirectory
-from kstore.log.loading import load_log
-from kstore.log.recovery_report import RecoveryMode
+from kstore.log.files.names import PartitionDirectory
+from kstore.log.recovery.context import RecoveryMode
+from kstore.log.recovery.load import load_log
 from kstore.types import TopicPartition
 from tests.golden.recovery_cases import epoch_entries, read_state
 from tests.golden.sets import (

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kstore.log.checkpoints import (
+from kstore.log.files.checkpoints import (
     read_leader_epoch_checkpoint,
     read_offset_checkpoint,
     write_leader_epoch_checkpoint,
     write_offset_checkpoint,
 )
-from kstore.log.root_files import (
+from kstore.log.files.root_files import (
     read_clean_shutdown,
     read_meta_properties,
     read_partition_metadata,

@@ -9,7 +9,7 @@ import pytest
 
 from kstore import LogConfig, MemoryRecords, open_log
 from kstore.log.env import Env
-from kstore.log.writable_log import WritableLog
+from kstore.log.write.writable_log import WritableLog
 from tests.golden.manifests import manifest
 from tests.golden.probes import LATEST, answers, probed
 from tests.golden.sets import CLEANED_TOPICS, MAIN_SETS, GoldenPartition, golden_partitions

@@ -1,4 +1,4 @@
-"""`python -m tests.interop`: kstore and Kafka's own classes write the matrix of tests/matrix.py for each other to read,
+"""`python -m tests.interop`: kstore and Kafka's own classes write the matrix of tests/making/matrix.py for each other to read,
 kstore and a real broker write one root by turns, and so do their producers; kstore and Kafka's UnifiedLog take the same
 random histories; kstore reads and verifies while a broker writes.
 
@@ -15,16 +15,16 @@ from functools import partial
 from pathlib import Path
 
 from kstore.record import MemoryRecords
-from tests import matrix
 from tests.fuzz.message_mutator import MessageMutator
 from tests.interop import histories, live, producing, store, transactions
 from tests.interop.comparison import Line, bytes_problem, reading_problem, records_difference, records_problem
 from tests.interop.programs import CLIENTS, Client, Unavailable, build, reports, require_tools
 from tests.interop.recipes import recipe
-from tests.matrix import Case
-from tests.reference import LOG_APPEND_TIME
-from tests.verdicts import Refused, kstore_verdict
-from tests.writing import WRITTEN_MAGICS, write_case
+from tests.making import matrix
+from tests.making.matrix import Case
+from tests.making.writing import WRITTEN_MAGICS, write_case
+from tests.reference.codec import LOG_APPEND_TIME
+from tests.reference.verdicts import Refused, kstore_verdict
 
 READ_MAGICS = (0, 1, 2)
 ALL_MAGICS = (0, 1, 2)

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from kstore.record import MemoryRecords
-from tests import reference
-from tests import reference_codecs as codecs
-from tests.matrix import NO_TIMESTAMP_TYPE, Case
-from tests.messages import decompressed
-from tests.reference import CREATE_TIME, LOG_APPEND_TIME, Header, Record
-from tests.verdicts import as_reference
+from tests.making.matrix import NO_TIMESTAMP_TYPE, Case
+from tests.making.messages import decompressed
+from tests.reference import codec as reference
+from tests.reference import codecs as codecs
+from tests.reference.codec import CREATE_TIME, LOG_APPEND_TIME, Header, Record
+from tests.reference.verdicts import as_reference
 
 TYPE_NAMES = {
     NO_TIMESTAMP_TYPE: "NO_TIMESTAMP_TYPE",

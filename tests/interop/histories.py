@@ -25,7 +25,7 @@ from kstore.config import LogConfig
 from kstore.errors import KStoreError
 from kstore.log import FetchData, WritableLog, open_log
 from kstore.log.env import Env
-from kstore.log.producer_snapshot import encode_snapshot
+from kstore.log.files.snapshots import encode_snapshot
 from kstore.record import (
     AppendOrigin,
     ControlRecordType,
@@ -35,12 +35,12 @@ from kstore.record import (
     control_record_type,
     with_end_transaction_marker,
 )
-from kstore.record.rewriting import set_last_offset, set_partition_leader_epoch
-from tests.builders import record
+from kstore.record.batches import set_last_offset, set_partition_leader_epoch
 from tests.interop.broker import java
 from tests.interop.comparison import hashed
 from tests.interop.programs import Unavailable
-from tests.reference import write_batch
+from tests.making.batches import record
+from tests.reference.codec import write_batch
 
 HISTORIES = 500
 STEPS = 30

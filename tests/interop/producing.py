@@ -15,7 +15,7 @@ from kstore.producer import Producer
 from tests.interop.broker import NODE_ID, Broker, Client, tool
 from tests.interop.comparison import records_difference
 from tests.interop.store import CLUSTER_ID, ISOLATIONS, Problems, clean_start, dumped, records_of
-from tests.verdicts import as_reference
+from tests.reference.verdicts import as_reference
 
 TOPIC = "produced"
 # What BrokerClient calls itself when it produces to partition 0.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from tests.matrix import Case
-from tests.reference import LOG_APPEND_TIME
+from tests.making.matrix import Case
+from tests.reference.codec import LOG_APPEND_TIME
 
 HEAD = struct.Struct(">bb?qqqhi??iq")
 ROW = struct.Struct(">qq")

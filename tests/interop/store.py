@@ -22,7 +22,7 @@ from kstore.log.verify import verify
 from tests.interop.broker import NODE_ID, Broker, Client, build, tool
 from tests.interop.comparison import Line, lines_of, records_difference
 from tests.interop.store_topics import SMALL_SEGMENTS, TOPICS, Topic, Written, sent
-from tests.verdicts import as_reference
+from tests.reference.verdicts import as_reference
 
 CLUSTER_ID = "a3N0b3JlLWludGVyb3AtMQ"
 ISOLATIONS = ("read_uncommitted", "read_committed")

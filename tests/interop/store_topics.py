@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kstore.config import LogConfig
-from kstore.log.writable_log import WritableLog
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import (
     AppendOrigin,
     ControlRecordType,
@@ -15,12 +15,12 @@ from kstore.record import (
     MemoryRecords,
     with_end_transaction_marker,
 )
-from tests import matrix
-from tests import reference_codecs as codecs
-from tests.builders import FIRST_TIMESTAMP_MS, records
-from tests.matrix import Case
-from tests.reference import CREATE_TIME, LOG_APPEND_TIME, Record
-from tests.writing import builder_of, write_case
+from tests.making import matrix
+from tests.making.batches import FIRST_TIMESTAMP_MS, records
+from tests.making.matrix import Case
+from tests.making.writing import builder_of, write_case
+from tests.reference import codecs as codecs
+from tests.reference.codec import CREATE_TIME, LOG_APPEND_TIME, Record
 
 MIB = 1 << 20
 PRODUCER_ID = 4_000_000_100

@@ -12,15 +12,14 @@ from typing import Any
 from kstore.environment import SYSTEM_CLOCK
 from kstore.errors import LogFailedError
 from kstore.log.store import WritableStore, open_store
-from kstore.producer.coordinator import TransactionCoordinator
-from kstore.producer.store_sink import StoreSink
-from kstore.producer.transaction_manager import TransactionManager
-from kstore.producer.transaction_state import TRANSACTION_STATE_TOPIC
+from kstore.producer.sending.store_sink import StoreSink
+from kstore.producer.transactions.coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
+from kstore.producer.transactions.manager import TransactionManager
 from kstore.types import TopicPartition
+from tests.fakes.sending import Producing
 from tests.interop.broker import NODE_ID, Broker, tool
 from tests.interop.comparison import hashed
 from tests.interop.store import CLUSTER_ID, records_of, topic_id
-from tests.sending import Producing
 
 TOPIC = "sent"
 TRANSACTIONS_COMMAND = "org.apache.kafka.tools.TransactionsCommand"

@@ -16,13 +16,14 @@ from kstore import _core
 from kstore.config import LogConfig
 from kstore.errors import KStoreError
 from kstore.log import LogAppendInfo, WritableLog, open_log
-from kstore.log.append_path import AppendPath
-from kstore.log.appending import LeaderRules
+from kstore.log.write.rules import LeaderRules
+from kstore.log.write.writable_log import AppendPath
 from kstore.record import AppendOrigin, ControlRecordType, EndTransactionMarker, MemoryRecords
-from kstore.record.creation import with_end_transaction_marker
+from kstore.record.builder import with_end_transaction_marker
 from kstore.record.validation import validate_and_assign_offsets
-from tests import builders, reference
-from tests.builders import FIRST_TIMESTAMP_MS
+from tests.making import batches as builders
+from tests.making.batches import FIRST_TIMESTAMP_MS
+from tests.reference import codec as reference
 
 NOW_MS = FIRST_TIMESTAMP_MS
 BASE_OFFSET, LEADER_EPOCH = 40, 3

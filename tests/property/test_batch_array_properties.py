@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kstore.spark import batch_arrays
-from tests import reference
-from tests.property.strategies import CODECS, MOST_TIMESTAMP_MS, record_lists
+from tests.making.strategies import CODECS, MOST_TIMESTAMP_MS, record_lists
+from tests.reference import codec as reference
 
 FIELDS = ("key", "value", "offset", "timestamp", "headers")
 

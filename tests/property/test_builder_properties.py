@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from kstore import _core
 from kstore.record import MemoryRecordsBuilder
-from tests import columns, reference
-from tests import reference_codecs as codecs
-from tests.verdicts import as_reference
-from tests.writing import append, builder_of, writable_options, writable_records
+from tests.making import columns
+from tests.making.writing import append, builder_of, writable_options, writable_records
+from tests.reference import codec as reference
+from tests.reference import codecs as codecs
+from tests.reference.verdicts import as_reference
 
 BASE_OFFSETS = st.sampled_from([0, 0, 7, 2**40])
 

@@ -23,8 +23,8 @@ from isal import igzip
 
 from kstore.compression import CompressionType, compress, decompress
 from kstore.errors import DecompressionError
-from tests import reference_codecs as codecs
-from tests.blocks import Copy, content_of, lz4_block_of, snappy_block_of
+from tests.making.blocks import Copy, content_of, lz4_block_of, snappy_block_of
+from tests.reference import codecs as codecs
 
 LIMIT = 1 << 20
 LZ4_BLOCK_BYTES = 64 << 10

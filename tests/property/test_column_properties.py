@@ -1,7 +1,7 @@
 """Goal: the columnar decoder gives the same records as the reference, however the bytes arrive and tables are cut.
 
 Method: Hypothesis writes any log and chooses columns, modes, chunk and table sizes and an offset range; the raw
-buffers are taken apart by tests/columns.py.
+buffers are taken apart by tests/making/columns.py.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import reference
-from tests.columns import MOST_TIMESTAMP_MS, Row, Wanted, decode_table, expected_batch_line, expected_rows
-from tests.property import strategies
+from tests.making import strategies
+from tests.making.columns import MOST_TIMESTAMP_MS, Row, Wanted, decode_table, expected_batch_line, expected_rows
+from tests.reference import codec as reference
 
 modes = st.sampled_from([None, "copy", "view", "string"])
 sizes = st.one_of(st.integers(1, 200), st.sampled_from([1000, 1 << 16]))

@@ -20,8 +20,8 @@ from kstore.cli.cat import Wanted, groups
 from kstore.errors import CorruptionError, UnsupportedError
 from kstore.log import Log, open_log
 from kstore.types import MAX_OFFSET
-from tests import reference
-from tests.builders import batch, with_fields
+from tests.making.batches import batch, with_fields
+from tests.reference import codec as reference
 
 FIRST_OFFSET = 3
 NEXT_OFFSET = 9

@@ -18,10 +18,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kstore.config import LogConfig
 from kstore.errors import StorageError
 from kstore.log import env as env_module
-from kstore.log.file_records import FileRecords
+from kstore.log.segment.file_records import FileRecords
 from kstore.record import MemoryRecords
 from kstore.types import OffsetPosition
-from tests.builders import batch
+from tests.making.batches import batch
 
 
 class FileRecordsMachine(RuleBasedStateMachine):

@@ -18,9 +18,9 @@ from kstore.config import LogConfig
 from kstore.errors import LogFailedError, OffsetOutOfRangeError, StorageError
 from kstore.log import open_log
 from kstore.log.env import Env, WriteFile
-from kstore.log.writable_log import WritableLog
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, Record
-from kstore.record.creation import with_records
+from kstore.record.builder import with_records
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

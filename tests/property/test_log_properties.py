@@ -15,7 +15,7 @@ from kstore.config import LogConfig
 from kstore.errors import KStoreError
 from kstore.log import Log, open_log
 from kstore.log.verify import verify
-from tests.builders import Layout, batches, write_partition
+from tests.making.batches import Layout, batches, write_partition
 
 SEGMENTS = [
     batches(0, 12, records_per_batch=3, value_bytes=150),

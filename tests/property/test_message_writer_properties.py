@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from kstore.compression import CompressionType
 from kstore.record import BufferingOutputStream, MessageWriter, ReservedOutput, write_entry
-from tests.messages import decompressed, packed_entry
-from tests.property import strategies
+from tests.making import strategies
+from tests.making.messages import decompressed, packed_entry
 
 segment_sizes = st.one_of(st.integers(1, 9), st.integers(10, 5000))
 chunks = st.binary(max_size=40)

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from kstore.compression import CompressionType
 from kstore.record.packing import BinaryColumn, HeadersColumn, Int64Column, RecordColumns, pack_columns
 from kstore.types import TimestampType
-from tests import reference
-from tests import reference_codecs as codecs
-from tests.packing import TooShortError, columns_of, cut, expected_batches, read_columns
-from tests.writing import writable_options, writable_records
+from tests.making.packing import TooShortError, columns_of, cut, expected_batches, read_columns
+from tests.making.writing import writable_options, writable_records
+from tests.reference import codec as reference
+from tests.reference import codecs as codecs
 
 BATCH_BYTES = st.sampled_from([1, 61, 80, 100, 200, 1000, 2**31 - 1])
 

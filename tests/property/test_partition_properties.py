@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kstore
-from tests import reference
-from tests.builders import Layout, write_partition
-from tests.columns import MOST_TIMESTAMP_MS
-from tests.property import strategies
-from tests.reference import Batch, Record
-from tests.reference_codecs import CODEC_NAMES
-from tests.verdicts import as_reference
+from tests.making import strategies
+from tests.making.batches import Layout, write_partition
+from tests.making.columns import MOST_TIMESTAMP_MS
+from tests.reference import codec as reference
+from tests.reference.codec import Batch, Record
+from tests.reference.codecs import CODEC_NAMES
+from tests.reference.verdicts import as_reference
 
 DEFAULT_COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
 BATCH_COLUMNS = [

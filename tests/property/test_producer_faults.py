@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from kstore.errors import BufferExhaustedError, KStoreError, RecordTooLargeError, StorageError
 from kstore.log.store import WritableStore, open_store
 from kstore.producer import Cluster, Node, ProduceResponse, StoreSink
-from kstore.producer.batch import ProducerBatch
-from tests.sending import T0, T1, Producing
+from kstore.producer.batches.batch import ProducerBatch
+from tests.fakes.sending import T0, T1, Producing
 
 STEPS = 60
 RETRIABLE = ProduceResponse(-1, error=StorageError("not now"), is_retriable=True)

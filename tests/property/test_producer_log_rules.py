@@ -23,10 +23,10 @@ from kstore.errors import (
     StorageError,
 )
 from kstore.producer import Cluster, Node, ProduceResponse, TransactionManager
-from kstore.producer.batch import ProducerBatch
-from kstore.producer.producer_ids import ProducerIdAndEpoch
+from kstore.producer.batches.batch import ProducerBatch
+from kstore.producer.batches.ids import ProducerIdAndEpoch
 from kstore.types import TopicPartition
-from tests.sending import CLUSTER, T0, T1, Producing
+from tests.fakes.sending import CLUSTER, T0, T1, Producing
 
 STEPS = 50
 REMEMBERED = 5

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from kstore.config import LogConfig
 from kstore.errors import OutOfOrderSequenceError
-from kstore.log.producer_append import BATCHES_KEPT, CompletedTransaction, ProducerBatch, TransactionMarker
-from kstore.log.producer_state import ProducerStateManager
+from kstore.log.state.producer_append import BATCHES_KEPT, CompletedTransaction, ProducerBatch, TransactionMarker
+from kstore.log.state.producer_state import ProducerStateManager
 from kstore.record import AppendOrigin
 from kstore.types import TopicPartition
 

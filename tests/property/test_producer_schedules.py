@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kstore.producer.batch import ProducerBatch
-from tests.producer_scenario import Scenario, WatchedAccumulator, WatchedPool
-from tests.producer_schedules import DeadlockError, Schedule, ScheduledLock
+from kstore.producer.batches.batch import ProducerBatch
+from tests.fakes.producers import Scenario, WatchedAccumulator, WatchedPool
+from tests.fakes.schedules import DeadlockError, Schedule, ScheduledLock
 
 pytestmark = pytest.mark.traces
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from kstore.errors import BufferExhaustedError, KStoreError, StorageError
 from kstore.log.store import WritableStore, open_store
 from kstore.producer import TransactionCoordinator, TransactionManager
-from kstore.producer.producer_ids import ProducerIdAndEpoch
-from kstore.producer.producer_store import Ack
+from kstore.producer.batches.ids import ProducerIdAndEpoch
+from kstore.producer.store import Ack
 from kstore.types import TopicPartition
+from tests.fakes.sending import T0, T1, Producing
 from tests.property.test_producer_faults import FaultySink
-from tests.sending import T0, T1, Producing
 
 TRANSACTIONS = 12
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from kstore import _core
 from kstore.compression import decompress
 from kstore.record import MemoryRecords, RecordBatch
-from tests import reference
-from tests.property import strategies
-from tests.verdicts import as_reference, core_batch_verdict
+from tests.making import strategies
+from tests.reference import codec as reference
+from tests.reference.verdicts import as_reference, core_batch_verdict
 
 LIMIT = 1 << 24
 

@@ -17,14 +17,14 @@ import pytest
 
 from kstore.config import LogConfig
 from kstore.log import open_log
-from kstore.log.directory import PartitionDirectory
-from kstore.log.loading import load_log
-from kstore.log.recovery_report import LoadedLog
+from kstore.log.files.names import PartitionDirectory
+from kstore.log.recovery.context import LoadedLog
+from kstore.log.recovery.load import load_log
 from kstore.types import TopicPartition
-from tests import reference_codecs as codecs
-from tests.builders import Layout, record, write_partition
-from tests.messages import packed_entry, write_wrapper
-from tests.reference import Header, Record, encode_record, seal, write_batch
+from tests.making.batches import Layout, record, write_partition
+from tests.making.messages import packed_entry, write_wrapper
+from tests.reference import codecs as codecs
+from tests.reference.codec import Header, Record, encode_record, seal, write_batch
 
 CONFIG = LogConfig(index_interval_bytes=500)
 LAYOUT = Layout(index_interval_bytes=500)

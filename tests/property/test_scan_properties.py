@@ -17,9 +17,9 @@ from kstore import _core
 from kstore.config import LogConfig
 from kstore.errors import KStoreError
 from kstore.log import Log, open_log
-from tests import reference
-from tests.property import strategies
-from tests.reference_walk import Walk, walk
+from tests.making import strategies
+from tests.reference import codec as reference
+from tests.reference.walk import Walk, walk
 
 
 def core_walk(data: bytes, *, position: int, chunk_sizes: list[int], **options: Any) -> Walk:

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kstore import InvalidRecordError
-from kstore.record.schema import decode_message, encode_message, parse_schemas
-from kstore.record.schemas_coordinator import (
+from kstore.record.schemas.coordinator import (
     CONSUMER_PROTOCOL,
     GROUP_KEYS,
     GROUP_VALUES,
@@ -18,8 +17,9 @@ from kstore.record.schemas_coordinator import (
     TRANSACTION_KEYS,
     TRANSACTION_VALUES,
 )
-from kstore.record.schemas_metadata import METADATA_RECORDS
-from tests.protocol_messages import message_fields, write_message
+from kstore.record.schemas.metadata import METADATA_RECORDS
+from kstore.record.schemas.schema import decode_message, encode_message, parse_schemas
+from tests.reference.protocol import message_fields, write_message
 
 TABLES = (
     GROUP_KEYS,

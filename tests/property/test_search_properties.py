@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore import _core
-from tests import reference
-from tests.property import strategies
+from tests.making import strategies
+from tests.reference import codec as reference
 
 # Cheap large inputs: a seed byte string repeated, so that the interleaved streams are reached.
 buffers = st.builds(lambda seed, times: seed * times, st.binary(min_size=1, max_size=50), st.integers(0, 1500))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kstore.config import LogConfig
 from kstore.log import open_log
 from kstore.log.env import Env
-from kstore.log.writable_log import WritableLog
+from kstore.log.write.writable_log import WritableLog
 from kstore.record import (
     AppendOrigin,
     ControlRecordType,
@@ -23,8 +23,8 @@ from kstore.record import (
     MemoryRecords,
     with_end_transaction_marker,
 )
-from tests.builders import FIRST_TIMESTAMP_MS, record
-from tests.reference import write_batch
+from tests.making.batches import FIRST_TIMESTAMP_MS, record
+from tests.reference.codec import write_batch
 
 PRODUCERS = 3
 OFFSETS = st.integers(min_value=0, max_value=40)

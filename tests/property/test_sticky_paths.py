@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kstore.producer.accumulator import RecordAccumulator
-from tests.producing import CLUSTER, NODE_1, NODE_2, TOPIC, TP_1, TP_2, TP_3, drain, finish, new_accumulator
+from kstore.producer.batches.accumulator import RecordAccumulator
+from tests.making.producing import CLUSTER, NODE_1, NODE_2, TOPIC, TP_1, TP_2, TP_3, drain, finish, new_accumulator
 
 BATCH_BYTES = 400
 MEMORY = 1 << 22

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from kstore.compression import CompressionType
 from kstore.record import MemoryRecords, RecordRules, down_convert, validate_and_assign_offsets
 from kstore.types import TimestampType
-from tests import reference
-from tests.messages import packed_entry
-from tests.property import strategies
-from tests.writing import writable
+from tests.making import strategies
+from tests.making.messages import packed_entry
+from tests.making.writing import writable
+from tests.reference import codec as reference
 
 NOW_MS = 1_700_000_000_000
 CODECS = st.sampled_from([None, *CompressionType])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.extracting import extract
+from tests.making.extracting import extract
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKED = REPOSITORY / "tests" / "golden" / "spark-connector" / "trees.tar.xz"

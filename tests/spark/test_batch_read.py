@@ -18,7 +18,7 @@ from pyspark.sql.functions import spark_partition_id
 
 from kstore.spark import configure
 from kstore.spark.planning import PACK_ABOVE
-from tests.builders import batch, batches, flip_bit, write_partition, write_root
+from tests.making.batches import batch, batches, flip_bit, write_partition, write_root
 
 pytestmark = pytest.mark.spark
 

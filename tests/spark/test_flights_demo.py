@@ -17,7 +17,7 @@ import pyarrow.dataset
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.builders import flip_bit
+from tests.making.batches import flip_bit
 
 pytestmark = pytest.mark.spark
 

@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import array_sort, col, collect_list, expr, struct
 
 from kstore.spark.udfs import batch_info, crc_ok, pack_batch, unpack_batches
-from tests import reference_messages
-from tests.builders import batch, flip_bit
-from tests.messages import packed_entry, write_wrapper
+from tests.making.batches import batch, flip_bit
+from tests.making.messages import packed_entry, write_wrapper
+from tests.reference import messages as reference_messages
 
 DAMAGED = bytearray(batch(20, 2))
 flip_bit(DAMAGED, len(DAMAGED) - 1, bit=0)

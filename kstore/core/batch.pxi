@@ -1,0 +1,629 @@
+# The batch header of every magic: load, check, change in place, and the Python view of it.
+
+# The batch header of every magic: load, check, and the Python view of it.
+
+# A message of magic 0 or 1 is a batch of its own: base_offset is the stored offset, for a wrapper (a compressed message)
+# that of its last record; record_count is then -1, not known. attributes keeps only the bits that the magic defines.
+cdef struct Header:
+    int64_t base_offset
+    int64_t size
+    int32_t leader_epoch
+    int32_t magic
+    uint32_t crc
+    int32_t attributes
+    int32_t last_offset_delta
+    int64_t base_timestamp
+    int64_t max_timestamp
+    int64_t producer_id
+    int32_t producer_epoch
+    int32_t base_sequence
+    int32_t record_count
+
+
+cdef void load_legacy_header(const uint8_t* p, Header* h) noexcept nogil:
+    memset(h, 0, sizeof(Header))
+    h.magic = p[MAGIC_AT]
+    h.base_offset = <int64_t>ks_get64(p + BASE_OFFSET_AT)
+    h.size = <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
+    h.leader_epoch = -1
+    h.crc = ks_get32(p + MESSAGE_CRC_AT)
+    h.attributes = p[MESSAGE_ATTRIBUTES_AT] & (CODEC_MASK | TIMESTAMP_TYPE_MASK if h.magic else CODEC_MASK)
+    h.base_timestamp = <int64_t>ks_get64(p + MESSAGE_TIMESTAMP_AT) if h.magic else -1
+    h.max_timestamp = h.base_timestamp
+    h.producer_id = -1
+    h.producer_epoch = -1
+    h.base_sequence = -1
+    h.record_count = -1 if h.attributes & CODEC_MASK else 1
+
+
+# Requires: check_frame was right, and 61 bytes at p, for magic 0 and 1 26.
+cdef inline void load_header(const uint8_t* p, Header* h) noexcept nogil:
+    if p[MAGIC_AT] < MAGIC_V2:
+        load_legacy_header(p, h)
+        return
+    h.base_offset = <int64_t>ks_get64(p + BASE_OFFSET_AT)
+    h.size = <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
+    h.leader_epoch = <int32_t>ks_get32(p + PARTITION_LEADER_EPOCH_AT)
+    h.magic = <int8_t>p[MAGIC_AT]
+    h.crc = ks_get32(p + CRC_AT)
+    h.attributes = <int16_t>ks_get16(p + ATTRIBUTES_AT)
+    h.last_offset_delta = <int32_t>ks_get32(p + LAST_OFFSET_DELTA_AT)
+    h.base_timestamp = <int64_t>ks_get64(p + BASE_TIMESTAMP_AT)
+    h.max_timestamp = <int64_t>ks_get64(p + MAX_TIMESTAMP_AT)
+    h.producer_id = <int64_t>ks_get64(p + PRODUCER_ID_AT)
+    h.producer_epoch = <int16_t>ks_get16(p + PRODUCER_EPOCH_AT)
+    h.base_sequence = <int32_t>ks_get32(p + BASE_SEQUENCE_AT)
+    h.record_count = <int32_t>ks_get32(p + RECORD_COUNT_AT)
+
+
+cdef inline bint is_wrapper(const Header* h) noexcept nogil:
+    return h.magic < MAGIC_V2 and h.attributes & CODEC_MASK != 0
+
+
+# Kafka's ids: -1 NoTimestampType, 0 CreateTime, 1 LogAppendTime.
+cdef inline int timestamp_type_of(const Header* h) noexcept nogil:
+    return (h.attributes & TIMESTAMP_TYPE_MASK != 0) if h.magic else -1
+
+
+cdef inline int64_t least_batch_size(int magic) noexcept nogil:
+    return BATCH_HEADER_SIZE if magic == MAGIC_V2 else (MIN_MESSAGE_V1_SIZE if magic == MAGIC_V1 else MIN_MESSAGE_V0_SIZE)
+
+
+# Requires: 17 bytes at p. Checks what must hold before the length field may be believed.
+cdef inline Status check_frame(const uint8_t* p, int64_t max_batch_bytes, Problem* problem) noexcept nogil:
+    cdef int64_t size = <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
+    cdef int magic = <int8_t>p[MAGIC_AT]
+    problem.base_offset = <int64_t>ks_get64(p + BASE_OFFSET_AT)
+    if magic < 0 or magic > MAGIC_V2:
+        return fail(problem, BAD_MAGIC, MAGIC_V2, magic)
+    if size < least_batch_size(magic):
+        return fail(problem, BATCH_TOO_SMALL, least_batch_size(magic), size)
+    if size > max_batch_bytes:
+        return fail(problem, BATCH_TOO_LARGE, max_batch_bytes, size)
+    return OK
+
+
+# What the offset fields must satisfy, whatever the records say.
+cdef inline Status check_offsets(const Header* h, Problem* problem) noexcept nogil:
+    if h.base_offset < 0:
+        return fail(problem, BAD_BASE_OFFSET, 0, h.base_offset)
+    if h.last_offset_delta < 0:
+        return fail(problem, BAD_LAST_OFFSET_DELTA, 0, h.last_offset_delta)
+    if h.base_offset > INT64_MAX - 1 - h.last_offset_delta:
+        return fail(problem, BAD_BASE_OFFSET, 0, h.base_offset)
+    return OK
+
+
+# Requires: the whole batch at p, frame and offsets checked. payload_size < 0: compressed, not known yet.
+cdef inline Status check_counts(const Header* h, int64_t payload_size, Problem* problem) noexcept nogil:
+    cdef int64_t most = h.last_offset_delta
+    if h.magic < MAGIC_V2 and h.attributes & CODEC_MASK == MAX_CODEC_ID:
+        return fail(problem, BAD_LEGACY_CODEC, MAX_LEGACY_CODEC_ID, MAX_CODEC_ID)
+    if h.magic < MAGIC_V2 and h.attributes & CODEC_MASK <= MAX_CODEC_ID:
+        return OK
+    most += 1
+    if payload_size >= 0 and payload_size // MIN_RECORD_SIZE < most:
+        most = payload_size // MIN_RECORD_SIZE
+    if h.attributes & CODEC_MASK > MAX_CODEC_ID:
+        return fail(problem, BAD_CODEC, MAX_CODEC_ID, h.attributes & CODEC_MASK)
+    if h.record_count < 0 or h.record_count > most:
+        return fail(problem, BAD_RECORD_COUNT, most, h.record_count)
+    if h.record_count == 0 and payload_size > 0:
+        return fail(problem, TRAILING_BYTES, 0, payload_size)
+    return OK
+
+
+cdef enum:
+    MESSAGES_AHEAD_BYTES = 4096
+
+
+# As many bytes as the message has come into the cache meanwhile: those that are MESSAGES_AHEAD_BYTES behind its end.
+cdef Status check_legacy_crc(const uint8_t* p, int64_t size, Problem* problem) noexcept nogil:
+    cdef const uint8_t* ahead = p + size + MESSAGES_AHEAD_BYTES
+    cdef uint32_t computed = ks_crc32_before(p + MAGIC_AT, <size_t>(size - MAGIC_AT), ahead)
+    if computed == ks_get32(p + MESSAGE_CRC_AT):
+        return OK
+    if size >= BATCH_HEADER_SIZE and ks_get32(p + CRC_AT) \
+            == ks_crc32c_by(BEST_PATH, 0, p + ATTRIBUTES_AT, <size_t>(size - ATTRIBUTES_AT)):
+        return fail(problem, BAD_MAGIC, MAGIC_V2, p[MAGIC_AT])
+    return fail(problem, BAD_CRC, ks_get32(p + MESSAGE_CRC_AT), computed)
+
+
+cdef inline Status check_batch_crc(const uint8_t* p, const Header* h, Problem* problem) noexcept nogil:
+    cdef uint32_t computed = ks_crc32c_by(BEST_PATH, 0, p + ATTRIBUTES_AT, <size_t>(h.size - ATTRIBUTES_AT))
+    if computed != h.crc:
+        return fail(problem, BAD_CRC, h.crc, computed)
+    return OK
+
+
+cdef inline Status check_stored_crc(const uint8_t* p, const Header* h, Problem* problem) noexcept nogil:
+    if h.magic < MAGIC_V2:
+        return check_legacy_crc(p, h.size, problem)
+    return check_batch_crc(p, h, problem)
+
+
+# Checks the header of the batch at p, of which `available` bytes are there.
+cdef Status check_header(const uint8_t* p, int64_t available, int64_t max_batch_bytes, Problem* problem) noexcept nogil:
+    cdef int64_t header_size = BATCH_HEADER_SIZE
+    if available >= HEADER_SIZE_UP_TO_MAGIC:
+        if check_frame(p, max_batch_bytes, problem) != OK:
+            return problem.status
+        if p[MAGIC_AT] != MAGIC_V2:
+            header_size = MIN_MESSAGE_V0_SIZE
+    if available < header_size:
+        return fail(problem, BATCH_INCOMPLETE, header_size, available)
+    return OK
+
+
+# Checks header, size and CRC of the batch that must fill `size` bytes at p.
+cdef Status check_whole_batch(const uint8_t* p, int64_t size, Problem* problem) noexcept nogil:
+    cdef Header h
+    if check_header(p, size, INT32_MAX, problem) != OK:
+        return problem.status
+    load_header(p, &h)
+    problem.base_offset = h.base_offset
+    if h.size != size:
+        return fail(problem, BATCH_INCOMPLETE, h.size, size)
+    return check_stored_crc(p, &h, problem)
+
+
+@cython.final
+cdef class BatchHeader:
+    """The header of one record batch, as values; keeps no view of the buffer.
+
+    position and size_in_bytes are bytes (size includes the 12 bytes before the length), timestamps are ms,
+    codec is Kafka's compression id 0 to 4, timestamp_type 0 (CreateTime), 1 (LogAppendTime) or -1 (magic 0: none).
+    A message of magic 0 or 1 is a batch of its own, without producer and epoch (-1). If it is compressed, base_offset
+    is, like last_offset, the offset of its last record, has_base_offset is False and record_count None.
+    Threads: immutable, safe.  Source: Kafka DefaultRecordBatch, AbstractLegacyRecordBatch.
+    """
+
+    cdef Header h
+    cdef readonly int64_t position
+
+    @property
+    def base_offset(self): return self.h.base_offset
+    @property
+    def size_in_bytes(self): return self.h.size
+    @property
+    def partition_leader_epoch(self): return self.h.leader_epoch
+    @property
+    def magic(self): return self.h.magic
+    @property
+    def crc(self): return self.h.crc
+    @property
+    def attributes(self): return self.h.attributes
+
+    @property
+    def last_offset(self):
+        cdef object base_offset = self.h.base_offset  # of a damaged batch the sum may not fit int64
+        return base_offset + self.h.last_offset_delta
+
+    @property
+    def base_timestamp_ms(self): return self.h.base_timestamp
+    @property
+    def max_timestamp_ms(self): return self.h.max_timestamp
+    @property
+    def producer_id(self): return self.h.producer_id
+    @property
+    def producer_epoch(self): return self.h.producer_epoch
+    @property
+    def base_sequence(self): return self.h.base_sequence
+    @property
+    def record_count(self): return None if is_wrapper(&self.h) else self.h.record_count
+    @property
+    def has_base_offset(self): return not is_wrapper(&self.h)
+    @property
+    def codec(self): return self.h.attributes & CODEC_MASK
+    @property
+    def timestamp_type(self): return timestamp_type_of(&self.h)
+    @property
+    def is_transactional(self): return self.h.attributes & TRANSACTIONAL_MASK != 0
+    @property
+    def is_control(self): return self.h.attributes & CONTROL_MASK != 0
+    @property
+    def has_delete_horizon(self): return self.h.attributes & DELETE_HORIZON_MASK != 0
+
+    def __repr__(self):
+        return (f"BatchHeader(position={self.position}, size_in_bytes={self.h.size}, base_offset={self.h.base_offset}, "
+                f"last_offset={self.last_offset}, record_count={self.record_count})")
+
+
+cdef BatchHeader new_header(const uint8_t* p, int64_t position):
+    cdef BatchHeader header = BatchHeader.__new__(BatchHeader)
+    load_header(p, &header.h)
+    header.position = position
+    return header
+
+
+cdef void start_problem(Problem* problem, int64_t position) noexcept nogil:
+    problem.status = OK
+    problem.position = position
+    problem.base_offset = -1
+    problem.record = -1
+
+
+def read_header(const uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t position, path=None,
+                int64_t max_batch_bytes=INT32_MAX):
+    """Return the BatchHeader of the batch that starts at buffer[at].
+
+    Args: position: the byte place of that batch in its file, for the result and for errors.
+    Raises: CorruptRecordError if fewer than 61 bytes (magic 0 and 1: 26) are there or the size field can't be right;
+        UnsupportedMagicError for any magic but 0, 1 and 2. Neither the CRC nor the batch's end is looked at.
+    """
+    cdef Problem problem
+    cdef const uint8_t* start = start_of(buffer)
+    start_problem(&problem, position)
+    if at < 0 or at > buffer.shape[0]:
+        raise ValueError(f"at must be from 0 to {buffer.shape[0]}, got {at}")
+    if check_header(start + at, buffer.shape[0] - at, max_batch_bytes, &problem) != OK:
+        raise error_of(&problem, path)
+    return new_header(start + at, position)
+
+
+def check_crc(const uint8_t[::1] buffer, *, int64_t position, path=None):
+    """Check frame, length and CRC (magic 0 and 1: CRC-32, else CRC-32C) of one batch, which must fill the buffer exactly.
+
+    Raises: CorruptRecordError (for a wrong CRC: expected = stored, found = computed), UnsupportedMagicError (also if the
+        magic is 0 or 1 and the CRC that of a batch of magic 2).
+    Threads: safe; the GIL is released.
+    """
+    cdef Problem problem
+    cdef Status status
+    cdef const uint8_t* start = start_of(buffer)
+    start_problem(&problem, position)
+    with nogil:
+        status = check_whole_batch(start, buffer.shape[0], &problem)
+    if status != OK:
+        raise error_of(&problem, path)
+
+
+cdef enum:
+    MOST_SIZES = 8
+
+
+# Requires: `most` bytes at p, at least `at`; table: of the CRC. Returns: how many sizes it noted.
+cdef int find_sizes(const uint8_t* p, int64_t at, int64_t least, int64_t most, uint32_t wanted, const uint32_t* table,
+                    int64_t* sizes) noexcept nogil:
+    cdef uint32_t crc = 0xFFFFFFFF
+    cdef int found = 0
+    wanted = ~wanted
+    while at < most and found < MOST_SIZES:
+        crc = table[(crc ^ p[at]) & 0xFF] ^ (crc >> 8)
+        at += 1
+        if crc == wanted and at >= least:
+            sizes[found] = at
+            found += 1
+    return found
+
+
+cdef void fill_crc_table(uint32_t polynomial, uint32_t* table) noexcept nogil:
+    cdef uint32_t crc
+    cdef int i, bit
+    for i in range(256):
+        crc = <uint32_t>i
+        for bit in range(8):
+            crc = (crc >> 1) ^ (polynomial & (0 - (crc & 1)))
+        table[i] = crc
+
+
+def sizes_by_crc(const uint8_t[::1] buffer):
+    """Return the sizes at which the batch at the start of buffer has a right CRC, whatever its size field says.
+
+    The CRC covers all that lies behind it and not the size, so that it tells where a batch of magic 0, 1 or 2 ends;
+    by chance once in 2^32 sizes it is right elsewhere. At most 8 are returned, none for another magic byte.
+    Cost: O(bytes), a byte at a time; the GIL is released.
+    """
+    cdef int64_t sizes[MOST_SIZES]
+    cdef uint32_t table[256]
+    cdef int64_t most = buffer.shape[0]
+    cdef int64_t least
+    cdef int found, i
+    cdef const uint8_t* start = start_of(buffer)
+    if most < HEADER_SIZE_UP_TO_MAGIC or start[MAGIC_AT] > MAGIC_V2:
+        return []
+    least = least_batch_size(start[MAGIC_AT])
+    if most < least:
+        return []
+    with nogil:
+        if start[MAGIC_AT] < MAGIC_V2:
+            fill_crc_table(CRC32_POLYNOMIAL, table)
+            found = find_sizes(start, MAGIC_AT, least, most, ks_get32(start + MESSAGE_CRC_AT), table, sizes)
+        else:
+            fill_crc_table(CRC32C_POLYNOMIAL, table)
+            found = find_sizes(start, ATTRIBUTES_AT, least, most, ks_get32(start + CRC_AT), table, sizes)
+    return [sizes[i] for i in range(found)]
+
+
+# Messages of magic 0 and 1, and the set of them inside a wrapper: the value of a compressed message.
+
+# A message by its fields; offset as it is stored, size of the whole entry.
+cdef struct Message:
+    int64_t offset
+    int64_t size
+    int64_t timestamp
+    int32_t magic
+    int32_t key_size
+    int32_t value_size
+    const uint8_t* key
+    const uint8_t* value
+
+# The messages of a payload: whole ones in the first `size` bytes, whose stored offsets count from offset_base and may
+# reach most_offset. A plain message is a set of itself.
+cdef struct MessageSet:
+    int64_t size
+    int64_t offset_base
+    int64_t most_offset
+    int64_t last_stored_offset
+
+
+cdef inline int64_t entry_size_at(const uint8_t* p) noexcept nogil:
+    return <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
+
+
+# Requires: the whole entry at p, its size field and magic checked. Returns: OK with every field inside it.
+cdef inline Status parse_message(const uint8_t* p, Message* m, Problem* problem) noexcept nogil:
+    cdef const uint8_t* at
+    cdef int64_t left
+    m.magic = p[MAGIC_AT]
+    m.offset = <int64_t>ks_get64(p + BASE_OFFSET_AT)
+    m.size = <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
+    m.timestamp = <int64_t>ks_get64(p + MESSAGE_TIMESTAMP_AT) if m.magic else -1
+    at = p + (V1_KEY_SIZE_AT if m.magic else V0_KEY_SIZE_AT)
+    left = m.size - (MIN_MESSAGE_V1_SIZE if m.magic else MIN_MESSAGE_V0_SIZE)
+    m.key_size = <int32_t>ks_get32(at)
+    if m.key_size < -1 or m.key_size > left:
+        return fail(problem, BAD_KEY_SIZE, left, m.key_size)
+    m.key = at + 4
+    at = m.key
+    if m.key_size > 0:
+        at += m.key_size
+        left -= m.key_size
+    m.value_size = <int32_t>ks_get32(at)
+    m.value = at + 4
+    if m.value_size == left or (m.value_size == -1 and left == 0):
+        return OK
+    if m.value_size < -1 or m.value_size > left:
+        return fail(problem, BAD_VALUE_SIZE, left, m.value_size)
+    return fail(problem, RECORD_SIZE_MISMATCH, 0, left if m.value_size < 0 else left - m.value_size)
+
+
+# Returns: OK if the frame of a message lies whole in `left` bytes; in a caller's buffer it may have changed since it was
+# found.
+cdef inline Status check_message_frame(const uint8_t* p, int64_t left, Problem* problem) noexcept nogil:
+    if left < MIN_MESSAGE_V0_SIZE:
+        return fail(problem, BATCH_INCOMPLETE, MIN_MESSAGE_V0_SIZE, left)
+    if p[MAGIC_AT] > MAGIC_V1:
+        return fail(problem, BAD_MESSAGE_MAGIC, MAGIC_V1, p[MAGIC_AT])
+    if entry_size_at(p) < least_batch_size(p[MAGIC_AT]):
+        return fail(problem, BAD_MESSAGE_SIZE, least_batch_size(p[MAGIC_AT]), entry_size_at(p))
+    if entry_size_at(p) > left:
+        return fail(problem, BATCH_INCOMPLETE, entry_size_at(p), left)
+    return OK
+
+
+# Finds the whole messages of a decompressed wrapper. An incomplete last one is left out, as Kafka does, unless it claims
+# more than a payload may hold (`limit`): Kafka takes memory for it first.
+cdef Status survey_messages(const uint8_t* p, int64_t size, int64_t limit, MessageSet* found,
+                            Problem* problem) noexcept nogil:
+    cdef int64_t at = 0
+    cdef int64_t entry
+    cdef int magic
+    problem.record = 0
+    while size - at >= LOG_OVERHEAD_SIZE:
+        entry = <int64_t><int32_t>ks_get32(p + at + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
+        if entry < MIN_MESSAGE_V0_SIZE:
+            return fail(problem, BAD_MESSAGE_SIZE, MIN_MESSAGE_V0_SIZE, entry)
+        if entry > size - at:
+            if entry > limit:
+                return fail(problem, MESSAGE_TOO_LARGE, limit, entry)
+            break
+        magic = <int8_t>p[at + MAGIC_AT]
+        if magic < 0 or magic > MAGIC_V1:
+            return fail(problem, BAD_MESSAGE_MAGIC, MAGIC_V1, magic)
+        if entry < least_batch_size(magic):
+            return fail(problem, BAD_MESSAGE_SIZE, least_batch_size(magic), entry)
+        if p[at + MESSAGE_ATTRIBUTES_AT] & CODEC_MASK:
+            return fail(problem, NESTED_WRAPPER, 0, p[at + MESSAGE_ATTRIBUTES_AT] & CODEC_MASK)
+        found.last_stored_offset = <int64_t>ks_get64(p + at + BASE_OFFSET_AT)
+        at += entry
+        problem.record += 1
+    problem.record = -1
+    found.size = at
+    return OK if at else fail(problem, EMPTY_WRAPPER, 1, 0)
+
+
+# Settles what the stored offsets of a wrapper's messages count from: 0 in V0; in V1 the wrapper has the offset of the
+# last one, or 0, which some producers leave there. Requires: survey_messages was OK.
+cdef Status place_messages(const Header* wrapper, MessageSet* found, Problem* problem) noexcept nogil:
+    found.offset_base = 0
+    found.most_offset = wrapper.base_offset if wrapper.base_offset else INT64_MAX - 1
+    if wrapper.magic == 0 or wrapper.base_offset == 0:
+        return OK
+    if wrapper.base_offset < found.last_stored_offset:
+        return fail(problem, BAD_WRAPPER_OFFSET, found.last_stored_offset, wrapper.base_offset)
+    found.offset_base = <int64_t>(<uint64_t>wrapper.base_offset - <uint64_t>found.last_stored_offset)
+    return OK
+
+
+# Requires: the whole plain message at p, frame checked.
+cdef inline void place_plain_message(const Header* h, MessageSet* found) noexcept nogil:
+    found.size = h.size
+    found.offset_base = 0
+    found.most_offset = INT64_MAX - 1
+
+
+cdef inline int64_t offset_of_message(const MessageSet* found, const Message* m) noexcept nogil:
+    return <int64_t>(<uint64_t>found.offset_base + <uint64_t>m.offset)
+
+
+# Offsets rise and stay at or below the wrapper's; the first one lies behind what came before the wrapper, which no CRC
+# makes sure of. Returns: OK and the next least offset.
+cdef inline Status check_message_offset(const MessageSet* found, int64_t offset, bint is_first, int64_t* least,
+                                        Problem* problem) noexcept nogil:
+    if is_first and offset < least[0]:
+        return fail(problem, OFFSETS_BACKWARDS, least[0] - 1, offset)
+    if offset < least[0] or offset > found.most_offset:
+        return fail(problem, BAD_MESSAGE_OFFSET, least[0], offset)
+    least[0] = offset + 1
+    return OK
+
+
+# h is the header of the wrapper, or of the message itself if it is plain.
+cdef inline int message_timestamp_type(const Header* h, const Message* m) noexcept nogil:
+    return timestamp_type_of(h) if m.magic else -1
+
+
+cdef inline int64_t message_timestamp(const Header* h, const Message* m) noexcept nogil:
+    return h.max_timestamp if m.magic and h.attributes & TIMESTAMP_TYPE_MASK else m.timestamp
+
+
+# Batches of any magic patched where they stand: the fields that no CRC covers, in whole runs of batches.
+
+# Returns: OK with the size of the batch at p, which lies whole in `left` bytes and has every field of its header.
+cdef Status find_batch(const uint8_t* p, int64_t left, int64_t* size, Problem* problem) noexcept nogil:
+    cdef int magic
+    if left < HEADER_SIZE_UP_TO_MAGIC:
+        return fail(problem, BATCH_INCOMPLETE, HEADER_SIZE_UP_TO_MAGIC, left)
+    magic = <int8_t>p[MAGIC_AT]
+    problem.base_offset = <int64_t>ks_get64(p + BASE_OFFSET_AT)
+    if magic < MAGIC_V0 or magic > MAGIC_V2:
+        return fail(problem, BAD_MAGIC, MAGIC_V2, magic)
+    size[0] = <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
+    if size[0] < least_batch_size(magic):
+        return fail(problem, BATCH_TOO_SMALL, least_batch_size(magic), size[0])
+    if size[0] > left:
+        return fail(problem, BATCH_INCOMPLETE, size[0], left)
+    return OK
+
+
+# Requires: find_batch passed. Returns: OK and how many offsets the batch at p spans, 0 if only its compressed content
+# says so.
+cdef inline Status offset_span(const uint8_t* p, int64_t* span, Problem* problem) noexcept nogil:
+    if <int8_t>p[MAGIC_AT] != MAGIC_V2:
+        span[0] = 0 if p[MESSAGE_ATTRIBUTES_AT] & CODEC_MASK else 1
+        return OK
+    span[0] = <int64_t><int32_t>ks_get32(p + LAST_OFFSET_DELTA_AT) + 1
+    return OK if span[0] > 0 else fail(problem, BAD_LAST_OFFSET_DELTA, 0, span[0] - 1)
+
+
+# Requires: find_batch passed.
+cdef inline void put_base_offset(uint8_t* p, int64_t base_offset, int32_t leader_epoch) noexcept nogil:
+    ks_put64(p + BASE_OFFSET_AT, <uint64_t>base_offset)
+    if <int8_t>p[MAGIC_AT] == MAGIC_V2:
+        ks_put32(p + PARTITION_LEADER_EPOCH_AT, <uint32_t>leader_epoch)
+
+
+# Gives the batches of a run the offsets from next_offset[0] on; stops before the first one that can't have them.
+# Writes nothing unless `write`.
+cdef Status put_offsets(uint8_t* start, int64_t size, int64_t* next_offset, int32_t leader_epoch, bint write,
+                        Problem* problem) noexcept nogil:
+    cdef int64_t at = 0
+    cdef int64_t batch_size = 0
+    cdef int64_t span = 0
+    while at < size:
+        problem.position = at
+        if find_batch(start + at, size - at, &batch_size, problem) != OK \
+                or offset_span(start + at, &span, problem) != OK:
+            return problem.status
+        if span == 0:
+            return fail(problem, STOPPED, 0, 0)
+        if span > INT64_MAX - next_offset[0]:
+            return fail(problem, BAD_BASE_OFFSET, 0, next_offset[0])
+        if write:
+            put_base_offset(start + at, next_offset[0], leader_epoch)
+        next_offset[0] += span
+        at += batch_size
+    return OK
+
+
+# Returns: the batch at buffer[at], which lies whole in the buffer; its size.
+cdef uint8_t* batch_in(uint8_t[::1] buffer, Py_ssize_t at, int64_t* size) except NULL:
+    cdef Problem problem
+    if at < 0 or at > buffer.shape[0]:
+        raise ValueError(f"at must be from 0 to {buffer.shape[0]}, got {at}")
+    start_problem(&problem, at)
+    if find_batch(<uint8_t*>start_of(buffer) + at, buffer.shape[0] - at, size, &problem) != OK:
+        raise error_of(&problem, None)
+    return &buffer[0] + at
+
+
+def set_last_offset(uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t last_offset):
+    """Set the last offset of the batch at buffer[at], in place; no CRC covers it.
+
+    The offset of a V0 or V1 message is set as it is; it is the last one of a wrapper, whose content stays.
+    Raises: CorruptRecordError, UnsupportedMagicError; InvalidRecordError for a negative last offset delta; ValueError
+        if the batch's offsets would be negative or end at 2^63 - 1.
+    Source: Kafka MutableRecordBatch.setLastOffset.
+    """
+    cdef int64_t size = 0
+    cdef uint8_t* p = batch_in(buffer, at, &size)
+    cdef int64_t span = 0
+    cdef int64_t least
+    cdef Problem problem
+    start_problem(&problem, at)
+    problem.base_offset = <int64_t>ks_get64(p + BASE_OFFSET_AT)
+    if offset_span(p, &span, &problem) != OK:
+        raise error_of(&problem, None)
+    least = max(span - 1, 0)
+    if last_offset < least or last_offset == INT64_MAX:
+        raise ValueError(f"last_offset must be from {least} to {INT64_MAX - 1}, got {last_offset}")
+    ks_put64(p + BASE_OFFSET_AT, <uint64_t>(last_offset - least))
+
+
+def set_partition_leader_epoch(uint8_t[::1] buffer, Py_ssize_t at=0, *, int32_t partition_leader_epoch):
+    """Set the leader epoch of the V2 batch at buffer[at], in place; no CRC covers it.
+
+    Raises: CorruptRecordError, UnsupportedMagicError; ValueError for a V0 or V1 message, which has none.
+    """
+    cdef int64_t size = 0
+    cdef uint8_t* p = batch_in(buffer, at, &size)
+    if <int8_t>p[MAGIC_AT] != MAGIC_V2:
+        raise ValueError(f"a batch of magic {<int8_t>p[MAGIC_AT]} at position {at} has no partition leader epoch")
+    ks_put32(p + PARTITION_LEADER_EPOCH_AT, <uint32_t>partition_leader_epoch)
+
+
+def assign_offsets(uint8_t[::1] buffer, *, int64_t base_offset, int32_t partition_leader_epoch=-1):
+    """Give the batches that fill the buffer the offsets from base_offset on, in place, and return the next offset.
+
+    V2 batches get the leader epoch too. The deltas inside a V2 batch stay; a plain V0 or V1 message takes one offset.
+    Raises: CorruptRecordError, UnsupportedMagicError, InvalidRecordError with the position; ValueError for a negative
+        offset, one of 2^63 - 1 or more, or a compressed V0 or V1 wrapper (set_last_offset is for these). Nothing is
+        written then.
+    Threads: the GIL is released.  Cost: O(batches), no CRC work.
+    """
+    cdef int64_t next_offset = base_offset
+    cdef uint8_t* start = <uint8_t*>start_of(buffer)
+    cdef Status status
+    cdef Problem problem
+    if base_offset < 0:
+        raise ValueError(f"base_offset must be from 0 to {INT64_MAX - 1}, got {base_offset}")
+    start_problem(&problem, 0)
+    with nogil:
+        status = put_offsets(start, buffer.shape[0], &next_offset, partition_leader_epoch, False, &problem)
+        if status == OK:
+            next_offset = base_offset
+            put_offsets(start, buffer.shape[0], &next_offset, partition_leader_epoch, True, &problem)
+    if status == STOPPED:
+        raise ValueError(f"the wrapper at position {problem.position} does not say how many offsets it spans")
+    if status == BAD_BASE_OFFSET:
+        raise ValueError(f"base_offset {base_offset} is too high: the batch at position {problem.position} would end "
+                         f"beyond {INT64_MAX - 1}")
+    if status != OK:
+        raise error_of(&problem, None)
+    return next_offset
+
+
+def batch_size_at(const uint8_t[::1] buffer, Py_ssize_t at=0):
+    """Return the bytes of the batch, of any magic, that starts at buffer[at] and lies whole in the buffer.
+
+    Raises: CorruptRecordError, UnsupportedMagicError.  Cost: O(1), no CRC work.
+    """
+    cdef Problem problem
+    cdef int64_t size = 0
+    if at < 0 or at > buffer.shape[0]:
+        raise ValueError(f"at must be from 0 to {buffer.shape[0]}, got {at}")
+    start_problem(&problem, at)
+    if find_batch(start_of(buffer) + at, buffer.shape[0] - at, &size, &problem) != OK:
+        raise error_of(&problem, None)
+    return size

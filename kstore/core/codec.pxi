@@ -1,0 +1,735 @@
+# Compressed payloads: frames of all codecs checked and bounded; raw blocks of lz4 and snappy decompressed.
+
+# Raw blocks of lz4 and snappy, opened: literals, and copies of what came before.  Source: LZ4 block format 1.6.1,
+# snappy format description of 2011. In both the content and BLOCK_MARGIN bytes behind its room may be written.
+
+cdef extern from "_core_cpu.h" nogil:
+    void ks_move16(uint8_t* target, const uint8_t* source) noexcept
+    void ks_move32(uint8_t* target, const uint8_t* source) noexcept
+    uint16_t ks_get_le16(const uint8_t* p) noexcept
+
+cdef enum:
+    BLOCK_MARGIN = 64
+    WIDE_STEP = 32
+    LZ4_LONG = 15                 # a length of four bits that goes on in further bytes
+    LZ4_LEAST_COPY = 4
+    LZ4_LAST_LITERALS = 5         # the bytes and the content that every block ends with as literals
+    LZ4_LAST_COPY_START = 12      # no copy starts in the last bytes of the largest block
+    LZ4_COPY_TAIL = 8             # least bytes from an offset on: itself, a token and the last literals
+    SHORT_LENGTH = 64             # of literals and copies that are moved as a whole
+    LZ4_SHORT_TAKES = 80          # bytes that a sequence of short lengths and LZ4_COPY_TAIL take at most
+    LZ4_SHORT_GIVES = 140         # content of a sequence of short lengths and LZ4_LAST_COPY_START
+    SNAPPY_SHORT_TAKES = 72       # bytes that are read for a short element and the tag behind it, at most
+    SNAPPY_LONG_LITERAL = 60
+    SNAPPY_NO_OFFSET_BIT = 56
+
+cdef enum FrameStatus:
+    FRAME_OK
+    LZ4_BAD_MAGIC
+    LZ4_BAD_DESCRIPTOR
+    LZ4_BAD_HEADER_CHECKSUM
+    LZ4_CUT_OFF
+    LZ4_BAD_BLOCK_SIZE
+    LZ4_BAD_BLOCK_CHECKSUM
+    LZ4_TRAILING_BYTES
+    SNAPPY_BAD_STREAM_HEADER
+    SNAPPY_BAD_BLOCK_SIZE
+    SNAPPY_BAD_LENGTH
+    SNAPPY_LENGTH_TOO_LARGE
+    SNAPPY_NO_BYTES
+    BLOCK_CUT_OFF
+    BLOCK_TOO_LARGE
+    BLOCK_BAD_OFFSET
+    LZ4_BAD_BLOCK_END
+    SNAPPY_WRONG_SIZE
+    LZ4_WRONG_CONTENT_SIZE
+    LZ4_WRONG_CONTENT_CHECKSUM
+    CONTENT_TOO_LARGE
+    FRAME_CHANGED
+
+_FRAME_REASONS = {
+    LZ4_BAD_MAGIC: "frame: bad magic or shorter than its header",
+    LZ4_BAD_DESCRIPTOR: "frame: unsupported descriptor",
+    LZ4_BAD_HEADER_CHECKSUM: "frame: wrong header checksum",
+    LZ4_CUT_OFF: "frame: cut off before its end mark",
+    LZ4_BAD_BLOCK_SIZE: "frame: block runs past its limit or the end, or is stored and of no bytes",
+    LZ4_BAD_BLOCK_CHECKSUM: "frame: wrong block checksum",
+    LZ4_TRAILING_BYTES: "frame: wrong number of bytes after the end mark",
+    SNAPPY_BAD_STREAM_HEADER: "stream: header cut off or of a version below 1",
+    SNAPPY_BAD_BLOCK_SIZE: "stream: block of no bytes, or running past the end",
+    SNAPPY_BAD_LENGTH: "block: declared size cut off, or of more than 5 bytes or 32 bits",
+    SNAPPY_LENGTH_TOO_LARGE: "block: declared size that its bytes can't hold",
+    SNAPPY_NO_BYTES: "stream: no bytes",
+    BLOCK_CUT_OFF: "block: cut off inside a length, an offset or a literal",
+    BLOCK_TOO_LARGE: "block: more content than there is room for",
+    BLOCK_BAD_OFFSET: "block: copy from offset 0 or from before its content",
+    LZ4_BAD_BLOCK_END: "block: its last five bytes are no literals, or the last copy starts or ends too late",
+    SNAPPY_WRONG_SIZE: "block: wrong declared size",
+    LZ4_WRONG_CONTENT_SIZE: "frame: wrong content size",
+    LZ4_WRONG_CONTENT_CHECKSUM: "frame: wrong content checksum",
+    FRAME_CHANGED: "frame: changed while it was read",
+}
+
+# What a walk found: where it failed, or what the frame holds.
+cdef struct Frame:
+    int64_t expected
+    int64_t found
+    int64_t bound            # most bytes of content
+    int64_t largest_block    # most bytes of content of one block
+    int64_t content_size     # as declared, 0 if not
+    int64_t room             # for all content, besides the margin behind it
+    int64_t blocks_at        # position of the first block
+    bint has_block_checksums
+    bint has_content_checksum
+
+# One block of a frame: its bytes in the payload, and the room for its content (snappy: exactly how much that is).
+cdef struct FrameBlock:
+    int64_t at
+    int64_t size
+    int64_t room
+    int64_t next_at
+    bint is_stored
+
+
+cdef object frame_error(str reason, expected=None, found=None):
+    return DecompressionError(reason, reason=reason, expected=expected, found=found)
+
+
+def output_too_large(str codec, int64_t limit):
+    """Return the DecompressionError (without a place) for a payload that decompresses to more than limit bytes."""
+    return frame_error(f"{codec} payload decompresses to more than max_decompressed_bytes", expected=limit)
+
+
+cdef inline FrameStatus fail_frame(Frame* frame, FrameStatus status, int64_t expected, int64_t found) noexcept nogil:
+    frame.expected = expected
+    frame.found = found
+    return status
+
+
+cdef inline uint32_t get_le(const uint8_t* p, int size) noexcept nogil:
+    cdef uint32_t value = 0
+    cdef int i
+    for i in range(size):
+        value |= <uint32_t>p[i] << (8 * i)
+    return value
+
+
+# Copies size bytes from offset bytes before: what is there already repeats with that period, so each round doubles it.
+cdef void repeat_bytes(uint8_t* to, int64_t offset, int64_t size) noexcept nogil:
+    cdef const uint8_t* start = to - offset
+    cdef int64_t done = 0
+    cdef int64_t step
+    if offset >= WIDE_STEP:
+        while done < size:
+            ks_move32(to + done, start + done)
+            done += WIDE_STEP
+        return
+    while done < size:
+        step = min(size - done, offset + done)
+        memcpy(to + done, start, <size_t>step)
+        done += step
+
+
+# Returns: the length with the bytes at `at` added, which it passes, or -1 if they run to the end.
+cdef inline int64_t lz4_length(int64_t length, const uint8_t** at, const uint8_t* end) noexcept nogil:
+    cdef int byte = 255
+    while byte == 255:
+        if at[0] == end:
+            return -1
+        byte = at[0][0]
+        at[0] += 1
+        length += byte
+    return length
+
+
+cdef struct BlockPlace:
+    const uint8_t* at
+    const uint8_t* end
+    uint8_t* start
+    uint8_t* to
+    uint8_t* full
+
+
+# One sequence of any lengths, with every check.
+cdef FrameStatus open_lz4_sequence(BlockPlace* b, const uint8_t* largest, Frame* frame) noexcept nogil:
+    cdef int token = b.at[0]
+    cdef int64_t size = token >> 4
+    cdef int64_t offset
+    b.at += 1
+    if size == LZ4_LONG:
+        size = lz4_length(size, &b.at, b.end)
+    if size < 0 or size > b.end - b.at:
+        return fail_frame(frame, BLOCK_CUT_OFF, size, b.end - b.at)
+    if size > b.full - b.to:
+        return fail_frame(frame, BLOCK_TOO_LARGE, b.full - b.to, size)
+    ks_copy(b.to, b.at, size, b.end)
+    b.to += size
+    b.at += size
+    if b.at == b.end:
+        return FRAME_OK
+    if b.end - b.at < LZ4_COPY_TAIL or largest - b.to < LZ4_LAST_COPY_START:
+        return fail_frame(frame, LZ4_BAD_BLOCK_END, LZ4_COPY_TAIL, b.end - b.at)
+    offset = ks_get_le16(b.at)
+    b.at += 2
+    size = token & 15
+    if size == LZ4_LONG:
+        size = lz4_length(size, &b.at, b.end)
+        if size < 0 or b.end - b.at < LZ4_COPY_TAIL - 2:
+            return fail_frame(frame, LZ4_BAD_BLOCK_END, LZ4_COPY_TAIL - 2, b.end - b.at)
+    size += LZ4_LEAST_COPY
+    if offset == 0 or offset > b.to - b.start:
+        return fail_frame(frame, BLOCK_BAD_OFFSET, b.to - b.start, offset)
+    if size > b.full - b.to:
+        return fail_frame(frame, BLOCK_TOO_LARGE, b.full - b.to, size)
+    if size > largest - b.to - LZ4_LAST_LITERALS:
+        return fail_frame(frame, LZ4_BAD_BLOCK_END, largest - b.to - LZ4_LAST_LITERALS, size)
+    repeat_bytes(b.to, offset, size)
+    b.to += size
+    return FRAME_OK
+
+
+# Takes sequences for as long as their lengths are short, the copy is not of itself, and the ends are far.
+# Requires: SHORT_LENGTH bytes of content.
+cdef void open_short_lz4_sequences(BlockPlace* b) noexcept nogil:
+    cdef const uint8_t* at = b.at
+    cdef const uint8_t* last = b.end - LZ4_SHORT_TAKES
+    cdef uint8_t* to = b.to
+    cdef uint8_t* full = b.full - LZ4_SHORT_GIVES
+    cdef const uint8_t* next
+    cdef uint8_t* copy
+    cdef uint64_t literals, size, offset
+    while at <= last and to <= full:
+        size = at[0] & 15
+        literals = at[0] >> 4
+        next = at + 1
+        if literals == LZ4_LONG:
+            literals += at[1]
+            if literals > SHORT_LENGTH:
+                break
+            next = at + 2
+            ks_move32(to + 16, next + 16)
+            ks_move16(to + 48, next + 48)
+        ks_move16(to, next)
+        next += literals
+        copy = to + literals
+        offset = ks_get_le16(next)
+        next += 2
+        if size == LZ4_LONG:
+            size += next[0]
+            next += 1
+        size += LZ4_LEAST_COPY
+        if size > SHORT_LENGTH or offset - size > <uint64_t>(copy - b.start) - size:
+            break
+        ks_move32(copy, copy - offset)
+        if size > WIDE_STEP:
+            ks_move32(copy + WIDE_STEP, copy - offset + WIDE_STEP)
+        at = next
+        to = copy + size
+    b.at = at
+    b.to = to
+
+
+# Requires: room, and BLOCK_MARGIN bytes behind it, at target; room <= largest, the content that a block of the frame
+# may have. Returns: FRAME_OK with the size of the content in frame.found.
+cdef FrameStatus open_lz4_block(const uint8_t* p, int64_t n, uint8_t* target, int64_t room, Frame* frame) noexcept nogil:
+    cdef BlockPlace b
+    cdef FrameStatus status
+    b.at, b.end = p, p + n
+    b.start = b.to = target
+    b.full = target + room
+    while b.at < b.end:
+        if b.to - b.start >= SHORT_LENGTH:
+            open_short_lz4_sequences(&b)
+        status = open_lz4_sequence(&b, target + frame.largest_block, frame)
+        if status != FRAME_OK:
+            return status
+    frame.found = b.to - b.start
+    return FRAME_OK
+
+
+# What a snappy tag says: the element's size, and in the bits above what is added to the bytes behind the tag for the
+# offset. A literal has its size for an offset; what is not short has an offset that is never there.
+cdef uint64_t snappy_elements[256]
+cdef uint32_t snappy_offset_masks[4]
+
+
+cdef void fill_snappy_elements() noexcept:
+    cdef int tag
+    cdef uint64_t size
+    snappy_offset_masks[0] = snappy_offset_masks[3] = 0
+    snappy_offset_masks[1], snappy_offset_masks[2] = 0xFF, 0xFFFF
+    for tag in range(256):
+        size = tag >> 2
+        if tag & 3 == 3 or (tag & 3 == 0 and size >= SNAPPY_LONG_LITERAL):
+            snappy_elements[tag] = <uint64_t>1 << SNAPPY_NO_OFFSET_BIT
+        elif tag & 3 == 0:
+            snappy_elements[tag] = (size + 1) << 8 | (size + 1)
+        elif tag & 3 == 1:
+            snappy_elements[tag] = <uint64_t>(tag >> 5) << 16 | ((size & 7) + 4)
+        else:
+            snappy_elements[tag] = size + 1
+
+fill_snappy_elements()
+
+
+# One element of any kind, with every check.
+cdef FrameStatus open_snappy_element(BlockPlace* b, Frame* frame) noexcept nogil:
+    cdef int tag = b.at[0]
+    cdef int kind = tag & 3
+    cdef int64_t size = tag >> 2
+    cdef int64_t offset = 0
+    cdef int offset_size = 4 if kind == 3 else kind
+    b.at += 1
+    if kind == 0 and size >= SNAPPY_LONG_LITERAL:
+        offset_size = <int>size - SNAPPY_LONG_LITERAL + 1
+    if offset_size > b.end - b.at:
+        return fail_frame(frame, BLOCK_CUT_OFF, offset_size, b.end - b.at)
+    offset = get_le(b.at, offset_size)
+    b.at += offset_size
+    if kind == 1:
+        offset |= tag >> 5 << 8
+        size = (size & 7) + 4
+    else:
+        size = (offset if kind == 0 and offset_size else size) + 1
+    if kind == 0 and size > b.end - b.at:
+        return fail_frame(frame, BLOCK_CUT_OFF, size, b.end - b.at)
+    if size > b.full - b.to:
+        return fail_frame(frame, BLOCK_TOO_LARGE, b.full - b.to, size)
+    if kind == 0:
+        ks_copy(b.to, b.at, size, b.end)
+        b.at += size
+    elif offset == 0 or offset > b.to - b.start:
+        return fail_frame(frame, BLOCK_BAD_OFFSET, b.to - b.start, offset)
+    else:
+        repeat_bytes(b.to, offset, size)
+    b.to += size
+    return FRAME_OK
+
+
+# Takes elements for as long as they are short, no copy is of itself, and the ends are far. Whether an element is a
+# literal is as good as random, so nothing branches on it. Requires: SHORT_LENGTH bytes of content.
+cdef void open_short_snappy_elements(BlockPlace* b) noexcept nogil:
+    cdef const uint8_t* at = b.at
+    cdef const uint8_t* last = b.end - SNAPPY_SHORT_TAKES
+    cdef uint8_t* to = b.to
+    cdef uint8_t* full = b.full - SHORT_LENGTH
+    cdef const uint8_t* source
+    cdef uint64_t tag, kind, element, size, offset, literal
+    if at <= last:
+        tag = at[0]
+    while at <= last and to <= full:
+        kind = tag & 3
+        element = snappy_elements[tag]
+        size = element & 0xFF
+        offset = (element >> 8) + (ks_get_le16(at + 1) & snappy_offset_masks[kind])
+        if offset - size > <uint64_t>(to - b.start) - size:
+            break
+        literal = <uint64_t>(<int64_t>(kind - 1) >> 63)
+        source = to - offset
+        source += <uint64_t>(at + 1 - source) & literal
+        at += 1 + kind + (((tag >> 2) + 1) & literal)
+        tag = at[0]
+        ks_move32(to, source)
+        if size > WIDE_STEP:
+            ks_move32(to + WIDE_STEP, source + WIDE_STEP)
+        to += size
+    b.at = at
+    b.to = to
+
+
+# Requires: room, exactly the content, and BLOCK_MARGIN bytes behind it, at target.
+cdef FrameStatus open_snappy_block(const uint8_t* p, int64_t n, uint8_t* target, int64_t room,
+                                   Frame* frame) noexcept nogil:
+    cdef BlockPlace b
+    cdef FrameStatus status
+    b.at, b.end = p, p + n
+    b.start = b.to = target
+    b.full = target + room
+    while b.at < b.end:
+        if b.to - b.start >= SHORT_LENGTH:
+            open_short_snappy_elements(&b)
+        status = open_snappy_element(&b, frame)
+        if status != FRAME_OK:
+            return status
+    if b.to != b.full:
+        return fail_frame(frame, SNAPPY_WRONG_SIZE, room, b.to - b.start)
+    return FRAME_OK
+
+
+# Frames of the codecs: checked and bounded from their headers alone, those of lz4 and snappy then opened block by block.
+
+cdef enum:
+    LZ4_MAGIC = 0x184D2204
+    LZ4_MOST_RATIO = 255
+    XERIAL_VERSION_AT = 8
+    XERIAL_HEADER_SIZE = 16
+    CODEC_SNAPPY = 2
+    CODEC_LZ4 = 3
+    SNAPPY_MOST_RATIO = 64
+    SNAPPY_MOST_LENGTH_SIZE = 5
+    ZSTD_MAGIC = 0xFD2FB528
+    ZSTD_MAX_BLOCK = 131072
+    XXH32_PRIME_1 = 0x9E3779B1
+    XXH32_PRIME_2 = 0x85EBCA77
+    XXH32_PRIME_3 = 0xC2B2AE3D
+    XXH32_PRIME_4 = 0x27D4EB2F
+    XXH32_PRIME_5 = 0x165667B1
+
+# The xerial magic, "\x82SNAPPY\0", as a number.
+cdef uint64_t XERIAL_MAGIC = 0x82534E4150505900
+
+cdef inline uint32_t rotate_left(uint32_t value, int by) noexcept nogil:
+    return value << by | value >> (32 - by)
+
+
+# xxHash32 with seed 0.  Source: xxHash specification 0.1.1.
+cdef uint32_t xxh32(const uint8_t* p, int64_t n) noexcept nogil:
+    cdef const uint8_t* end = p + n
+    cdef uint32_t value = <uint32_t>XXH32_PRIME_5
+    cdef uint32_t a, b, c, d
+    if n >= 16:
+        a = <uint32_t>(XXH32_PRIME_1 + XXH32_PRIME_2)
+        b = <uint32_t>XXH32_PRIME_2
+        c = 0
+        d = 0 - <uint32_t>XXH32_PRIME_1
+        while end - p >= 16:
+            a = rotate_left(a + get_le(p, 4) * <uint32_t>XXH32_PRIME_2, 13) * <uint32_t>XXH32_PRIME_1
+            b = rotate_left(b + get_le(p + 4, 4) * <uint32_t>XXH32_PRIME_2, 13) * <uint32_t>XXH32_PRIME_1
+            c = rotate_left(c + get_le(p + 8, 4) * <uint32_t>XXH32_PRIME_2, 13) * <uint32_t>XXH32_PRIME_1
+            d = rotate_left(d + get_le(p + 12, 4) * <uint32_t>XXH32_PRIME_2, 13) * <uint32_t>XXH32_PRIME_1
+            p += 16
+        value = rotate_left(a, 1) + rotate_left(b, 7) + rotate_left(c, 12) + rotate_left(d, 18)
+    value += <uint32_t>n
+    while end - p >= 4:
+        value = rotate_left(value + get_le(p, 4) * <uint32_t>XXH32_PRIME_3, 17) * <uint32_t>XXH32_PRIME_4
+        p += 4
+    while p < end:
+        value = rotate_left(value + p[0] * <uint32_t>XXH32_PRIME_5, 11) * <uint32_t>XXH32_PRIME_1
+        p += 1
+    value = (value ^ value >> 15) * <uint32_t>XXH32_PRIME_2
+    value = (value ^ value >> 13) * <uint32_t>XXH32_PRIME_3
+    return value ^ value >> 16
+
+
+# The second byte of the hash stands in the header. Kafka's V0 writers hashed the frame magic too, its reader of V0
+# does not look.
+cdef FrameStatus open_lz4(const uint8_t* p, int64_t n, int magic, Frame* frame) noexcept nogil:
+    cdef int flags
+    cdef int64_t at = 6
+    cdef uint32_t checksum
+    if n < 11 or get_le(p, 4) != LZ4_MAGIC:
+        return fail_frame(frame, LZ4_BAD_MAGIC, 11, n)
+    flags = p[4]
+    if flags & 0xE3 != 0x60 or p[5] & 0x8F or p[5] < 0x40:
+        return fail_frame(frame, LZ4_BAD_DESCRIPTOR, 0x6040, flags << 8 | p[5])
+    frame.largest_block = <int64_t>1 << (8 + 2 * (p[5] >> 4))
+    frame.has_block_checksums = flags & 0x10
+    frame.has_content_checksum = flags & 0x04
+    frame.content_size = 0
+    if flags & 0x08:
+        if n < 19:
+            return fail_frame(frame, LZ4_CUT_OFF, 19, n)
+        frame.content_size = <int64_t>(get_le(p + 6, 4) | <uint64_t>get_le(p + 10, 4) << 32)
+        at = 14
+    checksum = xxh32(p + 4, at - 4) >> 8 & 0xFF
+    if magic > 0 and p[at] != checksum:
+        return fail_frame(frame, LZ4_BAD_HEADER_CHECKSUM, checksum, p[at])
+    frame.blocks_at = at + 1
+    return FRAME_OK
+
+
+# Returns: FRAME_OK with the block at `at`, whose next_at is 0 for the end mark.
+cdef FrameStatus next_lz4_block(const uint8_t* p, int64_t n, int64_t at, Frame* frame,
+                                FrameBlock* block) noexcept nogil:
+    cdef uint32_t word
+    cdef int64_t checksum_size = 4 if frame.has_block_checksums else 0
+    if n - at < 4:
+        return fail_frame(frame, LZ4_CUT_OFF, 4, n - at)
+    word = get_le(p + at, 4)
+    block.at = at + 4
+    block.size = word & 0x7FFFFFFF
+    block.is_stored = word >> 31 != 0
+    if word == 0:
+        block.next_at = 0
+        return FRAME_OK
+    if block.size == 0 or block.size > frame.largest_block or block.size > n - block.at - checksum_size:
+        return fail_frame(frame, LZ4_BAD_BLOCK_SIZE, min(frame.largest_block, n - block.at - checksum_size), block.size)
+    block.room = block.size if block.is_stored else min(frame.largest_block, LZ4_MOST_RATIO * block.size)
+    block.next_at = block.at + block.size + checksum_size
+    return FRAME_OK
+
+
+# Follows Kafka's Lz4BlockInputStream, but looks at every checksum and at what stands behind the end mark.
+# Source: LZ4 frame format 1.6.1.
+cdef FrameStatus check_lz4(const uint8_t* p, int64_t n, int magic, Frame* frame) noexcept nogil:
+    cdef FrameBlock block
+    cdef FrameStatus status = open_lz4(p, n, magic, frame)
+    cdef int64_t at = frame.blocks_at
+    cdef uint32_t stored, computed
+    frame.bound = 0
+    while status == FRAME_OK:
+        status = next_lz4_block(p, n, at, frame, &block)
+        if status != FRAME_OK:
+            break
+        if block.next_at == 0:
+            if n - block.at != (4 if frame.has_content_checksum else 0):
+                return fail_frame(frame, LZ4_TRAILING_BYTES, 4 if frame.has_content_checksum else 0, n - block.at)
+            break
+        if frame.has_block_checksums:
+            stored, computed = get_le(p + block.at + block.size, 4), xxh32(p + block.at, block.size)
+            if stored != computed:
+                return fail_frame(frame, LZ4_BAD_BLOCK_CHECKSUM, stored, computed)
+        frame.bound += block.room
+        at = block.next_at
+    return status
+
+
+# The bytes of a one-dimensional view.
+cdef const Py_buffer* bytes_of(object view) except NULL:
+    cdef const Py_buffer* raw = PyMemoryView_GET_BUFFER(view)
+    if raw.ndim != 1 or raw.itemsize != 1 or (raw.strides != NULL and raw.strides[0] != 1):
+        raise ValueError("a payload must be contiguous bytes in one dimension")
+    return raw
+
+
+# Returns: a view of what decompress gave; if it is kept, in memory of its size rather than in a much larger buffer.
+cdef object checked_payload(object payload, int64_t limit, bint is_kept):
+    cdef ColumnBuffer fitted
+    view = memoryview(payload)
+    cdef const Py_buffer* raw = bytes_of(view)
+    if raw.len > limit:
+        raise ValueError(f"decompress returned {raw.len} bytes, more than {limit}")
+    base = view.obj
+    if not is_kept or not isinstance(base, ColumnBuffer) \
+            or (<ColumnBuffer>base).block.capacity - raw.len <= raw.len // 4:
+        return view
+    fitted = ColumnBuffer(raw.len)
+    memcpy(fitted.block.data, raw.buf, <size_t>raw.len)
+    return memoryview(fitted)
+
+
+# Requires: check_lz4 passed; frame.room and BLOCK_MARGIN bytes at target. Returns: FRAME_OK with the size in frame.found.
+cdef FrameStatus open_lz4_blocks(const uint8_t* p, int64_t n, int64_t limit, uint8_t* target,
+                                 Frame* frame) noexcept nogil:
+    cdef FrameBlock block
+    cdef FrameStatus status = next_lz4_block(p, n, frame.blocks_at, frame, &block)
+    cdef int64_t done = 0
+    while status == FRAME_OK and block.next_at:
+        if block.room > frame.room - done:
+            return fail_frame(frame, FRAME_CHANGED, frame.room - done, block.room)
+        if block.is_stored:
+            memcpy(target + done, p + block.at, <size_t>block.size)
+            done += block.size
+        else:
+            status = open_lz4_block(p + block.at, block.size, target + done, block.room, frame)
+            if status != FRAME_OK:
+                return status
+            done += frame.found
+        if done > limit:
+            return CONTENT_TOO_LARGE
+        status = next_lz4_block(p, n, block.next_at, frame, &block)
+    if frame.content_size and frame.content_size != done:
+        return fail_frame(frame, LZ4_WRONG_CONTENT_SIZE, frame.content_size, done)
+    if frame.has_content_checksum and get_le(p + n - 4, 4) != xxh32(target, done):
+        return fail_frame(frame, LZ4_WRONG_CONTENT_CHECKSUM, get_le(p + n - 4, 4), xxh32(target, done))
+    frame.found = done
+    return status
+
+
+cdef inline bint starts_xerial(const uint8_t* p, int64_t n) noexcept nogil:
+    return n >= 8 and ks_get64(p) == XERIAL_MAGIC
+
+
+# Checks what a raw block says of itself, and passes it; block.room becomes the size of its content.
+cdef FrameStatus read_snappy_length(const uint8_t* p, Frame* frame, FrameBlock* block) noexcept nogil:
+    cdef uint64_t length = 0
+    cdef int64_t size = 0
+    while size < min(block.size, SNAPPY_MOST_LENGTH_SIZE):
+        length |= <uint64_t>(p[block.at + size] & 0x7F) << (7 * size)
+        size += 1
+        if p[block.at + size - 1] < 0x80:
+            break
+    if size == 0 or p[block.at + size - 1] >= 0x80 or length >> 32:
+        return fail_frame(frame, SNAPPY_BAD_LENGTH, SNAPPY_MOST_LENGTH_SIZE, size)
+    block.room = <int64_t>length
+    if block.room > SNAPPY_MOST_RATIO * block.size:
+        return fail_frame(frame, SNAPPY_LENGTH_TOO_LARGE, SNAPPY_MOST_RATIO * block.size, block.room)
+    if block.room == 0 and block.size != size:
+        return fail_frame(frame, SNAPPY_BAD_BLOCK_SIZE, size, block.size)
+    block.at += size
+    block.size -= size
+    return FRAME_OK
+
+
+# Returns: FRAME_OK with what stands at `at` < n: a block, or a stream header, which is of size 0. A payload that does
+# not start with a whole stream header is one raw block.
+cdef FrameStatus next_snappy_block(const uint8_t* p, int64_t n, int64_t at, Frame* frame,
+                                   FrameBlock* block) noexcept nogil:
+    block.room = 0
+    if not starts_xerial(p, n) or n < XERIAL_HEADER_SIZE:
+        block.at, block.size, block.next_at = 0, n, n
+        return read_snappy_length(p, frame, block)
+    if starts_xerial(p + at, n - at):
+        if n - at < XERIAL_HEADER_SIZE or <int32_t>ks_get32(p + at + XERIAL_VERSION_AT) < 1:
+            return fail_frame(frame, SNAPPY_BAD_STREAM_HEADER, XERIAL_HEADER_SIZE, n - at)
+        block.size = 0
+        block.next_at = at + XERIAL_HEADER_SIZE
+        return FRAME_OK
+    if n - at < 4:
+        return fail_frame(frame, SNAPPY_BAD_BLOCK_SIZE, 4, n - at)
+    block.at = at + 4
+    block.size = <int32_t>ks_get32(p + at)
+    if block.size <= 0 or block.size > n - block.at:
+        return fail_frame(frame, SNAPPY_BAD_BLOCK_SIZE, n - block.at, block.size)
+    block.next_at = block.at + block.size
+    return read_snappy_length(p, frame, block)
+
+
+# Stops when the content passes the limit: frame.bound is then above it.
+cdef FrameStatus check_snappy(const uint8_t* p, int64_t n, int64_t limit, Frame* frame) noexcept nogil:
+    cdef FrameBlock block
+    cdef FrameStatus status
+    cdef int64_t at = 0
+    frame.bound = 0
+    while at < n and frame.bound <= limit:
+        status = next_snappy_block(p, n, at, frame, &block)
+        if status != FRAME_OK:
+            return status
+        frame.bound += block.room
+        at = block.next_at
+    return FRAME_OK
+
+
+# Requires: check_snappy passed; frame.room and BLOCK_MARGIN bytes at target. Returns: FRAME_OK with the size in frame.found.
+cdef FrameStatus open_snappy_blocks(const uint8_t* p, int64_t n, uint8_t* target, Frame* frame) noexcept nogil:
+    cdef FrameBlock block
+    cdef FrameStatus status
+    cdef int64_t at = 0
+    cdef int64_t done = 0
+    while at < n:
+        status = next_snappy_block(p, n, at, frame, &block)
+        if status != FRAME_OK or block.room > frame.room - done:
+            return fail_frame(frame, FRAME_CHANGED, frame.room - done, block.room)
+        if block.room:
+            status = open_snappy_block(p + block.at, block.size, target + done, block.room, frame)
+            if status != FRAME_OK:
+                return status
+            done += block.room
+        at = block.next_at
+    if done != frame.room:
+        return fail_frame(frame, FRAME_CHANGED, frame.room, done)
+    frame.found = done
+    return FRAME_OK
+
+
+# Returns: FRAME_OK with the room for the content in frame.room, at most limit and one block.
+cdef FrameStatus check_blocks(int codec, const uint8_t* p, int64_t n, int magic, int64_t limit,
+                              Frame* frame) noexcept nogil:
+    cdef FrameStatus status
+    if codec == CODEC_SNAPPY:
+        if n == 0:
+            return fail_frame(frame, SNAPPY_NO_BYTES, 1, 0)
+        status = check_snappy(p, n, limit, frame)
+        frame.room = frame.bound
+        return CONTENT_TOO_LARGE if status == FRAME_OK and frame.bound > limit else status
+    status = check_lz4(p, n, magic, frame)
+    if status == FRAME_OK and (frame.content_size > limit or frame.content_size < 0):
+        return CONTENT_TOO_LARGE
+    frame.room = min(frame.bound, limit + frame.largest_block)
+    return status
+
+
+# Requires: check_blocks passed.
+cdef FrameStatus open_blocks(int codec, const uint8_t* p, int64_t n, int64_t limit, uint8_t* target,
+                             Frame* frame) noexcept nogil:
+    if codec == CODEC_SNAPPY:
+        return open_snappy_blocks(p, n, target, frame)
+    return open_lz4_blocks(p, n, limit, target, frame)
+
+
+def decompress_blocks(payload, *, int codec_id, int64_t limit, int magic):
+    """Return the content of an LZ4 frame, in the subset that Kafka reads, or of snappy blocks, which must fill the payload.
+
+    Snappy: blocks in xerial framing, or one raw block.
+    Args: codec_id: 2 (snappy) or 3 (lz4); magic: of the batch; with 0 the header checksum of lz4 is not looked at.
+    Raises: DecompressionError (without a place).
+    Cost: one pass, the content is never copied; memory of limit and one block, or of what the payload's size and its
+        blocks' headers allow. The GIL is released for large payloads.
+    """
+    cdef Frame frame
+    cdef FrameStatus status
+    cdef ColumnBuffer content
+    cdef const Py_buffer* raw
+    if codec_id not in (CODEC_SNAPPY, CODEC_LZ4):
+        raise ValueError(f"codec_id must be {CODEC_SNAPPY} or {CODEC_LZ4}, got {codec_id}")
+    source = memoryview(payload)
+    raw = bytes_of(source)
+    cdef const uint8_t* p = <const uint8_t*>raw.buf
+    cdef int64_t n = raw.len
+    if n < GIL_RELEASE_SIZE:
+        status = check_blocks(codec_id, p, n, magic, limit, &frame)
+    else:
+        with nogil:
+            status = check_blocks(codec_id, p, n, magic, limit, &frame)
+    if status == FRAME_OK:
+        content = ColumnBuffer(frame.room)
+        if frame.room <= GIL_RELEASE_SIZE:
+            status = open_blocks(codec_id, p, n, limit, content.block.data, &frame)
+        else:
+            with nogil:
+                status = open_blocks(codec_id, p, n, limit, content.block.data, &frame)
+    name = "snappy" if codec_id == CODEC_SNAPPY else "lz4"
+    if status == CONTENT_TOO_LARGE:
+        raise output_too_large(name, limit)
+    if status != FRAME_OK:
+        raise frame_error(f"{name} {_FRAME_REASONS[status]}", frame.expected, frame.found)
+    content.size = frame.found
+    return memoryview(content)
+
+
+def zstd_frame_bound(frame):
+    """Return (bound, content_size): the most bytes that one zstd frame can decompress to, and its declared size or -1.
+
+    The frame must fill the buffer; skippable and concatenated frames and dictionaries are refused.
+    Raises: DecompressionError (without a place).  Cost: O(blocks).  Source: RFC 8878 section 3.
+    """
+    view = memoryview(frame)
+    cdef const Py_buffer* raw = bytes_of(view)
+    cdef const uint8_t* p = <const uint8_t*>raw.buf
+    cdef int64_t n = raw.len
+    cdef int64_t at = 5
+    cdef int64_t bound = 0
+    cdef uint32_t block
+    cdef int64_t stored
+    cdef uint64_t content_size = 0
+    cdef int descriptor, size_bytes, i
+    if n < 8 or get_le(p, 4) != ZSTD_MAGIC:
+        raise frame_error("zstd frame: bad magic or shorter than its header")
+    descriptor = p[4]
+    if descriptor & 0x0B:
+        raise frame_error(f"zstd frame: reserved bit or dictionary in descriptor {descriptor:#04x}")
+    size_bytes = (1 << (descriptor >> 6)) if descriptor >> 6 else (1 if descriptor & 0x20 else 0)
+    if not descriptor & 0x20:
+        at += 1
+    if n - at < size_bytes:
+        raise frame_error("zstd frame: cut off in its header")
+    for i in range(size_bytes):
+        content_size |= <uint64_t>p[at + i] << (8 * i)
+    if size_bytes == 2:
+        content_size += 256
+    at += size_bytes
+    while True:
+        if n - at < 3:
+            raise frame_error("zstd frame: cut off before its last block")
+        block = get_le(p + at, 3)
+        at += 3
+        stored = 1 if (block >> 1) & 3 == 1 else block >> 3
+        bound += ZSTD_MAX_BLOCK if (block >> 1) & 3 == 2 else block >> 3
+        if (block >> 1) & 3 == 3 or block >> 3 > ZSTD_MAX_BLOCK or stored > n - at:
+            raise frame_error("zstd frame: block of a reserved type, too large, or running past the end")
+        at += stored
+        if block & 1:
+            break
+    if n - at != (4 if descriptor & 0x04 else 0):
+        raise frame_error("zstd frame: wrong number of bytes after the last block", 4 if descriptor & 4 else 0, n - at)
+    return bound, content_size if size_bytes else -1

@@ -1,0 +1,844 @@
+# ColumnDecoder: chunks of a .log in, columns out.
+
+# Aborted transactions: which batches a read_committed reader leaves out.
+
+# Data of producer_id with first_offset <= base offset <= last_offset (the abort marker's) was rolled back.
+cdef struct Aborted:
+    int64_t producer_id
+    int64_t first_offset
+    int64_t last_offset
+
+
+# Requires: sorted by producer id, then first offset; the transactions of one producer do not overlap.
+cdef bint is_aborted(const Aborted* sorted_list, int64_t count, const Header* h) noexcept nogil:
+    cdef int64_t low = 0
+    cdef int64_t high = count
+    cdef int64_t middle
+    cdef const Aborted* one
+    if not h.attributes & TRANSACTIONAL_MASK:
+        return False
+    while low < high:
+        middle = low + (high - low) // 2
+        one = sorted_list + middle
+        if one.producer_id < h.producer_id or (one.producer_id == h.producer_id and one.first_offset <= h.base_offset):
+            low = middle + 1
+        else:
+            high = middle
+    if low == 0:
+        return False
+    one = sorted_list + low - 1
+    return one.producer_id == h.producer_id and h.base_offset <= one.last_offset
+
+
+cdef ColumnBuffer aborted_list(transactions):
+    cdef list ordered = sorted(transactions)
+    cdef ColumnBuffer buffer = ColumnBuffer(len(ordered) * sizeof(Aborted))
+    cdef Aborted* list_ = <Aborted*>buffer.block.data
+    for i, (producer_id, first_offset, last_offset) in enumerate(ordered):
+        list_[<Py_ssize_t>i].producer_id = producer_id
+        list_[<Py_ssize_t>i].first_offset = first_offset
+        list_[<Py_ssize_t>i].last_offset = last_offset
+    return buffer
+
+
+# The common batch, faster: everything that can be asked once is asked per batch, so that a record costs few tests.
+# Whatever is not plain (long varints, a record that has headers, damage) is left to decode_rows, which says what is wrong.
+
+cdef enum:
+    AHEAD_STEP = 512
+
+cdef int64_t MOST_PLAIN_MS = INT64_MAX // 2000
+
+
+cdef inline bint has_plain_room(const VarColumn* c, int64_t size) noexcept nogil:
+    return c.mode == MODE_ABSENT or c.mode == MODE_VIEW or (c.mode == MODE_COPY and size <= c.capacity - c.used)
+
+
+# Whether every record of the batch is wanted and nothing can fill up inside it.
+cdef bint is_plain(const Table* t, const Header* h, const Source* s) noexcept nogil:
+    cdef int64_t size = s.end - s.at
+    cdef int64_t count = h.record_count - s.done
+    return count <= t.row_capacity - t.rows and size + count * t.row_width < t.room \
+        and h.base_offset >= s.start_offset and h.base_offset + h.last_offset_delta < s.end_offset \
+        and -MOST_PLAIN_MS <= h.base_timestamp <= MOST_PLAIN_MS \
+        and -MOST_PLAIN_MS <= h.max_timestamp <= MOST_PLAIN_MS \
+        and has_plain_room(&t.key, size) and has_plain_room(&t.value, size)
+
+
+# Requires: has_plain_room was true for the column, mode is its mode.
+cdef inline void put_plain(VarColumn* c, ColumnMode mode, int64_t row, const uint8_t* p, int64_t size,
+                           const Source* s) noexcept nogil:
+    if mode == MODE_COPY:
+        if size > 0:
+            ks_copy(c.data + c.used, p, size, s.readable_end)
+            c.used += size
+        c.offsets[row + 1] = <int32_t>c.used
+    elif mode == MODE_VIEW:
+        if size >= 0:
+            put_view(c.views + row, p, size, s)
+        else:
+            c.views[row].low = 0
+            c.views[row].high = 0
+    if size < 0 and mode != MODE_ABSENT:
+        clear_bit(c.validity, row)
+        c.null_count += 1
+
+
+cdef inline void put_place(Table* t, int64_t row, int64_t offset, int64_t timestamp) noexcept nogil:
+    if t.offsets != NULL:
+        t.offsets[row] = offset
+    if t.timestamps != NULL:
+        t.timestamps[row] = timestamp * MICROSECONDS
+
+
+# What follows the batch, and is likely to be one of its size: the starts of the three streams that its CRC will read.
+cdef struct Ahead:
+    const uint8_t* at
+    const uint8_t* end
+    int64_t stream
+
+
+cdef inline Ahead ahead_of(const Header* h, const Source* s) noexcept nogil:
+    cdef Ahead a
+    a.at = s.end
+    a.stream = min(h.size, s.readable_end - s.end) // 3
+    a.end = a.at + a.stream
+    return a
+
+
+# Rows wait for latency and the CRC for memory, so bytes for the CRC come in while rows are decoded.
+cdef inline void bring_ahead(Ahead* a) noexcept nogil:
+    if a.at < a.end:
+        ks_prefetch(a.at)
+        ks_prefetch(a.at + a.stream)
+        ks_prefetch(a.at + 2 * a.stream)
+        a.at += CACHE_LINE
+
+
+# Decodes records for as long as they are plain. Requires: is_plain. Changes: the table and the place in s.
+cdef void decode_plain_rows(Table* t, const Header* h, Source* s) noexcept nogil:
+    cdef VarColumn key = t.key, value = t.value
+    cdef Source here = s[0]
+    cdef const uint8_t* at = here.at
+    cdef const uint8_t* end = here.end
+    cdef const uint8_t* last_start = here.readable_end - PLAIN_PREFIX_SIZE
+    cdef const uint8_t* stop = at if at < last_start else last_start
+    cdef Ahead ahead = ahead_of(h, &here)
+    cdef const uint8_t* p
+    cdef const uint8_t* next
+    cdef const uint8_t* key_at
+    cdef int64_t row = t.rows
+    cdef int64_t last_row = row + h.record_count - here.done
+    cdef bint appended = h.attributes & TIMESTAMP_TYPE_MASK != 0
+    cdef int64_t base_timestamp = h.max_timestamp if appended else h.base_timestamp
+    cdef int64_t delta_mask = 0 if appended else -1
+    cdef int64_t least = here.least_delta
+    cdef int64_t bytes_used = 0
+    cdef int64_t key_size, value_size, delta
+    cdef uint32_t size_code, timestamp_code, offset_code, key_code, value_code
+    while True:
+        while row < last_row and at <= stop:
+            p = at
+            size_code = short_varint(&p)
+            next = p + (size_code >> 1)
+            p += 1
+            timestamp_code = short_varint(&p)
+            offset_code = short_varint(&p)
+            key_code = short_varint(&p)
+            if (size_code | offset_code) & (LONG_VARINT | 1) or (timestamp_code | key_code) & LONG_VARINT or next > end:
+                break
+            key_size = unzigzag32(key_code)
+            key_at = p
+            p += key_size if key_size > 0 else 0
+            if next - p < 2:
+                break
+            value_code = short_varint(&p)
+            value_size = unzigzag32(value_code)
+            delta = offset_code >> 1
+            if value_code & LONG_VARINT or p + (value_size if value_size > 0 else 0) + 1 != next or (next - 1)[0] != 0 \
+                    or delta < least or delta > h.last_offset_delta or key_size < -1 or value_size < -1:
+                break
+            put_plain(&key, t.key.mode, row, key_at, key_size, &here)
+            put_plain(&value, t.value.mode, row, p, value_size, &here)
+            if t.key.mode != MODE_ABSENT and key_size > 0:
+                bytes_used += key_size
+            if t.value.mode != MODE_ABSENT and value_size > 0:
+                bytes_used += value_size
+            put_place(t, row, h.base_offset + delta, base_timestamp + (unzigzag32(timestamp_code) & delta_mask))
+            least = delta + 1
+            row += 1
+            at = next
+        else:
+            if row < last_row and stop < last_start:
+                stop += min(AHEAD_STEP, last_start - stop)
+                bring_ahead(&ahead)
+                continue
+        break
+    here.at = at
+    here.least_delta = least
+    here.done += <int32_t>(row - t.rows)
+    t.room -= (row - t.rows) * t.row_width + bytes_used
+    if t.headers.wanted:
+        put_no_headers(&t.headers, t.rows, row)
+        t.room -= row - t.rows    # the count of no headers
+    t.key = key
+    t.value = value
+    t.rows = row
+    s[0] = here
+
+
+# Columns of V0 and V1 messages: one by one with every check, and runs of plain ones as fast as may be.
+
+# Plain messages of a chunk, from `at`, which stands at `position` of the file; whole ones end by `end`.
+cdef struct MessageRun:
+    const uint8_t* at
+    const uint8_t* end
+    int64_t position
+    int64_t least_offset
+    int64_t next_base_offset
+    int64_t max_batch_bytes
+    BatchRow* batches
+    int64_t batch_count
+    int64_t batch_capacity
+    bint verify_crc
+
+
+cdef inline bint has_room(const VarColumn* c, int64_t size) noexcept nogil:
+    if c.mode == MODE_COPY:
+        return size <= c.capacity - c.used
+    if c.mode == MODE_STRING:
+        return UTF8_GROWTH * size <= c.capacity - c.used
+    return True
+
+
+# Appends a row. Returns: NEED_KEY_SPACE or NEED_VALUE_SPACE (nothing changed, problem.expected holds the message's size),
+# NEED_TIMESTAMP_VALIDITY (likewise) or OK.
+cdef inline Status put_message(Table* t, const Message* m, int64_t offset, int64_t timestamp_ms, const Source* s,
+                               Problem* problem) noexcept nogil:
+    cdef int64_t row = t.rows
+    if not has_room(&t.key, m.key_size):
+        return fail(problem, NEED_KEY_SPACE, m.size, 0)
+    if not has_room(&t.value, m.value_size):
+        return fail(problem, NEED_VALUE_SPACE, m.size, 0)
+    if t.timestamps != NULL:
+        if not has_timestamp_room(t, timestamp_ms):
+            return fail(problem, NEED_TIMESTAMP_VALIDITY, m.size, 0)
+        put_timestamp(t, row, offset, timestamp_ms)
+    put_bytes(&t.key, row, m.key, m.key_size, s)
+    put_bytes(&t.value, row, m.value, m.value_size, s)
+    if t.headers.wanted:
+        clear_bit(t.headers.validity, row)
+        t.headers.null_count += 1
+        t.headers.offsets[row + 1] = <int32_t>t.headers.count
+    if t.offsets != NULL:
+        t.offsets[row] = offset
+    t.rows = row + 1
+    t.room -= t.row_width
+    if t.key.mode != MODE_ABSENT and m.key_size > 0:
+        t.room -= m.key_size
+    if t.value.mode != MODE_ABSENT and m.value_size > 0:
+        t.room -= m.value_size
+    return OK
+
+
+# The messages of s: those of a wrapper, or one plain message. Returns: OK when they are done; STOPPED when the table is
+# full; NEED_x as put_message; NEED_BATCH_NOTE (s.timestamp_type is the next one); else the error.
+cdef Status decode_messages(Table* t, const Header* h, Source* s, bint verify_crc, Problem* problem) noexcept nogil:
+    cdef Message m
+    cdef int64_t offset, least
+    cdef int timestamp_type
+    cdef Status status
+    problem.record = -1
+    while s.at < s.end:
+        if t.room <= 0 or t.rows == t.row_capacity:
+            return STOPPED
+        problem.record = s.done if is_wrapper(h) else -1
+        if verify_crc and check_legacy_crc(s.at, entry_size_at(s.at), problem) != OK:
+            return problem.status
+        if parse_message(s.at, &m, problem) != OK:
+            return problem.status
+        offset = offset_of_message(&s.messages, &m)
+        least = s.least_delta
+        if check_message_offset(&s.messages, offset, s.done == 0, &least, problem) != OK:
+            return problem.status
+        if offset >= s.start_offset and offset < s.end_offset:
+            timestamp_type = message_timestamp_type(h, &m)
+            if timestamp_type != s.timestamp_type:
+                s.next_timestamp_type = timestamp_type
+                return fail(problem, NEED_BATCH_NOTE, 0, 0)
+            status = put_message(t, &m, offset, message_timestamp(h, &m), s, problem)
+            if status != OK:
+                return status
+        s.least_delta = least
+        s.at += m.size
+        s.done += 1
+    return OK
+
+
+cdef inline void note_message(BatchRow* row, const Message* m, int64_t position, int attributes, int timestamp_type) noexcept nogil:
+    row.row_count = 1
+    row.position = position
+    row.base_offset = m.offset
+    row.attributes = attributes
+    row.leader_epoch = -1
+    row.producer_id = -1
+    row.producer_epoch = -1
+    row.base_sequence = -1
+    row.magic = m.magic
+    row.timestamp_type = timestamp_type
+
+
+# Decodes plain messages for as long as nothing is in the way; what is, the slow path finds out. Changes: run, table.
+cdef void decode_message_run(Table* t, MessageRun* run, const Source* s) noexcept nogil:
+    cdef Message m
+    cdef Problem problem
+    cdef const uint8_t* p = run.at
+    cdef int64_t size
+    cdef int attributes, timestamp_type
+    while run.end - p >= MIN_MESSAGE_V0_SIZE and p[MAGIC_AT] < MAGIC_V2 and not p[MESSAGE_ATTRIBUTES_AT] & CODEC_MASK:
+        size = <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
+        if size > run.end - p or size > run.max_batch_bytes or size < least_batch_size(p[MAGIC_AT]):
+            break
+        if parse_message(p, &m, &problem) != OK or m.offset < run.least_offset or m.offset >= run.next_base_offset \
+                or (run.verify_crc and check_legacy_crc(p, size, &problem) != OK):
+            break
+        if m.offset >= s.start_offset and m.offset < s.end_offset:
+            if t.room <= 0 or t.rows == t.row_capacity or run.batch_count == run.batch_capacity:
+                break
+            attributes = p[MESSAGE_ATTRIBUTES_AT] & TIMESTAMP_TYPE_MASK if m.magic else 0
+            timestamp_type = (attributes != 0) if m.magic else -1
+            if put_message(t, &m, m.offset, m.timestamp, s, &problem) != OK:
+                break
+            note_message(run.batches + run.batch_count, &m, run.position + (p - run.at), attributes, timestamp_type)
+            run.batch_count += 1
+        run.least_offset = m.offset + 1
+        p += size
+    run.position += p - run.at
+    run.at = p
+
+
+# Payloads opened on the way into columns.
+
+cdef enum Progress:
+    NEED_CHUNK
+    TABLE_FULL
+    FILE_DONE
+    NEED_INFLATE
+    NEED_CONTENT_ROOM
+    NEED_BATCH_ROWS
+    FAILED
+    OPENED
+    SKIPPED
+
+_PROGRESS = {NEED_CHUNK: "more", TABLE_FULL: "full", FILE_DONE: "done"}
+
+
+# Opens a payload of lz4 or snappy in `room`; s becomes its content. What the core does not open, and what is wrong with a
+# payload, is left to ColumnDecoder.inflate. Returns: OPENED; NEED_INFLATE; NEED_CONTENT_ROOM (frame.room); FAILED.
+cdef Progress open_payload(const Header* h, Source* s, Frame* frame, const Block* room, int64_t limit,
+                           Problem* problem) noexcept nogil:
+    cdef int codec = h.attributes & CODEC_MASK
+    cdef int64_t size = s.end - s.at
+    if h.magic < MAGIC_V2 or (codec != CODEC_SNAPPY and codec != CODEC_LZ4) \
+            or check_blocks(codec, s.at, size, h.magic, limit, frame) != FRAME_OK:
+        return NEED_INFLATE
+    if frame.room > room.capacity:
+        return NEED_CONTENT_ROOM
+    if open_blocks(codec, s.at, size, limit, room.data, frame) != FRAME_OK:
+        return NEED_INFLATE
+    if check_counts(h, frame.found, problem) != OK:
+        return FAILED
+    s.at = s.view_base = room.data
+    s.end = s.at + frame.found
+    s.readable_end = s.end + BLOCK_MARGIN
+    return OPENED
+
+
+# ColumnDecoder: chunks of a .log in, columns out. The record loop is in core/columns.pxi.
+
+cdef enum:
+    FIRST_BATCH_ROWS = 1024
+    FIRST_KEY_BYTES = 262144
+    LEAST_ROWS = 16
+    LARGEST_BATCH_BYTES = 1073741824
+    MOST_VIEWED_BYTES = 16777216
+
+_MODES = {None: MODE_ABSENT, "copy": MODE_COPY, "view": MODE_VIEW, "string": MODE_STRING}
+
+
+@cython.final
+cdef class ColumnDecoder:
+    """Decode the batches of a .log into columns, chunk by chunk, without an object per record.
+
+    Use: start_file(...); then run() until "done", feeding a chunk from `position` on at each "more" and taking the
+    columns at each "full"; take() once more at the end. Control batches are skipped. Every batch is checked: frame,
+    CRC (of messages inside a wrapper of magic 0 or 1 too), counts, that offsets rise, and the structure of the records
+    whose bytes a column needs.
+
+    Args:
+        key, value: None (not decoded), "copy", "view" (no copy; the chunk is kept by the columns) or "string" (UTF-8,
+            with U+FFFD for what is not); offset, timestamp, headers: whether to fill these columns.
+        batch_bytes: size at which columns count as full (passed by at most one record); so they do when their views
+            keep 16 MiB and twice batch_bytes of chunks and decompressed batches (passed by at most one of these).
+        start_offset, end_offset: records outside [start_offset, end_offset) are left out; end None: no bound.
+        decompress: decompress(codec, payload, limit) -> bytes-like, for wrappers of magic 0 and 1 with magic=magic;
+            not called for what the core opens itself.
+        max_decompressed_bytes: largest payload of a batch, and what one record's headers may take as Python objects.
+        aborted: (producer id, first offset, offset of the abort marker) of transactions whose batches are skipped.
+    Threads: one thread at a time; run() releases the GIL but for gzip, zstd, wrappers and views into payloads.
+    """
+
+    cdef Table table
+    cdef Source source
+    cdef Header h
+    cdef Problem problem
+    cdef int64_t chunk_position, end_position, least_offset, next_base_offset
+    cdef int64_t max_batch_bytes, max_decompressed_bytes, batch_bytes
+    cdef int64_t batch_rows, first_row, viewed_bytes
+    cdef bint in_batch, inflated, finds_end, verify_crc, wants_bodies, has_views, wants_offset, wants_timestamp, started, running
+    cdef int32_t chunk_view
+    cdef readonly int64_t position, needed
+    cdef const uint8_t[::1] chunk
+    cdef object chunk_bytes, payload
+    cdef ColumnBuffer content
+    cdef Frame frame
+    cdef object decompress, path
+    cdef list view_buffers
+    cdef int64_t aborted_count
+    cdef ColumnBuffer offsets, timestamps, timestamp_validity, batches, aborted
+    cdef list key_parts, value_parts, header_parts
+
+    def __cinit__(self, *, key=None, value=None, bint offset=False, bint timestamp=False, bint headers=False,
+                  int64_t batch_bytes, int64_t max_batch_bytes, int64_t max_decompressed_bytes, decompress,
+                  int64_t start_offset=0, end_offset=None, bint verify_crc=True, aborted=()):
+        if not 1 <= batch_bytes <= LARGEST_BATCH_BYTES:
+            raise ValueError(f"batch_bytes must be from 1 to {LARGEST_BATCH_BYTES}, got {batch_bytes}")
+        self.chunk = None
+        self.content = ColumnBuffer(0)
+        memset(&self.table, 0, sizeof(Table))
+        memset(&self.source, 0, sizeof(Source))
+        self.table.key.mode = _MODES[key]
+        self.table.value.mode = _MODES[value]
+        self.table.headers.wanted = headers
+        self.table.headers.most_bytes = max_decompressed_bytes
+        self.table.headers.keys.mode = MODE_STRING
+        self.table.headers.values.mode = MODE_COPY
+        self.wants_bodies = key is not None or value is not None or headers
+        self.has_views = "view" in (key, value)
+        self.source.start_offset = start_offset
+        self.source.end_offset = INT64_MAX if end_offset is None else end_offset
+        self.batch_bytes = batch_bytes
+        self.max_batch_bytes = max_batch_bytes
+        self.max_decompressed_bytes = max_decompressed_bytes
+        self.decompress = decompress
+        self.verify_crc = verify_crc
+        self.aborted = aborted_list(aborted)
+        self.aborted_count = len(aborted)
+        self.table.row_width = (8 * offset + 8 * timestamp + 4 * headers
+                                + index_width(self.table.key.mode) + index_width(self.table.value.mode))
+        self.wants_offset, self.wants_timestamp = offset, timestamp
+
+    # New columns are made when the next record comes, so that a caller who is done with the last ones has them used again.
+    cdef int start_table(self) except -1:
+        cdef Table* t = &self.table
+        t.rows = 0
+        t.room = self.batch_bytes
+        t.row_capacity = max(LEAST_ROWS, self.batch_bytes // t.row_width + 1) if t.row_width else INT32_MAX
+        self.offsets = ColumnBuffer(8 * t.row_capacity) if self.wants_offset else None
+        self.timestamps = ColumnBuffer(8 * t.row_capacity) if self.wants_timestamp else None
+        t.offsets = <int64_t*>self.offsets.block.data if self.wants_offset else NULL
+        t.timestamps = <int64_t*>self.timestamps.block.data if self.wants_timestamp else NULL
+        t.timestamp_validity = NULL
+        t.timestamp_null_count = 0
+        self.key_parts = new_column(&t.key, t.row_capacity, min(FIRST_KEY_BYTES, self.batch_bytes))
+        self.value_parts = new_column(&t.value, t.row_capacity, self.batch_bytes + FIRST_KEY_BYTES)
+        self.header_parts = new_header_column(&t.headers, t.row_capacity) if t.headers.wanted else None
+        self.batches = ColumnBuffer(max(FIRST_BATCH_ROWS, self.batch_rows + 2) * sizeof(BatchRow))
+        self.batch_rows = self.first_row = 0
+        self.register_views()
+        self.started = True
+        return 0
+
+    # The buffers that the views of the current columns point into: the chunk, then what is inflated out of it.
+    cdef int register_views(self) except -1:
+        self.view_buffers = []
+        self.viewed_bytes = 0
+        if not self.has_views:
+            return 0
+        if self.chunk is not None:
+            self.add_chunk_view(self.chunk)
+        if self.in_batch and self.inflated:
+            self.add_payload_view()
+        elif self.in_batch:
+            self.source.view_buffer = self.chunk_view
+        return 0
+
+    cdef int add_payload_view(self) except -1:
+        self.view_buffers.append(self.payload)
+        self.source.view_buffer = <int32_t>(len(self.view_buffers) - 1)
+        self.viewed_bytes += len(self.payload)
+        return 0
+
+    @property
+    def row_count(self):
+        """Rows that take() would return now."""
+        return self.table.rows
+
+    def start_file(self, *, int64_t position, int64_t end_position, int64_t base_offset=0, next_base_offset=None,
+                   path=None, bint keeps_chunk=False, bint finds_end=False):
+        """Begin a run of whole batches [position, end_position) of a file; keeps_chunk: it is fed already.
+
+        None may start below base_offset or reach next_base_offset, that of the segment behind (None: there is none).
+        finds_end: the run may end sooner, at a torn batch or at zeros, as a HeaderScan of it would.
+        """
+        self.check_idle()
+        if self.in_batch:
+            raise ValueError("start_file before the last file was done")
+        if not 0 <= position <= end_position:
+            raise ValueError(f"position must be from 0 to end_position, got {position} and {end_position}")
+        self.path = path
+        self.position = position
+        self.end_position = end_position
+        self.least_offset = base_offset
+        self.next_base_offset = INT64_MAX if next_base_offset is None else next_base_offset
+        self.needed = BATCH_HEADER_SIZE
+        self.finds_end = finds_end
+        if not keeps_chunk:
+            self.chunk = None
+
+    def feed(self, chunk, int64_t position):
+        """Give the bytes of the file from `position` on, which must be self.position.
+
+        At least `needed` bytes, unless the file is shorter (which run() then reports).
+        Lifetime: the chunk is kept until the next feed, and by the columns in view mode.
+        """
+        cdef const uint8_t[::1] data = chunk
+        self.check_idle()
+        if self.in_batch or position != self.position:
+            raise ValueError(f"feed expects a chunk at position {self.position}, got {position}")
+        if self.has_views and data.shape[0] > INT32_MAX:
+            raise ValueError(f"a chunk that views point into must be of at most {INT32_MAX} bytes, got {data.shape[0]}")
+        if self.has_views and self.started:
+            self.add_chunk_view(data)
+        self.chunk, self.chunk_bytes = data, memoryview(chunk)
+        self.chunk_position = position
+
+    cdef int add_chunk_view(self, const uint8_t[::1] chunk) except -1:
+        if self.table.rows == 0:
+            self.view_buffers = []
+            self.viewed_bytes = 0
+        self.view_buffers.append(chunk)
+        self.chunk_view = <int32_t>(len(self.view_buffers) - 1)
+        self.viewed_bytes += chunk.shape[0]
+        return 0
+
+    cdef int check_idle(self) except -1:
+        if self.running:
+            raise ValueError("the decoder is running: use it by one thread at a time, and not in decompress")
+        return 0
+
+    def run(self):
+        """Decode on; return "more" (feed a chunk), "full" (take the columns) or "done" (end_position reached).
+
+        Raises: CorruptRecordError, InvalidRecordError, DecompressionError, MemoryLimitError, UnsupportedMagicError,
+        UnsupportedCompressionTypeError, with path and position.
+        """
+        self.check_idle()
+        self.running = True
+        try:
+            return self.run_on()
+        finally:
+            self.running = False
+
+    cdef object run_on(self):
+        cdef Progress progress
+        cdef const uint8_t* start = NULL
+        cdef int64_t size = 0
+        if self.chunk is not None:
+            start, size = start_of(self.chunk), self.chunk.shape[0]
+        if not self.started:
+            self.start_table()
+        while True:
+            with nogil:
+                progress = self.advance(start, size)
+            if progress == NEED_INFLATE:
+                self.inflate()
+            elif progress == NEED_CONTENT_ROOM:
+                self.content = ColumnBuffer(0)
+                self.content = ColumnBuffer(self.frame.room)
+            elif progress == NEED_BATCH_ROWS:
+                self.batches.grow(0)
+            elif progress == FAILED:
+                self.grow_or_raise()
+            else:
+                return _PROGRESS[progress]
+
+    # Works through the chunk until something needs the interpreter.
+    cdef Progress advance(self, const uint8_t* chunk, int64_t chunk_size) noexcept nogil:
+        cdef Progress progress
+        cdef Status status
+        while True:
+            if (self.batch_rows + 2) * <int64_t>sizeof(BatchRow) > self.batches.block.capacity:
+                return NEED_BATCH_ROWS
+            if not self.in_batch:
+                if self.table.rows and self.viewed_bytes > MOST_VIEWED_BYTES + 2 * self.batch_bytes:
+                    return TABLE_FULL
+                self.run_messages(chunk, chunk_size)
+                progress = self.open_batch(chunk, chunk_size)
+                if progress == SKIPPED:
+                    continue
+                if progress != OPENED:
+                    return progress
+            if self.fills_from_header():
+                status = fill_from_header(&self.table, &self.h, &self.source, &self.problem)
+            elif self.h.attributes & CODEC_MASK and not self.inflated:
+                progress = NEED_INFLATE if self.has_views else open_payload(
+                    &self.h, &self.source, &self.frame, &self.content.block, self.max_decompressed_bytes, &self.problem)
+                if progress != OPENED:
+                    return progress
+                self.inflated = True
+                continue
+            elif self.h.magic < MAGIC_V2:
+                status = decode_messages(&self.table, &self.h, &self.source, self.verify_crc, &self.problem)
+                if status == NEED_BATCH_NOTE:
+                    self.note_batch()
+                    self.source.timestamp_type = self.source.next_timestamp_type
+                    continue
+            elif self.wants_bodies:
+                if is_plain(&self.table, &self.h, &self.source):
+                    decode_plain_rows(&self.table, &self.h, &self.source)
+                status = decode_rows(&self.table, &self.h, &self.source, &self.problem)
+            else:
+                status = decode_prefixes(&self.table, &self.h, &self.source, &self.problem)
+            if status != OK and status != STOPPED:
+                self.problem.status = status
+                return FAILED
+            self.note_batch()
+            if status == STOPPED:
+                return TABLE_FULL
+            self.close_batch()
+
+    cdef bint fills_from_header(self) noexcept nogil:
+        return not self.wants_bodies and self.h.magic == MAGIC_V2 and self.h.record_count == self.h.last_offset_delta + 1 \
+            and (self.table.timestamps == NULL or self.h.attributes & TIMESTAMP_TYPE_MASK != 0)
+
+    # Takes the plain V0 and V1 messages from position on, up to the first that needs more than a loop.
+    cdef void run_messages(self, const uint8_t* chunk, int64_t chunk_size) noexcept nogil:
+        cdef MessageRun run
+        cdef int64_t at = self.position - self.chunk_position
+        cdef int64_t left = self.end_position - self.position
+        if chunk == NULL or chunk_size - at < MIN_MESSAGE_V0_SIZE or left < MIN_MESSAGE_V0_SIZE \
+                or chunk[at + MAGIC_AT] >= MAGIC_V2:
+            return
+        run.at = chunk + at
+        run.end = run.at + (chunk_size - at if chunk_size - at < left else left)
+        run.position = self.position
+        run.least_offset = self.least_offset
+        run.next_base_offset = self.next_base_offset
+        run.max_batch_bytes = self.max_batch_bytes
+        run.batches = <BatchRow*>self.batches.block.data
+        run.batch_count = self.batch_rows
+        run.batch_capacity = self.batches.block.capacity // <int64_t>sizeof(BatchRow) - 1
+        run.verify_crc = self.verify_crc
+        self.source.readable_end = chunk + chunk_size
+        self.source.view_base = chunk
+        self.source.view_buffer = self.chunk_view
+        decode_message_run(&self.table, &run, &self.source)
+        self.position = run.position
+        self.least_offset = run.least_offset
+        self.batch_rows = run.batch_count
+
+    # Returns: OPENED, SKIPPED (nothing to decode in it), NEED_CHUNK, FILE_DONE or FAILED.
+    cdef Progress open_batch(self, const uint8_t* chunk, int64_t chunk_size) noexcept nogil:
+        cdef int64_t left = self.end_position - self.position
+        cdef int64_t at = self.position - self.chunk_position
+        cdef int64_t available = chunk_size - at if chunk != NULL and at <= chunk_size else 0
+        cdef const uint8_t* p = chunk + at if available else NULL
+        cdef int64_t last_offset, payload_size
+        if left == 0:
+            return FILE_DONE
+        start_problem(&self.problem, self.position)
+        if self.finds_end and available >= min(left, <int64_t>BATCH_HEADER_SIZE) and self.is_at_tail(p, left):
+            return FILE_DONE
+        if left < BATCH_HEADER_SIZE and available >= left and left < HEADER_SIZE_UP_TO_MAGIC:
+            fail(&self.problem, BATCH_INCOMPLETE, BATCH_HEADER_SIZE, left)
+            return FAILED
+        if available < BATCH_HEADER_SIZE and available < left:
+            self.needed = BATCH_HEADER_SIZE
+            return NEED_CHUNK
+        if check_frame(p, self.max_batch_bytes, &self.problem) != OK:
+            return FAILED
+        self.h.size = <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
+        if self.h.size > left:
+            fail(&self.problem, BATCH_INCOMPLETE, self.h.size, left)
+            return FAILED
+        if self.h.size > available:
+            self.needed = self.h.size
+            return NEED_CHUNK
+        load_header(p, &self.h)
+        if self.verify_crc and check_stored_crc(p, &self.h, &self.problem) != OK:
+            return FAILED
+        if check_offsets(&self.h, &self.problem) != OK:
+            return FAILED
+        if self.h.base_offset < self.least_offset:
+            fail(&self.problem, OFFSETS_BACKWARDS, self.least_offset - 1, self.h.base_offset)
+            return FAILED
+        last_offset = self.h.base_offset + self.h.last_offset_delta
+        if last_offset >= self.next_base_offset:
+            fail(&self.problem, OFFSETS_BEYOND_SEGMENT, self.next_base_offset, last_offset)
+            return FAILED
+        self.source.least_delta = 0
+        if last_offset < self.source.start_offset \
+                or (self.h.base_offset >= self.source.end_offset and not is_wrapper(&self.h)):
+            self.close_batch()
+            return SKIPPED
+        # As Log.read does, which asks no more of a batch that it leaves out.
+        if self.h.attributes & CONTROL_MASK \
+                or is_aborted(<const Aborted*>self.aborted.block.data, self.aborted_count, &self.h):
+            self.close_batch()
+            return SKIPPED
+        payload_size = self.h.size - BATCH_HEADER_SIZE
+        if self.check_count(payload_size) != OK:
+            return FAILED
+        if self.h.record_count == 0 and payload_size == 0:
+            self.close_batch()
+            return SKIPPED
+        self.source.at = p + (BATCH_HEADER_SIZE if self.h.magic == MAGIC_V2 else 0)
+        self.source.end = p + self.h.size
+        self.source.readable_end = chunk + chunk_size
+        self.source.view_base = chunk
+        self.source.view_buffer = self.chunk_view
+        self.source.done = 0
+        self.source.timestamp_type = timestamp_type_of(&self.h)
+        if self.h.magic < MAGIC_V2:
+            self.source.least_delta = self.least_offset
+            place_plain_message(&self.h, &self.source.messages)
+        self.first_row = self.table.rows
+        self.inflated = False
+        self.in_batch = True
+        return OPENED
+
+    # Requires: as check_next. Returns: whether a header walk would stop here at a torn batch or at zeros.
+    cdef bint is_at_tail(self, const uint8_t* p, int64_t left) noexcept nogil:
+        cdef Walk walk
+        cdef Header h
+        cdef Problem problem
+        memset(&walk, 0, sizeof(Walk))
+        walk.state = SCAN_MORE
+        walk.position = self.position
+        walk.end_position = self.end_position
+        walk.max_batch_bytes = self.max_batch_bytes
+        walk.least_offset = self.least_offset
+        check_next(&walk, p, &h, &problem)
+        return walk.state == SCAN_TORN or walk.state == SCAN_ZEROS
+
+    # A payload that is not opened, as no column needs it, bounds the count by what it may hold.
+    cdef Status check_count(self, int64_t payload_size) noexcept nogil:
+        cdef int64_t most = self.max_decompressed_bytes // MIN_RECORD_SIZE
+        if self.h.attributes & CODEC_MASK == 0:
+            return check_counts(&self.h, payload_size, &self.problem)
+        if check_counts(&self.h, -1, &self.problem) == OK and self.h.record_count > most:
+            fail(&self.problem, BAD_RECORD_COUNT, most, self.h.record_count)
+        return self.problem.status
+
+    cdef void close_batch(self) noexcept nogil:
+        self.position += self.h.size
+        self.least_offset = self.h.base_offset + self.h.last_offset_delta + 1
+        if self.h.magic < MAGIC_V2 and self.source.least_delta > self.least_offset:
+            self.least_offset = self.source.least_delta
+        self.in_batch = False
+
+    cdef void note_batch(self) noexcept nogil:
+        cdef BatchRow* row = <BatchRow*>self.batches.block.data + self.batch_rows
+        if self.table.rows == self.first_row:
+            return
+        row.row_count = self.table.rows - self.first_row
+        row.position = self.position
+        row.base_offset = self.h.base_offset
+        row.attributes = self.h.attributes
+        row.leader_epoch = self.h.leader_epoch
+        row.producer_id = self.h.producer_id
+        row.producer_epoch = self.h.producer_epoch
+        row.base_sequence = self.h.base_sequence
+        row.magic = self.h.magic
+        row.timestamp_type = self.source.timestamp_type
+        self.batch_rows += 1
+        self.first_row = self.table.rows
+
+    cdef int inflate(self) except -1:
+        cdef int64_t at = self.position - self.chunk_position
+        cdef int64_t end = at + self.h.size
+        cdef Message wrapper
+        cdef const Py_buffer* raw
+        if self.h.magic == MAGIC_V2:
+            at += BATCH_HEADER_SIZE
+        elif parse_message(start_of(self.chunk) + at, &wrapper, &self.problem) != OK \
+                or (wrapper.value_size < 0 and fail(&self.problem, NULL_WRAPPER, 0, -1) != OK):
+            raise error_of(&self.problem, self.path)
+        else:
+            at = end - wrapper.value_size
+        self.payload = None  # its memory is used again for the next
+        payload = decompressed(self.decompress, &self.h, self.chunk_bytes[at:end], self.max_decompressed_bytes,
+                               self.position, self.path)
+        self.payload = checked_payload(payload, limit=self.max_decompressed_bytes, is_kept=self.has_views)
+        raw = bytes_of(self.payload)
+        self.source.at = self.source.view_base = <const uint8_t*>raw.buf
+        self.source.end = self.source.readable_end = self.source.at + raw.len
+        if self.h.magic == MAGIC_V2:
+            check_counts(&self.h, raw.len, &self.problem)
+        elif survey_messages(self.source.at, raw.len, self.max_decompressed_bytes, &self.source.messages,
+                             &self.problem) == OK \
+                and place_messages(&self.h, &self.source.messages, &self.problem) == OK:
+            self.source.end = self.source.at + self.source.messages.size
+        if self.problem.status != OK:
+            raise error_of(&self.problem, self.path)
+        if self.has_views:
+            self.add_payload_view()
+        self.inflated = True
+        return 0
+
+    cdef int grow_or_raise(self) except -1:
+        cdef Status status = self.problem.status
+        cdef int64_t size = self.problem.expected
+        if status == NEED_KEY_SPACE:
+            grow_bytes(&self.table.key, self.key_parts, size)
+        elif status == NEED_VALUE_SPACE:
+            grow_bytes(&self.table.value, self.value_parts, size)
+        elif status == NEED_HEADER_SPACE:
+            grow_headers(&self.table.headers, self.header_parts, size, self.problem.found)
+        elif status == NEED_TIMESTAMP_VALIDITY:
+            self.timestamp_validity = new_validity(self.table.row_capacity)
+            self.table.timestamp_validity = self.timestamp_validity.block.data
+        else:
+            raise error_of(&self.problem, self.path)
+        return 0
+
+    def take(self):
+        """Return the Columns decoded since the last take, and start new ones."""
+        cdef Columns out = Columns.__new__(Columns)
+        cdef Table* t = &self.table
+        cdef int64_t rows = t.rows
+        self.check_idle()
+        if not self.started:
+            self.start_table()
+        if self.in_batch:
+            self.note_batch()
+        out.row_count = rows
+        out.offset = resized(self.offsets, 8 * rows)
+        out.timestamp = resized(self.timestamps, 8 * rows)
+        out.timestamp_null_count = t.timestamp_null_count
+        if t.timestamp_null_count:
+            out.timestamp_validity = resized(self.timestamp_validity, (rows + 7) // 8)
+            out.lost_timestamp = (t.lost_offset, t.lost_timestamp_ms)
+        out.key = finished(&t.key, self.key_parts, rows, self.view_buffers)
+        out.value = finished(&t.value, self.value_parts, rows, self.view_buffers)
+        out.batches = resized(self.batches, self.batch_rows * sizeof(BatchRow))
+        out.headers = finished_headers(&t.headers, self.header_parts, rows)
+        self.drop_table()
+        return out
+
+    cdef void drop_table(self) noexcept:
+        self.started = False
+        self.table.rows = 0
+        self.offsets = self.timestamps = self.timestamp_validity = self.batches = self.key_parts = self.value_parts = self.header_parts = None
+        self.view_buffers = []

@@ -1,0 +1,866 @@
+# RecordBatchEncoder: records in, one batch or message set out.
+
+# One record out: the leaves that write it and the header of its batch or wrapper.
+
+# Sizes are -1 for null. headers_size is what the headers take behind their count.
+cdef struct RecordFields:
+    int64_t timestamp_delta
+    int64_t offset_delta
+    int64_t key_size
+    int64_t value_size
+    int64_t header_count
+    int64_t headers_size
+    const uint8_t* key
+    const uint8_t* value
+
+
+cdef inline int64_t sized_size(int64_t size) noexcept nogil:
+    return varint_size(zigzag(size)) + (size if size > 0 else 0)
+
+
+# Requires: sized_size(size) bytes at `at`. Returns: the place behind them.
+cdef inline uint8_t* put_sized(uint8_t* at, const uint8_t* data, int64_t size) noexcept nogil:
+    at = put_varint(at, zigzag(size))
+    if size > 0:
+        ks_copy_exactly(at, data, size)
+        at += size
+    return at
+
+
+# Returns: the bytes of a record behind its length field.
+cdef inline int64_t body_size(const RecordFields* r) noexcept nogil:
+    return (1 + varint_size(zigzag(r.timestamp_delta)) + varint_size(zigzag(r.offset_delta)) + sized_size(r.key_size)
+            + sized_size(r.value_size) + varint_size(zigzag(r.header_count)) + r.headers_size)
+
+
+# Requires: room for the record and its length at `at`; size is its body_size.
+# Returns: the place of its headers, which the caller writes.
+cdef inline uint8_t* put_record(uint8_t* at, int64_t size, const RecordFields* r) noexcept nogil:
+    at = put_varint(at, zigzag(size))
+    at[0] = 0
+    at = put_varint(at + 1, zigzag(r.timestamp_delta))
+    at = put_varint(at, zigzag(r.offset_delta))
+    at = put_sized(at, r.key, r.key_size)
+    at = put_sized(at, r.value, r.value_size)
+    return put_varint(at, zigzag(r.header_count))
+
+
+# Requires: 61 bytes at p.
+cdef void store_header(uint8_t* p, const Header* h) noexcept nogil:
+    ks_put64(p + BASE_OFFSET_AT, <uint64_t>h.base_offset)
+    ks_put32(p + BATCH_LENGTH_AT, <uint32_t>(h.size - LOG_OVERHEAD_SIZE))
+    ks_put32(p + PARTITION_LEADER_EPOCH_AT, <uint32_t>h.leader_epoch)
+    p[MAGIC_AT] = <uint8_t>h.magic
+    ks_put32(p + CRC_AT, h.crc)
+    ks_put16(p + ATTRIBUTES_AT, <uint16_t>h.attributes)
+    ks_put32(p + LAST_OFFSET_DELTA_AT, <uint32_t>h.last_offset_delta)
+    ks_put64(p + BASE_TIMESTAMP_AT, <uint64_t>h.base_timestamp)
+    ks_put64(p + MAX_TIMESTAMP_AT, <uint64_t>h.max_timestamp)
+    ks_put64(p + PRODUCER_ID_AT, <uint64_t>h.producer_id)
+    ks_put16(p + PRODUCER_EPOCH_AT, <uint16_t>h.producer_epoch)
+    ks_put32(p + BASE_SEQUENCE_AT, <uint32_t>h.base_sequence)
+    ks_put32(p + RECORD_COUNT_AT, <uint32_t>h.record_count)
+
+
+# Returns: the bytes of a V0 or V1 entry: offset, size and message.
+cdef inline int64_t size_of_entry(int magic, const RecordFields* r) noexcept nogil:
+    return least_batch_size(magic) + max(r.key_size, 0) + max(r.value_size, 0)
+
+
+cdef inline uint8_t* put_field(uint8_t* at, const uint8_t* data, int64_t size) noexcept nogil:
+    ks_put32(at, <uint32_t><int32_t>size)
+    at += 4
+    if size > 0:
+        memcpy(at, data, <size_t>size)
+        at += size
+    return at
+
+
+# Writes what stands before the key of an entry, all but its CRC. Returns: the place of the key's size.
+cdef inline uint8_t* put_entry_header(uint8_t* p, const Header* h) noexcept nogil:
+    ks_put64(p + BASE_OFFSET_AT, <uint64_t>(h.base_offset + h.last_offset_delta))
+    ks_put32(p + BATCH_LENGTH_AT, <uint32_t>(h.size - LOG_OVERHEAD_SIZE))
+    p[MAGIC_AT] = <uint8_t>h.magic
+    p[MESSAGE_ATTRIBUTES_AT] = <uint8_t>h.attributes
+    if h.magic == MAGIC_V0:
+        return p + MESSAGE_TIMESTAMP_AT
+    ks_put64(p + MESSAGE_TIMESTAMP_AT, <uint64_t>h.max_timestamp)
+    return p + MESSAGE_TIMESTAMP_AT + 8
+
+
+cdef inline void seal_entry(uint8_t* p, int64_t size) noexcept nogil:
+    ks_put32(p + MESSAGE_CRC_AT, ks_crc32_by(BEST_PATH, 0, p + MAGIC_AT, <size_t>(size - MAGIC_AT)))
+
+
+# Requires: size_of_entry bytes at p. h: last offset, timestamp and attributes of the message.
+cdef void put_entry(uint8_t* p, Header* h, const RecordFields* r) noexcept nogil:
+    h.size = size_of_entry(h.magic, r)
+    put_field(put_field(put_entry_header(p, h), r.key, r.key_size), r.value, r.value_size)
+    seal_entry(p, h.size)
+
+
+# Requires: h.size bytes at p, the payload in place. Writes the header with the CRC: of a batch, or of a V0 or V1 wrapper,
+# whose key is null and whose value is the payload. What lies at `ahead`, if not NULL, comes into the cache meanwhile.
+cdef void seal_batch(uint8_t* p, Header* h, const uint8_t* ahead=NULL) noexcept nogil:
+    if h.magic != MAGIC_V2:
+        put_field(put_field(put_entry_header(p, h), NULL, -1), NULL, -1)
+        ks_put32(p + least_batch_size(h.magic) - 4, <uint32_t>(h.size - least_batch_size(h.magic)))
+        seal_entry(p, h.size)
+        return
+    store_header(p, h)
+    if ahead == NULL:
+        ahead = p
+    h.crc = ks_crc32c_before(p + ATTRIBUTES_AT, <size_t>(h.size - ATTRIBUTES_AT), ahead)
+    ks_put32(p + CRC_AT, h.crc)
+
+
+# Requires: what is known of the records since start(). Who had a writable view may have changed them.
+cdef void seal_buffer(ColumnBuffer batch, Header* h, const SealedBatch* known) noexcept:
+    cdef uint8_t* p = batch.block.data
+    if known.crc_shift and h.magic == MAGIC_V2 and not h.attributes & CODEC_MASK:
+        store_header(p, h)
+        h.crc = ks_crc32c_by(BEST_PATH, 0, p + ATTRIBUTES_AT, BATCH_HEADER_SIZE - ATTRIBUTES_AT)
+        h.crc = joined_crc32c(h.crc, known.records_crc, known.crc_shift)
+        ks_put32(p + CRC_AT, h.crc)
+    elif h.size < GIL_RELEASE_SIZE:
+        seal_batch(batch.block.data, h)
+    else:
+        with nogil:
+            seal_batch(batch.block.data, h)
+    if h.magic == MAGIC_V2 and not h.attributes & CODEC_MASK and not batch.was_writable:
+        batch.sealed = known[0]
+        batch.sealed.size = h.size
+
+
+cdef inline void note_known(SealedBatch* known, int64_t timestamp, int64_t key_size) noexcept nogil:
+    known.crc_shift = 0
+    known.has_null_key |= key_size < 0
+    if <uint64_t>timestamp < <uint64_t>known.least_timestamp:    # -1 is the largest
+        known.least_timestamp = timestamp
+
+
+cdef int64_t refuse_range(str name, object number, int64_t least, int64_t most) except -2:
+    raise ValueError(f"{name} must be from {least} to {most}, got {number}")
+
+
+cdef inline int64_t ranged(str name, object number, int64_t least, int64_t most) except? -2:
+    cdef int overflow = 0
+    cdef int64_t value = PyLong_AsLongLongAndOverflow(number, &overflow)
+    if overflow or value < least or value > most:
+        return refuse_range(name, number, least, most)
+    return value
+
+
+cdef int set_producer(Header* h, object producer_id, object producer_epoch, object base_sequence,
+                      bint is_transactional) except -1:
+    cdef int64_t new_id = ranged("producer_id", producer_id, -1, INT64_MAX)
+    cdef int32_t new_epoch = <int32_t>ranged("producer_epoch", producer_epoch, -1, INT16_MAX)
+    h.base_sequence = <int32_t>ranged("base_sequence", base_sequence, -1, INT32_MAX)
+    h.producer_id = new_id
+    h.producer_epoch = new_epoch
+    h.attributes &= ~TRANSACTIONAL_MASK
+    if is_transactional:
+        h.attributes |= TRANSACTIONAL_MASK
+    return 0
+
+
+# What the header says of the producer must not contradict itself.
+cdef int check_producer(const Header* h) except -1:
+    if h.producer_id == -1:
+        if h.attributes & TRANSACTIONAL_MASK:
+            raise ValueError("a transactional batch needs a producer id")
+        return 0
+    if h.magic != MAGIC_V2:
+        raise ValueError(f"a batch of magic {h.magic} has no producer id, got {h.producer_id}")
+    if h.producer_epoch == -1:
+        raise ValueError(f"producer {h.producer_id} needs a producer epoch")
+    if h.base_sequence == -1 and not h.attributes & CONTROL_MASK:
+        raise ValueError(f"producer {h.producer_id} needs a base sequence unless the batch is a control batch")
+    return 0
+
+
+# V0 has no timestamp, so any type will do for it.
+cdef int set_timestamp_type(Header* h, object timestamp_type) except -1:
+    if h.magic == MAGIC_V0:
+        return 0
+    if timestamp_type == _LOG_APPEND_TIME:
+        h.attributes |= TIMESTAMP_TYPE_MASK
+    elif timestamp_type != _CREATE_TIME:
+        raise ValueError(f"timestamp_type must be CREATE_TIME or LOG_APPEND_TIME, got {timestamp_type!r}")
+    return 0
+
+
+# What V0 and V1 have no room for.
+cdef int check_legacy(const Header* h, bint has_horizon) except -1:
+    for name, is_wanted in (("transactions", h.attributes & TRANSACTIONAL_MASK), ("control records",
+                            h.attributes & CONTROL_MASK), ("a delete horizon", has_horizon),
+                            ("zstd", h.attributes & CODEC_MASK == MAX_CODEC_ID)):
+        if is_wanted:
+            raise ValueError(f"a batch of magic {h.magic} can't have {name}")
+    return 0
+
+
+def patch_batch_header(uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t base_offset, int32_t partition_leader_epoch):
+    """Set base offset and leader epoch of the V2 batch at buffer[at], in place; the CRC covers neither.
+
+    Raises: CorruptRecordError, UnsupportedMagicError for any other magic; ValueError if the batch's offsets would be
+        negative or end at 2^63 - 1.
+    """
+    cdef int64_t most
+    cdef Problem problem
+    header = read_header(buffer, at, position=at)
+    if header.magic != MAGIC_V2:
+        start_problem(&problem, at)
+        fail(&problem, BAD_MAGIC, MAGIC_V2, header.magic)
+        raise error_of(&problem, None)
+    most = INT64_MAX - 1 - max(header.last_offset - header.base_offset, 0)
+    if base_offset < 0 or base_offset > most:
+        raise ValueError(f"base_offset must be from 0 to {most}, got {base_offset}")
+    ks_put64(&buffer[at] + BASE_OFFSET_AT, <uint64_t>base_offset)
+    ks_put32(&buffer[at] + PARTITION_LEADER_EPOCH_AT, <uint32_t>partition_leader_epoch)
+
+
+# Says why a batch takes no such record. Requires: there is a reason.
+cdef int refuse_record(const Header* h, int64_t offset, bint is_open, int64_t timestamp, bint is_control) except -1:
+    cdef int64_t least = h.base_offset + h.last_offset_delta + 1
+    if not is_open:
+        raise ValueError("the batch is closed: it takes no more records")
+    if is_control != (h.attributes & CONTROL_MASK != 0):
+        raise ValueError("control records can only be appended to control batches, and nothing else to those")
+    if timestamp < -1:
+        raise ValueError(f"timestamp_ms must be -1 or not negative, got {timestamp}")
+    if offset < least:
+        raise ValueError(f"offsets must rise: expected at least {least}, got {offset}")
+    most = min(int(h.base_offset) + INT32_MAX, INT64_MAX - 1)
+    raise ValueError(f"offset too far from the batch's base offset: expected at most {most}, got {offset}")
+
+
+# A float would be cut to an integer in silence.
+cdef inline int64_t as_int64(object number) except? -1:
+    return number if type(number) is int else PyNumber_Index(number)
+
+
+cdef inline int64_t given_timestamp(object timestamp_ms) except? -1:
+    if timestamp_ms is None:
+        raise TypeError("append needs a Record or timestamp_ms")
+    return as_int64(timestamp_ms)
+
+
+cdef inline bint is_empty_tuple(object data) noexcept:
+    return type(data) is tuple and len(<tuple>data) == 0
+
+
+cdef inline bytes as_bytes(object data):
+    return <bytes>data if data is None or isinstance(data, bytes) else memoryview(data).tobytes()
+
+
+# Returns: key, value, key, value ... of all headers, as bytes. A key that is not UTF-8 comes from surrogateescape.
+cdef list flat_headers(object headers):
+    cdef list flat = []
+    for header in headers:
+        try:
+            key, value = header
+        except TypeError:
+            raise TypeError(f"a header must be a pair of str and bytes or None, got {header!r}") from None
+        except ValueError:
+            raise ValueError(f"a header must be a pair of str and bytes or None, got {header!r}") from None
+        if not isinstance(key, str):
+            raise TypeError(f"a header key must be str, got {type(key).__name__}")
+        flat.append((<str>key).encode("utf-8", "surrogateescape"))
+        try:
+            flat.append(as_bytes(value))
+        except TypeError:
+            raise TypeError(f"a header value must be bytes or None, got {type(value).__name__}") from None
+    return flat
+
+
+cpdef tuple header_pairs(headers):
+    """Return the headers of a record as a tuple, whose pairs are not looked at.  Raises: TypeError for what is not iterable."""
+    try:
+        rest = iter(headers)
+    except TypeError:
+        raise TypeError(
+            f"headers must be pairs of str and bytes or None, got {headers!r} ({type(headers).__name__})") from None
+    return tuple(rest)
+
+
+# Lifetime: r points into key and value.
+cdef inline void set_fields(RecordFields* r, bytes key, bytes value, list flat) noexcept:
+    r.key_size = r.value_size = -1
+    r.key = r.value = NULL
+    r.header_count = r.headers_size = 0
+    if key is not None:
+        r.key = <const uint8_t*>PyBytes_AS_STRING(key)
+        r.key_size = PyBytes_GET_SIZE(key)
+    if value is not None:
+        r.value = <const uint8_t*>PyBytes_AS_STRING(value)
+        r.value_size = PyBytes_GET_SIZE(value)
+    if flat is not None:
+        r.header_count = len(flat) // 2
+        for data in flat:
+            r.headers_size += sized_size(-1 if data is None else PyBytes_GET_SIZE(data))
+
+
+cdef uint8_t* put_flat_headers(uint8_t* at, list flat) noexcept:
+    for data in flat:
+        if data is None:
+            at = put_sized(at, NULL, -1)
+        else:
+            at = put_sized(at, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+    return at
+
+
+cdef int require_record_alone(object timestamp_ms, object key, object value, object headers) except -1:
+    if timestamp_ms is not None or key is not None or value is not None or headers:
+        raise TypeError("expected a Record or the fields of one, not both")
+    return 0
+
+
+# The encoder that gathers the records of one batch and writes its header.
+
+cdef enum:
+    FIRST_CAPACITY = 16448           # a batch of Kafka's default batch.size and the slack of reserve()
+    MOST_FIRST_CAPACITY = 1048576
+    CAPACITY_SLACK = 64
+    LEAST_BROUGHT_SIZE = 256
+    MOST_BROUGHT_SIZE = 8192
+
+cdef double COMPRESSION_RATE_ESTIMATION_FACTOR = 1.05   # Kafka's margin for a batch that compresses worse than the last
+
+
+cdef class RecordBatchEncoder:
+    """The records of one batch, encoded as they come behind room for its header; MemoryRecordsBuilder without policy.
+
+    Args: those of MemoryRecordsBuilder; compression is Kafka's id here, unless codec_id_of() knows names.
+    Threads: not safe.  Cost: append copies key and value once and makes no object that stays.
+    Source: Kafka MemoryRecordsBuilder, DefaultRecord.writeTo.
+    """
+
+    cdef ColumnBuffer buffer      # room for the header and the records; once closed for appends, the payload
+    cdef Header h
+    cdef int64_t used             # of the buffer
+    cdef int64_t header_size
+    cdef int64_t offset_of_max
+    cdef int64_t records_size     # before compression
+    cdef SealedBatch known        # of the records so far
+    cdef const uint8_t* last_value
+    cdef bint has_horizon
+    cdef bint is_handed_out
+    cdef bint was_buffer_given    # whose memory somebody counts, so it is kept where that can be
+    cdef readonly bint is_open
+    cdef bint was_dropped
+    cdef readonly int32_t write_limit_bytes
+    cdef readonly int64_t log_append_time_ms
+    cdef readonly object level
+    cdef public double estimated_compression_ratio
+    cdef public object _built
+
+    def __init__(self, *, magic=MAGIC_V2, compression="none", level=None, timestamp_type=_CREATE_TIME,
+                 int64_t base_offset=0, log_append_time_ms=-1, producer_id=-1, producer_epoch=-1, base_sequence=-1,
+                 bint is_transactional=False, bint is_control=False, partition_leader_epoch=-1,
+                 delete_horizon_ms=None, write_limit_bytes=INT32_MAX, ColumnBuffer buffer=None):
+        self.is_open = self.was_dropped = self.is_handed_out = False
+        self._built = None
+        self.h.magic = <int32_t>ranged("magic", magic, MAGIC_V0, MAGIC_V2)
+        if base_offset < 0 or base_offset == INT64_MAX:
+            raise ValueError(f"base_offset must be from 0 to {INT64_MAX - 1}, got {base_offset}")
+        self.h.base_offset = base_offset
+        self.h.leader_epoch = <int32_t>ranged("partition_leader_epoch", partition_leader_epoch, -1, INT32_MAX)
+        self.h.last_offset_delta = -1
+        self.h.max_timestamp = -1
+        self.h.base_timestamp = -1
+        self.h.record_count = 0
+        self.h.attributes = CONTROL_MASK if is_control else 0
+        self.log_append_time_ms = ranged("log_append_time_ms", log_append_time_ms, -1, INT64_MAX)
+        self.write_limit_bytes = <int32_t>ranged("write_limit_bytes", write_limit_bytes, 0, INT32_MAX)
+        self.estimated_compression_ratio = 1.0
+        self.level = level
+        if timestamp_type is not _CREATE_TIME:
+            set_timestamp_type(&self.h, timestamp_type)
+        if level is not None or type(compression) is not str or <str>compression != "none":
+            self.h.attributes |= <int>self.codec_id_of(compression, level) & CODEC_MASK
+        self.has_horizon = delete_horizon_ms is not None
+        if self.has_horizon:
+            self.h.base_timestamp = ranged("delete_horizon_ms", delete_horizon_ms, 0, INT64_MAX)
+            self.h.attributes |= DELETE_HORIZON_MASK
+        set_producer(&self.h, producer_id, producer_epoch, base_sequence, is_transactional)
+        self.header_size = BATCH_HEADER_SIZE
+        if self.h.magic != MAGIC_V2:
+            check_legacy(&self.h, self.has_horizon)
+            self.header_size = least_batch_size(self.h.magic) if self.h.attributes & CODEC_MASK else 0
+        self.start(FIRST_CAPACITY if self.write_limit_bytes == INT32_MAX
+                   else <int64_t>self.write_limit_bytes + CAPACITY_SLACK, buffer)
+
+    @cython.final
+    cdef int start(self, int64_t capacity, ColumnBuffer buffer) except -1:
+        if buffer is not None and (buffer.is_read_only or buffer.block.capacity < self.header_size):
+            raise ValueError(f"the buffer must be writable and of at least {self.header_size} bytes, for the header")
+        self.was_buffer_given = buffer is not None
+        self.buffer = buffer if buffer is not None else new_buffer(min(capacity, MOST_FIRST_CAPACITY))
+        self.buffer.was_writable = self.buffer.export_count > 0
+        self.used = self.header_size
+        self.offset_of_max = -1
+        self.records_size = 0
+        self.known = SealedBatch(0, -1, 0, 0, False)
+        self.is_open = True
+        return 0
+
+    # What build() makes of the finished buffer.
+    records_type = bytes
+
+    def compress_records(self, codec_id, records, level):
+        """Return the payload that build() writes for records in a codec; a subclass that knows codecs overrides it."""
+        raise ValueError(f"no codec is known here, got {codec_id}")
+
+    def codec_id_of(self, compression, level):
+        """Return Kafka's id of a codec for the constructor; a subclass that knows names and levels overrides it.
+
+        Raises: ValueError.
+        """
+        if compression not in range(MAX_CODEC_ID + 1) or level is not None:
+            raise ValueError(f"compression must be from 0 to {MAX_CODEC_ID} without a level, got {compression!r}")
+        return compression
+
+    @property
+    def magic(self): return self.h.magic
+    @property
+    def base_offset(self): return self.h.base_offset
+    @property
+    def next_offset(self): return self.h.base_offset + self.h.last_offset_delta + 1
+    @property
+    def last_offset(self): return self.h.base_offset + self.h.last_offset_delta if self.h.record_count else None
+    @property
+    def record_count(self): return self.h.record_count
+    @property
+    def base_timestamp_ms(self): return self.h.base_timestamp
+    @property
+    def max_timestamp_ms(self): return self.h.max_timestamp
+    @property
+    def offset_of_max_timestamp(self): return self.offset_of_max
+    @property
+    def records_size_in_bytes(self): return self.records_size
+    @property
+    def attributes(self): return self.h.attributes
+    @property
+    def partition_leader_epoch(self): return self.h.leader_epoch
+    @property
+    def producer_id(self): return self.h.producer_id
+    @property
+    def producer_epoch(self): return self.h.producer_epoch
+    @property
+    def base_sequence(self): return self.h.base_sequence
+    @property
+    def is_transactional(self): return self.h.attributes & TRANSACTIONAL_MASK != 0
+    @property
+    def is_control(self): return self.h.attributes & CONTROL_MASK != 0
+
+    @property
+    def is_closed(self):
+        """Whether the batch is written, so that only reopen_and_rewrite_producer_state can change it."""
+        return self.is_handed_out
+
+    @property
+    def is_full(self):
+        """Whether no record should be appended any more: it was closed for that, or the write limit is reached."""
+        return not self.is_open or (self.h.record_count > 0 and self.write_limit_bytes <= self.estimate())
+
+    @property
+    def uncompressed_size_in_bytes(self):
+        """Header and records, before compression."""
+        return self.header_size + self.records_size
+
+    @property
+    def estimated_size_in_bytes(self):
+        """The size of the batch if it is closed, else what it would probably be if it were closed now.
+
+        estimated_compression_ratio, 1.0 unless it is set, is what the caller knows of the topic's data.
+        """
+        if self.is_handed_out:
+            return self.used if self.h.record_count else 0
+        return self.estimate()
+
+    @property
+    def compression_ratio(self):
+        """Size of the payload by size of the records; 1.0 until the batch is closed."""
+        if not self.is_handed_out or self.h.record_count == 0:
+            return 1.0
+        return (self.used - self.header_size) / <double>self.records_size
+
+    @cython.final
+    cdef int64_t estimate(self) noexcept:
+        cdef double size
+        if self.h.attributes & CODEC_MASK == 0:
+            return self.header_size + self.records_size
+        size = self.records_size * self.estimated_compression_ratio * COMPRESSION_RATE_ESTIMATION_FACTOR
+        return self.header_size + (<int64_t>size if 0 <= size <= INT32_MAX else INT32_MAX)
+
+    @cython.final
+    cdef int check(self, int64_t offset, int64_t timestamp, bint is_control) except -1:
+        cdef int64_t least = self.h.base_offset + self.h.last_offset_delta + 1
+        if not self.is_open or is_control != (self.h.attributes & CONTROL_MASK != 0) or timestamp < -1 or offset < least \
+                or offset - self.h.base_offset > INT32_MAX or offset == INT64_MAX:
+            refuse_record(&self.h, offset, self.is_open, timestamp, is_control)
+        return 0
+
+    @cython.final
+    cdef int64_t base_for(self, int64_t timestamp) noexcept:
+        return timestamp if self.h.record_count == 0 and not self.has_horizon else self.h.base_timestamp
+
+    # Returns: where the next record goes, with room for a body of that size and its length.
+    @cython.final
+    cdef inline uint8_t* reserve(self, int64_t size) except NULL:
+        if size > min(self.buffer.block.capacity, INT32_MAX) - MAX_VARINT_SIZE - self.used:
+            self.grow(size)
+        return self.buffer.block.data + self.used
+
+    # A buffer from the pool, in place of a longer one, has no page to be faulted in.
+    @cython.final
+    cdef int grow(self, int64_t size) except -1:
+        if size > INT32_MAX - MAX_VARINT_SIZE - self.used:
+            raise ValueError(f"a batch has at most {INT32_MAX} bytes: {self.used} are used, {size} do not fit")
+        cdef ColumnBuffer longer = new_buffer(max(self.used + MAX_VARINT_SIZE + size, 2 * self.buffer.block.capacity))
+        copy_content(longer, self.buffer, self.used)
+        self.buffer = longer
+        return 0
+
+    def append(self, Record record=None, /, *, timestamp_ms=None, key=None, value=None, headers=(), offset=None):
+        """Append one record, given as a Record or as its fields, and return self.
+
+        Args: offset: None for the Record's own, or for the one after the last; key, value: bytes, any buffer, or None
+            for null; headers: (str, bytes or None) pairs, a key with surrogate escapes is written as the bytes it
+            stands for.
+        Raises: ValueError, and nothing is appended, if the batch is closed, the offset does not rise or is more than
+            2^31 - 1 above the base offset, the timestamp is below -1, a control record meets a batch of another kind,
+            headers meet magic 0 or 1, a header key has other lone surrogates, or the batch would exceed 2^31 - 1 bytes.
+        """
+        self.append_any(record, timestamp_ms, key, value, headers, offset)
+        return self
+
+    @cython.final
+    cdef int append_any(self, Record record, object timestamp_ms, object key, object value, object headers,
+                        object offset) except -1:
+        cdef RecordFields r
+        cdef int64_t timestamp
+        cdef bytes key_bytes, value_bytes
+        cdef list flat
+        cdef bint is_control = False
+        if record is not None:
+            require_record_alone(timestamp_ms, key, value, headers)
+            key, value, headers = record.key, record.value, record.headers
+            timestamp, is_control = record.timestamp_ms, record.is_control
+            offset = record.offset if offset is None else offset
+        else:
+            timestamp = given_timestamp(timestamp_ms)
+        key_bytes, value_bytes = as_bytes(key), as_bytes(value)
+        flat = None if is_empty_tuple(headers) else flat_headers(headers)
+        if flat and self.h.magic != MAGIC_V2:
+            raise ValueError(f"a record of magic {self.h.magic} can't have headers")
+        set_fields(&r, key_bytes, value_bytes, flat)
+        return self.add(&r, flat, self.next_or(offset), timestamp, is_control)
+
+    @cython.final
+    cdef int64_t next_or(self, object offset) except? -1:
+        return self.h.base_offset + self.h.last_offset_delta + 1 if offset is None else as_int64(offset)
+
+    # No code of the caller runs here, so what is checked stays true.
+    @cython.final
+    cdef int add(self, RecordFields* r, list flat, int64_t offset, int64_t timestamp, bint is_control) except -1:
+        self.check(offset, timestamp, is_control)
+        if self.h.magic == MAGIC_V2:
+            return self.put(r, offset, timestamp, flat)
+        return self.append_message(r, offset, timestamp)
+
+    # Requires: check passed.
+    @cython.final
+    cdef inline int put(self, RecordFields* r, int64_t offset, int64_t timestamp, list flat) except -1:
+        cdef int64_t size
+        cdef uint8_t* at
+        cdef uint8_t* end
+        r.timestamp_delta = <int64_t>(<uint64_t>timestamp - <uint64_t>self.base_for(timestamp))
+        r.offset_delta = offset - self.h.base_offset
+        size = body_size(r)
+        at = self.reserve(size)
+        end = put_record(at, size, r)
+        if flat is not None:
+            end = put_flat_headers(end, flat)
+        self.note(end - at, offset, timestamp, r.key_size)
+        self.bring_next_value(r)
+        return 0
+
+    # Values made one after the other mostly lie so: brings in the next but one, if this one follows the last in memory.
+    @cython.final
+    cdef void bring_next_value(self, const RecordFields* r) noexcept:
+        cdef int64_t step = r.value - self.last_value
+        self.last_value = r.value
+        if LEAST_BROUGHT_SIZE <= r.value_size <= step <= MOST_BROUGHT_SIZE:
+            bring(r.value + 2 * step - CACHE_LINE, r.value_size + CACHE_LINE)
+
+    # Requires: check passed. Inside a V1 wrapper offsets count from the base offset.
+    @cython.final
+    cdef int append_message(self, const RecordFields* r, int64_t offset, int64_t timestamp) except -1:
+        cdef Header h = self.h
+        h.attributes = self.h.attributes & TIMESTAMP_TYPE_MASK
+        h.last_offset_delta = <int32_t>(offset - self.h.base_offset)
+        if self.h.magic == MAGIC_V1 and self.h.attributes & CODEC_MASK:
+            h.base_offset = 0
+        if h.magic == MAGIC_V0:
+            timestamp = -1
+        elif h.attributes:
+            timestamp = self.log_append_time_ms
+        h.max_timestamp = timestamp
+        put_entry(self.reserve(size_of_entry(h.magic, r)), &h, r)
+        self.note(h.size, offset, timestamp, r.key_size)
+        return 0
+
+    # Counts a record that was written behind the others.
+    @cython.final
+    cdef void note(self, int64_t size, int64_t offset, int64_t timestamp, int64_t key_size) noexcept:
+        self.used += size
+        self.records_size += size
+        note_known(&self.known, timestamp, key_size)
+        if self.h.record_count == 0:
+            self.h.base_timestamp = self.base_for(timestamp)
+        self.h.record_count += 1
+        self.h.last_offset_delta = <int32_t>(offset - self.h.base_offset)
+        if timestamp > self.h.max_timestamp:
+            self.h.max_timestamp = timestamp
+            self.offset_of_max = offset
+
+    def record_size(self, Record record=None, /, *, timestamp_ms=None, key=None, value=None, headers=()):
+        """Return the bytes that append would add for the same arguments, at the offset after the last."""
+        cdef RecordFields r
+        cdef int64_t timestamp
+        cdef bytes key_bytes, value_bytes
+        if record is not None:
+            require_record_alone(timestamp_ms, key, value, headers)
+            timestamp_ms, key, value, headers = record.timestamp_ms, record.key, record.value, record.headers
+        elif timestamp_ms is None:
+            raise TypeError("record_size needs a Record or timestamp_ms")
+        timestamp = as_int64(timestamp_ms)
+        key_bytes, value_bytes = as_bytes(key), as_bytes(value)
+        set_fields(&r, key_bytes, value_bytes, flat_headers(headers))
+        if self.h.magic != MAGIC_V2:
+            return size_of_entry(self.h.magic, &r)
+        r.timestamp_delta = <int64_t>(<uint64_t>timestamp - <uint64_t>self.base_for(timestamp))
+        r.offset_delta = <int64_t>self.h.last_offset_delta + 1
+        return sized_size(body_size(&r))
+
+    def has_room_for(self, Record record=None, /, *, timestamp_ms=None, key=None, value=None, headers=()):
+        """Say whether one more record fits the write limit; the first always does, others count uncompressed.
+
+        Args: as of append.
+        """
+        cdef int64_t size = self.record_size(record, timestamp_ms=timestamp_ms, key=key, value=value, headers=headers)
+        if not self.is_open or self.h.record_count == 0:
+            return self.is_open
+        return self.write_limit_bytes > self.estimate() and self.write_limit_bytes >= self.estimate() + size
+
+    def set_producer_state(self, *, producer_id, producer_epoch, base_sequence, bint is_transactional):
+        """Set what the header says of the producer.
+
+        Raises: ValueError if the batch is closed: sequence numbers are given when it is sent the first time.
+        """
+        if self.is_handed_out:
+            raise ValueError("the batch is closed: its producer state can only be rewritten by reopening it")
+        set_producer(&self.h, producer_id, producer_epoch, base_sequence, is_transactional)
+
+    def reopen_and_rewrite_producer_state(self, *, producer_id, producer_epoch, base_sequence, bint is_transactional):
+        """Set the producer state of a batch that may be closed; the next close writes a new header, with a new CRC.
+
+        Nothing is compressed again. MemoryRecords built before keep their bytes.
+        Raises: ValueError if it was aborted.
+        """
+        cdef ColumnBuffer copy
+        if self.was_dropped:
+            raise ValueError("the batch was aborted: it can't be reopened")
+        set_producer(&self.h, producer_id, producer_epoch, base_sequence, is_transactional)
+        self._built = None
+        if self.is_handed_out:
+            if is_shared(<PyObject*>self.buffer):
+                copy = new_buffer(self.used)
+                copy_content(copy, self.buffer, self.used)
+                self.buffer = copy
+            self.buffer.is_read_only = self.is_handed_out = False
+            self.buffer.sealed.size = 0
+
+    def end_appends(self, compress):
+        """Take no more records, and compress those there are by compress(codec id, records, level)."""
+        cdef const uint8_t[::1] payload
+        cdef int64_t used = self.used
+        if not self.is_open:
+            return
+        if self.h.attributes & CODEC_MASK and self.h.record_count:
+            self.buffer.size = self.used
+            records = memoryview(self.buffer)[self.header_size:]
+            payload = compress(self.h.attributes & CODEC_MASK, records, self.level)
+            if not self.is_open or self.used != used:
+                raise ValueError("the batch was used while its records were compressed")
+            if payload.shape[0] > INT32_MAX - self.header_size:
+                raise ValueError(f"a batch has at most {INT32_MAX} bytes, its payload alone {payload.shape[0]}")
+            records = None
+            self.put_payload(start_of(payload), payload.shape[0])
+        self.is_open = False
+
+    # A buffer that was given takes the payload in place of the records, unless somebody still looks at those.
+    @cython.final
+    cdef int put_payload(self, const uint8_t* payload, int64_t size) except -1:
+        cdef int64_t used = self.header_size + size
+        if not self.was_buffer_given or used > self.buffer.block.capacity or is_shared(<PyObject*>self.buffer):
+            self.buffer = new_buffer(used)
+        memcpy(self.buffer.block.data + self.header_size, payload, <size_t>size)
+        self.used = used
+        return 0
+
+    def build(self):
+        """Close the batch and return it, as MemoryRecords where MemoryRecordsBuilder does; the same until it is reopened.
+
+        Raises: ValueError if it was aborted or its producer state contradicts itself.
+        Lifetime: the result owns its bytes, nothing that happens to the builder changes them.
+        """
+        if self._built is None:
+            compress = self.compress_records if self.h.attributes & CODEC_MASK else None
+            self._built = records_of(self.records_type, self.sealed(compress))
+        return self._built
+
+    def finish(self, compress):
+        """Write the header, with the CRC, and return the batch: a read-only buffer, empty without a record.
+
+        Raises: ValueError if it was aborted or its producer state contradicts itself.
+        Threads: the GIL is released.  Cost: O(bytes) for the CRC.
+        """
+        return self.sealed(compress)
+
+    @cython.final
+    cdef ColumnBuffer sealed(self, object compress):
+        cdef Header h
+        cdef ColumnBuffer batch
+        if self.was_dropped or self.buffer is None:
+            raise ValueError("the batch was aborted: it can't be closed")
+        check_producer(&self.h)
+        if self.is_open and self.h.attributes & CODEC_MASK:
+            self.end_appends(compress)
+        self.is_open = False
+        batch = self.buffer
+        if self.is_handed_out:
+            return batch
+        batch.size = self.used if self.h.record_count else 0
+        batch.is_read_only = self.is_handed_out = True
+        if self.h.record_count and self.header_size:
+            h = self.h
+            h.size = self.used
+            h.max_timestamp = self.batch_max_timestamp()
+            seal_buffer(batch, &h, &self.known)
+        return batch
+
+    @cython.final
+    cdef int64_t batch_max_timestamp(self) noexcept:
+        return self.log_append_time_ms if self.h.attributes & TIMESTAMP_TYPE_MASK else self.h.max_timestamp
+
+    def abort(self):
+        """Drop the records; the builder can't be used again."""
+        self.is_open = False
+        self.was_dropped = True
+        self.is_handed_out = False
+        self.buffer = None
+        self._built = None
+
+
+# The call of RecordBatchEncoder.append that comes once for each record, in front of Cython's parsing of its arguments.
+
+cdef extern from "Python.h":
+    ctypedef PyObject* (*vectorcallfunc)(PyObject* method, PyObject* const* args, size_t counted, PyObject* names) except NULL
+    ctypedef struct CalledType "PyTypeObject":
+        Py_ssize_t tp_vectorcall_offset
+    CalledType* type_of "Py_TYPE"(PyObject* it) noexcept
+    vectorcallfunc PyVectorcall_Function(object method) noexcept
+    Py_ssize_t PyVectorcall_NARGS(size_t counted) noexcept
+    Py_ssize_t name_count "PyTuple_GET_SIZE"(PyObject* names) noexcept
+    PyObject* name_at "PyTuple_GET_ITEM"(PyObject* names, Py_ssize_t number) noexcept
+    bint is_exact_int "PyLong_CheckExact"(PyObject* it) noexcept
+    bint is_exact_bytes "PyBytes_CheckExact"(PyObject* it) noexcept
+    char* first_byte "PyBytes_AS_STRING"(PyObject* it) noexcept
+    Py_ssize_t byte_count "PyBytes_GET_SIZE"(PyObject* it) noexcept
+    bint is_of_type "PyObject_TypeCheck"(PyObject* it, PyTypeObject* kind) noexcept
+
+cdef str _TIMESTAMP_NAME = "timestamp_ms"
+cdef str _KEY_NAME = "key"
+cdef str _VALUE_NAME = "value"
+cdef str _HEADERS_NAME = "headers"
+cdef str _OFFSET_NAME = "offset"
+cdef vectorcallfunc append_parsed = NULL
+
+
+# Returns: whether the field is bytes or None. Lifetime: it points into the object.
+cdef inline bint set_field(const uint8_t** data, int64_t* size, PyObject* it) noexcept:
+    data[0] = NULL
+    size[0] = -1
+    if it == <PyObject*>None:
+        return True
+    if not is_exact_bytes(it):
+        return False
+    data[0] = <const uint8_t*>first_byte(it)
+    size[0] = byte_count(it)
+    return True
+
+
+# Take the fields of a call by name. Returns: whether they are of the types that come by the million: int, bytes, None and
+# an empty tuple of headers. Names in a call are interned, as those here; where they are not, they are parsed.
+cdef inline bint set_named(RecordFields* r, PyObject** timestamp_ms, PyObject** offset, PyObject* const* given,
+                           PyObject* names) noexcept:
+    cdef Py_ssize_t number
+    cdef PyObject* name
+    cdef PyObject* it
+    r.key = r.value = NULL
+    r.key_size = r.value_size = -1
+    r.header_count = r.headers_size = 0
+    timestamp_ms[0] = NULL
+    offset[0] = <PyObject*>None
+    for number in range(name_count(names)):
+        name, it = name_at(names, number), given[number]
+        if name == <PyObject*>_TIMESTAMP_NAME:
+            if not is_exact_int(it):
+                return False
+            timestamp_ms[0] = it
+        elif name == <PyObject*>_KEY_NAME:
+            if not set_field(&r.key, &r.key_size, it):
+                return False
+        elif name == <PyObject*>_VALUE_NAME:
+            if not set_field(&r.value, &r.value_size, it):
+                return False
+        elif name == <PyObject*>_OFFSET_NAME:
+            if not is_exact_int(it) and it != <PyObject*>None:
+                return False
+            offset[0] = it
+        elif name != <PyObject*>_HEADERS_NAME or not is_empty_tuple(<object>it):
+            return False
+    return timestamp_ms[0] != NULL
+
+
+# append() of a record's fields by name is done here, whatever else comes is parsed.
+cdef PyObject* append_called(PyObject* method, PyObject* const* args, size_t counted, PyObject* names) except NULL:
+    cdef RecordBatchEncoder encoder
+    cdef RecordFields r
+    cdef PyObject* timestamp_ms
+    cdef PyObject* offset
+    if names != NULL and PyVectorcall_NARGS(counted) == 1 and set_named(&r, &timestamp_ms, &offset, args + 1, names) \
+            and is_of_type(args[0], <PyTypeObject*>RecordBatchEncoder):
+        encoder = <RecordBatchEncoder>args[0]
+        encoder.add(&r, None, encoder.next_or(<object>offset), <int64_t><object>timestamp_ms, False)
+        Py_INCREF(encoder)
+        return args[0]
+    return append_parsed(method, args, counted, names)
+
+
+# A callable's own pointer to what is called, which PEP 590 places in it.
+cdef int enter_append() except -1:
+    global append_parsed
+    cdef object method = RecordBatchEncoder.append
+    cdef Py_ssize_t place
+    append_parsed = PyVectorcall_Function(method)
+    if append_parsed != NULL:
+        place = type_of(<PyObject*>method).tp_vectorcall_offset
+        (<vectorcallfunc*>(<char*><PyObject*>method + place))[0] = append_called
+    return 0
+
+
+enter_append()

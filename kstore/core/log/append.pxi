@@ -1,0 +1,485 @@
+# What a log needs to know of the batches of an append, and the fields that a leader assigns.
+
+# One walk over the batches of an append: what a log has to know of them, without an object for each.
+
+# The timestamps, offsets and positions are -1 where no batch has one; first_offset is, for a wrapper, that of its last
+# record; disorder_position is that of the first batch that does not lie behind the one before it. last_batch is the header
+# of the last batch, with its final fields.
+cdef struct AppendFacts:
+    Header last_batch
+    int64_t size
+    int64_t batch_count
+    int64_t first_offset
+    int64_t last_offset
+    int64_t max_timestamp
+    int64_t offset_of_max_timestamp
+    int64_t disorder_position
+    int32_t leader_epoch
+    bint is_one_epoch
+    bint has_messages
+    bint has_producers
+
+
+cdef void note_batch(AppendFacts* f, const Header* h) noexcept nogil:
+    cdef int64_t last_offset = h.base_offset + h.last_offset_delta
+    if f.batch_count == 0:
+        f.first_offset = h.base_offset
+        f.leader_epoch = h.leader_epoch
+    else:
+        if f.leader_epoch != h.leader_epoch:
+            f.is_one_epoch = False
+        if h.base_offset <= f.last_offset and f.disorder_position < 0:
+            f.disorder_position = f.size
+    f.has_messages |= h.magic < MAGIC_V2
+    f.has_producers |= h.producer_id >= 0
+    f.last_offset = last_offset
+    if h.max_timestamp > f.max_timestamp:
+        f.max_timestamp = h.max_timestamp
+        f.offset_of_max_timestamp = last_offset
+    f.batch_count += 1
+    f.size += h.size
+    f.last_batch = h[0]
+
+
+cdef void start_facts(AppendFacts* f) noexcept nogil:
+    memset(f, 0, sizeof(AppendFacts))
+    f.first_offset = f.last_offset = f.max_timestamp = f.offset_of_max_timestamp = f.disorder_position = -1
+    f.leader_epoch = -1
+    f.is_one_epoch = True
+
+
+# Returns: OK with `whole` telling whether a batch lies whole at p, its header loaded; an incomplete last one is none.
+cdef Status next_batch(const uint8_t* p, int64_t left, int64_t max_batch_bytes, Header* h, bint* whole,
+                       Problem* problem) noexcept nogil:
+    cdef int64_t size
+    cdef int magic
+    whole[0] = False
+    if left < HEADER_SIZE_UP_TO_MAGIC:
+        return OK
+    magic = <int8_t>p[MAGIC_AT]
+    size = <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
+    if left < size <= max_batch_bytes and MAGIC_V0 <= magic <= MAGIC_V2:
+        return OK
+    if check_frame(p, max_batch_bytes, problem) != OK:
+        return problem.status
+    load_header(p, h)
+    if h.size > left:
+        return fail(problem, BATCH_INCOMPLETE, h.size, left)    # the size has changed since it was looked at
+    whole[0] = True
+    return OK
+
+
+cdef inline int64_t payload_size_of(const Header* h) noexcept nogil:
+    return -1 if h.attributes & CODEC_MASK else h.size - BATCH_HEADER_SIZE
+
+
+# Notes every whole batch of [p, p + size), each with a right header and CRC.
+cdef Status walk_replicated(const uint8_t* p, int64_t size, int64_t max_batch_bytes, int64_t position, AppendFacts* f,
+                            Problem* problem) noexcept nogil:
+    cdef Header h
+    cdef bint whole = True
+    while True:
+        start_problem(problem, position + f.size)
+        if next_batch(p + f.size, size - f.size, max_batch_bytes, &h, &whole, problem) != OK:
+            return problem.status
+        if not whole:
+            return OK
+        if check_offsets(&h, problem) != OK or check_counts(&h, payload_size_of(&h), problem) != OK \
+                or check_stored_crc(p + f.size, &h, problem) != OK:
+            return problem.status
+        note_batch(f, &h)
+
+
+@cython.final
+cdef class AppendSurvey:
+    """The whole batches of one append, and what a log has to know of them.
+
+    records is what goes into the file. Offsets and timestamps are -1 where there are none. first_offset of a wrapper of
+    magic 0 or 1 is that of its last record; max_timestamp_ms is the largest of the batches, offset_of_max_timestamp the
+    last offset of the first batch that has it; leader_epoch is that of the first batch; disorder_position is where the
+    first batch stands whose offsets do not lie behind those of the one before it.
+    Threads: immutable, safe.
+    """
+
+    cdef AppendFacts f
+    cdef readonly object records
+
+    @property
+    def size_in_bytes(self): return self.f.size
+    @property
+    def batch_count(self): return self.f.batch_count
+    @property
+    def first_offset(self): return self.f.first_offset
+    @property
+    def last_offset(self): return self.f.last_offset
+    @property
+    def max_timestamp_ms(self): return self.f.max_timestamp
+    @property
+    def offset_of_max_timestamp(self): return self.f.offset_of_max_timestamp
+    @property
+    def disorder_position(self): return self.f.disorder_position
+    @property
+    def leader_epoch(self): return self.f.leader_epoch
+    @property
+    def is_one_epoch(self): return bool(self.f.is_one_epoch)
+    @property
+    def has_messages(self): return bool(self.f.has_messages)
+    @property
+    def has_producers(self): return bool(self.f.has_producers)
+
+
+cdef AppendSurvey survey_of(const AppendFacts* f, object records):
+    cdef AppendSurvey survey = AppendSurvey.__new__(AppendSurvey)
+    survey.f = f[0]
+    survey.records = records
+    return survey
+
+
+# Fills f with what has to be known of the whole batches of a buffer. Returns: their bytes.
+cdef object surveyed(object records, int64_t max_batch_bytes, AppendFacts* f, object path, int64_t position=0):
+    cdef Py_buffer view
+    cdef Status status
+    cdef Problem problem
+    start_facts(f)
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    if view.len < GIL_RELEASE_SIZE:
+        status = walk_replicated(<const uint8_t*>view.buf, view.len, max_batch_bytes, position, f, &problem)
+    else:
+        with nogil:
+            status = walk_replicated(<const uint8_t*>view.buf, view.len, max_batch_bytes, position, f, &problem)
+    cdef bint is_whole = f.size == view.len
+    PyBuffer_Release(&view)
+    if status != OK:
+        raise error_of(&problem, path)
+    return records if is_whole else memoryview(records)[:f.size]
+
+
+def survey_replicated(records, *, int64_t max_batch_bytes=INT32_MAX, path=None, int64_t position=0):
+    """Check batches that keep their offsets, and return the AppendSurvey of the whole ones.
+
+    An incomplete batch at the end is left out; there may be none at all.
+    Args: path, position: of the records, for errors.
+    Raises: CorruptRecordError for a wrong CRC, size or field of a header; UnsupportedMagicError, InvalidRecordError.
+    Threads: the GIL is released for 64 KiB and more.  Cost: O(bytes) for the CRC; looks at no record.
+    """
+    cdef AppendFacts f
+    content = surveyed(records, max_batch_bytes, &f, path, position)
+    return survey_of(&f, content)
+
+
+# What a leader does to the batches of a client that need no more than new header fields.
+
+cdef enum:
+    MOST_KEPT_CONTENT = 1048576
+    ASSIGNED_SIZE = 17            # of a header up to what the log gives a batch: offset, size, leader epoch, and the magic
+
+# What became of a batch: it is for the slower way, it has its offsets, or its content has to be opened by a codec package.
+cdef enum Assigned:
+    IS_LEFT
+    IS_ASSIGNED
+    ASKS_CODEC
+
+# What a topic asks of records that a producer sends; codec is the one in which they have to be, -1 for any.
+cdef struct LeaderRules:
+    int64_t max_message_bytes
+    int64_t before_max_ms
+    int64_t after_max_ms
+    int64_t max_decompressed_bytes
+    int codec
+    bint is_compacted
+    bint is_log_append_time
+
+# What a batch gets.
+cdef struct Assignment:
+    int64_t base_offset
+    int64_t now_ms
+    int32_t leader_epoch
+
+# Memory for the content of one compressed batch, kept from one to the next.
+cdef struct ContentRoom:
+    uint8_t* data
+    int64_t capacity
+
+
+# Requires: attributes without bits but codec and transactional one. The state that a client's batch gives is whole.
+cdef inline bint has_right_producer(const Header* h) noexcept nogil:
+    if h.producer_id == -1:
+        return h.producer_epoch == -1 and h.base_sequence == -1 and not h.attributes & TRANSACTIONAL_MASK
+    return h.producer_id >= 0 and h.producer_epoch >= 0 and h.base_sequence >= 0
+
+
+cdef inline bint is_near(int64_t timestamp, int64_t now_ms, const LeaderRules* rules) noexcept nogil:
+    return timestamp >= 0 and -rules.after_max_ms <= now_ms - timestamp <= rules.before_max_ms
+
+
+# Requires: 61 bytes at p. Returns: whether the buffer is one V2 batch of a client that by its header may be appended with no
+# more than new header fields; everything else, and every fault, is for the slower way to tell.
+cdef bint is_plain_header(const uint8_t* p, int64_t size, const LeaderRules* rules, Header* h) noexcept nogil:
+    cdef Problem problem
+    start_problem(&problem, 0)
+    if check_frame(p, rules.max_message_bytes, &problem) != OK or p[MAGIC_AT] != MAGIC_V2:
+        return False
+    load_header(p, h)
+    if h.size != size or h.base_offset != 0 or h.attributes & ~(TRANSACTIONAL_MASK | CODEC_MASK) or h.record_count < 1 \
+            or h.record_count - 1 != h.last_offset_delta or not has_right_producer(h):
+        return False
+    if h.attributes & CODEC_MASK != rules.codec and rules.codec >= 0:
+        return False
+    return check_counts(h, payload_size_of(h), &problem) == OK
+
+
+# The same, with a CRC that is right.
+cdef bint is_plain_append(const uint8_t* p, int64_t size, const LeaderRules* rules, Header* h) noexcept nogil:
+    cdef Problem problem
+    start_problem(&problem, 0)
+    return is_plain_header(p, size, rules, h) and check_batch_crc(p, h, &problem) == OK
+
+
+# Requires: what was found of all records, whose offsets are 0, 1, 2...; timestamps are -1 where no record has another.
+cdef bint are_taken(int64_t least_timestamp, int64_t greatest_timestamp, bint has_null_key, int64_t now_ms,
+                    const LeaderRules* rules) noexcept nogil:
+    if rules.is_compacted and has_null_key:
+        return False
+    if rules.is_log_append_time or greatest_timestamp == NO_TIMESTAMP:
+        return least_timestamp >= NO_TIMESTAMP
+    return is_near(least_timestamp, now_ms, rules) and is_near(greatest_timestamp, now_ms, rules)
+
+
+# Requires: is_plain_append; its content, decompressed, at p. Returns: whether the topic refuses none of the records, which
+# have the offsets 0, 1, 2....
+cdef bint is_plain_content(const uint8_t* p, int64_t size, int64_t now_ms, const LeaderRules* rules, const Header* h,
+                           Survey* survey) noexcept nogil:
+    cdef Problem problem
+    start_problem(&problem, 0)
+    memset(survey, 0, sizeof(Survey))
+    survey.least_timestamp = survey.greatest_timestamp = NO_TIMESTAMP
+    survey.is_contiguous = True
+    if check_counts(h, size, &problem) != OK or survey_batch(p, p + size, h, survey, &problem) != OK \
+            or not survey.is_contiguous:
+        return False
+    return are_taken(survey.least_timestamp, survey.greatest_timestamp, survey.null_key_count > 0, now_ms, rules)
+
+
+# Requires: the whole V2 batch of h at p. Sets timestamp type and largest timestamp, and the CRC if one of them changes.
+cdef void put_max_timestamp(uint8_t* p, Header* h, int64_t timestamp, int type_bit) noexcept nogil:
+    if h.max_timestamp == timestamp and h.attributes & TIMESTAMP_TYPE_MASK == type_bit:
+        return
+    h.max_timestamp = timestamp
+    h.attributes = (h.attributes & ~TIMESTAMP_TYPE_MASK) | type_bit
+    ks_put16(p + ATTRIBUTES_AT, <uint16_t>h.attributes)
+    ks_put64(p + MAX_TIMESTAMP_AT, <uint64_t>timestamp)
+    h.crc = ks_crc32c_by(BEST_PATH, 0, p + ATTRIBUTES_AT, <size_t>(h.size - ATTRIBUTES_AT))
+    ks_put32(p + CRC_AT, h.crc)
+
+
+# Returns: IS_ASSIGNED with room for that many bytes and BLOCK_MARGIN; IS_LEFT if there is no memory.
+cdef Assigned make_room(ContentRoom* room, int64_t size) noexcept nogil:
+    cdef int64_t capacity = size + BLOCK_MARGIN
+    if capacity > room.capacity:
+        free(room.data)
+        room.data = <uint8_t*>malloc(<size_t>capacity)
+        room.capacity = capacity if room.data != NULL else 0
+    return IS_ASSIGNED if room.data != NULL else IS_LEFT
+
+
+cdef void let_go_of_large(ContentRoom* room) noexcept nogil:
+    if room.capacity > MOST_KEPT_CONTENT:
+        free(room.data)
+        room.data = NULL
+        room.capacity = 0
+
+
+# Requires: is_plain_append, a codec. Returns: IS_ASSIGNED with the content in room, its size in size[0].
+cdef Assigned open_content(const uint8_t* p, const Header* h, const LeaderRules* rules, ContentRoom* room,
+                           int64_t* size) noexcept nogil:
+    cdef int codec = h.attributes & CODEC_MASK
+    cdef const uint8_t* payload = p + BATCH_HEADER_SIZE
+    cdef int64_t n = h.size - BATCH_HEADER_SIZE
+    cdef int64_t limit = rules.max_decompressed_bytes
+    cdef Frame frame
+    if codec != CODEC_SNAPPY and codec != CODEC_LZ4:
+        return ASKS_CODEC
+    if check_blocks(codec, payload, n, MAGIC_V2, limit, &frame) != FRAME_OK or make_room(room, frame.room) != IS_ASSIGNED:
+        return IS_LEFT
+    if open_blocks(codec, payload, n, limit, room.data, &frame) != FRAME_OK or frame.found > limit:
+        return IS_LEFT
+    size[0] = frame.found
+    return IS_ASSIGNED
+
+
+# Requires: the whole batch of h at target, its content, decompressed, at content. Gives the batch its offsets, if nothing of
+# it is refused, and fills f; if not, f is as it was.
+cdef Assigned assign_content(uint8_t* target, Header* h, const uint8_t* content, int64_t size, const Assignment* given,
+                             const LeaderRules* rules, AppendFacts* f) noexcept nogil:
+    cdef Survey found
+    if not is_plain_content(content, size, given.now_ms, rules, h, &found) \
+            or h.last_offset_delta >= INT64_MAX - given.base_offset:
+        return IS_LEFT
+    put_base_offset(target, given.base_offset, given.leader_epoch)
+    if rules.is_log_append_time:
+        put_max_timestamp(target, h, given.now_ms, TIMESTAMP_TYPE_MASK)
+    else:
+        put_max_timestamp(target, h, found.greatest_timestamp, 0)
+    h.base_offset = given.base_offset
+    h.leader_epoch = given.leader_epoch
+    start_facts(f)
+    note_batch(f, h)
+    return IS_ASSIGNED
+
+
+# Requires: room for `size` bytes at `target`, at least 61; base_offset and now_ms not negative. Copies the records before
+# they are checked, since the buffer given may change meanwhile. Returns: IS_ASSIGNED if they may be appended as they are at
+# `target` now; if not, f is as it was.
+cdef Assigned put_assigned(uint8_t* target, const uint8_t* records, int64_t size, const Assignment* given,
+                           const LeaderRules* rules, ContentRoom* room, AppendFacts* f) noexcept nogil:
+    cdef Header h
+    cdef Assigned opened
+    cdef int64_t content_size = 0
+    bring(records, min(size, GIL_RELEASE_SIZE))    # all at once: a copy alone waits for memory line by line
+    memcpy(target, records, <size_t>size)
+    if not is_plain_append(target, size, rules, &h):
+        return IS_LEFT
+    if not h.attributes & CODEC_MASK:
+        return assign_content(target, &h, target + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, given, rules, f)
+    opened = open_content(target, &h, rules, room, &content_size)
+    if opened == IS_ASSIGNED:
+        opened = assign_content(target, &h, room.data, content_size, given, rules, f)
+    let_go_of_large(room)
+    return opened
+
+
+# The same for a batch of which all is known since it was sealed, at p, where it stays as it is: only f says what it gets.
+# Requires: no LogAppendTime.
+cdef Assigned assign_sealed(const uint8_t* p, const SealedBatch* sealed, const Assignment* given, const LeaderRules* rules,
+                            AppendFacts* f) noexcept nogil:
+    cdef Header h
+    if not is_plain_header(p, sealed.size, rules, &h) or h.last_offset_delta >= INT64_MAX - given.base_offset \
+            or not are_taken(sealed.least_timestamp, h.max_timestamp, sealed.has_null_key, given.now_ms, rules):
+        return IS_LEFT
+    h.base_offset = given.base_offset
+    h.leader_epoch = given.leader_epoch
+    start_facts(f)
+    note_batch(f, &h)
+    return IS_ASSIGNED
+
+# One of several batches of a client that are appended together. sealed: NULL if its bytes have to be looked at.
+cdef struct SentBatch:
+    Py_buffer view
+    const SealedBatch* sealed
+    AppendFacts f
+
+
+# Requires: a batch that lies behind those of `all`, in the same epoch.
+cdef void join_facts(AppendFacts* all, const AppendFacts* f) noexcept nogil:
+    if all.batch_count == 0:
+        all[0] = f[0]
+    else:
+        note_batch(all, &f.last_batch)
+
+
+# What comes behind a batch that has its offsets.
+cdef inline void pass_assigned(const AppendFacts* f, int64_t* at, Py_ssize_t* done, Assignment* given) noexcept nogil:
+    at[0] += f.size
+    given.base_offset = f.last_offset + 1
+    done[0] += 1
+
+
+# Requires: room at data + at[0] for all views from done[0] on that are not sealed. Returns: IS_ASSIGNED if all of these are there
+# with their offsets, and of the others f says which they get; else what became of the one that done[0] is now.
+cdef Assigned assign_some(uint8_t* data, int64_t* at, SentBatch* sent, Py_ssize_t count, Py_ssize_t* done, Assignment* given,
+                          const LeaderRules* rules, ContentRoom* room) noexcept nogil:
+    cdef SentBatch* one
+    cdef Assigned outcome
+    while done[0] < count:
+        one = &sent[done[0]]
+        if one.view.len < BATCH_HEADER_SIZE:
+            return IS_LEFT
+        if one.sealed != NULL:
+            outcome = assign_sealed(<const uint8_t*>one.view.buf, one.sealed, given, rules, &one.f)
+        else:
+            outcome = put_assigned(data + at[0], <const uint8_t*>one.view.buf, one.view.len, given, rules, room, &one.f)
+        if outcome != IS_ASSIGNED:
+            return outcome
+        pass_assigned(&one.f, at, done, given)
+    return IS_ASSIGNED
+
+
+# Requires: sealed batches that have their offsets. Returns: their bytes, of which only those are new that the log gives.
+cdef list parts_of(SentBatch* sent, Py_ssize_t count):
+    cdef list parts = []
+    cdef bytes assigned
+    cdef uint8_t* at
+    cdef Py_ssize_t i
+    for i in range(count):
+        assigned = PyBytes_FromStringAndSize(<const char*>sent[i].view.buf, ASSIGNED_SIZE)
+        at = <uint8_t*>PyBytes_AS_STRING(assigned)
+        put_base_offset(at, sent[i].f.first_offset, sent[i].f.leader_epoch)
+        parts.append(assigned)
+        parts.append(part_of(<ColumnBuffer>sent[i].view.obj, ASSIGNED_SIZE))
+    return parts
+
+
+@cython.final
+cdef class LeaderAssigner:
+    """What a leader does to the appends that need no more than new header fields, by the rules of one topic.
+
+    For all others, and for what is wrong with them, there is validate_and_assign_offsets.
+    Args: as those of kstore.record.validation.RecordRules of that name; max_message_bytes: of one batch; codec_id: in
+        which the records have to be, -1 for any; decompress(codec, payload, limit): for gzip and zstd, None to leave
+        those; max_decompressed_bytes: its limit.
+    Threads: immutable, safe.
+    """
+
+    cdef LeaderRules rules
+    cdef object decompress
+
+    def __cinit__(self, *, int64_t max_message_bytes, int64_t timestamp_before_max_ms, int64_t timestamp_after_max_ms,
+                  bint is_compacted, bint is_log_append_time, int codec_id=0, int64_t max_decompressed_bytes=INT32_MAX,
+                  decompress=None):
+        self.rules = LeaderRules(max_message_bytes, timestamp_before_max_ms, timestamp_after_max_ms,
+                                 max_decompressed_bytes, codec_id, is_compacted, is_log_append_time)
+        self.decompress = decompress
+
+    # Fills f with what has to be known of a copy of the records with the offsets given. Returns: the copy; None if they are
+    # anything but one whole V2 batch of a client with nothing that a leader refuses or has to build anew.
+    cdef object assigned(self, object records, const Assignment* given, ContentRoom* room, AppendFacts* f):
+        cdef Py_buffer view
+        cdef bytes copy
+        cdef uint8_t* target
+        cdef Assigned outcome = IS_LEFT
+        PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+        if view.len < BATCH_HEADER_SIZE or given.base_offset < 0 or given.now_ms < 0:
+            PyBuffer_Release(&view)
+            return None
+        try:
+            copy = PyBytes_FromStringAndSize(NULL, view.len)
+            target = <uint8_t*>PyBytes_AS_STRING(copy)
+            if view.len < GIL_RELEASE_SIZE:
+                outcome = put_assigned(target, <const uint8_t*>view.buf, view.len, given, &self.rules, room, f)
+            else:
+                with nogil:
+                    outcome = put_assigned(target, <const uint8_t*>view.buf, view.len, given, &self.rules, room, f)
+        finally:
+            PyBuffer_Release(&view)
+        if outcome == ASKS_CODEC:
+            outcome = self.assign_by_package(copy, target, 0, given, f)
+        return copy if outcome == IS_ASSIGNED else None
+
+    # Requires: is_plain_append of the batch at data + at; data is the memory of records.
+    cdef Assigned assign_by_package(self, object records, uint8_t* data, int64_t at, const Assignment* given,
+                                    AppendFacts* f) except *:
+        cdef Header h
+        cdef const Py_buffer* content
+        cdef Assigned outcome
+        if self.decompress is None:
+            return IS_LEFT
+        load_header(data + at, &h)
+        payload = memoryview(records)[at + BATCH_HEADER_SIZE:at + h.size]
+        try:
+            opened = memoryview(self.decompress(h.attributes & CODEC_MASK, payload, self.rules.max_decompressed_bytes))
+        except (DecompressionError, UnsupportedCompressionTypeError):
+            return IS_LEFT
+        content = bytes_of(opened)
+        with nogil:
+            outcome = assign_content(data + at, &h, <const uint8_t*>content.buf, content.len, given, &self.rules, f)
+        return outcome

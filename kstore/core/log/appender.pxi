@@ -1,0 +1,535 @@
+# LogAppender: producer sequences, counters between appends, and the common append in one call.
+
+# What a log knows of one producer: its epochs, its last batches, its open transaction.
+
+cdef enum:
+    KEPT_BATCHES = 5
+    NOT_KNOWN = -1
+
+BATCHES_KEPT = KEPT_BATCHES
+
+cdef struct KeptBatch:
+    int64_t last_sequence
+    int64_t last_offset
+    int64_t offset_delta
+    int64_t timestamp
+
+
+cdef inline int64_t sequence_behind(int64_t sequence, int64_t count) noexcept nogil:
+    return (sequence + count) & INT32_MAX
+
+
+cdef class ProducerEntry:
+    """What a log knows of one producer; -1 where it knows nothing.  Source: Kafka ProducerStateEntry.
+
+    Attributes: producer_id, producer_epoch, coordinator_epoch, last_timestamp_ms, current_txn_first_offset (of the open
+        transaction).
+    Args: batches: (last_sequence, last_offset, offset_delta, timestamp_ms) of each, of which the last five are kept.
+    Threads: one changes it; what a log shows its readers is not changed any more, but replaced by a copy.
+    """
+
+    cdef readonly int64_t producer_id
+    cdef public int64_t producer_epoch
+    cdef public int64_t coordinator_epoch
+    cdef public int64_t last_timestamp_ms
+    cdef public int64_t current_txn_first_offset
+    cdef KeptBatch kept[KEPT_BATCHES]    # oldest first
+    cdef int kept_count
+
+    def __init__(self, int64_t producer_id, *, int64_t producer_epoch=NOT_KNOWN, int64_t coordinator_epoch=NOT_KNOWN,
+                 int64_t last_timestamp_ms=NOT_KNOWN, int64_t current_txn_first_offset=NOT_KNOWN, batches=()):
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.coordinator_epoch = coordinator_epoch
+        self.last_timestamp_ms = last_timestamp_ms
+        self.current_txn_first_offset = current_txn_first_offset
+        for last_sequence, last_offset, offset_delta, timestamp_ms in batches:
+            self.keep(last_sequence, last_offset, offset_delta, timestamp_ms)
+
+    def copy(self):
+        """Return an entry that says the same and can be changed apart."""
+        return self.copied()
+
+    @property
+    def kept_batches(self):
+        """(last_sequence, last_offset, offset_delta, timestamp_ms) of the last batches of this epoch, oldest first."""
+        cdef KeptBatch* one
+        cdef int i
+        found = []
+        for i in range(self.kept_count):
+            one = &self.kept[i]
+            found.append((one.last_sequence, one.last_offset, one.offset_delta, one.timestamp))
+        return found
+
+    @property
+    def last_sequence(self):
+        """The last sequence, -1 if no batch is kept."""
+        return self.newest_sequence()
+
+    @property
+    def has_open_transaction(self): return self.current_txn_first_offset != NOT_KNOWN
+
+    def add_batch(self, *, int64_t base_sequence, int64_t base_offset, int64_t last_offset, int64_t timestamp_ms):
+        """Go on behind a batch of data; base_sequence is -1 without sequences."""
+        self.go_on(base_sequence, base_offset, last_offset, timestamp_ms)
+
+    def forget_batches(self):
+        """Keep no batch, as in a new epoch."""
+        self.kept_count = 0
+
+    cdef ProducerEntry copied(self):
+        cdef object kind = type(self)
+        cdef ProducerEntry new = kind.__new__(kind)
+        new.producer_id = self.producer_id
+        new.producer_epoch = self.producer_epoch
+        new.coordinator_epoch = self.coordinator_epoch
+        new.last_timestamp_ms = self.last_timestamp_ms
+        new.current_txn_first_offset = self.current_txn_first_offset
+        new.kept = self.kept
+        new.kept_count = self.kept_count
+        return new
+
+    cdef int64_t newest_sequence(self) noexcept:
+        return self.kept[self.kept_count - 1].last_sequence if self.kept_count else NOT_KNOWN
+
+    cdef void keep(self, int64_t last_sequence, int64_t last_offset, int64_t offset_delta, int64_t timestamp) noexcept:
+        cdef int i
+        if self.kept_count == KEPT_BATCHES:
+            for i in range(1, KEPT_BATCHES):
+                self.kept[i - 1] = self.kept[i]
+            self.kept_count -= 1
+        self.kept[self.kept_count] = KeptBatch(last_sequence, last_offset, offset_delta, timestamp)
+        self.kept_count += 1
+
+    cdef void go_on(self, int64_t base_sequence, int64_t base_offset, int64_t last_offset, int64_t timestamp) noexcept:
+        cdef int64_t offset_delta = last_offset - base_offset
+        cdef int64_t last_sequence = NOT_KNOWN
+        if base_sequence != NOT_KNOWN:
+            last_sequence = sequence_behind(base_sequence, offset_delta)
+        self.keep(last_sequence, last_offset, offset_delta, timestamp)
+        self.last_timestamp_ms = timestamp
+
+    # Returns: whether nothing more has to be asked before the batch is appended: its epoch is the producer's, its sequence the
+    # next one, and it neither opens a transaction nor ends one. No batch that was sent before is that.
+    cdef bint is_followed_by(self, const Header* h) noexcept:
+        if h.producer_epoch != self.producer_epoch or self.kept_count == 0 or h.attributes & CONTROL_MASK:
+            return False
+        if h.base_sequence != sequence_behind(self.newest_sequence(), 1):
+            return False
+        return (h.attributes & TRANSACTIONAL_MASK != 0) == (self.current_txn_first_offset != NOT_KNOWN)
+
+    cdef void follow(self, const Header* h) noexcept:
+        self.go_on(h.base_sequence, h.base_offset, h.base_offset + h.last_offset_delta, h.max_timestamp)
+
+
+# What a log counts from one append to the next, and the common append in one call.
+
+cdef enum:
+    ENTRIES_PER_WRITE = 512
+    MOST_BATCHES_PER_WRITE = 256
+    MOST_BYTES_PER_WRITE = 1048576
+    # What is written before a segment that is flushed now and then begins its way to the disk; how much of it ahead of a flush.
+    WRITE_BACK_BYTES = 524288
+    MOST_WRITE_BACK_BYTES = 67108864
+
+
+@cython.final
+cdef class SegmentAppender:
+    """What the segment that takes appends counts from one to the next; it keeps the entries of its indexes.
+
+    Attributes: size_in_bytes, max_timestamp_ms and offset_of_max_timestamp (the last offset of its batch; -1 without a
+    timestamp), bytes_since_last_index_entry, first_timestamp_ms (the largest of the first batch, from which the age of
+    the segment counts; -1 without one).
+    Args: write: called with the bytes of an append; write_parts: called with a list of them, and how many bytes they are
+        together; write_index_pages: called when many entries were added; start_write_back: called with the position from
+        which on the system is to begin to write to the disk; segment_bytes, max_age_ms: beyond these a segment is rolled;
+        created_ms: from which one without timestamps ages.
+    Threads: one.  Source: Kafka LogSegment.
+    """
+
+    cdef OffsetIndexEntries offset_entries
+    cdef TimeIndexEntries time_entries
+    cdef object write
+    cdef object write_parts
+    cdef object write_index_pages
+    cdef object start_write_back
+    cdef int64_t written_entry_count
+    cdef int64_t write_back_position
+    cdef int64_t write_back_end
+    cdef int64_t index_interval_bytes
+    cdef int64_t segment_bytes
+    cdef int64_t max_age_ms
+    cdef int64_t created_ms
+    cdef readonly int64_t size_in_bytes
+    cdef public int64_t first_timestamp_ms
+    cdef readonly int64_t bytes_since_last_index_entry
+    cdef readonly int64_t max_timestamp_ms
+    cdef readonly int64_t offset_of_max_timestamp
+
+    def __cinit__(self, OffsetIndexEntries offset_entries, TimeIndexEntries time_entries, *, write, write_parts,
+                  write_index_pages, int64_t index_interval_bytes, int64_t segment_bytes, int64_t max_age_ms, int64_t created_ms,
+                  start_write_back=None, int64_t size_in_bytes=0, int64_t first_timestamp_ms=-1,
+                  int64_t max_timestamp_ms=-1, int64_t offset_of_max_timestamp=-1):
+        if offset_entries is None or time_entries is None:
+            raise TypeError("expected entries of both indexes, got None")
+        self.offset_entries = offset_entries
+        self.time_entries = time_entries
+        self.write = write
+        self.write_parts = write_parts
+        self.write_index_pages = write_index_pages
+        self.start_write_back = start_write_back
+        self.written_entry_count = offset_entries.entry_count
+        self.index_interval_bytes = index_interval_bytes
+        self.segment_bytes = segment_bytes
+        self.max_age_ms = max_age_ms
+        self.created_ms = created_ms
+        self.size_in_bytes = size_in_bytes
+        self.first_timestamp_ms = first_timestamp_ms
+        self.max_timestamp_ms = max_timestamp_ms
+        self.offset_of_max_timestamp = offset_of_max_timestamp
+
+    def expect_flush(self):
+        """Note that the segment is flushed now, and so will be what comes: its way to the disk begins before that."""
+        if self.start_write_back is not None:
+            self.write_back_position = self.size_in_bytes
+            self.write_back_end = self.size_in_bytes + MOST_WRITE_BACK_BYTES
+
+    def should_roll(self, AppendSurvey survey not None, *, int64_t now_ms):
+        """Tell whether an append has to go into another segment: for its size, the time, a full index, its offsets.
+
+        Source: Kafka LogSegment.shouldRoll.
+        """
+        return self.is_outgrown(&survey.f, now_ms)
+
+    cdef bint is_outgrown(self, const AppendFacts* f, int64_t now_ms) noexcept:
+        if self.size_in_bytes > self.segment_bytes - f.size or f.last_offset - self.offset_entries.base_offset > INT32_MAX:
+            return True
+        if self.size_in_bytes == 0:
+            return False
+        if self.offset_entries.entry_count >= self.offset_entries.max_entries \
+                or self.time_entries.entry_count >= self.time_entries.max_entries - 1:
+            return True
+        if self.first_timestamp_ms >= 0:
+            return f.max_timestamp > self.first_timestamp_ms and f.max_timestamp - self.first_timestamp_ms > self.max_age_ms
+        return now_ms - self.created_ms > self.max_age_ms
+
+    # Returns: whether nothing more has to be known of the batches than the survey says, and the segment has room.
+    cdef bint takes(self, const AppendFacts* f, int64_t log_end_offset, int32_t leader_epoch) noexcept:
+        if f.batch_count == 0 or f.has_messages or f.leader_epoch != leader_epoch or not f.is_one_epoch \
+                or f.disorder_position >= 0 or f.first_offset < log_end_offset:
+            return False
+        return not (self.size_in_bytes and self.first_timestamp_ms < 0 or self.is_outgrown(f, 0))
+
+    # Returns: whether so many appends that are taken as one are taken one by one too.
+    cdef bint takes_together(self, int64_t count) noexcept:
+        return self.size_in_bytes > 0 and self.offset_entries.entry_count + count < self.offset_entries.max_entries \
+            and self.time_entries.entry_count + count < self.time_entries.max_entries - 1
+
+    def append(self, AppendSurvey survey not None):
+        """Write the batches behind those before, and count them.
+
+        Each batch before which more than the interval lies since the last index entry gets one. An index that is full
+        gets no more; the next append rolls the segment then.
+        Raises: what write raises, with nothing counted.
+        """
+        self.put(&survey.f, survey.records)
+
+    cdef int put(self, const AppendFacts* f, object records) except -1:
+        self.write(records)
+        self.note(f, records)
+        self.follow_with_index_pages()
+        self.follow_with_write_back()
+        return 0
+
+    # Requires: the batches of f are written behind those before.
+    cdef int note(self, const AppendFacts* f, object records) except -1:
+        if f.batch_count == 1:
+            if self.size_in_bytes == 0:
+                self.first_timestamp_ms = f.max_timestamp
+            self.note_one(self.size_in_bytes, f.size, f.last_offset, f.max_timestamp)
+        else:
+            self.note_all(records)
+        self.size_in_bytes += f.size
+        return 0
+
+    cdef int follow_with_index_pages(self) except -1:
+        if self.offset_entries.entry_count - self.written_entry_count >= ENTRIES_PER_WRITE:
+            self.written_entry_count = self.offset_entries.entry_count
+            self.write_index_pages()
+        return 0
+
+    cdef int follow_with_write_back(self) except -1:
+        cdef int64_t position = self.write_back_position
+        if self.size_in_bytes - position >= WRITE_BACK_BYTES and self.size_in_bytes <= self.write_back_end:
+            self.start_write_back(position)
+            self.write_back_position = self.size_in_bytes
+        return 0
+
+    cdef int note_all(self, const uint8_t[::1] records) except -1:
+        cdef const uint8_t* p
+        cdef Header h
+        cdef Problem problem
+        cdef bint whole
+        cdef int64_t at = 0
+        p = start_of(records)
+        # The buffer may have changed since: what it says of sizes is looked at anew.
+        while next_batch(p + at, records.shape[0] - at, INT32_MAX, &h, &whole, &problem) == OK and whole:
+            if self.size_in_bytes + at == 0:
+                self.first_timestamp_ms = h.max_timestamp
+            self.note_one(self.size_in_bytes + at, h.size, h.base_offset + h.last_offset_delta, h.max_timestamp)
+            at += h.size
+        return 0
+
+    cdef int note_one(self, int64_t position, int64_t size, int64_t last_offset, int64_t max_timestamp) except -1:
+        if max_timestamp > self.max_timestamp_ms:
+            self.max_timestamp_ms = max_timestamp
+            self.offset_of_max_timestamp = last_offset
+        if self.bytes_since_last_index_entry > self.index_interval_bytes:
+            if self.offset_entries.entry_count < self.offset_entries.max_entries:
+                self.offset_entries.add(last_offset, position)
+                if self.max_timestamp_ms >= 0 and self.time_entries.entry_count < self.time_entries.max_entries - 1:
+                    self.time_entries.add(self.max_timestamp_ms, self.offset_of_max_timestamp, False)
+            self.bytes_since_last_index_entry = 0
+        self.bytes_since_last_index_entry += size
+        return 0
+
+
+@cython.final
+cdef class LogAppender:
+    """The end of a log that takes appends: the common one in one call, and what readers see of it.
+
+    More has to be known, than one call can, of batches of another leader epoch, of magic 0 or 1, out of order or below the
+    log's end, larger than a segment, or that ask for another one; and of a producer's, unless it is one that follows the
+    producer's last one. Nothing is changed then.
+    Attributes: published ((sealed segments, active segment, its size, the log's end), replaced in one step),
+    log_end_offset, log_start_offset, leader_epoch (of the last batch).
+    Args: info_type: a tuple of seven fields, of which each append returns one; assigner: None if what a
+        leader takes always asks for more; max_batch_bytes: of a batch from a leader; producers: ProducerEntry by id, of
+        which an append replaces its producer's; verifications: while there are any, producers ask for more.
+    Raises: from each append what the segment's write raises, with nothing changed; ValueError before anything was
+        published.
+    Threads: one appends and changes; the attributes may be read by any. The GIL is released as survey_replicated does.
+    """
+
+    cdef SegmentAppender segment
+    cdef LeaderAssigner assigner
+    cdef dict producers
+    cdef dict verifications
+    cdef object sealed
+    cdef object active
+    cdef object info_type
+    cdef ContentRoom room
+    cdef readonly object published
+    cdef int64_t max_batch_bytes
+    cdef readonly int64_t log_end_offset
+    cdef public int64_t log_start_offset
+    cdef public int32_t leader_epoch
+
+    def __cinit__(self, info_type, *, LeaderAssigner assigner, int64_t max_batch_bytes, int64_t log_start_offset,
+                  int32_t leader_epoch, dict producers=None, dict verifications=None):
+        if not (isinstance(info_type, type) and issubclass(info_type, tuple)):
+            raise TypeError(f"info_type must be a subclass of tuple, got {info_type!r}")
+        self.info_type = info_type
+        self.assigner = assigner
+        self.producers = {} if producers is None else producers
+        self.verifications = {} if verifications is None else verifications
+        self.max_batch_bytes = max_batch_bytes
+        self.log_start_offset = log_start_offset
+        self.leader_epoch = leader_epoch
+
+    def __dealloc__(self):
+        free(self.room.data)
+
+    def publish(self, sealed, active, SegmentAppender segment not None, *, int64_t log_end_offset):
+        """Go on with these segments, and let readers see them."""
+        self.segment = segment
+        self.sealed = sealed
+        self.active = active
+        self.log_end_offset = log_end_offset
+        self.published = (sealed, active, segment.size_in_bytes, log_end_offset)
+
+    def append_sent(self, records, *, leader_epoch, int64_t now_ms):
+        """Give the records of a client the next offsets, append them and return what was done.
+
+        Args: leader_epoch: None for that of the last append, 0 in a new log; now_ms: the time of day.
+        Returns: the AppendSurvey if more has to be known; None if only validate_and_assign_offsets can tell what to do.
+        Cost: O(bytes), with one copy, and no object per record.
+        """
+        cdef AppendFacts f
+        cdef int32_t epoch = max(self.leader_epoch, 0) if leader_epoch is None else leader_epoch
+        cdef Assignment given = Assignment(self.log_end_offset, now_ms, epoch)
+        if self.assigner is None:
+            return None
+        assigned = self.assigner.assigned(records, &given, &self.room, &f)
+        if assigned is None:
+            return None
+        return self.put(&f, assigned, self.append_time(now_ms))
+
+    def append_all_sent(self, list batches not None, *, Py_ssize_t start, int64_t now_ms):
+        """Append the batches of clients from `start` on up to the first of which more has to be known, as append_sent does.
+
+        They are written together, so that a write that fails leaves none of them; at most 1 MiB or one batch. Those that
+        an encoder here sealed, uncompressed, and nobody could have changed since, are taken by their headers, and written
+        from where they lie; all others are copied and looked at record by record.
+        Args: batches: one each, RecordsBuffers or their bytes.
+        Returns: what was done with each that was appended.
+        Threads: the GIL is released for 64 KiB and more.
+        """
+        cdef Py_ssize_t count = min(len(batches) - start, MOST_BATCHES_PER_WRITE), taken = 0
+        cdef int64_t size = 0
+        cdef ColumnBuffer sealed
+        cdef SentBatch* sent
+        if self.assigner is None or start < 0 or count <= 0 or self.log_end_offset < 0 or now_ms < 0:
+            return []
+        sent = <SentBatch*>malloc(count * sizeof(SentBatch))
+        if sent == NULL:
+            raise MemoryError(f"no memory for {count} batches")
+        try:
+            while taken < count and (taken == 0 or size < MOST_BYTES_PER_WRITE):
+                records = batches[start + taken]
+                sealed = None if self.assigner.rules.is_log_append_time else sealed_of(records)
+                if taken and (sealed is None) != (sent[0].sealed == NULL):
+                    break
+                if sealed is None and isinstance(records, RecordsBuffer):
+                    records = (<RecordsBuffer>records)._held
+                PyObject_GetBuffer(records if sealed is None else sealed, &sent[taken].view, PyBUF_SIMPLE)
+                sent[taken].sealed = NULL if sealed is None else &sealed.sealed
+                size += sent[taken].view.len
+                taken += 1
+            return self.append_together(sent, taken, size, now_ms)
+        finally:
+            while taken:
+                taken -= 1
+                PyBuffer_Release(&sent[taken].view)
+            free(sent)
+
+    def append_replicated(self, records):
+        """Append whole batches as their leader sent them, checked as by survey_replicated, and return what was done.
+
+        Returns: the AppendSurvey if more has to be known.
+        """
+        cdef AppendFacts f
+        content = surveyed(records, self.max_batch_bytes, &f, None)
+        return self.put(&f, content, NO_TIMESTAMP)
+
+    def append(self, AppendSurvey survey not None, *, int64_t log_append_time_ms):
+        """Append surveyed batches and return what was done; the survey itself if more has to be known."""
+        done = self.put(&survey.f, survey.records, log_append_time_ms)
+        return survey if isinstance(done, AppendSurvey) else done
+
+    def info_of(self, AppendSurvey survey not None, *, int64_t log_append_time_ms):
+        """Return what the append of these batches did."""
+        return self.made_info(&survey.f, log_append_time_ms)
+
+    cdef int64_t append_time(self, int64_t now_ms) noexcept:
+        return now_ms if self.assigner.rules.is_log_append_time else NO_TIMESTAMP
+
+    cdef bint takes(self, const AppendFacts* f) except *:
+        if self.segment is None:
+            raise ValueError("no segment was published")
+        return self.segment.takes(f, self.log_end_offset, self.leader_epoch)
+
+    # Requires: f.has_producers. Returns: the producer behind the append, a copy to be put in its place; None if more has to be
+    # known. entry: of the producer, None for the one the log knows.
+    cdef ProducerEntry followed(self, const AppendFacts* f, ProducerEntry entry):
+        cdef ProducerEntry known = entry
+        if f.batch_count != 1 or self.verifications:
+            return None
+        if entry is None:
+            found = self.producers.get(f.last_batch.producer_id)
+            if not isinstance(found, ProducerEntry):
+                return None
+            known = <ProducerEntry>found
+        elif entry.producer_id != f.last_batch.producer_id:
+            return None
+        if not known.is_followed_by(&f.last_batch):
+            return None
+        if entry is None:
+            known = known.copied()
+        known.follow(&f.last_batch)
+        return known
+
+    cdef object put(self, const AppendFacts* f, object records, int64_t log_append_time_ms):
+        cdef ProducerEntry producer = None
+        if self.takes(f):
+            if not f.has_producers or (producer := self.followed(f, None)) is not None:
+                self.segment.put(f, records)
+                if producer is not None:
+                    self.producers[producer.producer_id] = producer
+                self.go_on(f.last_offset + 1)
+                return self.made_info(f, log_append_time_ms)
+        return survey_of(f, records)
+
+    # Requires: it is all in the file, and noted.
+    cdef int go_on(self, int64_t log_end_offset) except -1:
+        self.log_end_offset = log_end_offset
+        self.published = (self.sealed, self.active, self.segment.size_in_bytes, log_end_offset)
+        return 0
+
+    # Requires: the size of all views. Returns: what was done with the first ones of the batches.
+    cdef list append_together(self, SentBatch* sent, Py_ssize_t count, int64_t size, int64_t now_ms):
+        cdef ColumnBuffer content = new_buffer(size if sent.sealed == NULL else 0)
+        cdef ProducerEntry producer = None, behind
+        cdef AppendFacts together, longer
+        cdef Py_ssize_t assigned = self.assign_together(sent, count, content, now_ms), taken = 0, i
+        start_facts(&together)
+        while taken < assigned:
+            longer = together
+            join_facts(&longer, &sent[taken].f)
+            if not self.takes(&longer) or taken and not self.segment.takes_together(taken + 1):
+                break
+            if sent[taken].f.has_producers:
+                behind = self.followed(&sent[taken].f, producer)
+                if behind is None:
+                    break
+                producer = behind
+            together = longer
+            taken += 1
+        if taken == 0:
+            return []
+        if sent.sealed == NULL:
+            content.size = together.size
+            self.segment.write(memoryview(content))
+        else:
+            self.segment.write_parts(parts_of(sent, taken), together.size)
+        for i in range(taken):
+            self.segment.note(&sent[i].f, None)
+        self.segment.follow_with_index_pages()
+        self.segment.follow_with_write_back()
+        if producer is not None:
+            self.producers[producer.producer_id] = producer
+        self.go_on(together.last_offset + 1)
+        return [self.made_info(&sent[i].f, self.append_time(now_ms)) for i in range(taken)]
+
+    # Puts the batches with the next offsets into content, one behind the other. Returns: how many of the first ones can be.
+    cdef Py_ssize_t assign_together(self, SentBatch* sent, Py_ssize_t count, ColumnBuffer content,
+                                    int64_t now_ms) except -1:
+        cdef Assignment given = Assignment(self.log_end_offset, now_ms, max(self.leader_epoch, 0))
+        cdef LeaderRules* rules = &self.assigner.rules
+        cdef uint8_t* data = content.block.data
+        cdef int64_t at = 0
+        cdef Py_ssize_t done = 0
+        cdef Assigned outcome = IS_ASSIGNED
+        while outcome == IS_ASSIGNED and done < count:
+            if content.size < GIL_RELEASE_SIZE:
+                outcome = assign_some(data, &at, sent, count, &done, &given, rules, &self.room)
+            else:
+                with nogil:
+                    outcome = assign_some(data, &at, sent, count, &done, &given, rules, &self.room)
+            if outcome == ASKS_CODEC:
+                outcome = self.assigner.assign_by_package(content, data, at, &given, &sent[done].f)
+                if outcome == IS_ASSIGNED:
+                    pass_assigned(&sent[done].f, &at, &done, &given)
+        return done
+
+    # As info_type._make, without a tuple in between.
+    cdef object made_info(self, const AppendFacts* f, int64_t log_append_time_ms):
+        cdef int64_t numbers[6]
+        cdef Py_ssize_t i
+        numbers[:] = [f.first_offset, f.last_offset, f.max_timestamp, log_append_time_ms, self.log_start_offset, f.size]
+        info = PyType_GenericAlloc(<PyTypeObject*>self.info_type, 7)
+        for i in range(6):
+            set_number(info, i, numbers[i])
+        Py_INCREF(False)
+        PyTuple_SET_ITEM(info, 6, False)
+        return info

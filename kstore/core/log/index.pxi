@@ -1,0 +1,816 @@
+# Index entries: search, append, and the lookups by offset and by time that use them.
+
+# Binary search over the entries of .index (8 bytes) and .timeindex (12 bytes), in a buffer or a map.
+
+cdef enum:
+    WARM_BYTES = 8192
+    LANES = 16
+
+
+cdef inline int64_t offset_key(const uint8_t* entries, int64_t slot) noexcept nogil:
+    return <int32_t>ks_get32(entries + slot * OFFSET_ENTRY_SIZE)
+
+
+cdef inline int64_t time_key(const uint8_t* entries, int64_t slot) noexcept nogil:
+    return <int64_t>ks_get64(entries + slot * TIME_ENTRY_SIZE)
+
+
+cdef inline int64_t key_at(const uint8_t* entries, int entry_size, int64_t slot) noexcept nogil:
+    return offset_key(entries, slot) if entry_size == OFFSET_ENTRY_SIZE else time_key(entries, slot)
+
+
+# Returns: some slot in [low, low + count) with key <= target, in rising entries the greatest; low if there is none. Without
+# a branch that can't be foreseen, since a random target would have the processor guess wrong at every second one; both
+# entries that the next step may ask for are on their way meanwhile.
+cdef inline int64_t floor_in(const uint8_t* entries, int entry_size, int64_t low, int64_t count,
+                             int64_t target) noexcept nogil:
+    cdef int64_t half
+    while count > 1:
+        half = count >> 1
+        ks_prefetch(entries + (low + (half >> 1)) * entry_size)
+        ks_prefetch(entries + (low + half + (half >> 1)) * entry_size)
+        low += half * (key_at(entries, entry_size, low + half) <= target)
+        count -= half
+    return low
+
+
+# Returns: the slot of the greatest key <= target in [0, count), -1 if there is none. The last WARM_BYTES are tried
+# first, so that lookups near the end touch pages that stay in memory (KAFKA-6432).
+cdef int64_t floor_slot(const uint8_t* entries, int entry_size, int64_t count, int64_t target) noexcept nogil:
+    cdef int64_t first_warm = count - 1 - WARM_BYTES // entry_size
+    if count == 0 or key_at(entries, entry_size, 0) > target:
+        return -1
+    if first_warm <= 0:
+        return floor_in(entries, entry_size, 0, count, target)
+    if key_at(entries, entry_size, first_warm) <= target:
+        return floor_in(entries, entry_size, first_warm, count - first_warm, target)
+    return floor_in(entries, entry_size, 0, first_warm, target)
+
+
+# The same for LANES targets at a time, whose loads do not wait for each other.
+cdef void floor_slots(const uint8_t* entries, int entry_size, int64_t count, const int64_t* targets,
+                      int64_t* slots) noexcept nogil:
+    cdef int64_t left = count
+    cdef int64_t half
+    cdef int lane
+    for lane in range(LANES):
+        slots[lane] = 0
+    while left > 1:
+        half = left >> 1
+        for lane in range(LANES):
+            slots[lane] += half * (key_at(entries, entry_size, slots[lane] + half) <= targets[lane])
+        left -= half
+    for lane in range(LANES):
+        if count == 0 or key_at(entries, entry_size, slots[lane]) > targets[lane]:
+            slots[lane] = -1
+
+
+cdef int64_t count_entries(const uint8_t* entries, int entry_size, int64_t size) noexcept nogil:
+    cdef int64_t count = size // entry_size
+    while count > 0 and all_zero(entries + (count - 1) * entry_size, entry_size):
+        count -= 1
+    return count
+
+
+cdef object check_entry_size(int entry_size):
+    if entry_size != OFFSET_ENTRY_SIZE and entry_size != TIME_ENTRY_SIZE:
+        raise ValueError(f"entry_size must be {OFFSET_ENTRY_SIZE} or {TIME_ENTRY_SIZE}, got {entry_size}")
+
+
+def index_entry_count(const uint8_t[::1] buffer, int entry_size):
+    """Return the number of whole entries before the trailing run of all-zero ones (preallocated space)."""
+    cdef int64_t count
+    cdef const uint8_t* start = start_of(buffer)
+    check_entry_size(entry_size)
+    with nogil:
+        count = count_entries(start, entry_size, buffer.shape[0])
+    return count
+
+
+cdef const uint8_t* entry_at(const uint8_t[::1] buffer, int64_t slot, int entry_size) except NULL:
+    if not 0 <= slot < buffer.shape[0] // entry_size:
+        raise IndexError(f"slot must be from 0 to {buffer.shape[0] // entry_size - 1}, got {slot}")
+    return &buffer[slot * entry_size]
+
+
+def offset_index_entry(const uint8_t[::1] buffer, int64_t slot):
+    """Return (relative_offset, position) of a slot of an offset index."""
+    cdef const uint8_t* entry = entry_at(buffer, slot, OFFSET_ENTRY_SIZE)
+    return <int32_t>ks_get32(entry), <int32_t>ks_get32(entry + 4)
+
+
+def time_index_entry(const uint8_t[::1] buffer, int64_t slot):
+    """Return (timestamp_ms, relative_offset) of a slot of a time index."""
+    cdef const uint8_t* entry = entry_at(buffer, slot, TIME_ENTRY_SIZE)
+    return <int64_t>ks_get64(entry), <int32_t>ks_get32(entry + 8)
+
+
+# The entries of an index that is appended to, in memory. Views of them stay as they were: memory that a view may show is
+# added to behind its end, and replaced where entries go.
+
+cdef enum:
+    LEAST_ENTRIES_SIZE = 4096
+
+
+cdef class IndexEntries:
+    """The entries of one index file in memory, to which the subclasses append.
+
+    Attributes: base_offset, entry_count, max_entries (at least entry_count), entry_size (bytes), cut_count (how often
+        entries were removed).
+    Threads: one that changes it, beside any number that take `content`; under the GIL.
+    """
+
+    cdef ColumnBuffer memory
+    cdef readonly int64_t base_offset
+    cdef readonly int64_t entry_count
+    cdef readonly int64_t max_entries
+    cdef readonly int64_t cut_count
+    cdef readonly int entry_size
+
+    def __cinit__(self, const uint8_t[::1] content, *, int64_t base_offset, int64_t max_bytes):
+        self.entry_size = OFFSET_ENTRY_SIZE if isinstance(self, OffsetIndexEntries) else TIME_ENTRY_SIZE
+        self.base_offset = base_offset
+        self.replace_memory(max(content.shape[0], LEAST_ENTRIES_SIZE))
+        self.max_entries = max_bytes // self.entry_size
+        self.extend(content)
+
+    # The entries there are move to fresh memory of at least `size` bytes, which no view shows.
+    cdef int replace_memory(self, int64_t size) except -1:
+        cdef ColumnBuffer memory = ColumnBuffer(size)
+        memory.is_read_only = True
+        if self.entry_count:
+            memcpy(memory.block.data, self.memory.block.data, <size_t>(self.entry_count * self.entry_size))
+        self.memory = memory
+        return 0
+
+    # Returns: the start of all entries, with room for `count` more.
+    cdef uint8_t* reserve(self, int64_t count) except NULL:
+        cdef int64_t size = (self.entry_count + count) * self.entry_size
+        if size > self.memory.size:
+            self.replace_memory(2 * size)
+        return self.memory.block.data
+
+    # Returns: the place of the next entry, with room for it; the caller counts it.
+    cdef inline uint8_t* next_entry(self) except NULL:
+        cdef int64_t size = self.entry_count * self.entry_size
+        if self.memory.size - size < self.entry_size:
+            self.reserve(1)
+        return self.memory.block.data + size
+
+    cdef int64_t relative(self, int64_t offset) except -1:
+        if offset < self.base_offset or offset - self.base_offset > INT32_MAX:
+            raise ValueError(f"offset must be from {self.base_offset} to {self.base_offset + INT32_MAX}, got {offset}")
+        return offset - self.base_offset
+
+    @property
+    def content(self):
+        """The bytes of the entries there are now, read-only; what comes later does not change it."""
+        return memoryview(self.memory)[:self.entry_count * self.entry_size]
+
+    def extend(self, const uint8_t[::1] content):
+        """Append encoded entries; their order is not checked, and max_entries gives way (also to a closing time entry).
+
+        Raises: ValueError if they are no whole number of entries.
+        """
+        cdef int64_t size = content.shape[0]
+        cdef int64_t old_size = self.entry_count * self.entry_size
+        if size % self.entry_size:
+            raise ValueError(f"size of entries must be a multiple of {self.entry_size}, got {size}")
+        if size == 0:
+            return
+        self.reserve(size // self.entry_size)
+        memcpy(self.memory.block.data + old_size, &content[0], <size_t>size)
+        self.entry_count += size // self.entry_size
+        self.max_entries = max(self.max_entries, self.entry_count + (self.entry_size == TIME_ENTRY_SIZE))
+
+    def keep(self, int64_t entry_count):
+        """Remove all but the first `entry_count` entries."""
+        if not 0 <= entry_count <= self.entry_count:
+            raise ValueError(f"entry_count must be from 0 to {self.entry_count}, got {entry_count}")
+        self.cut_count += 1
+        self.entry_count = entry_count
+        self.replace_memory(max(entry_count * self.entry_size, LEAST_ENTRIES_SIZE))
+
+
+@cython.final
+cdef class OffsetIndexEntries(IndexEntries):
+    """Entries of an .index file.  Source: Kafka OffsetIndex."""
+
+    cdef int add(self, int64_t offset, int64_t position) except -1:
+        cdef int64_t relative_offset = self.relative(offset)
+        cdef uint8_t* entry
+        if self.entry_count >= self.max_entries:
+            raise ValueError(f"the offset index is full: at most {self.max_entries} entries")
+        if not 0 <= position <= INT32_MAX:
+            raise ValueError(f"position must be from 0 to {INT32_MAX}, got {position}")
+        entry = self.next_entry()
+        if self.entry_count and relative_offset <= <int32_t>ks_get32(entry - OFFSET_ENTRY_SIZE):
+            raise ValueError(f"offset must be above {self.last_offset}, that of the last entry, got {offset}")
+        ks_put32(entry, <uint32_t>relative_offset)
+        ks_put32(entry + 4, <uint32_t>position)
+        self.entry_count += 1
+        return 0
+
+    def append(self, *, int64_t offset, int64_t position):
+        """Add an entry; see OffsetIndexFile.append."""
+        self.add(offset, position)
+
+    @property
+    def last_offset(self):
+        """The offset of the last entry, base_offset if there is none."""
+        if self.entry_count == 0:
+            return self.base_offset
+        return self.base_offset + <int32_t>ks_get32(self.memory.block.data + (self.entry_count - 1) * OFFSET_ENTRY_SIZE)
+
+
+@cython.final
+cdef class TimeIndexEntries(IndexEntries):
+    """Entries of a .timeindex file.  Source: Kafka TimeIndex."""
+
+    # Returns: 1 if there is an entry more, 0 if the timestamp is that of the last entry.
+    cdef int add(self, int64_t timestamp, int64_t offset, bint skip_full_check) except -1:
+        cdef int64_t relative_offset = self.relative(offset)
+        cdef int64_t last_timestamp = -1
+        cdef uint8_t* entry = self.next_entry()
+        if self.entry_count:
+            last_timestamp = <int64_t>ks_get64(entry - TIME_ENTRY_SIZE)
+            if relative_offset < <int32_t>ks_get32(entry - 4):
+                raise ValueError(f"offset must be at least {self.last_entry[1]}, that of the last entry, got {offset}")
+            if timestamp < last_timestamp:
+                raise ValueError(f"timestamp_ms must be at least {last_timestamp}, that of the last entry, got {timestamp}")
+        if skip_full_check and timestamp <= last_timestamp:
+            return 0    # closed before
+        if self.entry_count >= self.max_entries - (not skip_full_check):
+            raise ValueError(f"the time index is full: at most {self.max_entries} entries, the last one for its closing")
+        if timestamp <= last_timestamp:
+            return 0
+        ks_put64(entry, <uint64_t>timestamp)
+        ks_put32(entry + 8, <uint32_t>relative_offset)
+        self.entry_count += 1
+        return 1
+
+    def maybe_append(self, *, int64_t timestamp_ms, int64_t offset, bint skip_full_check=False):
+        """Add an entry and return whether it was added; see TimeIndexFile.maybe_append."""
+        return self.add(timestamp_ms, offset, skip_full_check) == 1
+
+    @property
+    def last_entry(self):
+        """(timestamp_ms, offset) of the last entry, (-1, base_offset) if there is none."""
+        cdef const uint8_t* entry
+        if self.entry_count == 0:
+            return -1, self.base_offset
+        entry = self.memory.block.data + (self.entry_count - 1) * TIME_ENTRY_SIZE
+        return <int64_t>ks_get64(entry), self.base_offset + <int32_t>ks_get32(entry + 8)
+
+
+# Returns: the slot of the first entry that is not above the one before it in both numbers, or has a negative offset or
+# position; -1 if all rise.
+cdef int64_t find_disorder(const uint8_t* entries, int entry_size, int64_t count) noexcept nogil:
+    cdef int64_t slot
+    cdef int64_t key, other
+    cdef int64_t last_key = INT64_MIN
+    cdef int64_t last_other = -1
+    if entry_size == OFFSET_ENTRY_SIZE:
+        last_key = -1
+    for slot in range(count):
+        key = key_at(entries, entry_size, slot)
+        other = <int32_t>ks_get32(entries + (slot + 1) * entry_size - 4)
+        if key <= last_key or other <= last_other:
+            return slot
+        last_key, last_other = key, other
+    return -1
+
+
+def first_disordered_slot(const uint8_t[::1] entries, int entry_size):
+    """Return the first slot whose entry does not rise above the one before it in both numbers, -1 if all do.
+
+    A negative relative offset or position does not rise either.  Cost: O(entries); the GIL is released.
+    """
+    cdef int64_t slot
+    cdef const uint8_t* start = start_of(entries)
+    check_entry_size(entry_size)
+    with nogil:
+        slot = find_disorder(start, entry_size, entries.shape[0] // entry_size)
+    return slot
+
+
+# From an offset to its batch, and from a timestamp to its record, by one read each: what to read, whether it proves the index
+# entry, and what is in it. Whatever is out of the ordinary is left to the caller, who walks headers.
+
+cdef enum:
+    # An index interval up to this size is read at once.
+    MAX_INTERVAL_BYTES = 262144
+    # Read behind the place where a record is expected, beside a part of the batch.
+    EXTRA_BYTES = 256
+    # A record's size, attributes, timestamp and offset, where no varint takes more than 2 bytes.
+    SHORT_START_BYTES = 7
+
+cdef enum ProofState:
+    UNPROVEN = 0
+    PROVEN      # the entry's batch is right, and headers lead from it to the next entry's position
+    LONE     # also: it is the only batch up to there, and the entry holds its last offset
+
+
+cdef enum StepState:
+    UNCONFIRMED = 0
+    CONFIRMED   # the log bears the entry out
+    CHECKED     # also: the batch behind it was read whole, with a right CRC, and is plain: magic 2, no codec
+
+
+# What of a .log is read.
+cdef struct Readable:
+    int64_t end_position
+    int64_t next_base_offset
+    int64_t max_batch_bytes
+
+
+# Bytes of a .log to be read: from the position of the entry of a slot (-1: of the segment).
+cdef struct ReadPlan:
+    int64_t slot
+    int64_t position
+    int64_t size
+
+
+# Requires: chunk holds [position, next_position). Returns: what these bytes prove of an entry.
+cdef ProofState prove_interval(const uint8_t* chunk, int64_t position, int64_t next_position, int64_t entry_offset,
+                               int64_t base_offset, int64_t next_base_offset, int64_t max_batch_bytes) noexcept nogil:
+    cdef Walk w
+    cdef Header h
+    cdef Header first
+    cdef Problem problem
+    memset(&w, 0, sizeof(Walk))
+    w.position = position
+    w.end_position = next_position
+    w.max_batch_bytes = max_batch_bytes
+    w.least_offset = base_offset
+    w.last_offset = -1
+    if position >= next_position or not check_next(&w, chunk, &first, &problem) or is_wrapper(&first) \
+            or first.base_offset > entry_offset or check_stored_crc(chunk, &first, &problem) != OK:
+        return UNPROVEN
+    pass_batch(&w, &first)
+    while w.state == SCAN_MORE:
+        if not check_next(&w, chunk + (w.position - position), &h, &problem):
+            return UNPROVEN
+        pass_batch(&w, &h)
+    if w.state != SCAN_END or w.last_offset >= next_base_offset or w.last_offset < entry_offset:
+        return UNPROVEN
+    return LONE if w.batch_count == 1 and w.last_offset == entry_offset else PROVEN
+
+
+# Requires: two entries of a time index. Returns: how much of a batch of `size` bytes that lies between them to read for its
+# first record of a timestamp, taking the times to be spread evenly.
+cdef int64_t bytes_up_to(const uint8_t* entry, int64_t timestamp_ms, int64_t size) noexcept nogil:
+    cdef double since = <double>time_key(entry, 0)
+    cdef double span = <double>time_key(entry, 1) - since
+    cdef double part = (<double>timestamp_ms - since) / span if span > 0 else 1
+    cdef double wanted = size * min(max(part, 0), 1) + size / 32 + EXTRA_BYTES
+    return size if wanted >= size else <int64_t>wanted
+
+
+# Passes over records with short varints that come before the first one of a timestamp; place, least_delta: where the next one
+# starts, and its least offset delta. Returns: how many they are; find_in_part looks again at what stopped it.
+cdef int32_t pass_earlier(const uint8_t* data, int64_t read_size, const Header* h, int64_t timestamp_ms, int64_t start_offset,
+                          int64_t* place, int64_t* least_delta) noexcept nogil:
+    cdef bint appended = h.attributes & TIMESTAMP_TYPE_MASK != 0
+    cdef int64_t base_timestamp = h.max_timestamp if appended else h.base_timestamp
+    cdef int64_t delta_mask = 0 if appended else -1
+    cdef int64_t at = place[0], least = least_delta[0], offset_delta, next_at
+    cdef const uint8_t* p
+    cdef uint32_t size_code, timestamp_code, offset_code
+    cdef int32_t passed = 0
+    if not INT16_MAX <= base_timestamp <= INT64_MAX - INT16_MAX:
+        return 0
+    while passed < h.record_count and read_size - at >= SHORT_START_BYTES:
+        p = data + at
+        size_code = short_varint(&p)
+        next_at = (p - data) + (size_code >> 1)
+        p += 1
+        timestamp_code = short_varint(&p)
+        offset_code = short_varint(&p)
+        offset_delta = offset_code >> 1
+        if (size_code | offset_code) & (LONG_VARINT | 1) or timestamp_code & LONG_VARINT or p - data > next_at \
+                or next_at > h.size or offset_delta < least or offset_delta > h.last_offset_delta \
+                or (base_timestamp + (unzigzag32(timestamp_code) & delta_mask) >= timestamp_ms
+                    and h.base_offset + offset_delta >= start_offset):
+            break
+        at = next_at
+        least = offset_delta + 1
+        passed += 1
+    place[0] = at
+    least_delta[0] = least
+    return passed
+
+
+# Returns: whether the first record of a timestamp is in these bytes, the first ones of a plain batch that has `size` bytes and
+# ends with last_offset.
+cdef bint find_in_part(const uint8_t* data, int64_t read_size, int64_t size, int64_t last_offset, int64_t timestamp_ms,
+                       int64_t start_offset, int64_t max_batch_bytes, OffsetAndTimestamp* found) noexcept nogil:
+    cdef Header h
+    cdef Problem problem
+    cdef const uint8_t* at
+    cdef int64_t place = BATCH_HEADER_SIZE
+    cdef int64_t body, timestamp_delta
+    cdef int64_t least_delta = 0
+    cdef int32_t i, record_size, offset_delta
+    start_problem(&problem, 0)
+    if read_size < BATCH_HEADER_SIZE or check_frame(data, max_batch_bytes, &problem) != OK:
+        return False
+    load_header(data, &h)
+    if h.magic < MAGIC_V2 or h.attributes & CODEC_MASK or h.size != size or h.max_timestamp < timestamp_ms \
+            or h.base_offset + h.last_offset_delta != last_offset or check_offsets(&h, &problem) != OK \
+            or check_counts(&h, size - BATCH_HEADER_SIZE, &problem) != OK:
+        return False
+    for i in range(pass_earlier(data, read_size, &h, timestamp_ms, start_offset, &place, &least_delta), h.record_count):
+        at = data + place
+        if place >= read_size or read_varint(&at, data + read_size, &record_size) != OK:
+            return False
+        body = at - data
+        if body >= read_size or record_size < 1 or record_size > size - body:
+            return False
+        place = body + record_size
+        at += 1
+        if read_varlong(&at, data + min(place, read_size), &timestamp_delta) != OK \
+                or read_varint(&at, data + min(place, read_size), &offset_delta) != OK \
+                or check_offset_delta(&h, offset_delta, &least_delta, &problem) != OK:
+            return False
+        found.offset = h.base_offset + offset_delta
+        found.timestamp = timestamp_of(&h, timestamp_delta)
+        if found.timestamp >= timestamp_ms and found.offset >= start_offset:
+            return True
+    return False
+
+
+# Requires: a tuple that nobody has seen yet, without that item.
+cdef inline int set_number(object made, Py_ssize_t item, int64_t number) except -1:
+    cdef object value = number
+    Py_INCREF(value)
+    PyTuple_SET_ITEM(made, item, value)
+    return 0
+
+
+# As kstore.types.OffsetAndTimestamp._make, without a tuple in between.
+cdef object made_answer(const OffsetAndTimestamp* found):
+    answer = PyType_GenericAlloc(<PyTypeObject*>_AnswerType, 2)
+    set_number(answer, 0, found.offset)
+    set_number(answer, 1, found.timestamp)
+    return answer
+
+
+# A call of a method of log/env.py, the only door to the system.
+cdef inline bytes read_at(object pread, int64_t size, int64_t position):
+    return pread(size, position=position)
+
+
+# Returns: states of so many slots, `unknown` but for those that are taken over; of these the last one may have changed.
+cdef ColumnBuffer states_from(ColumnBuffer earlier, int64_t count, uint8_t unknown):
+    cdef ColumnBuffer states = ColumnBuffer(count)
+    cdef int64_t known = 0 if earlier is None else min(max(earlier.size - 1, 0), count)
+    memset(states.block.data, unknown, <size_t>count)
+    if known:
+        memcpy(states.block.data, earlier.block.data, <size_t>known)
+    return states
+
+
+@cython.final
+cdef class TimeIndexSearch:
+    """Search in the entries of one time index, which remembers what of them the log has confirmed.
+
+    Args: earlier: a search in the first ones of these entries; what it remembers is taken over.
+    Lifetime: keeps a view of the entries, which must not change.
+    Threads: safe.  Source: Kafka TimeIndex.
+    """
+
+    cdef const uint8_t[::1] entries
+    cdef const uint8_t* start
+    cdef readonly int64_t entry_count
+    cdef int64_t base_offset
+    cdef ColumnBuffer states
+    cdef object __weakref__
+
+    def __cinit__(self, const uint8_t[::1] entries, *, int64_t base_offset, TimeIndexSearch earlier=None):
+        self.entries = entries
+        self.start = start_of(entries)
+        self.entry_count = entries.shape[0] // TIME_ENTRY_SIZE
+        self.base_offset = base_offset
+        if earlier is not None and earlier.states is not None:
+            self.states = states_from(earlier.states, self.entry_count, UNCONFIRMED)
+
+    cdef inline int64_t offset_at(self, int64_t slot) noexcept:
+        return self.base_offset + <int32_t>ks_get32(self.start + slot * TIME_ENTRY_SIZE + 8)
+
+    cdef uint8_t* state_of(self, int64_t slot) except NULL:
+        if not 0 <= slot < self.entry_count:
+            raise IndexError(f"slot must be from 0 to {self.entry_count - 1}, got {slot}")
+        if self.states is None:
+            self.states = states_from(None, self.entry_count, UNCONFIRMED)
+        return self.states.block.data + slot
+
+    def slot_of_timestamp(self, int64_t timestamp_ms):
+        """Return the slot of the greatest entry with timestamp <= the given one, -1 if there is none."""
+        return floor_slot(self.start, TIME_ENTRY_SIZE, self.entry_count, timestamp_ms)
+
+    def confirm(self, int64_t slot):
+        """Note that the log bears a slot's entry out; who looks it up next need not ask again."""
+        cdef uint8_t* state = self.state_of(slot)
+        if state[0] == UNCONFIRMED:
+            state[0] = CONFIRMED
+
+
+@cython.final
+cdef class OffsetIndexSearch:
+    """Search in the entries of one offset index, which remembers what of them the log has proven.
+
+    Args: earlier: a search in the first ones of these entries; what it remembers is taken over.
+    Lifetime: keeps a view of the entries, which must not change.
+    Threads: safe.  Source: Kafka OffsetIndex, LogSegment.translateOffset.
+    """
+
+    cdef const uint8_t[::1] entries
+    cdef const uint8_t* start
+    cdef readonly int64_t entry_count
+    cdef int64_t base_offset
+    cdef ColumnBuffer proofs
+    cdef object __weakref__
+
+    def __cinit__(self, const uint8_t[::1] entries, *, int64_t base_offset, OffsetIndexSearch earlier=None):
+        self.entries = entries
+        self.start = start_of(entries)
+        self.entry_count = entries.shape[0] // OFFSET_ENTRY_SIZE
+        self.base_offset = base_offset
+        if earlier is not None and earlier.proofs is not None:
+            self.proofs = self.proofs_from(earlier.proofs)
+
+    cdef inline int64_t floor(self, int64_t offset) noexcept:
+        if offset < self.base_offset:
+            return -1
+        return floor_slot(self.start, OFFSET_ENTRY_SIZE, self.entry_count, offset - self.base_offset)
+
+    cdef inline int64_t position_of(self, int64_t slot, int64_t end_position) noexcept:
+        if slot < 0:
+            return 0
+        return end_position if slot >= self.entry_count else <int32_t>ks_get32(self.start + slot * OFFSET_ENTRY_SIZE + 4)
+
+    # One ProofState for each slot from -1 on. What lies before the first entry starts at a batch without proof.
+    cdef ColumnBuffer proofs_from(self, ColumnBuffer earlier):
+        cdef ColumnBuffer proofs = states_from(earlier, self.entry_count + 1, UNPROVEN)
+        proofs.block.data[0] = PROVEN
+        return proofs
+
+    cdef uint8_t* proof_of(self, int64_t slot) except NULL:
+        if self.proofs is None:
+            self.proofs = self.proofs_from(None)
+        return self.proofs.block.data + slot + 1
+
+    def slot_of_offset(self, int64_t offset):
+        """Return the slot of the greatest entry with offset <= the given one, -1 if there is none."""
+        return self.floor(offset)
+
+    def slots_of_offsets(self, const int64_t[::1] offsets):
+        """Return the slot of each of many offsets, as slot_of_offset, in a buffer of int64.
+
+        Cost: less than a call for each, as several searches wait for memory at once; the GIL is released.
+        """
+        cdef int64_t count = offsets.shape[0]
+        cdef int64_t done = 0
+        cdef int lane, lanes
+        cdef int64_t targets[LANES]
+        cdef int64_t found[LANES]
+        cdef ColumnBuffer slots = ColumnBuffer(count * sizeof(int64_t))
+        cdef int64_t* out = <int64_t*>slots.block.data
+        cdef const int64_t* wanted = &offsets[0] if count else NULL
+        with nogil:
+            while done < count:
+                lanes = <int>min(count - done, LANES)
+                for lane in range(LANES):
+                    targets[lane] = (wanted[done + lane] - self.base_offset
+                                     if lane < lanes and wanted[done + lane] >= self.base_offset else -1)
+                floor_slots(self.start, OFFSET_ENTRY_SIZE, self.entry_count, targets, found)
+                memcpy(out + done, found, <size_t>lanes * sizeof(int64_t))
+                done += lanes
+        return slots
+
+    # What shows the batch of an offset: from an entry's position over the first header behind the next entry's position; if
+    # the entry was proven, and the offset lies behind its batch, that header alone. Returns: False if no entry helps.
+    cdef bint plan_read(self, int64_t offset, int64_t end_position, ReadPlan* plan) except -1:
+        cdef int64_t slot = self.floor(offset)
+        cdef int64_t position, next_position
+        if slot >= 0 and slot + 1 < self.entry_count and offset > self.base_offset + offset_key(self.start, slot) \
+                and self.proof_of(slot)[0] == LONE:
+            slot += 1
+            position = next_position = self.position_of(slot, end_position)
+        else:
+            position = self.position_of(slot, end_position)
+            next_position = self.position_of(slot + 1, end_position)
+            if position >= next_position:
+                return False
+        if not 0 <= position <= next_position <= end_position or position == end_position:
+            return False
+        plan.slot = slot
+        plan.position = position
+        plan.size = min(next_position + BATCH_HEADER_SIZE, end_position) - position
+        return plan.size <= MAX_INTERVAL_BYTES
+
+    # The header of the first batch with last offset >= offset in the bytes that a plan asked for; None if they do not prove
+    # the entry, or show no such batch: then the entry is not to be used.
+    cdef BatchHeader proven_batch(self, bytes data, int64_t offset, const ReadPlan* plan, const Readable* segment):
+        cdef Walk w
+        cdef Header h
+        cdef Problem problem
+        cdef ProofState proof
+        cdef const uint8_t* chunk = <const uint8_t*>PyBytes_AS_STRING(data)
+        cdef int64_t size = PyBytes_GET_SIZE(data)
+        cdef int64_t slot = plan.slot
+        cdef int64_t at, next_position
+        cdef uint8_t* state = self.proof_of(slot)
+        if state[0] == UNPROVEN and (slot == 0 or size > BATCH_HEADER_SIZE or (state - 1)[0] != LONE):
+            next_position = self.position_of(slot + 1, segment.end_position)
+            if next_position - plan.position > size:
+                return None
+            proof = prove_interval(chunk, plan.position, next_position, self.base_offset + offset_key(self.start, slot),
+                                   self.base_offset, segment.next_base_offset, segment.max_batch_bytes)
+            if proof == UNPROVEN:
+                return None
+            state[0] = proof
+        memset(&w, 0, sizeof(Walk))
+        w.position = plan.position
+        w.end_position = segment.end_position
+        w.max_batch_bytes = segment.max_batch_bytes
+        w.least_offset = self.base_offset
+        w.stop_offset = offset
+        while w.state == SCAN_MORE:
+            at = w.position - plan.position
+            if size - at < min(BATCH_HEADER_SIZE, w.end_position - w.position) \
+                    or not walk_one(&w, chunk + at, &h, &problem):
+                break
+        if w.state != SCAN_FOUND or h.base_offset + h.last_offset_delta >= segment.next_base_offset:
+            return None
+        return new_header(chunk + (w.position - plan.position), w.position)
+
+    cdef BatchHeader batch_for(self, int64_t offset, pread, const Readable* segment):
+        cdef ReadPlan plan
+        if not self.plan_read(offset, segment.end_position, &plan):
+            return None
+        return self.proven_batch(read_at(pread, plan.size, plan.position), offset, &plan, segment)
+
+    # (header, bytes) of the batch that batch_for gives; of the bytes the end may be missing.
+    cdef tuple read_batch(self, int64_t offset, pread, const Readable* segment):
+        cdef ReadPlan plan
+        cdef bytes chunk
+        cdef BatchHeader header
+        cdef int64_t at
+        if not self.plan_read(offset, segment.end_position, &plan):
+            return None
+        if plan.size <= BATCH_HEADER_SIZE:
+            plan.size = self.position_of(plan.slot + 1, segment.end_position) - plan.position
+            if not 0 < plan.size <= MAX_INTERVAL_BYTES:
+                return None
+        chunk = read_at(pread, plan.size, plan.position)
+        header = self.proven_batch(chunk, offset, &plan, segment)
+        if header is None:
+            return None
+        at = header.position - plan.position
+        return header, chunk[at:at + header.h.size]
+
+    # The answer to a search for the first record that is not before either, told where a checked time entry leads to a batch of
+    # its own interval. Of it no more is read than the record should need, by its place between two entries of the time
+    # index; so its CRC, once found right, is not computed again.
+    cdef object find_record(self, TimeIndexSearch steps, int64_t timestamp_ms, int64_t start_offset, pread,
+                            const Readable* segment):
+        cdef int64_t before, after, slot, position, size
+        cdef OffsetAndTimestamp found
+        cdef bytes data
+        if timestamp_ms == INT64_MIN:
+            return None
+        before = floor_slot(steps.start, TIME_ENTRY_SIZE, steps.entry_count, timestamp_ms - 1)
+        if before < 0 or before + 1 >= steps.entry_count or steps.state_of(before)[0] != CHECKED:
+            return None
+        after = steps.offset_at(before)
+        # Mostly both indexes have an entry for the same batches.
+        if before < self.entry_count and self.base_offset + offset_key(self.start, before) == after:
+            slot = before + 1
+        else:
+            slot = self.floor(after) + 1
+        if after < start_offset - 1 or slot <= 0 or slot + 1 >= self.entry_count \
+                or self.proof_of(slot)[0] != LONE or self.proof_of(slot - 1)[0] != LONE \
+                or self.base_offset + offset_key(self.start, slot - 1) != after:
+            return None
+        position = self.position_of(slot, segment.end_position)
+        size = self.position_of(slot + 1, segment.end_position) - position
+        if position < 0 or not BATCH_HEADER_SIZE < size <= MAX_INTERVAL_BYTES or size > segment.end_position - position:
+            return None
+        data = read_at(pread, bytes_up_to(steps.start + before * TIME_ENTRY_SIZE, timestamp_ms, size), position)
+        if find_in_part(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), size,
+                        self.base_offset + offset_key(self.start, slot), timestamp_ms, start_offset,
+                        segment.max_batch_bytes, &found):
+            return made_answer(&found)
+        return None
+
+
+# Lookups in one segment, with no Python frame but that of the read.
+
+cdef enum:
+    # Lookups between two that the caches are told of.
+    USES_UNTOLD = 256
+
+
+@cython.final
+cdef class SegmentLookup:
+    """Lookups in a segment by what is at hand of its indexes and its file. None stands for: not told by one read, walk.
+
+    Every answer is one that a walk over the headers would give.
+    Args: fetch_offsets, fetch_times: give an OffsetIndexSearch and a TimeIndexSearch, None where there is no index;
+        fetch_pread: gives a pread(size, position=position) of the .log, which raises LogClosedError once its file was
+        closed. They are called again now and then, so that caches learn what is in use.
+    Raises: what these raise.
+    Lifetime: keeps no index alive.  Threads: safe.
+    """
+
+    cdef object fetch_offsets
+    cdef object fetch_times
+    cdef object fetch_pread
+    cdef object offsets
+    cdef object steps
+    cdef object pread
+    cdef int64_t uses
+    cdef Readable segment
+
+    def __cinit__(self, fetch_offsets, fetch_times, fetch_pread, *, int64_t end_position, next_base_offset=None,
+                  int64_t max_batch_bytes=INT32_MAX):
+        self.fetch_offsets, self.fetch_times, self.fetch_pread = fetch_offsets, fetch_times, fetch_pread
+        self.segment.end_position = end_position
+        self.segment.next_base_offset = INT64_MAX if next_base_offset is None else next_base_offset
+        self.segment.max_batch_bytes = max_batch_bytes
+
+    cdef OffsetIndexSearch offsets_at_hand(self):
+        cdef object found = None if self.offsets is None else self.offsets()
+        self.uses += 1
+        if found is None or self.uses % USES_UNTOLD == 0:
+            found = self.fetch_offsets()
+            self.offsets = None if found is None else PyWeakref_NewRef(found, None)
+            if self.pread is not None:
+                self.pread = self.fetch_pread()
+        return found
+
+    cdef TimeIndexSearch steps_at_hand(self):
+        cdef object found = None if self.steps is None else self.steps()
+        if found is None or self.uses % USES_UNTOLD == 0:
+            found = self.fetch_times()
+            self.steps = None if found is None else PyWeakref_NewRef(found, None)
+        return found
+
+    cdef object pread_at_hand(self):
+        if self.pread is None:
+            self.pread = self.fetch_pread()
+        return self.pread
+
+    def batch_of_offset(self, int64_t offset):
+        """Return the BatchHeader of the first batch with last offset >= offset."""
+        cdef OffsetIndexSearch offsets = self.offsets_at_hand()
+        if offsets is None:
+            return None
+        try:
+            return offsets.batch_for(offset, self.pread_at_hand(), &self.segment)
+        except LogClosedError:
+            self.pread = None
+            return offsets.batch_for(offset, self.pread_at_hand(), &self.segment)
+
+    def record_of_timestamp(self, int64_t timestamp_ms, *, int64_t start_offset):
+        """Return the OffsetAndTimestamp of the first record that is not before either, where note_checked was called."""
+        cdef OffsetIndexSearch offsets = self.offsets_at_hand()
+        cdef TimeIndexSearch steps = self.steps_at_hand()
+        if offsets is None or steps is None:
+            return None
+        try:
+            return offsets.find_record(steps, timestamp_ms, start_offset, self.pread_at_hand(), &self.segment)
+        except LogClosedError:
+            self.pread = None
+            return offsets.find_record(steps, timestamp_ms, start_offset, self.pread_at_hand(), &self.segment)
+
+    def batch_of_timestamp(self, int64_t timestamp_ms, *, int64_t start_offset):
+        """Return the batch that holds the first record that is not before either, if a confirmed time entry leads to it.
+
+        Returns: the entry's slot, the BatchHeader, and the batch's bytes, of which the end may be missing.
+        """
+        cdef OffsetIndexSearch offsets = self.offsets_at_hand()
+        cdef TimeIndexSearch steps = self.steps_at_hand()
+        cdef int64_t slot
+        cdef tuple found
+        if offsets is None or steps is None or timestamp_ms == INT64_MIN:
+            return None
+        slot = floor_slot(steps.start, TIME_ENTRY_SIZE, steps.entry_count, timestamp_ms - 1)
+        if slot < 0 or steps.state_of(slot)[0] == UNCONFIRMED or steps.offset_at(slot) < start_offset - 1:
+            return None
+        try:
+            found = offsets.read_batch(steps.offset_at(slot) + 1, self.pread_at_hand(), &self.segment)
+        except LogClosedError:
+            self.pread = None
+            found = offsets.read_batch(steps.offset_at(slot) + 1, self.pread_at_hand(), &self.segment)
+        if found is None or (<BatchHeader>found[0]).h.max_timestamp < timestamp_ms:
+            return None
+        return slot, found[0], found[1]
+
+    def note_checked(self, int64_t slot):
+        """Note that the batch of batch_of_timestamp was read whole, has a right CRC, magic 2 and no codec."""
+        cdef TimeIndexSearch steps = self.steps_at_hand()
+        if steps is not None:
+            steps.state_of(slot)[0] = CHECKED

@@ -1,0 +1,624 @@
+# A batch of the producer: its records, its result, and the futures of its records.
+
+# What became of a batch, and what the sender of one record gets: the place of the record, and its future.
+
+cdef extern from *:
+    """
+    #define KS_NEW(type, args) (((PyTypeObject *)(type))->tp_new((PyTypeObject *)(type), args, NULL))
+    """
+    object new_of "KS_NEW"(object type, object args)
+
+
+cdef class BatchResult:
+    """The compiled part of ProduceRequestResult: what became of a batch, and who is told.
+
+    Threads: safe, each call is one step under the GIL.
+    """
+
+    cdef readonly object topic_partition
+    cdef readonly int64_t base_offset
+    cdef readonly int64_t log_append_time_ms
+    cdef readonly tuple pieces
+    cdef readonly tuple first_indexes
+    cdef readonly bint is_done
+    cdef bint is_set
+    cdef object error_of_record
+    cdef list waiters             # locks that are held
+    cdef list watchers
+
+    def __cinit__(self):
+        self.base_offset = self.log_append_time_ms = -1
+        self.pieces = self.first_indexes = ()
+
+    def __init__(self, topic_partition):
+        self.topic_partition = topic_partition
+
+    def set(self, int64_t base_offset, *, int64_t log_append_time_ms=-1, error_of=None):
+        """Say what became of the batch: an offset, or the error of each record by its index.
+
+        Raises: ValueError if it was said before.
+        """
+        if self.is_set:
+            raise ValueError(f"the result of a batch of {self.topic_partition} was set before")
+        self.is_set = True
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.error_of_record = error_of
+
+    def point_to(self, tuple pieces not None, tuple first_indexes not None):
+        """Leave the rest to the pieces of the batch, each with the index of its first record here, before end()."""
+        self.pieces = pieces
+        self.first_indexes = first_indexes
+
+    def end(self):
+        """Let go all who wait, and return those who want to be told.
+
+        Raises: ValueError if the result was not set.
+        """
+        if not self.is_set:
+            raise ValueError(f"the result of a batch of {self.topic_partition} is not set")
+        self.is_done = True
+        waiters, watchers = self.waiters, self.watchers
+        self.waiters = self.watchers = None
+        if waiters is not None:
+            for lock in waiters:
+                lock.release()
+        return () if watchers is None else watchers
+
+    # Whether no future wants to be told, and nothing was said yet.
+    cdef bint is_silent(self) noexcept:
+        return not self.is_set and not self.watchers
+
+    # The same as set() and end(). Requires: is_silent().
+    cdef int succeed(self, int64_t base_offset, int64_t log_append_time_ms) except -1:
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.is_set = self.is_done = True
+        waiters, self.waiters = self.waiters, None
+        if waiters is not None:
+            for lock in waiters:
+                lock.release()
+        return 0
+
+    def error_of(self, index):
+        """Return why the record of an index failed, None if it did not; place_of() says whom to ask after a split."""
+        return None if self.error_of_record is None else self.error_of_record(index)
+
+    def add_watcher(self, watcher):
+        """Have a future told by this result, whatever its index; return False if it is done."""
+        # With a list a collection of garbage may come, and code of others that changes all this.
+        cdef list made = [] if self.watchers is None else None
+        if self.is_done:
+            return False
+        if self.watchers is None:
+            self.watchers = made
+        self.watchers.append(watcher)
+        return True
+
+    def add_waiter(self, lock):
+        """Have a lock, which is held, released when the batch is done; return False if it is."""
+        cdef list made = [] if self.waiters is None else None
+        if self.is_done:
+            return False
+        if self.waiters is None:
+            self.waiters = made
+        self.waiters.append(lock)
+        return True
+
+    def remove_waiter(self, lock):
+        """Forget a lock, if it is not released yet."""
+        if self.waiters is not None and lock in self.waiters:
+            self.waiters.remove(lock)
+
+
+cdef class RecordFuture:
+    """The compiled part of FutureRecordMetadata: which record of which ProduceRequestResult it stands for.
+
+    Sizes are -1 for null.
+    """
+
+    cdef readonly object produce_result
+    cdef readonly int64_t timestamp_ms
+    cdef readonly int32_t index
+    cdef readonly int32_t serialized_key_size
+    cdef readonly int32_t serialized_value_size
+
+    def __init__(self, produce_result, *, int32_t index, int64_t timestamp_ms, int32_t serialized_key_size,
+                 int32_t serialized_value_size):
+        self.produce_result = produce_result
+        self.index = index
+        self.timestamp_ms = timestamp_ms
+        self.serialized_key_size = serialized_key_size
+        self.serialized_value_size = serialized_value_size
+
+
+# The same as a call of the class, without objects for the arguments.
+cdef inline RecordFuture new_future(object future_type, object produce_result, int32_t index, int64_t timestamp_ms,
+                                    int32_t key_size, int32_t value_size):
+    cdef RecordFuture future = <RecordFuture>new_of(future_type, ())
+    future.produce_result = produce_result
+    future.index = index
+    future.timestamp_ms = timestamp_ms
+    future.serialized_key_size = key_size
+    future.serialized_value_size = value_size
+    return future
+
+
+@cython.final
+@cython.freelist(256)
+cdef class RecordAppendResult:
+    """What an append gives back: the place of the record, and what the accumulator has to say about it.
+
+    Attributes: index (in its batch), sizes (-1 for null); batch_is_full, new_batch_created, appended_bytes, partition
+        are set by the accumulator; abort_for_new_batch says that nothing was appended. future is made when it is first
+        asked for.
+    """
+
+    cdef readonly object produce_result
+    cdef readonly object callback
+    cdef object future_type
+    cdef RecordFuture known_future
+    cdef readonly int64_t timestamp_ms
+    cdef readonly int32_t index
+    cdef readonly int32_t serialized_key_size
+    cdef readonly int32_t serialized_value_size
+    cdef readonly int32_t partition
+    cdef readonly int64_t appended_bytes
+    cdef readonly bint batch_is_full
+    cdef readonly bint new_batch_created
+    cdef readonly bint abort_for_new_batch
+
+    @property
+    def future(self):
+        cdef RecordFuture future = self.known_future
+        if future is None and self.produce_result is not None:
+            future = new_future(self.future_type, self.produce_result, self.index, self.timestamp_ms,
+                                self.serialized_key_size, self.serialized_value_size)
+            if self.known_future is None:
+                self.known_future = future
+        return self.known_future
+
+
+# A batch of the producer: records encoded straight into a buffer of the pool, and what their senders hear of them.
+
+cdef enum:
+    MOST_RECORD_OVERHEAD = 21     # a record's most bytes besides key, value and headers with their sizes
+
+
+# Returns: the most bytes that a batch of this one record can take.
+cdef int64_t batch_size_upper_bound(int magic, bint is_compressed, const RecordFields* r) noexcept nogil:
+    if magic != MAGIC_V2:
+        return size_of_entry(magic, r) + (least_batch_size(magic) if is_compressed else 0)
+    return (BATCH_HEADER_SIZE + MOST_RECORD_OVERHEAD + sized_size(r.key_size) + sized_size(r.value_size)
+            + varint_size(zigzag(r.header_count)) + r.headers_size)
+
+
+def estimate_size_in_bytes_upper_bound(*, magic, compression, key=None, value=None, headers=()):
+    """Return the most bytes that a batch of this one record can take, uncompressed; compression is Kafka's id.
+
+    Source: Kafka AbstractRecords.estimateSizeInBytesUpperBound.
+    """
+    cdef RecordFields r
+    cdef bytes key_bytes = as_bytes(key), value_bytes = as_bytes(value)
+    set_fields(&r, key_bytes, value_bytes, flat_headers(headers) if headers else None)
+    return batch_size_upper_bound(<int>ranged("magic", magic, MAGIC_V0, MAGIC_V2), compression != 0, &r)
+
+
+# Returns: an encoder like this one, to which no record was appended; it has no buffer, start() is still to be called.
+cdef RecordBatchEncoder encoder_like(RecordBatchEncoder model):
+    cdef RecordBatchEncoder encoder = <RecordBatchEncoder>new_of(type(model), ())
+    encoder.h = model.h
+    encoder.header_size = model.header_size
+    encoder.log_append_time_ms = model.log_append_time_ms
+    encoder.level = model.level
+    encoder.has_horizon = model.has_horizon
+    encoder.write_limit_bytes = model.write_limit_bytes
+    encoder.estimated_compression_ratio = model.estimated_compression_ratio
+    return encoder
+
+
+cdef class BatchAppender:
+    """The compiled part of ProducerBatch: appends, times, and the life of the buffer.
+
+    Threads: what changes a batch is one compiled call that lets go of the GIL only while it compresses; then no more
+        records are taken.
+    """
+
+    cdef RecordBatchEncoder _builder
+    cdef PoolMemory _pool
+    cdef readonly object topic_partition
+    cdef readonly object result
+    cdef readonly object estimator
+    cdef readonly object final_state
+    cdef object type_of_futures
+    cdef list thunks              # RecordAppendResults with a callback; None if there is none
+    cdef readonly int64_t created_ms
+    cdef readonly int64_t last_append_ms
+    cdef readonly int64_t last_attempt_ms
+    cdef readonly int64_t drained_ms
+    cdef readonly int64_t max_record_size
+    cdef readonly int32_t attempts
+    cdef readonly int32_t send_count
+    cdef readonly bint is_split_batch
+    cdef public bint in_retry     # it, or what it was split from, was sent before
+    cdef public bint is_in_doubt  # an attempt of it, or of what it was split from, had no certain answer: the log may have it
+    cdef public bint is_inflight
+    cdef readonly object current_leader_epoch
+    cdef int32_t attempts_of_leader   # how many there were when the leader changed
+    cdef readonly bint sequence_has_been_reset
+    cdef bint takes_records
+    cdef readonly bint is_deallocated
+
+    # The class of the futures.
+    future_type = RecordFuture
+
+    def __init__(self, topic_partition, RecordBatchEncoder builder, int64_t created_ms, *, result,
+                 PoolMemory pool=None, estimator=None, bint is_split_batch=False):
+        if builder is None or self._builder is not None:
+            raise ValueError("the batch needs a builder, once")
+        self.start(topic_partition, builder, result, pool)
+        self.type_of_futures = self.future_type
+        self.estimator = estimator
+        self.is_split_batch = is_split_batch
+        self.begin(created_ms)
+
+    @cython.final
+    cdef void start(self, object topic_partition, RecordBatchEncoder builder, object result, PoolMemory pool) noexcept:
+        self.topic_partition = topic_partition
+        self.result = result
+        self._builder = builder
+        self._pool = pool
+        self.attempts_of_leader = -1
+
+    @cython.final
+    cdef void begin(self, int64_t created_ms) noexcept:
+        self.created_ms = self.last_append_ms = self.last_attempt_ms = self.drained_ms = created_ms
+        self.takes_records = True
+
+    @property
+    def builder(self): return self._builder
+    @property
+    def pool(self): return self._pool
+    @property
+    def record_count(self): return self._builder.h.record_count
+    @property
+    def magic(self): return self._builder.h.magic
+    @property
+    def is_compressed(self): return self._builder.h.attributes & CODEC_MASK != 0
+    @property
+    def is_transactional(self): return self._builder.is_transactional
+    @property
+    def producer_id(self): return self._builder.h.producer_id
+    @property
+    def producer_epoch(self): return self._builder.h.producer_epoch
+    @property
+    def base_sequence(self): return self._builder.h.base_sequence
+    @property
+    def has_sequence(self): return self._builder.h.base_sequence != -1
+    @property
+    def is_done(self): return self.final_state is not None
+    @property
+    def is_closed(self): return self._builder.is_handed_out
+    @property
+    def is_writable(self): return not self._builder.is_handed_out
+    @property
+    def estimated_size_in_bytes(self): return self._builder.estimated_size_in_bytes
+    @property
+    def compression_ratio(self): return self._builder.compression_ratio
+
+    @property
+    def last_sequence(self):
+        """The sequence of the last record; behind 2^31 - 1 they begin at 0 again."""
+        cdef int64_t last = <int64_t>self._builder.h.base_sequence + self._builder.h.record_count - 1
+        return last if last <= INT32_MAX else last - INT32_MAX - 1
+
+    @property
+    def is_full(self): return self.looks_full()
+
+    @property
+    def counted_bytes(self):
+        """What the batch's buffer counts for in the pool."""
+        cdef ColumnBuffer buffer = None if self._builder is None else self._builder.buffer
+        return 0 if self._pool is None or buffer is None or buffer.slot.pool != &self._pool.state else buffer.slot.counted_bytes
+
+    @cython.final
+    cdef bint looks_full(self) noexcept:
+        cdef RecordBatchEncoder builder = self._builder
+        return (not self.takes_records or not builder.is_open
+                or (builder.h.record_count > 0 and builder.write_limit_bytes <= builder.estimate()))
+
+    @cython.final
+    cdef bint has_room_left(self, int64_t size) noexcept:
+        return not self.looks_full() and self._builder.write_limit_bytes - self._builder.estimate() > size
+
+    # Returns: the bytes of the record with its length, 0 if the batch takes it not. May move the records into a longer
+    # buffer. From here to write() no code of others runs.
+    @cython.final
+    cdef int64_t room_for(self, RecordFields* r, int64_t timestamp) except -1:
+        cdef RecordBatchEncoder builder = self._builder
+        cdef int64_t size
+        if not self.takes_records or not builder.is_open or self.final_state is not None:
+            return 0
+        builder.check(builder.h.base_offset + builder.h.last_offset_delta + 1, timestamp, False)
+        if builder.h.magic == MAGIC_V2:
+            r.timestamp_delta = <int64_t>(<uint64_t>timestamp - <uint64_t>builder.base_for(timestamp))
+            r.offset_delta = <int64_t>builder.h.last_offset_delta + 1
+            size = body_size(r)
+            size += varint_size(zigzag(size))
+        else:
+            size = size_of_entry(builder.h.magic, r)
+        if builder.h.record_count and builder.write_limit_bytes - size < builder.estimate():
+            return 0
+        if size > INT32_MAX - MAX_VARINT_SIZE - builder.used:
+            raise ValueError(f"a batch has at most {INT32_MAX} bytes: {builder.used} are used, {size} do not fit")
+        if builder.used + MAX_VARINT_SIZE + size > builder.buffer.block.capacity and not self.grow(size):
+            return 0
+        return size
+
+    # Requires: room_for(r) returned size.
+    @cython.final
+    cdef int write(self, RecordFields* r, int64_t size, int64_t timestamp, list flat, int64_t now_ms) except -1:
+        cdef RecordBatchEncoder builder = self._builder
+        cdef int64_t offset = builder.h.base_offset + builder.h.last_offset_delta + 1
+        cdef int64_t most = batch_size_upper_bound(builder.h.magic, builder.h.attributes & CODEC_MASK, r)
+        cdef uint8_t* at
+        if builder.h.magic == MAGIC_V2:
+            at = put_record(builder.buffer.block.data + builder.used, body_size(r), r)
+            if flat is not None:
+                put_flat_headers(at, flat)
+            builder.note(size, offset, timestamp, r.key_size)
+            builder.bring_next_value(r)
+        else:
+            builder.append_message(r, offset, timestamp)
+        if most > self.max_record_size:
+            self.max_record_size = most
+        self.last_append_ms = now_ms
+        return 0
+
+    # A collection of garbage may come with the list, and run code of others.
+    @cython.final
+    cdef int make_thunks(self) except -1:
+        if self.thunks is None:
+            self.thunks = []
+        return 0
+
+    # Returns: whether the record was appended. A result, if it is not None, gets its place, and is kept for its callback.
+    @cython.final
+    cdef bint append_fields(self, RecordFields* r, int64_t timestamp, list flat, int64_t now_ms,
+                            RecordAppendResult result) except -1:
+        cdef int64_t size
+        if result is not None and result.callback is not None:
+            self.make_thunks()
+        size = self.room_for(r, timestamp)
+        if size == 0:
+            return False
+        if result is not None:
+            if result.callback is not None:
+                self.thunks.append(result)
+            result.produce_result = self.result
+            result.future_type = self.type_of_futures
+            result.index = self._builder.h.record_count
+            result.timestamp_ms = timestamp
+            result.serialized_key_size = <int32_t>r.key_size
+            result.serialized_value_size = <int32_t>r.value_size
+        self.write(r, size, timestamp, flat, now_ms)
+        return True
+
+    def append_record(self, timestamp_ms, key, value, headers, callback, int64_t now_ms):
+        """Append one record and return its RecordAppendResult, or None if the batch has no room or takes no more.
+
+        Args: callback: called with (RecordMetadata, None) or (None, error) when the batch is done; now_ms: the monotonic
+            time, the others as of MemoryRecordsBuilder.append.
+        Raises: ValueError as that, and nothing is appended.
+        """
+        cdef RecordFields r
+        cdef int64_t timestamp = as_int64(timestamp_ms)
+        cdef bytes key_bytes = as_bytes(key), value_bytes = as_bytes(value)
+        cdef list flat = None
+        cdef RecordAppendResult result = RecordAppendResult.__new__(RecordAppendResult)
+        if type(headers) is not tuple or headers:
+            flat = flat_headers(headers)
+            if flat and self._builder.h.magic != MAGIC_V2:
+                raise ValueError(f"a record of magic {self._builder.h.magic} can't have headers")
+        set_fields(&r, key_bytes, value_bytes, flat)
+        result.callback = callback
+        return result if self.append_fields(&r, timestamp, flat, now_ms, result) else None
+
+    def try_append(self, timestamp_ms, key, value, headers, callback, int64_t now_ms):
+        """Do as append_record() and return the future."""
+        result = self.append_record(timestamp_ms, key, value, headers, callback, now_ms)
+        return None if result is None else (<RecordAppendResult>result).future
+
+    # Compressed batches are longer before than behind. Refused memory means that the batch is full.
+    @cython.final
+    cdef bint grow(self, int64_t size) except -1:
+        cdef RecordBatchEncoder builder = self._builder
+        cdef int64_t capacity = max(2 * builder.buffer.block.capacity, builder.used + MAX_VARINT_SIZE + size)
+        cdef ColumnBuffer longer
+        if self._pool is None:
+            return builder.grow(capacity) == 0
+        if self._pool.state.is_closed or not self._pool.reserve(capacity):
+            self.takes_records = False
+            return False
+        longer = self._pool.counted(capacity)
+        copy_content(longer, builder.buffer, builder.used)
+        self.replace_buffer(longer)
+        return True
+
+    # Requires: the new buffer is counted. The old one is given back, unless somebody holds it.
+    @cython.final
+    cdef int replace_buffer(self, ColumnBuffer buffer) except -1:
+        cdef ColumnBuffer old = self._builder.buffer
+        self._builder.buffer = buffer
+        return self.give_back(old)
+
+    # Requires: the builder holds it no more, so that the caller's variable is the only reference of ours.
+    @cython.final
+    cdef int give_back(self, ColumnBuffer buffer) except -1:
+        if buffer.slot.pool == &self._pool.state and buffer.slot.counted_bytes >= 0:
+            self._pool.put(buffer, not is_shared(<PyObject*>buffer))
+        return 0
+
+    # Behind what may have given the builder another buffer, in place of one that counted that much. What got smaller
+    # counts for less from now on.
+    @cython.final
+    cdef int settle(self, int64_t counted_before) except -1:
+        cdef RecordBatchEncoder builder = self._builder
+        cdef ColumnBuffer shorter
+        if self._pool is None:
+            return 0
+        if builder.buffer.slot.pool != &self._pool.state:
+            give_bytes(&self._pool.state, -builder.buffer.block.capacity)
+            self._pool.count(builder.buffer, builder.buffer.block.capacity)
+            self._pool.give(counted_before)
+        elif not builder.is_handed_out and builder.used <= self._pool.state.poolable_size < counted_before:
+            shorter = self._pool.counted_anyway(self._pool.state.poolable_size)
+            copy_content(shorter, builder.buffer, builder.used)
+            self.replace_buffer(shorter)
+        return 0
+
+    def close_for_record_appends(self):
+        """Take no more records; they are compressed by close()."""
+        self.takes_records = False
+
+    def compress_records(self):
+        """Take no more records, and compress those there are before the batch is closed.
+
+        Threads: the GIL may be released; nobody else may use the batch meanwhile.
+        """
+        cdef int64_t counted_before = self.counted_bytes
+        self.takes_records = False
+        self._builder.end_appends(self._builder.compress_records)
+        self.settle(counted_before)
+
+    def abort_record_appends(self):
+        """Take no more records and drop those there are, for a batch that will not be sent."""
+        cdef ColumnBuffer buffer = self._builder.buffer
+        self.takes_records = False
+        self._builder.abort()
+        if buffer is not None and self._pool is not None:
+            self.give_back(buffer)
+
+    def seal(self):
+        """Compress the records and write the header; return the batch as the builder makes it, the same each time.
+
+        Raises: ValueError if it was aborted or deallocated, or its producer state contradicts itself.
+        Threads: the GIL may be released; two threads must not close one batch at once.
+        """
+        cdef RecordBatchEncoder builder = self._builder
+        cdef int64_t counted_before = self.counted_bytes
+        if builder.buffer is None:
+            raise ValueError("the batch has no records any more: it was aborted, or its buffer was given back")
+        self.takes_records = False
+        if not builder.is_handed_out:
+            builder.end_appends(builder.compress_records)
+            self.settle(counted_before)
+        return builder.build()
+
+    def set_producer_state(self, *, producer_id, producer_epoch, base_sequence, bint is_transactional):
+        """Set whose batch it is, before it is closed.
+
+        Raises: ValueError.
+        """
+        self._builder.set_producer_state(producer_id=producer_id, producer_epoch=producer_epoch,
+                                         base_sequence=base_sequence, is_transactional=is_transactional)
+
+    def reset_producer_state(self, *, producer_id, producer_epoch, base_sequence, bint is_transactional):
+        """Set it of a batch that may be closed; records() handed out before keep their bytes.
+
+        Raises: ValueError.
+        """
+        cdef int64_t counted_before = self.counted_bytes
+        self._builder.reopen_and_rewrite_producer_state(producer_id=producer_id, producer_epoch=producer_epoch,
+                                                        base_sequence=base_sequence, is_transactional=is_transactional)
+        self.settle(counted_before)
+        self.sequence_has_been_reset = True
+
+    def begin_send(self):
+        """Say that somebody begins to read the buffer, so that it does not go back to the pool meanwhile.
+
+        Raises: ValueError if it is given back already.
+        """
+        if self.is_deallocated:
+            raise ValueError("the batch was deallocated: it can't be sent")
+        self.send_count += 1
+
+    def end_send(self):
+        """Say that one who called begin_send() is done; the last one gives the buffer of a deallocated batch back."""
+        if self.send_count == 0:
+            raise ValueError("end_send() without begin_send()")
+        self.send_count -= 1
+        if self.send_count == 0 and self.is_deallocated:
+            self.let_go()
+
+    def deallocate(self):
+        """Give the buffer back to the pool, now or behind the last end_send(); return whether it was now.
+
+        A buffer that is still seen through records() is not used again.
+        Raises: ValueError if it was deallocated before.
+        """
+        if self.is_deallocated:
+            raise ValueError("the batch was deallocated before")
+        self.is_deallocated = True
+        self.takes_records = False
+        if self.send_count:
+            return False
+        self.let_go()
+        return True
+
+    def deallocate_once(self):
+        """Do as deallocate(), but nothing the second time; of two threads one comes first."""
+        return not self.is_deallocated and self.deallocate()
+
+    @cython.final
+    cdef int let_go(self) except -1:
+        cdef RecordBatchEncoder builder = self._builder
+        cdef ColumnBuffer buffer = builder.buffer
+        builder.is_open = False
+        builder.was_dropped = True
+        builder.buffer = builder._built = None
+        if buffer is not None and self._pool is not None:
+            self.give_back(buffer)
+        return 0
+
+    def set_final_state(self, state not None):
+        """Set final_state if there is none yet; return whether there was none."""
+        if self.final_state is not None:
+            return False
+        self.final_state = state
+        return True
+
+    def take_thunks(self):
+        """Return the RecordAppendResults of the records with a callback, in order, and keep them no more."""
+        thunks, self.thunks = self.thunks, None
+        return [] if thunks is None else thunks
+
+    def adopt(self, RecordAppendResult thunk not None, *, int32_t index):
+        """Keep the callback of a record that lay in the batch that was split, and is the one of that index here."""
+        cdef RecordAppendResult own = RecordAppendResult.__new__(RecordAppendResult)
+        own.produce_result, own.future_type, own.callback = self.result, self.type_of_futures, thunk.callback
+        own.index, own.timestamp_ms = index, thunk.timestamp_ms
+        own.serialized_key_size, own.serialized_value_size = thunk.serialized_key_size, thunk.serialized_value_size
+        self.make_thunks()
+        self.thunks.append(own)
+
+    def drained(self, int64_t now_ms):
+        """Note when the batch was taken to be sent."""
+        self.drained_ms = max(self.drained_ms, now_ms)
+
+    def reenqueued(self, int64_t now_ms):
+        """Note that the batch was put back to be sent again."""
+        self.attempts += 1
+        self.last_attempt_ms = self.last_append_ms = max(self.last_append_ms, now_ms)
+        self.in_retry = True
+
+    def maybe_update_leader_epoch(self, leader_epoch):
+        """Note the epoch of the leader, None if it is unknown; only a higher one counts."""
+        if leader_epoch is not None and (self.current_leader_epoch is None or self.current_leader_epoch < leader_epoch):
+            self.attempts_of_leader = self.attempts
+            self.current_leader_epoch = leader_epoch
+
+    @property
+    def has_leader_changed_for_the_ongoing_retry(self):
+        """Whether this attempt is a retry, and the first that goes to the leader there is now."""
+        return 1 <= self.attempts == self.attempts_of_leader

@@ -1,0 +1,422 @@
+# Producer.send in one call, and the requests that the sender makes of ready batches.
+
+# Batches that are sent together: what is done to each of them on its way out of the queues and to its end, in one call.
+
+
+# Whether nothing has to be asked of the head of a queue but whether it is its turn: it was never sent and is not over.
+cdef inline bint is_fresh(BatchAppender batch) noexcept:
+    cdef RecordBatchEncoder builder = batch._builder
+    return batch.attempts == 0 and batch.final_state is None and builder.buffer is not None and not builder.is_handed_out \
+        and builder.h.base_sequence == -1 and builder.h.attributes & CODEC_MASK == 0
+
+
+def push_batches(PartitionQueue queue not None, list batches not None, Py_ssize_t count, dict incomplete not None):
+    """Take so many first batches out of a list, and put them behind all others of a queue that is held, and among those that
+    are not done."""
+    cdef BatchAppender batch
+    cdef list checked = [<BatchAppender?>batch for batch in batches[:count]]
+    for batch in checked:
+        incomplete[batch] = None
+    queue.batches += checked
+    del batches[:count]
+    if checked:
+        queue.active[queue] = None
+
+
+def give_up(PoolMemory pool not None, list held not None, list batches not None):
+    """Give the buffers of one list and the batches of another one back, and leave both empty."""
+    pool.deallocate_all(held)
+    while batches:
+        (<BatchAppender?>batches.pop()).deallocate_once()
+
+
+# The rounds in which queues take turns.
+cdef struct Rounds:
+    int64_t lingered_since_ms     # a batch that waits since then, or longer, may go even if it is not full
+    int64_t room
+
+
+# Returns: whether the head behind `passed` others is to go. is_odd: a closer look is needed, or it finds no room.
+cdef bint has_turn(PartitionQueue queue, Py_ssize_t passed, Rounds* rounds, bint* is_odd) noexcept:
+    cdef Py_ssize_t left = len(queue.batches) - passed
+    cdef BatchAppender head
+    if left <= 0:
+        return False
+    head = <BatchAppender>queue.batches[passed]
+    if left == 1 and not head.looks_full() and head.last_attempt_ms > rounds.lingered_since_ms:
+        return False
+    if not is_fresh(head) or head._builder.estimate() > rounds.room:
+        is_odd[0] = True
+        return False
+    rounds.room -= head._builder.estimate()
+    return True
+
+
+def rounds_of(list queues not None, *, Py_ssize_t most, int64_t room, int64_t lingered_since_ms):
+    """Return how many batches each queue gives if they take turns, as many whole rounds as need no closer look.
+
+    A queue of which no batch is ready, behind those it gave, takes no more turns. A batch that was sent before, is over or
+    compressed, or has no room, needs a closer look.
+    Args: room: bytes; lingered_since_ms: a batch that is neither full nor followed must wait since then.
+    """
+    cdef Rounds rounds = Rounds(lingered_since_ms, room)
+    cdef PartitionQueue queue
+    cdef bint is_odd = False
+    cdef Py_ssize_t place, round_number
+    cdef list given = [0] * len(queues), before, in_turn = list(range(len(queues))), still
+    for round_number in range(most):
+        before, still = list(given), []
+        for place in in_turn:
+            queue = queues[place]
+            if has_turn(queue, round_number, &rounds, &is_odd):
+                given[place] = round_number + 1
+                still.append(place)
+            elif is_odd:
+                return before
+        if not still:
+            break
+        in_turn = still
+    return given
+
+
+def take_batches(PartitionQueue queue not None, Py_ssize_t most, leader_epoch, *, int64_t room):
+    """Take at most so many first batches, as rounds_of() counts them, out of a queue that is held; they are in flight then.
+
+    Args: room: bytes; since they were counted records may have come to the last one.
+    """
+    cdef Py_ssize_t count = 0
+    cdef BatchAppender batch
+    cdef list taken
+    for batch in queue.batches[:most]:
+        if not is_fresh(batch) or batch._builder.estimate() > room:
+            break
+        room -= batch._builder.estimate()
+        count += 1
+    taken = queue.batches[:count]
+    del queue.batches[:count]
+    for batch in taken:
+        batch.is_inflight = True
+        if leader_epoch is not None:
+            batch.maybe_update_leader_epoch(leader_epoch)
+    if count and not queue.batches:
+        queue.active.pop(queue, None)
+    return taken
+
+
+def number_batches(list batches not None, *, producer_id, producer_epoch, int32_t base_sequence, bint is_transactional):
+    """Give batches that are not closed the sequences from one on, and return the one behind them.
+
+    Raises: ValueError, and none has got any.
+    """
+    cdef BatchAppender batch
+    cdef int64_t sequence = base_sequence
+    for batch in batches:
+        if batch._builder.is_handed_out:
+            raise ValueError("a batch is closed: its producer state can only be rewritten by reopening it")
+    for batch in batches:
+        batch.set_producer_state(producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=sequence,
+                                 is_transactional=is_transactional)
+        sequence = (sequence + batch._builder.h.record_count) & INT32_MAX
+    return sequence
+
+
+def close_batches(list batches not None, int64_t now_ms):
+    """Close uncompressed batches as they are drained; return the bytes of those that are not over.
+
+    Raises: ValueError as BatchAppender.seal().
+    """
+    cdef BatchAppender batch
+    cdef int64_t size = 0
+    for batch in batches:
+        if not batch._builder.is_handed_out:
+            batch.seal()
+        if batch.final_state is None:
+            size += batch._builder.used
+            batch.drained(now_ms)
+    return size
+
+
+def begin_sends(list batches not None, int64_t created_before_ms):
+    """Say that somebody begins to read the buffers of those batches that are younger; return these and the older ones.
+
+    Raises: ValueError as BatchAppender.begin_send(), and then none was begun.
+    """
+    cdef BatchAppender batch
+    cdef list young = [], old = []
+    for batch in batches:
+        (young if batch.created_ms > created_before_ms else old).append(batch)
+    for batch in young:
+        if batch.is_deallocated:
+            raise ValueError("the batch was deallocated: it can't be sent")
+    for batch in young:
+        batch.send_count += 1
+    return young, old
+
+
+def end_sends(list batches not None):
+    """Say that those who read the buffers are done."""
+    cdef BatchAppender batch
+    for batch in batches:
+        batch.end_send()
+
+
+def records_of_batches(list batches not None):
+    """Return what records() of each gives."""
+    cdef BatchAppender batch
+    cdef list records = []
+    for batch in batches:
+        built = batch._builder._built if batch._builder.is_handed_out else None
+        records.append((<object>batch).records() if built is None else built)
+    return records
+
+
+def sums_of_request(list batches not None):
+    """Return (sum, maximum) of sizes, of the largest records' sizes, of times in queue and of compression ratios, and the
+    number of records."""
+    cdef BatchAppender batch
+    cdef int64_t sums[3]
+    cdef int64_t largest[3]
+    cdef int64_t values[3]
+    cdef int64_t records = 0
+    cdef double ratio, ratios = 0, largest_ratio = 0
+    cdef int i
+    for i in range(3):
+        sums[i] = largest[i] = 0
+    for batch in batches:
+        values[0] = batch._builder.estimated_size_in_bytes
+        values[1] = batch.max_record_size
+        values[2] = batch.drained_ms - batch.created_ms
+        for i in range(3):
+            sums[i] += values[i]
+            largest[i] = max(largest[i], values[i])
+        ratio = batch._builder.compression_ratio
+        ratios += ratio
+        largest_ratio = max(largest_ratio, ratio)
+        records += batch._builder.h.record_count
+    return [(sums[i], largest[i]) for i in range(3)] + [(ratios, largest_ratio)], records
+
+
+# Whether it is a plain int from -1 to `most`.
+cdef inline bint is_offset_or_none(object number, int64_t most) noexcept:
+    cdef int overflow = 0
+    cdef int64_t value
+    if type(number) is not int:
+        return False
+    value = PyLong_AsLongLongAndOverflow(number, &overflow)
+    return overflow == 0 and -1 <= value <= most
+
+
+# Whether it is a response of that class, a tuple of offset, append time, error and more, of which nothing has to be asked.
+cdef inline bint is_plain_success(object response, object response_type, int64_t record_count) noexcept:
+    if type(response) is not response_type or not isinstance(response, tuple) or len(<tuple>response) < 3:
+        return False
+    return ((<tuple>response)[2] is None and is_offset_or_none((<tuple>response)[0], INT64_MAX - record_count)
+            and is_offset_or_none((<tuple>response)[1], INT64_MAX))
+
+
+def answered_from(list batches not None, list responses not None, Py_ssize_t start, response_type):
+    """Return the place behind the batches from one on that are of one partition, not over, and succeeded at the first try.
+
+    Args: response_type: of which a response has to be, with numbers that can be true.
+    """
+    cdef Py_ssize_t end = start
+    cdef BatchAppender batch
+    cdef object topic_partition
+    if len(responses) != len(batches) or start < 0:
+        raise ValueError(f"expected as many responses as batches, {len(batches)}, got {len(responses)}, from {start} on")
+    if start < len(batches):
+        topic_partition = (<BatchAppender?>batches[start]).topic_partition
+        while end < len(batches):
+            batch = <BatchAppender?>batches[end]
+            if batch.attempts or batch.final_state is not None or batch.topic_partition is not topic_partition:
+                break
+            if not is_plain_success(responses[end], response_type, batch._builder.h.record_count):
+                break
+            end += 1
+    return end
+
+
+# Whether no code of others has to be called when the batch ends.
+cdef inline bint ends_in_silence(BatchAppender batch) except -1:
+    if batch.final_state is not None or batch.thunks or not isinstance(batch.result, BatchResult):
+        return False
+    return (<BatchResult>batch.result).is_silent()
+
+
+def complete_batches(list batches not None, list responses not None, *, Py_ssize_t start, Py_ssize_t end, state,
+                     dict incomplete not None, complete):
+    """End batches as sent and give their memory back; those that somebody wants to be told of by complete(batch, response).
+
+    Args: state: their final state.
+    Raises: what complete() raises, with the ones behind not ended.
+    """
+    cdef BatchAppender batch
+    cdef int64_t base_offset, log_append_time_ms
+    cdef Py_ssize_t i
+    for i in range(start, end):
+        batch = batches[i]
+        response = responses[i]
+        base_offset, log_append_time_ms = response.base_offset, response.log_append_time_ms
+        if not ends_in_silence(batch):
+            complete(batch, response)
+            continue
+        # No code of others ran since it was asked.
+        batch.final_state = state
+        (<BatchResult>batch.result).succeed(base_offset, log_append_time_ms)
+        incomplete.pop(batch, None)
+        batch.deallocate_once()
+
+
+# The producer's send(): the short way of a record that only has to be copied into a batch that has room for it.
+
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
+
+
+cdef inline int64_t clock_ms(int which) noexcept nogil:
+    cdef timespec now
+    clock_gettime(which, &now)
+    return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
+
+
+# Returns: -1 for what is no plain int of 64 bits.
+cdef inline int64_t timestamp_or_none(object timestamp_ms) except? -1:
+    cdef int overflow = 0
+    cdef int64_t value
+    if type(timestamp_ms) is not int:
+        return -1
+    value = PyLong_AsLongLongAndOverflow(timestamp_ms, &overflow)
+    return -1 if overflow else value
+
+
+cdef class SendPath:
+    """The compiled part of Producer.
+
+    Args: accumulator: takes the records; serialize: called with "key" or "value", the object, its serializer and the
+        topic, for what is neither bytes nor None or has a serializer; wake_sender: called when a batch is full or new;
+        send_by_the_long_way, send_serialized: called with the arguments of send(), in the order of its signature but the
+        value before the key, the one where interceptors or a partitioner have a say or no transaction is open, the
+        other, with bytes, where the batch has no room, the transaction has to be told of its partition, or something is
+        not right; max_record_bytes: a larger record, by the estimate of its size, goes that way; clock: None for the machine's.
+    Attributes: takes_short_way: whether nothing has to happen between send() and the accumulator; partition_counts: of
+        the topics whose partitions are numbered from 0 without a gap.
+    """
+
+    cdef AppendPath accumulator
+    cdef object serialize
+    cdef object wake_sender
+    cdef object send_by_the_long_way
+    cdef object send_serialized
+    cdef object clock
+    cdef object key_serializer
+    cdef object value_serializer
+    cdef int64_t max_record_bytes
+    cdef int64_t wall_clock_ms    # at monotonic_ms
+    cdef int64_t monotonic_ms
+    cdef bint ignores_keys
+    cdef public bint takes_short_way
+    cdef public dict partition_counts
+
+    def __init__(self, AppendPath accumulator, *, serialize, wake_sender, send_by_the_long_way, send_serialized,
+                 key_serializer, value_serializer, int64_t max_record_bytes, bint ignores_keys, clock=None):
+        if accumulator is None:
+            raise TypeError("accumulator must not be None")
+        self.accumulator = accumulator
+        self.serialize = serialize
+        self.wake_sender = wake_sender
+        self.send_by_the_long_way = send_by_the_long_way
+        self.send_serialized = send_serialized
+        self.key_serializer = key_serializer
+        self.value_serializer = value_serializer
+        self.max_record_bytes = max_record_bytes
+        self.ignores_keys = ignores_keys
+        self.clock = clock
+        self.monotonic_ms = -1
+        self.partition_counts = {}
+
+    def send(self, topic, value=None, *, key=None, headers=(), partition=None, timestamp_ms=None, on_delivery=None):
+        """Put a record into the batch of its partition and return a future of its RecordMetadata.
+
+        Args: value, key: what the serializers take; without one, bytes, any buffer, or None; headers: (str, bytes or
+            None) pairs; partition: None to go by the key, or, without one, to fill up batches; timestamp_ms: None for
+            now; on_delivery: called by the producer's thread before the future is done, with the metadata and None, or
+            with metadata whose offset is -1 and the error.
+        Raises: ProducerClosedError; TypeError, ValueError for arguments that no record can have; SerializationError; what a
+            transaction failed of; TransactionStateError outside of one. The future gives RecordTooLargeError,
+            UnknownTopicOrPartitionError, BufferExhaustedError after max_block_ms without room, ProducerTimeoutError
+            after delivery_timeout_ms, and what the sink answered.
+        Threads: safe.  Cost: one copy, one future; blocks while buffer_memory is used up.
+        Source: Kafka KafkaProducer.send.
+        """
+        if not self.takes_short_way or not self.is_open():
+            return self.send_by_the_long_way(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        if self.key_serializer is not None or (key is not None and type(key) is not bytes):
+            key = self.serialize("key", key, self.key_serializer, topic)
+        if self.value_serializer is not None or (value is not None and type(value) is not bytes):
+            value = self.serialize("value", value, self.value_serializer, topic)
+        if type(headers) is not tuple:
+            headers = header_pairs(headers)
+        future = self.append(topic, key, value, headers, partition, timestamp_ms, on_delivery)
+        if future is None:
+            return self.send_serialized(topic, key, value, headers, partition, timestamp_ms, on_delivery)
+        return future
+
+    @cython.final
+    cdef inline bint is_open(self) noexcept:
+        cdef OpenTransaction transaction = self.accumulator.open_transaction
+        return transaction is None or transaction.is_open
+
+    # Returns: None if the record has to go the long way.
+    @cython.final
+    cdef RecordFuture append(self, topic, bytes key, bytes value, tuple headers, partition, timestamp_ms, on_delivery):
+        cdef RecordFields r
+        cdef AppendRequest request
+        cdef RecordAppendResult result = None
+        cdef BatchAppender batch
+        cdef int32_t index
+        cdef list flat = flat_headers(headers) if headers else None
+        request.partition = -1
+        request.may_begin_batch = request.needs_partition = True
+        if partition is not None:
+            if not as_partition(partition, &request.partition):
+                return None
+        elif key is not None and not self.ignores_keys:
+            count = self.partition_counts.get(topic)
+            if count is None:
+                return None
+            request.partition = partition_of_hash(
+                murmur2_of(<const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)), count)
+        self.read_clock(timestamp_ms, &request)
+        set_fields(&r, key, value, flat)
+        if request.timestamp_ms < 0 or batch_size_upper_bound(MAGIC_V2, False, &r) > self.max_record_bytes:
+            return None
+        if on_delivery is not None:
+            if not callable(on_delivery):
+                return None
+            result = RecordAppendResult.__new__(RecordAppendResult)
+            result.callback = on_delivery
+        batch = self.accumulator.append_quickly(topic, &request, &r, flat, result)
+        if batch is None:
+            return None
+        # Whatever runs from here on, the record is the last one only now.
+        index = batch._builder.h.record_count - 1
+        if index == 0 or batch.looks_full():
+            self.wake_sender()
+        return new_future(batch.type_of_futures, batch.result, index, request.timestamp_ms, <int32_t>r.key_size,
+                          <int32_t>r.value_size)
+
+    # The wall clock is read once a millisecond. A timestamp that is no plain int of 64 bits comes out as -1.
+    @cython.final
+    cdef int read_clock(self, object timestamp_ms, AppendRequest* request) except -1:
+        if self.clock is not None:
+            request.now_ms = self.clock.monotonic_ms()
+            request.timestamp_ms = self.clock.wall_clock_ms() if timestamp_ms is None else timestamp_or_none(timestamp_ms)
+            return 0
+        request.now_ms = clock_ms(CLOCK_MONOTONIC)
+        if timestamp_ms is not None:
+            request.timestamp_ms = timestamp_or_none(timestamp_ms)
+            return 0
+        if request.now_ms != self.monotonic_ms:
+            self.wall_clock_ms = clock_ms(CLOCK_REALTIME)
+            self.monotonic_ms = request.now_ms
+        request.timestamp_ms = self.wall_clock_ms
+        return 0

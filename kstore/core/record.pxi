@@ -1,0 +1,878 @@
+# Records of a batch: parse one, survey a batch, iterate over a run of batches.
+
+# One V2 record: the leaf that parses it. The Python objects made of it and of messages of magic 0 and 1.
+
+cdef struct RawRecord:
+    int64_t timestamp_delta
+    int32_t offset_delta
+    int32_t key_size
+    int32_t value_size
+    int32_t header_count
+    const uint8_t* key
+    const uint8_t* value
+    const uint8_t* headers
+    const uint8_t* end
+
+cdef struct RawHeader:
+    int32_t key_size
+    int32_t value_size
+    const uint8_t* key
+    const uint8_t* value
+
+
+# Requires: at[0] <= end. Returns: OK with at[0] behind the header.
+cdef inline Status parse_header(const uint8_t** at, const uint8_t* end, RawHeader* out, Problem* problem) noexcept nogil:
+    if read_varint(at, end, &out.key_size) != OK:
+        return fail(problem, BAD_VARINT, end - at[0], 0)
+    if out.key_size < 0 or out.key_size > end - at[0]:
+        return fail(problem, BAD_HEADER_KEY_SIZE, end - at[0], out.key_size)
+    out.key = at[0]
+    at[0] += out.key_size
+    if read_varint(at, end, &out.value_size) != OK:
+        return fail(problem, BAD_VARINT, end - at[0], 0)
+    if out.value_size < -1 or out.value_size > end - at[0]:
+        return fail(problem, BAD_HEADER_VALUE_SIZE, end - at[0], out.value_size)
+    out.value = at[0]
+    if out.value_size > 0:
+        at[0] += out.value_size
+    return OK
+
+
+cdef Status check_headers(const uint8_t* at, RawRecord* r, Problem* problem) noexcept nogil:
+    cdef RawHeader header
+    cdef int32_t i
+    if r.header_count < 0 or r.header_count > (r.end - at) // 2:
+        return fail(problem, BAD_HEADER_COUNT, (r.end - at) // 2, r.header_count)
+    for i in range(r.header_count):
+        if parse_header(&at, r.end, &header, problem) != OK:
+            return problem.status
+    if at != r.end:
+        return fail(problem, RECORD_SIZE_MISMATCH, 0, r.end - at)
+    return OK
+
+
+# The length, attributes and deltas of a record; out.end is behind it. Requires: at <= end.
+cdef inline Status parse_prefix(const uint8_t** at, const uint8_t* end, RawRecord* out, Problem* problem) noexcept nogil:
+    cdef int32_t size
+    if read_varint(at, end, &size) != OK:
+        return fail(problem, BAD_VARINT, end - at[0], 0)
+    if size < 1 or size > end - at[0]:
+        return fail(problem, BAD_RECORD_SIZE, end - at[0], size)
+    out.end = at[0] + size
+    at[0] += 1
+    if read_varlong(at, out.end, &out.timestamp_delta) != OK or read_varint(at, out.end, &out.offset_delta) != OK:
+        return fail(problem, BAD_VARINT, out.end - at[0], 0)
+    return OK
+
+
+# Requires: at <= end. Returns: OK with every field of `out` inside the record and the record inside [at, end).
+cdef inline Status parse_record(const uint8_t* at, const uint8_t* end, RawRecord* out, Problem* problem) noexcept nogil:
+    if parse_prefix(&at, end, out, problem) != OK:
+        return problem.status
+    if read_varint(&at, out.end, &out.key_size) != OK:
+        return fail(problem, BAD_VARINT, out.end - at, 0)
+    if out.key_size < -1 or out.key_size > out.end - at:
+        return fail(problem, BAD_KEY_SIZE, out.end - at, out.key_size)
+    out.key = at
+    if out.key_size > 0:
+        at += out.key_size
+    if read_varint(&at, out.end, &out.value_size) != OK:
+        return fail(problem, BAD_VARINT, out.end - at, 0)
+    if out.value_size < -1 or out.value_size > out.end - at:
+        return fail(problem, BAD_VALUE_SIZE, out.end - at, out.value_size)
+    out.value = at
+    if out.value_size > 0:
+        at += out.value_size
+    if read_varint(&at, out.end, &out.header_count) != OK:
+        return fail(problem, BAD_VARINT, out.end - at, 0)
+    out.headers = at
+    if out.header_count == 0 and at == out.end:
+        return OK
+    return check_headers(at, out, problem)
+
+
+# Requires: record and base offset of the problem are set. Returns: OK if the objects of the record's headers fit the limit;
+# LEAST_HEADER_COUNT of them always do.
+cdef inline Status check_header_count(const RawRecord* r, int64_t limit, int64_t offset, Problem* problem) noexcept nogil:
+    if r.header_count <= LEAST_HEADER_COUNT or r.header_count <= limit // HEADER_OBJECT_SIZE:
+        return OK
+    problem.offset = offset
+    return fail(problem, TOO_MANY_HEADERS, max(limit, LEAST_HEADER_COUNT * HEADER_OBJECT_SIZE), r.header_count)
+
+
+# Offsets of a batch rise and stay inside it. Returns: OK and the next least delta.
+cdef inline Status check_offset_delta(const Header* h, int32_t delta, int64_t* least, Problem* problem) noexcept nogil:
+    if delta < least[0] or delta > h.last_offset_delta:
+        return fail(problem, BAD_OFFSET_DELTA, least[0], delta)
+    least[0] = <int64_t>delta + 1
+    return OK
+
+
+cdef inline int64_t timestamp_of(const Header* h, int64_t delta) noexcept nogil:
+    if h.attributes & TIMESTAMP_TYPE_MASK:
+        return h.max_timestamp
+    return <int64_t>(<uint64_t>h.base_timestamp + <uint64_t>delta)
+
+
+cdef inline int32_t sequence_of(const Header* h, int32_t delta) noexcept nogil:
+    cdef int64_t sum = <int64_t>h.base_sequence + delta
+    if h.base_sequence < 0:
+        return -1
+    return <int32_t>(sum if sum <= INT32_MAX else sum - INT32_MAX - 1)
+
+
+cdef bytes bytes_or_none(const uint8_t* data, int32_t size):
+    return None if size < 0 else PyBytes_FromStringAndSize(<const char*>data, size)
+
+
+cdef tuple headers_of(const RawRecord* r):
+    cdef RawHeader header
+    cdef Problem problem
+    cdef const uint8_t* at = r.headers
+    cdef list out = []
+    cdef int32_t i
+    for i in range(r.header_count):
+        if parse_header(&at, r.end, &header, &problem) != OK:
+            raise error_of(&problem, None)
+        key = PyUnicode_DecodeUTF8(<const char*>header.key, header.key_size, "surrogateescape")
+        out.append((key, bytes_or_none(header.value, header.value_size)))
+    return tuple(out)
+
+
+@cython.final
+@cython.freelist(256)
+cdef class Record:
+    """One record: offset, timestamp_ms, timestamp_type, key, value, headers, topic_partition, sequence, is_control.
+
+    key and value are bytes (or what a decoder made of them), or None where Kafka has null; an empty one is b"".
+    headers is a tuple of (str, bytes or None); a key that is not UTF-8 is kept by surrogateescape, so nothing is
+    lost. sequence is -1 where the producer was not idempotent. Equal when all fields are; hashable; picklable.
+    Threads: immutable, safe.  Source: Kafka DefaultRecord, ConsumerRecord (MessageAndOffset of old).
+    """
+
+    cdef readonly int64_t offset
+    cdef readonly int64_t timestamp_ms
+    cdef readonly object timestamp_type
+    cdef readonly object key
+    cdef readonly object value
+    cdef readonly tuple headers
+    cdef readonly object topic_partition
+    cdef readonly int32_t sequence
+    cdef readonly bint is_control
+
+    def __init__(self, *, int64_t offset, int64_t timestamp_ms, key=None, value=None, headers=(),
+                 timestamp_type=TimestampType.CREATE_TIME, topic_partition=None, int32_t sequence=-1,
+                 bint is_control=False):
+        self.offset = offset
+        self.timestamp_ms = timestamp_ms
+        self.timestamp_type = timestamp_type
+        self.key = key
+        self.value = value
+        self.headers = tuple(headers)
+        self.topic_partition = topic_partition
+        self.sequence = sequence
+        self.is_control = is_control
+
+    def __eq__(self, other):
+        if not isinstance(other, Record):
+            return NotImplemented
+        return fields_of(self) == fields_of(other)
+
+    def __hash__(self):
+        return hash(fields_of(self))
+
+    def __reduce__(self):
+        return _record_of, fields_of(self)
+
+    def __repr__(self):
+        return (f"Record(offset={self.offset}, timestamp_ms={self.timestamp_ms}, timestamp_type="
+                f"{self.timestamp_type.label}, key={self.key!r}, value={self.value!r}, headers={self.headers!r})")
+
+
+cdef tuple fields_of(Record r):
+    return (r.offset, r.timestamp_ms, r.timestamp_type, r.key, r.value, r.headers, r.topic_partition, r.sequence,
+            r.is_control)
+
+
+def _record_of(offset, timestamp_ms, timestamp_type, key, value, headers, topic_partition, sequence, is_control):
+    return Record(offset=offset, timestamp_ms=timestamp_ms, timestamp_type=timestamp_type, key=key, value=value,
+                  headers=headers, topic_partition=topic_partition, sequence=sequence, is_control=is_control)
+
+
+cdef extern from *:
+    """
+    #include <structmember.h>
+    #define KS_MEMBER(record, field) \\
+        {#field, T_OBJECT_EX, (Py_ssize_t)((char *)&(record)->field - (char *)(record)), READONLY, NULL}
+    #define KS_RECORD_MEMBERS(record, out) do { \\
+        PyMemberDef members[] = {KS_MEMBER(record, timestamp_type), KS_MEMBER(record, key), KS_MEMBER(record, value), \\
+                                 KS_MEMBER(record, headers), KS_MEMBER(record, topic_partition)}; \\
+        memcpy(out, members, sizeof members); \\
+    } while (0)
+    """
+    ctypedef struct PyMemberDef:
+        const char* name
+    ctypedef struct PyTypeObject:
+        PyObject* tp_dict
+        void* tp_init
+        object (*tp_new)(PyTypeObject* type, object args, PyObject* keywords)
+    bint PyType_Check(object it)
+    object PyDescr_NewMember(PyTypeObject* type, PyMemberDef* member)
+    object PyType_GenericAlloc(PyTypeObject* cls, Py_ssize_t count)
+    void PyType_Modified(PyTypeObject* type)
+    void find_members "KS_RECORD_MEMBERS"(Record record, PyMemberDef* out)
+
+cdef enum:
+    MEMBER_COUNT = 5
+
+cdef PyMemberDef record_members[MEMBER_COUNT]
+
+
+# Puts members in the place of the properties that Cython makes for objects: the interpreter reads a member without a call.
+cdef int make_members() except -1:
+    cdef PyTypeObject* record_type = <PyTypeObject*>Record
+    cdef PyMemberDef* member = record_members
+    find_members(Record.__new__(Record), record_members)
+    while member < record_members + MEMBER_COUNT:
+        (<dict>record_type.tp_dict)[member.name.decode()] = PyDescr_NewMember(record_type, member)
+        member += 1
+    PyType_Modified(record_type)
+    return 0
+
+
+make_members()
+
+_CREATE_TIME = TimestampType.CREATE_TIME
+_LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
+_TIMESTAMP_TYPES = (TimestampType.NO_TIMESTAMP_TYPE, _CREATE_TIME, _LOG_APPEND_TIME)
+
+
+cdef object decompressed(decompress, const Header* h, payload, int64_t limit, int64_t position, path):
+    try:
+        if h.magic < MAGIC_V2:
+            return decompress(h.attributes & CODEC_MASK, payload, limit, magic=h.magic)
+        return decompress(h.attributes & CODEC_MASK, payload, limit)
+    except DecompressionError as error:
+        place = place_of(position, h.base_offset, path)
+        raise DecompressionError(f"{error.reason} in {place}", path=path, base_offset=h.base_offset, position=position,
+                                 reason=error.reason, expected=error.expected, found=error.found) from error
+
+
+@cython.final
+cdef class RecordIterator:
+    """Iterate the Records of one batch, one at a time; see iterate_records."""
+
+    cdef Header h
+    cdef Problem problem
+    cdef MessageSet messages
+    cdef const uint8_t[::1] payload
+    cdef Py_ssize_t at
+    cdef int32_t done
+    cdef int64_t least_delta        # of magic 0 and 1: the least offset
+    cdef int64_t ahead              # from a record to the bytes that are brought in with it; 0 for none
+    cdef int64_t max_decompressed_bytes
+    cdef int64_t taken_bytes        # of what take() returns
+    cdef bint verify_crc
+    cdef bint checks_offsets
+    cdef bint makes_headers
+    cdef object decompress
+    cdef object path
+    cdef object topic_partition
+    cdef object timestamp_type
+
+    def __iter__(self):
+        return self
+
+    @property
+    def incomplete_bytes(self):
+        """Bytes of an incomplete message behind the last one of a wrapper, which is left out as Kafka does."""
+        return self.payload.shape[0] - self.messages.size if is_wrapper(&self.h) else 0
+
+    @property
+    def first_offset(self):
+        """The offset of the batch's first record; of magic 2 the base offset, whether or not there is such a record."""
+        if not is_wrapper(&self.h):
+            return self.h.base_offset
+        return self.messages.offset_base + <int64_t>ks_get64(start_of(self.payload))
+
+    def __next__(self):
+        cdef Record record = self.next_record()
+        if record is None:
+            raise StopIteration
+        return record
+
+    # Returns: None behind the last one.
+    cdef Record next_record(self):
+        cdef RawRecord raw
+        cdef const uint8_t* start = start_of(self.payload)
+        cdef const uint8_t* end = start + self.payload.shape[0]
+        cdef Status status
+        if self.h.magic < MAGIC_V2:
+            return self.next_message(start)
+        if self.done == self.h.record_count:
+            return None
+        self.problem.record = self.done
+        status = parse_record(start + self.at, end, &raw, &self.problem)
+        if status == OK:
+            status = check_offset_delta(&self.h, raw.offset_delta, &self.least_delta, &self.problem)
+        if status == OK and self.done + 1 == self.h.record_count and raw.end != end:
+            status = fail(&self.problem, TRAILING_BYTES, 0, end - raw.end)
+        if status == OK and raw.header_count and self.makes_headers:
+            status = check_header_count(&raw, self.max_decompressed_bytes, self.h.base_offset + raw.offset_delta, &self.problem)
+        if status != OK:
+            raise error_of(&self.problem, self.path)
+        if self.ahead:
+            bring(start + self.at + self.ahead, raw.end - start - self.at)
+        self.done += 1
+        self.at = raw.end - start
+        return self.make(&raw)
+
+    cdef Record make(self, const RawRecord* raw):
+        cdef Record record = Record.__new__(Record)
+        self.taken_bytes += RECORD_OBJECT_SIZE + (raw.end - raw.key) + HEADER_OBJECT_SIZE * <int64_t>raw.header_count
+        record.offset = self.h.base_offset + raw.offset_delta
+        record.timestamp_ms = timestamp_of(&self.h, raw.timestamp_delta)
+        record.timestamp_type = self.timestamp_type
+        record.key = bytes_or_none(raw.key, raw.key_size)
+        record.value = bytes_or_none(raw.value, raw.value_size)
+        record.headers = headers_of(raw) if raw.header_count and self.makes_headers else ()
+        record.topic_partition = self.topic_partition
+        record.sequence = sequence_of(&self.h, raw.offset_delta)
+        record.is_control = self.h.attributes & CONTROL_MASK != 0
+        return record
+
+    cdef Record next_message(self, const uint8_t* start):
+        cdef Message m
+        cdef Status status
+        cdef int64_t offset
+        if self.at == self.messages.size:
+            return None
+        self.problem.record = self.done if is_wrapper(&self.h) else -1
+        status = check_message_frame(start + self.at, self.messages.size - self.at, &self.problem)
+        if status == OK and self.verify_crc and is_wrapper(&self.h):
+            status = check_legacy_crc(start + self.at, entry_size_at(start + self.at), &self.problem)
+        if status == OK:
+            status = parse_message(start + self.at, &m, &self.problem)
+        offset = offset_of_message(&self.messages, &m)
+        if status == OK and self.checks_offsets:
+            status = check_message_offset(&self.messages, offset, self.done == 0, &self.least_delta, &self.problem)
+        if status != OK:
+            raise error_of(&self.problem, self.path)
+        self.done += 1
+        self.at += <Py_ssize_t>m.size
+        self.taken_bytes += RECORD_OBJECT_SIZE + m.size
+        cdef Record record = Record.__new__(Record)
+        record.offset = offset
+        record.timestamp_ms = message_timestamp(&self.h, &m)
+        record.timestamp_type = _TIMESTAMP_TYPES[1 + message_timestamp_type(&self.h, &m)]
+        record.key = bytes_or_none(m.key, m.key_size)
+        record.value = bytes_or_none(m.value, m.value_size)
+        record.headers = ()
+        record.topic_partition = self.topic_partition
+        record.sequence = -1
+        return record
+
+    # Requires: the whole message at p, frame and offset checked.
+    cdef Status open_message(self, const uint8_t* p, const uint8_t[::1] buffer) except *:
+        cdef Message m
+        cdef Status status = check_counts(&self.h, -1, &self.problem)
+        if status == OK:
+            status = parse_message(p, &m, &self.problem)
+        if not is_wrapper(&self.h):
+            place_plain_message(&self.h, &self.messages)
+            self.payload = buffer
+            return status
+        if status == OK and m.value_size < 0:
+            status = fail(&self.problem, NULL_WRAPPER, 0, -1)
+        if status == OK:
+            body = memoryview(buffer)[m.value - p:m.value - p + m.value_size]
+            self.payload = decompressed(self.decompress, &self.h, body, self.max_decompressed_bytes, self.problem.position,
+                                        self.path)
+            status = survey_messages(start_of(self.payload), self.payload.shape[0], self.max_decompressed_bytes,
+                                     &self.messages, &self.problem)
+        if status == OK:
+            status = place_messages(&self.h, &self.messages, &self.problem)
+        return status
+
+    # Begins the batch that must fill the buffer, its CRC checked or not asked for.
+    cdef int open(self, const uint8_t[::1] buffer, int64_t position) except -1:
+        cdef Header* h = &self.h
+        cdef const uint8_t* start = start_of(buffer)
+        start_problem(&self.problem, position)
+        if check_header(start, buffer.shape[0], INT32_MAX, &self.problem) != OK:
+            raise error_of(&self.problem, self.path)
+        load_header(start, h)
+        self.problem.base_offset = h.base_offset
+        self.timestamp_type = _TIMESTAMP_TYPES[1 + timestamp_type_of(h)]
+        self.at = self.done = self.ahead = self.messages.size = 0
+        if h.size != buffer.shape[0]:
+            fail(&self.problem, BATCH_INCOMPLETE, h.size, buffer.shape[0])
+        elif check_offsets(h, &self.problem) == OK:
+            if h.magic == MAGIC_V2:
+                self.open_records(buffer)
+            else:
+                self.problem.status = self.open_message(start, buffer)
+        if self.problem.status != OK:
+            raise error_of(&self.problem, self.path)
+        return 0
+
+    def take(self, *, Py_ssize_t most_records, int64_t most_bytes):
+        """Return the next Records as a list, empty behind the last one.
+
+        At most most_records, and no more once their keys, values and headers as Python objects take most_bytes.
+        Raises: as iterating, with the Records before it lost.
+        """
+        cdef list found = []
+        cdef Record record
+        self.taken_bytes = 0
+        while len(found) < most_records and self.taken_bytes < most_bytes:
+            record = self.next_record()
+            if record is None:
+                break
+            found.append(record)
+        return found
+
+    cdef void close(self) noexcept:
+        self.h.record_count = self.done = 0
+        self.messages.size = self.at = 0
+
+    # Requires: a whole batch of magic 2. Sets: the payload, or the problem.
+    cdef int open_records(self, const uint8_t[::1] buffer) except -1:
+        cdef const uint8_t[::1] payload = buffer[BATCH_HEADER_SIZE:]
+        cdef bint is_compressed = self.h.attributes & CODEC_MASK != 0
+        self.least_delta = 0
+        if check_counts(&self.h, -1 if is_compressed else payload.shape[0], &self.problem) != OK:
+            return 0
+        if is_compressed and (self.h.record_count or payload.shape[0]):
+            payload = decompressed(self.decompress, &self.h, memoryview(buffer)[BATCH_HEADER_SIZE:],
+                                   self.max_decompressed_bytes, self.problem.position, self.path)
+            check_counts(&self.h, payload.shape[0], &self.problem)
+        self.payload = payload
+        return 0
+
+
+def iterate_records(const uint8_t[::1] buffer, *, int64_t position, decompress, int64_t max_decompressed_bytes,
+                    path=None, topic_partition=None, bint verify_crc=True, bint checks_offsets=True,
+                    int64_t least_offset=0, bint headers=True):
+    """Return an iterator over the Records of one batch, which must fill the buffer exactly.
+
+    The batch's CRC is not checked here (check_crc does). decompress(codec, payload, limit) is called once if the batch
+    is compressed, for a wrapper of magic 0 or 1 with magic=magic.
+    Args: headers: False: the Records have none; they are checked and not made into objects.
+        max_decompressed_bytes: bounds the payload, and the objects of one record's headers.
+        Of magic 0 and 1 only: verify_crc: check the CRC of each message inside a wrapper (Kafka's iteration does not);
+        checks_offsets: refuse messages whose offsets do not rise or pass the wrapper's, or lie below least_offset.
+    Raises: CorruptRecordError, InvalidRecordError, DecompressionError, MemoryLimitError, UnsupportedMagicError,
+    UnsupportedCompressionTypeError, some of them only while iterating; the last record is not returned when bytes
+    follow it.
+    Lifetime: holds the buffer; the Records hold copies.  Threads: not safe.
+    """
+    cdef RecordIterator it = RecordIterator.__new__(RecordIterator)
+    it.decompress, it.max_decompressed_bytes = decompress, max_decompressed_bytes
+    it.path, it.topic_partition = path, topic_partition
+    it.verify_crc, it.checks_offsets, it.least_delta = verify_crc, checks_offsets, least_offset
+    it.makes_headers = headers
+    it.open(buffer, position)
+    return it
+
+
+# What validation asks of all records of a batch, without an object per record.
+
+# The timestamps are NO_TIMESTAMP where no record has another. is_contiguous: the offsets, as they are stored in the batch,
+# are 0, 1, 2..., or it is a plain message.
+cdef struct Survey:
+    int64_t record_count
+    int64_t null_key_count
+    int64_t other_magic_count
+    int64_t least_timestamp
+    int64_t greatest_timestamp
+    bint is_contiguous
+
+cdef enum:
+    NO_TIMESTAMP = -1
+
+cdef struct OffsetAndTimestamp:
+    int64_t offset
+    int64_t timestamp
+
+
+cdef inline void note_record(Survey* s, int64_t timestamp, int32_t key_size) noexcept nogil:
+    s.record_count += 1
+    s.null_key_count += key_size < 0
+    if timestamp == NO_TIMESTAMP:
+        return
+    if s.least_timestamp == NO_TIMESTAMP or timestamp < s.least_timestamp:
+        s.least_timestamp = timestamp
+    if s.greatest_timestamp == NO_TIMESTAMP or timestamp > s.greatest_timestamp:
+        s.greatest_timestamp = timestamp
+
+
+# Notes records for as long as they are plain: short varints, no headers, contiguous offsets, timestamps that can be no other
+# than positive. What is not plain, or wrong, is left to parse_record. Returns: how many; at[0] is behind them.
+cdef int32_t survey_plain_records(const uint8_t** at, const uint8_t* end, const Header* h, Survey* s) noexcept nogil:
+    cdef const uint8_t* start = at[0]
+    cdef const uint8_t* p
+    cdef const uint8_t* next
+    cdef int64_t least = INT64_MAX, greatest = INT64_MIN, null_keys = 0, delta
+    cdef uint32_t size_code, timestamp_code, offset_code, key_code, value_code
+    cdef uint32_t wanted_code = 0
+    cdef int32_t i = 0
+    if h.attributes & TIMESTAMP_TYPE_MASK or not INT16_MAX <= h.base_timestamp <= INT64_MAX - INT16_MAX:
+        return 0
+    while i < h.record_count and end - start >= PLAIN_PREFIX_SIZE:
+        p = start
+        size_code = short_varint(&p)
+        if size_code & (LONG_VARINT | 1) or size_code >> 1 > end - p:
+            break
+        next = p + (size_code >> 1)
+        p += 1
+        timestamp_code = short_varint(&p)
+        offset_code = short_varint(&p)
+        key_code = short_varint(&p)
+        # Half of a code is the size, that of null included, whose code is 1.
+        if timestamp_code == LONG_VARINT or offset_code != wanted_code or key_code & (LONG_VARINT | 1) > 1 \
+                or next - p - 2 < key_code >> 1:
+            break
+        p += key_code >> 1
+        value_code = short_varint(&p)
+        if (key_code & 1 and key_code != 1) or (value_code & 1 and value_code != 1) \
+                or next - p - 1 != value_code >> 1 or (next - 1)[0] != 0:
+            break
+        delta = unzigzag32(timestamp_code)
+        least = delta if delta < least else least
+        greatest = delta if delta > greatest else greatest
+        null_keys += key_code & 1
+        wanted_code += 2
+        start = next
+        i += 1
+    if i:
+        s.record_count += i
+        s.null_key_count += null_keys
+        s.least_timestamp = h.base_timestamp + least
+        s.greatest_timestamp = h.base_timestamp + greatest
+    at[0] = start
+    return i
+
+
+# Requires: at <= end, the header checked, nothing noted yet. Returns: OK with the records of [at, end) noted, all right.
+cdef Status survey_batch(const uint8_t* at, const uint8_t* end, const Header* h, Survey* s,
+                         Problem* problem) noexcept nogil:
+    cdef RawRecord raw
+    cdef int32_t plain_count = survey_plain_records(&at, end, h, s)
+    cdef int64_t least_delta = plain_count
+    cdef int32_t i
+    if plain_count:
+        problem.record = plain_count - 1
+    for i in range(plain_count, h.record_count):
+        problem.record = i
+        if parse_record(at, end, &raw, problem) != OK \
+                or check_offset_delta(h, raw.offset_delta, &least_delta, problem) != OK:
+            return problem.status
+        if raw.offset_delta != i:
+            s.is_contiguous = False
+        note_record(s, timestamp_of(h, raw.timestamp_delta), raw.key_size)
+        at = raw.end
+    return OK if at == end else fail(problem, TRAILING_BYTES, 0, end - at)
+
+
+# Requires: survey_messages found whole messages in [p, p + size), or it is one plain message. Their offsets may be any.
+cdef Status survey_message_set(const uint8_t* p, int64_t size, const Header* h, Survey* s,
+                               Problem* problem) noexcept nogil:
+    cdef Message m
+    cdef const uint8_t* end = p + size
+    while p < end:
+        problem.record = s.record_count if is_wrapper(h) else -1
+        if check_message_frame(p, end - p, problem) != OK or check_legacy_crc(p, entry_size_at(p), problem) != OK \
+                or parse_message(p, &m, problem) != OK:
+            return problem.status
+        if is_wrapper(h) and m.offset != s.record_count:
+            s.is_contiguous = False
+        s.other_magic_count += m.magic != h.magic
+        note_record(s, message_timestamp(h, &m), m.key_size)
+        p += m.size
+    return OK
+
+
+def survey_records(RecordIterator records not None):
+    """Return what has to be known of all records of a batch, by a fresh iterator over them, which can be used afterwards.
+
+    The records are checked as iterating checks them, but for the offsets of messages, and made into no objects.
+    Returns: record count, null keys, records of another magic than the batch, least and greatest timestamp (ms; -1
+        where no record has another), and whether the offsets stored in the batch are 0, 1, 2... (of a plain message
+        always).
+    Raises: InvalidRecordError; CorruptRecordError for the CRC of a message.
+    Threads: the GIL is released.  Cost: O(records), for magic 0 and 1 O(bytes).
+    """
+    cdef Survey survey
+    cdef Status status
+    cdef const uint8_t* start = start_of(records.payload)
+    cdef const uint8_t* end = start + records.payload.shape[0]
+    cdef Problem problem = records.problem
+    memset(&survey, 0, sizeof(Survey))
+    survey.least_timestamp = survey.greatest_timestamp = NO_TIMESTAMP
+    survey.is_contiguous = True
+    if records.h.magic < MAGIC_V2 and not is_wrapper(&records.h):
+        # The caller's own buffer, whose sizes are read more than once: no other thread may change them meanwhile.
+        status = survey_message_set(start, records.messages.size, &records.h, &survey, &problem)
+    else:
+        with nogil:
+            if records.h.magic < MAGIC_V2:
+                status = survey_message_set(start, records.messages.size, &records.h, &survey, &problem)
+            else:
+                status = survey_batch(start, end, &records.h, &survey, &problem)
+    if status != OK:
+        raise error_of(&problem, records.path)
+    return (survey.record_count, survey.null_key_count, survey.other_magic_count, survey.least_timestamp,
+            survey.greatest_timestamp, bool(survey.is_contiguous))
+
+
+def magics_of_records(RecordIterator records not None):
+    """Return the magic of each record of a batch as bytes, by a fresh iterator over them.
+
+    Requires: survey_records did not raise.
+    """
+    cdef const uint8_t* p = start_of(records.payload)
+    cdef const uint8_t* end = p + records.messages.size
+    cdef Problem problem = records.problem
+    cdef bytearray magics = bytearray()
+    if records.h.magic >= MAGIC_V2:
+        return bytes([records.h.magic]) * records.h.record_count
+    while p < end:
+        if check_message_frame(p, end - p, &problem) != OK:
+            raise error_of(&problem, records.path)
+        magics.append(p[MAGIC_AT])
+        p += entry_size_at(p)
+    return bytes(magics)
+
+
+# Requires: as survey_batch. Returns: OK with the first record of timestamp >= least_timestamp and offset >= least_offset, its
+# number in problem.record, or STOPPED if there is none.
+cdef Status find_timestamp(const uint8_t* at, const uint8_t* end, const Header* h, int64_t least_timestamp,
+                           int64_t least_offset, OffsetAndTimestamp* found, Problem* problem) noexcept nogil:
+    cdef RawRecord raw
+    cdef int64_t least_delta = 0
+    cdef int32_t i
+    for i in range(h.record_count):
+        problem.record = i
+        if parse_record(at, end, &raw, problem) != OK \
+                or check_offset_delta(h, raw.offset_delta, &least_delta, problem) != OK:
+            return problem.status
+        found.offset = h.base_offset + raw.offset_delta
+        found.timestamp = timestamp_of(h, raw.timestamp_delta)
+        if found.timestamp >= least_timestamp and found.offset >= least_offset:
+            return OK
+        at = raw.end
+    return STOPPED if at == end else fail(problem, TRAILING_BYTES, 0, end - at)
+
+
+def search_timestamp(RecordIterator records, *, int64_t timestamp_ms, int64_t start_offset):
+    """Return (offset, timestamp_ms) of the first record of a batch of magic 2 that is not before either, None if none is.
+
+    Args: records: a fresh iterator over the batch.
+    Raises: InvalidRecordError for what is wrong up to that record; ValueError for another magic.
+    Threads: the GIL is released.  Cost: O(records), no object for each.
+    """
+    cdef Status status
+    cdef OffsetAndTimestamp found
+    cdef const uint8_t* start = start_of(records.payload)
+    cdef const uint8_t* end = start + records.payload.shape[0]
+    cdef Problem problem = records.problem
+    if records.h.magic < MAGIC_V2:
+        raise ValueError(f"magic must be 2, got {records.h.magic}")
+    with nogil:
+        status = find_timestamp(start, end, &records.h, timestamp_ms, start_offset, &found, &problem)
+    if status == OK:
+        return found.offset, found.timestamp
+    if status != STOPPED:
+        raise error_of(&problem, records.path)
+    return None
+
+
+def search_timestamp_in_batch(const uint8_t[::1] buffer, *, int64_t position, int64_t timestamp_ms, int64_t start_offset,
+                              path=None):
+    """Return the same as search_timestamp of one batch of magic 2 without codec that fills the buffer, its CRC checked.
+
+    Raises: CorruptRecordError, InvalidRecordError; ValueError for another magic or a codec.
+    """
+    cdef Problem problem
+    cdef Header h
+    cdef Status status = OK
+    cdef OffsetAndTimestamp found
+    cdef const uint8_t* start = start_of(buffer)
+    cdef int64_t size = buffer.shape[0]
+    start_problem(&problem, position)
+    if size < BATCH_HEADER_SIZE:
+        status = fail(&problem, BATCH_INCOMPLETE, BATCH_HEADER_SIZE, size)
+    else:
+        status = check_frame(start, INT32_MAX, &problem)
+    if status == OK:
+        load_header(start, &h)
+        if h.magic < MAGIC_V2 or h.attributes & CODEC_MASK:
+            raise ValueError(f"magic must be 2 without codec, got {h.magic}, {h.attributes & CODEC_MASK}")
+        with nogil:
+            status = check_offsets(&h, &problem)
+            if status == OK and h.size != size:
+                status = fail(&problem, BATCH_INCOMPLETE, h.size, size)
+            if status == OK:
+                status = check_batch_crc(start, &h, &problem)
+            if status == OK:
+                status = check_counts(&h, size - BATCH_HEADER_SIZE, &problem)
+            if status == OK:
+                status = find_timestamp(start + BATCH_HEADER_SIZE, start + size, &h, timestamp_ms, start_offset, &found,
+                                        &problem)
+                if status == OK:
+                    problem.status = OK
+    if status == STOPPED:
+        return None
+    if status != OK:
+        raise error_of(&problem, path)
+    return found.offset, found.timestamp
+
+
+# A run of batches of any magic in memory: what holds it, and its Records, deep, without an object for a batch.
+
+_DEFAULT_CONFIG = LogConfig()
+
+
+cdef inline object read_only_bytes(object buffer):
+    cdef object view = memoryview(buffer)
+    cdef const Py_buffer* raw = PyMemoryView_GET_BUFFER(view)
+    if raw.readonly and raw.ndim == 1 and view.format == "B":
+        return view
+    return view.cast("B").toreadonly()
+
+
+cdef class RecordsBuffer:
+    """The bytes of a run of batches and where they come from; MemoryRecords without the batches.
+
+    Args: those of MemoryRecords; config is kept as it is.
+    """
+
+    cdef object _held            # a ColumnBuffer until somebody wants to see the bytes, which then is a memoryview
+    cdef readonly int64_t _position
+    cdef readonly object _path
+    cdef readonly object _topic_partition
+    cdef readonly object _config
+
+    def __init__(self, buffer, *, int64_t position=0, path=None, topic_partition=None, config=_DEFAULT_CONFIG):
+        self._held = buffer if type(buffer) is ColumnBuffer else read_only_bytes(buffer)
+        self._position = position
+        self._path = path
+        self._topic_partition = topic_partition
+        self._config = config
+
+    @property
+    def size_in_bytes(self):
+        """All bytes, an incomplete last batch included."""
+        return len(self._held)
+
+    @property
+    def buffer(self):
+        """All bytes, read-only, without a copy."""
+        if type(self._held) is ColumnBuffer:
+            self._held = read_only_bytes(self._held)
+        return self._held
+
+    def __len__(self):
+        return len(self._held)
+
+
+# The same as kind(buffer), without a call where that is a RecordsBuffer.
+cdef object records_of(object kind, ColumnBuffer buffer):
+    cdef PyTypeObject* records_type = <PyTypeObject*>kind
+    cdef RecordsBuffer records
+    if not PyType_Check(kind) or records_type.tp_init != (<PyTypeObject*>RecordsBuffer).tp_init:
+        return kind(buffer)
+    records = records_type.tp_new(records_type, (), NULL)
+    records._held = buffer
+    records._config = _DEFAULT_CONFIG
+    return records
+
+
+# Returns: the ColumnBuffer of records that are one batch of which all is known since it was sealed; else None.
+cdef ColumnBuffer sealed_of(object records):
+    cdef object held = (<RecordsBuffer>records)._held if isinstance(records, RecordsBuffer) else None
+    if type(held) is not ColumnBuffer:
+        return None
+    cdef ColumnBuffer buffer = <ColumnBuffer>held
+    return buffer if buffer.is_read_only and 0 < buffer.sealed.size == buffer.size else None
+
+
+@cython.final
+cdef class RunIterator:
+    """Iterate the Records of a run of batches; see iterate_run."""
+
+    cdef const uint8_t[::1] buffer
+    cdef Py_ssize_t at
+    cdef int64_t position
+    cdef int64_t max_batch_bytes
+    cdef RecordIterator batch
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Record record = self.batch.next_record()
+        while record is None:
+            if not self.open_next():
+                raise StopIteration
+            record = self.batch.next_record()
+        return record
+
+    # Returns: whether there is one more batch.
+    cdef bint open_next(self) except -1:
+        cdef const uint8_t* start = start_of(self.buffer) + self.at
+        cdef int64_t left = self.buffer.shape[0] - self.at
+        cdef int64_t size
+        cdef bint is_open = False
+        if left < LOG_OVERHEAD_SIZE:
+            return False
+        size = entry_size_at(start)
+        if left < HEADER_SIZE_UP_TO_MAGIC and size >= MIN_MESSAGE_V0_SIZE:
+            return False
+        if left >= HEADER_SIZE_UP_TO_MAGIC and left < size <= self.max_batch_bytes and start[MAGIC_AT] <= MAGIC_V2:
+            return False
+        if not HEADER_SIZE_UP_TO_MAGIC < size <= left:
+            size = left
+        self.check(start, size)
+        self.batch.least_delta = 0
+        try:
+            self.batch.open(self.buffer[self.at:self.at + size], self.position + self.at)
+            is_open = True
+        finally:
+            if not is_open:
+                self.batch.close()
+        self.at += size
+        if self.batch.h.attributes & CODEC_MASK == 0 and size <= left - size:
+            self.batch.ahead = size
+        return True
+
+    cdef int check(self, const uint8_t* start, int64_t size) except -1:
+        cdef Problem* problem = &self.batch.problem
+        start_problem(problem, self.position + self.at)
+        if check_header(start, size, self.max_batch_bytes, problem) == OK:
+            if size < GIL_RELEASE_SIZE:
+                check_whole_batch(start, size, problem)
+            else:
+                with nogil:
+                    check_whole_batch(start, size, problem)
+        if problem.status != OK:
+            raise error_of(problem, self.batch.path)
+        return 0
+
+
+def iterate_run(const uint8_t[::1] buffer, *, int64_t position, decompress, int64_t max_batch_bytes,
+                int64_t max_decompressed_bytes, path=None, topic_partition=None):
+    """Return an iterator over the Records of a run of batches, the CRC of each checked before its first Record.
+
+    An incomplete last batch with a known magic ends it. Arguments, errors and lifetime are those of iterate_records.
+    Threads: not safe.
+    """
+    cdef RunIterator run = RunIterator.__new__(RunIterator)
+    cdef RecordIterator batch = RecordIterator.__new__(RecordIterator)
+    batch.decompress, batch.max_decompressed_bytes = decompress, max_decompressed_bytes
+    batch.path, batch.topic_partition = path, topic_partition
+    batch.verify_crc = batch.checks_offsets = batch.makes_headers = True
+    batch.payload = None        # no view at all yet, which code with checks refuses to look at
+    run.buffer, run.position, run.max_batch_bytes, run.batch = buffer, position, max_batch_bytes, batch
+    return run

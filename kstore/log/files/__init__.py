@@ -1,0 +1,1 @@
+"""Files beside the records: names, checkpoints, locks, the durable point, producer snapshots. Uses env."""

@@ -1,0 +1,319 @@
+"""Kafka's checkpoint text files, read and written: offsets per partition, and start offsets per leader epoch.
+
+Layer 5. Line 1 is the version, line 2 the number of entries, then one entry a line. A file that breaks a rule
+raises CorruptCheckpointError; whether to go on without it is the caller's decision. Written files are replaced as a
+whole (replace_file).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+from kstore.config import MAX_INT32
+from kstore.errors import CorruptCheckpointError, StorageError
+from kstore.log.env import DEFAULT_ENV, ENOENT, Env, FileStatus, join_path, split_path
+from kstore.log.files.names import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    MAX_PARTITION,
+    RECOVERY_POINT_CHECKPOINT,
+    ROOT_CHECKPOINTS,
+    is_topic_name,
+)
+from kstore.types import MAX_OFFSET, TopicPartition
+
+TEMPORARY_SUFFIX = ".tmp"
+
+
+def read_text(path: str, env: Env, *, max_bytes: int) -> str | None:
+    """Return the content of a file, None if there is none.
+
+    Raises: CorruptCheckpointError if it is larger or not UTF-8; StorageError.
+    """
+    try:
+        return env.read_file(path, max_bytes=max_bytes).decode("utf-8")
+    except StorageError as error:
+        if error.errno == ENOENT:
+            return None
+        if error.errno is None:
+            raise malformed(path, str(error)) from error
+        raise
+    except UnicodeDecodeError as error:
+        raise malformed(path, f"not UTF-8: {error.reason} at position {error.start}") from error
+
+
+def malformed(path: str, reason: str) -> CorruptCheckpointError:
+    """Return the error of a file that breaks a rule."""
+    return CorruptCheckpointError(f"malformed {path}: {reason}", path=path, position=0, reason=reason)
+
+
+def replace_file(path: str, content: bytes | Iterable[bytes], env: Env = DEFAULT_ENV) -> None:
+    """Write a file beside `path`, then rename it over `path`; when this returns the content survives a power cut.
+
+    Args: content: in one piece or several, which may be read from the file that is replaced.
+    After an error the file has the old content or the new, and the one beside it is gone if it could be removed.
+    Threads: one at a time for a path.
+    Raises: StorageError.
+    Source: Kafka CheckpointFile.write.
+    """
+    temporary = path + TEMPORARY_SUFFIX
+    try:
+        with env.open_write(temporary) as file:
+            if not file.is_new:
+                file.truncate(0)
+            position = 0
+            for piece in (content,) if isinstance(content, bytes) else content:
+                file.pwrite(piece, position=position)
+                position += len(piece)
+            file.sync()
+        env.rename(temporary, path)
+    except StorageError:
+        with suppress(StorageError):
+            env.unlink(temporary)
+        raise
+    env.sync_directory(split_path(path)[0])
+
+
+CHECKPOINT_VERSION = 0
+# Some 50,000 partitions with the longest names.
+MAX_CHECKPOINT_BYTES = 16 * 1024 * 1024
+MAX_CHECKPOINTS_KEPT = 8
+
+_NUMBER = re.compile(r"[0-9]{1,19}")
+
+
+class EpochEntry(NamedTuple):
+    """A leader epoch and the first offset written under it (Kafka: EpochEntry)."""
+
+    epoch: int
+    start_offset: int
+
+
+def read_offset_checkpoint(path: str, env: Env = DEFAULT_ENV) -> dict[TopicPartition, int] | None:
+    """Read a root's checkpoint ("topic partition offset"); None if there is no such file.
+
+    Raises: CorruptCheckpointError if malformed, too large or not UTF-8; StorageError if unreadable.
+    Source: Kafka OffsetCheckpointFile.
+    """
+    lines = _entry_lines(path, env, field_count=3)
+    if lines is None:
+        return None
+    offsets: dict[TopicPartition, int] = {}
+    for line_number, (topic, partition, offset) in enumerate(lines, start=3):
+        if not is_topic_name(topic):
+            raise malformed(path, f"line {line_number}: expected a topic name, found {topic!r}")
+        number = _parse_number(partition, limit=MAX_PARTITION, path=path, line_number=line_number)
+        offsets[TopicPartition(topic, number)] = _parse_number(
+            offset, limit=MAX_OFFSET, path=path, line_number=line_number
+        )
+    return offsets
+
+
+def write_offset_checkpoint(path: str, offsets: Mapping[TopicPartition, int], env: Env = DEFAULT_ENV) -> None:
+    """Write a root's checkpoint anew, in the order of `offsets`.
+
+    Raises: ValueError for an entry that could not be read back; StorageError.
+    Source: Kafka OffsetCheckpointFile.
+    """
+    lines = []
+    for (topic, partition), offset in offsets.items():
+        if not is_topic_name(topic):
+            raise ValueError(f"expected a topic name, got {topic!r}")
+        lines.append(f"{topic} {_in_range(partition, limit=MAX_PARTITION)} {_in_range(offset, limit=MAX_OFFSET)}")
+    _write_lines(path, lines, env)
+
+
+class OffsetCheckpoints:
+    """Offset checkpoints of the roots read last, so that opening all logs of a root parses each file once.
+
+    A file that was replaced or written since is read again.
+    Threads: safe.
+    """
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._lock = threading.Lock()
+        self._kept: dict[str, tuple[FileStatus, dict[TopicPartition, int]]] = {}
+
+    def offsets(self, path: str) -> Mapping[TopicPartition, int] | None:
+        """Return read_offset_checkpoint(path), perhaps from an earlier call."""
+        status = self._env.stat(path)
+        if status is None:
+            return None
+        with self._lock:
+            kept = self._kept.get(path)
+        if kept is not None and kept[0] == status:
+            return kept[1]
+        offsets = read_offset_checkpoint(path, self._env)
+        if offsets is not None:
+            with self._lock:
+                if len(self._kept) >= MAX_CHECKPOINTS_KEPT:
+                    self._kept.clear()
+                self._kept[path] = status, offsets
+        return offsets
+
+
+def read_leader_epoch_checkpoint(path: str, env: Env = DEFAULT_ENV) -> list[EpochEntry] | None:
+    """Read a partition's leader-epoch-checkpoint ("epoch startOffset"); None if there is no such file.
+
+    Raises: CorruptCheckpointError if malformed, too large or not UTF-8; StorageError if unreadable.
+    Source: Kafka LeaderEpochCheckpointFile.
+    """
+    lines = _entry_lines(path, env, field_count=2)
+    if lines is None:
+        return None
+    return [
+        EpochEntry(
+            _parse_number(epoch, limit=MAX_INT32, path=path, line_number=line_number),
+            _parse_number(start_offset, limit=MAX_OFFSET, path=path, line_number=line_number),
+        )
+        for line_number, (epoch, start_offset) in enumerate(lines, start=3)
+    ]
+
+
+def write_leader_epoch_checkpoint(path: str, entries: Iterable[EpochEntry], env: Env = DEFAULT_ENV) -> None:
+    """Write a partition's leader-epoch-checkpoint anew.
+
+    Raises: ValueError for an entry that could not be read back; StorageError.
+    Source: Kafka LeaderEpochCheckpointFile.
+    """
+    lines = [
+        f"{_in_range(epoch, limit=MAX_INT32)} {_in_range(start_offset, limit=MAX_OFFSET)}"
+        for epoch, start_offset in entries
+    ]
+    _write_lines(path, lines, env)
+
+
+def _write_lines(path: str, lines: list[str], env: Env) -> None:
+    text = "".join(f"{line}\n" for line in (str(CHECKPOINT_VERSION), str(len(lines)), *lines))
+    replace_file(path, text.encode(), env)
+
+
+def _in_range(number: int, *, limit: int) -> int:
+    if not 0 <= number <= limit:
+        raise ValueError(f"expected a number from 0 to {limit}, got {number}")
+    return number
+
+
+def _entry_lines(path: str, env: Env, *, field_count: int) -> list[list[str]] | None:
+    text = read_text(path, env, max_bytes=MAX_CHECKPOINT_BYTES)
+    if text is None:
+        return None
+    lines = text.splitlines()
+    if not lines:
+        return []
+    version = _parse_number(lines[0].strip(), limit=MAX_INT32, path=path, line_number=1)
+    if version != CHECKPOINT_VERSION:
+        raise malformed(path, f"expected version {CHECKPOINT_VERSION}, found {version}")
+    if len(lines) == 1:
+        return []
+    count = _parse_number(lines[1].strip(), limit=MAX_INT32, path=path, line_number=2)
+    entries = [line.split() for line in lines[2:]]
+    for line_number, fields in enumerate(entries, start=3):
+        if len(fields) != field_count:
+            raise malformed(path, f"line {line_number}: expected {field_count} fields, found {len(fields)}")
+    if len(entries) != count:
+        raise malformed(path, f"expected {count} entries, found {len(entries)}")
+    return entries
+
+
+def _parse_number(text: str, *, limit: int, path: str, line_number: int) -> int:
+    if _NUMBER.fullmatch(text) is None or int(text) > limit:
+        raise malformed(path, f"line {line_number}: expected a number from 0 to {limit}, found {text[:40]!r}")
+    return int(text)
+
+
+_logger = logging.getLogger("kstore.log")
+# Two logs of a root never change a checkpoint of it at once.
+_mutex = threading.Lock()
+
+
+class PartitionMarks(NamedTuple):
+    """What the checkpoints of a root say of a partition, and the end of its log."""
+
+    recovery_point: int
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+
+
+def read_checkpoint(root: str, name: str, env: Env) -> dict[TopicPartition, int]:
+    """Return the offsets of a checkpoint, none if it is missing or malformed, of which the log tells.
+
+    Raises: StorageError.
+    """
+    try:
+        return read_offset_checkpoint(join_path(root, name), env) or {}
+    except CorruptCheckpointError as error:
+        _logger.warning("going on without a checkpoint: %s", error)
+        return {}
+
+
+def save_offset(root: str, name: str, topic_partition: TopicPartition, offset: int, env: Env) -> None:
+    """Put one partition's offset into a checkpoint, durably.
+
+    Raises: StorageError.
+    """
+    with _mutex:
+        offsets = read_checkpoint(root, name, env)
+        if offsets.get(topic_partition) != offset:
+            write_offset_checkpoint(join_path(root, name), {**offsets, topic_partition: offset}, env)
+
+
+def forget_partitions(root: str, gone: Collection[TopicPartition], env: Env) -> None:
+    """Take partitions out of every checkpoint, durably, so that new ones of the same names start at 0.
+
+    Raises: StorageError.
+    """
+    with _mutex:
+        for name in ROOT_CHECKPOINTS:
+            found = read_checkpoint(root, name, env)
+            kept = {one: offset for one, offset in found.items() if one not in gone}
+            if len(kept) < len(found):
+                write_offset_checkpoint(join_path(root, name), kept, env)
+
+
+def save_marks(
+    root: str,
+    take_marks: Callable[[], Mapping[TopicPartition, PartitionMarks]],
+    env: Env,
+    *,
+    kept: Container[TopicPartition],
+) -> None:
+    """Put the marks of several partitions into the three checkpoints, durably; of the others those in `kept` stay.
+
+    Args: take_marks: called where no log saves an offset of its own meanwhile: one that lowers its marks, then saves,
+        finds here neither the old ones nor its own written over.
+    Raises: StorageError.
+    """
+    with _mutex:
+        marks = take_marks()
+        recovery_points = {topic_partition: one.recovery_point for topic_partition, one in marks.items()}
+        high_watermarks = {topic_partition: one.high_watermark for topic_partition, one in marks.items()}
+        _merge(root, RECOVERY_POINT_CHECKPOINT, recovery_points, env, kept=kept)
+        _merge(root, HIGH_WATERMARK_CHECKPOINT, high_watermarks, env, kept=kept)
+        saved = read_checkpoint(root, LOG_START_OFFSET_CHECKPOINT, env)
+        starts = {one: _start(found, saved.get(one)) for one, found in marks.items()}
+        # As in a broker's, only logs of which something was deleted.
+        others = {one for one in saved if one in kept and one not in starts}
+        starts = {one: start for one, start in starts.items() if start or one in saved}
+        _merge(root, LOG_START_OFFSET_CHECKPOINT, starts, env, kept=others)
+
+
+def _start(marks: PartitionMarks, saved: int | None) -> int:
+    """Return the start to save; one below the first segment stays, since tiered storage has records from there on."""
+    return marks.log_start_offset if saved is None or saved > marks.log_end_offset else saved
+
+
+def _merge(
+    root: str, name: str, offsets: Mapping[TopicPartition, int], env: Env, *, kept: Container[TopicPartition]
+) -> None:
+    found = read_checkpoint(root, name, env)
+    merged = {**{one: offset for one, offset in found.items() if one in kept}, **offsets}
+    if merged != found:
+        write_offset_checkpoint(join_path(root, name), merged, env)

@@ -1,0 +1,152 @@
+"""How much of a log is known to be durable, kept beside it, so that a torn tail can be told from corruption.
+
+Layer 5. kstore-durable-point in the partition directory has two slots of 32 bytes, big-endian:
+
+    counter int64, offset int64, segment base offset int64, position int32, CRC-32C of these and a mark
+
+The whole slot with the higher counter counts. A slot is written after the sync of the log that it tells of, without a
+sync of its own: what is read after a power cut may be older than the truth, never beyond it.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from typing import NamedTuple
+
+from kstore._core import crc32c
+from kstore.config import MAX_INT32
+from kstore.errors import StorageError
+from kstore.log.env import DEFAULT_ENV, ENOENT, REWRITTEN_FILES, Closing, Env, WriteFile, join_path, split_path
+from kstore.log.files.names import DURABLE_POINT
+from kstore.types import MAX_OFFSET
+
+SLOT_BYTES = 32
+SLOT_COUNT = 2
+
+_logger = logging.getLogger("kstore.log")
+
+_FIELDS = struct.Struct(">qqqi")
+_CRC = struct.Struct(">I")
+# Counted into the CRC: bytes of another file or another version make no slot.
+_MARK = b"kstore durable point 1"
+
+
+class DurablePoint(NamedTuple):
+    """Every record below `offset`, and the bytes of that segment below `position`, survive a power cut."""
+
+    offset: int
+    segment_base_offset: int
+    position: int
+
+
+class DurablePointFile(Closing):
+    """The durable point of one log; its writer alone opens it.
+
+    Threads: one at a time.
+    """
+
+    def __init__(self, directory: str, env: Env = DEFAULT_ENV) -> None:
+        self.path = join_path(directory, DURABLE_POINT)
+        self._env = env
+        self._counter, self._point = self._load()
+
+    def read(self) -> DurablePoint | None:
+        """Return the point, None if none is known; a file that is damaged or not kstore's tells nothing.
+
+        Raises: nothing; the constructor raises StorageError if the file can't be read.
+        """
+        return self._point
+
+    def advance(self, point: DurablePoint) -> None:
+        """Note that more is durable, after the sync of the log succeeded; a point that is not beyond is passed over.
+
+        A failure is logged and no more: the log is durable all the same, and an older point is as true.
+        Cost: one pwrite.
+        """
+        _check(point)
+        if self._point is not None and point <= self._point:
+            return
+        try:
+            self._write_slot(point)
+        except StorageError as error:
+            _logger.warning("going on with an older durable point: %s", error)
+
+    def lower(self, point: DurablePoint) -> None:
+        """Take back what is about to be removed from the log; durable in both slots when this returns.
+
+        A point that is not below the present one changes nothing. When a log starts anew at a higher offset, only
+        DurablePoint(0, 0, 0) is true before and after.
+        Raises: StorageError; the log must not be cut then.
+        """
+        _check(point)
+        if self._point is not None and point < self._point:
+            for _ in range(SLOT_COUNT):
+                self._write_slot(point)
+            with REWRITTEN_FILES.borrow(self, self.path, self._opened) as file:
+                file.sync()
+
+    def delete(self) -> None:
+        """Remove the file, as after a clean close: what a broker does to the log then, it says nothing about."""
+        self.close()
+        self._counter, self._point = 0, None
+        if self._env.unlink(self.path):
+            self._env.sync_directory(split_path(self.path)[0])
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing, and a further point opens it again."""
+        REWRITTEN_FILES.release(self)
+
+    def _load(self) -> tuple[int, DurablePoint | None]:
+        try:
+            with self._env.open_read(self.path) as file:
+                content = file.pread(SLOT_BYTES * SLOT_COUNT, position=0)
+        except StorageError as error:
+            if error.errno == ENOENT:
+                return 0, None
+            raise
+        slots = [content[start : start + SLOT_BYTES] for start in range(0, len(content), SLOT_BYTES)]
+        return max((decode_slot(slot) for slot in slots), default=(0, None), key=lambda counted: counted[0])
+
+    def _write_slot(self, point: DurablePoint) -> None:
+        counter = self._counter + 1
+        slot = counter % SLOT_COUNT
+        with REWRITTEN_FILES.borrow(self, self.path, self._opened) as file:
+            file.pwrite(encode_slot(point, counter=counter), position=slot * SLOT_BYTES)
+        self._counter, self._point = counter, point
+
+    def _opened(self) -> WriteFile:
+        file = self._env.open_write(self.path)
+        if file.is_new:
+            try:
+                file.allocate(SLOT_BYTES * SLOT_COUNT)
+            except BaseException:
+                file.close()
+                raise
+        return file
+
+
+def encode_slot(point: DurablePoint, *, counter: int) -> bytes:
+    """Return the 32 bytes of a slot."""
+    fields = _FIELDS.pack(counter, *point)
+    return fields + _CRC.pack(crc32c(_MARK + fields))
+
+
+def decode_slot(slot: bytes) -> tuple[int, DurablePoint | None]:
+    """Return (counter, point) of a slot, (0, None) if it is empty, short, damaged or of no log."""
+    if len(slot) != SLOT_BYTES or _CRC.unpack_from(slot, _FIELDS.size)[0] != crc32c(_MARK + slot[: _FIELDS.size]):
+        return 0, None
+    counter, *numbers = _FIELDS.unpack_from(slot)
+    point = DurablePoint(*numbers)
+    return (counter, point) if counter > 0 and _is_possible(point) else (0, None)
+
+
+def _is_possible(point: DurablePoint) -> bool:
+    return 0 <= point.segment_base_offset <= point.offset <= MAX_OFFSET and 0 <= point.position <= MAX_INT32
+
+
+def _check(point: DurablePoint) -> None:
+    if not _is_possible(point):
+        raise ValueError(
+            f"a durable point lies in a segment and has no negative or larger number than Kafka's: {point}"
+        )

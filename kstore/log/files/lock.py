@@ -1,0 +1,213 @@
+"""PartitionLock: who may write in a log.dirs root: one process, and in it one log for each partition.
+
+Layer 5. The root's `.lock` is held for as long as any of its partitions is, as a broker's LogManager holds it. So is
+the root itself, as a directory: a `.lock` that somebody removes lets no second kstore in, and the first one finds out
+that a broker may have come in (check_held).
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from contextlib import ExitStack
+from typing import Protocol
+from weakref import WeakSet
+
+from kstore.environment import after_fork_in_child
+from kstore.errors import LogClosedError, LogLockedError
+from kstore.log.env import DEFAULT_ENV, Env, LockFile, join_path
+from kstore.log.files.names import LOCK_FILE
+
+_WHOLE_ROOT = None
+
+
+class _HeldRoot:
+    """A root that this process holds, by its `.lock` and as a directory, and what of it is in use.
+
+    owners has None for the whole root.
+    """
+
+    def __init__(self, file: LockFile, directory: LockFile) -> None:
+        self.file = file
+        self.directory = directory
+        self.owners: set[str | None] = set()
+
+    def close(self) -> None:
+        """Give both locks back, the `.lock` last: who gets that finds the directory free."""
+        try:
+            self.directory.close()
+        finally:
+            self.file.close()
+
+
+class PartitionLock:
+    """The right to write one partition of a root, or with name None all of it, until release().
+
+    Another lock of that partition, or of any in another process or a JVM, is refused. Dropping the last reference
+    releases it too.
+    Threads: safe.
+    """
+
+    def __init__(self, held: _HeldRoot, *, root: str, name: str | None, process_id: int, env: Env) -> None:
+        self.root = root
+        self.name = name
+        self._held: _HeldRoot | None = held
+        self._process_id = process_id
+        self._env = env
+
+    @classmethod
+    def acquire(cls, root: str, name: str | None, env: Env = DEFAULT_ENV) -> PartitionLock:
+        """Lock the partition directory called `name`, or the whole root, without waiting.
+
+        Raises: LogLockedError; StorageError if there is no such root or no `.lock` can be made.
+        """
+        path = join_path(root, LOCK_FILE)
+        with _registry.mutex:
+            held = _registry.find(path, env)
+            if held is not None:
+                if _WHOLE_ROOT in held.owners or name in held.owners or name is _WHOLE_ROOT:
+                    raise _locked(root, name, "another log or store of this process writes there")
+            else:
+                held = _hold(root, name, env)
+            held.owners.add(name)
+        return cls(held, root=root, name=name, process_id=env.process_id(), env=env)
+
+    def share(self, name: str) -> PartitionLock:
+        """Lock one partition under this lock of the whole root, which may be released before it.
+
+        Raises: LogLockedError, LogClosedError.
+        """
+        if self.name is not _WHOLE_ROOT:
+            raise ValueError(f"only the lock of a whole root can be shared, this is {self.name}'s")
+        self.check_owner()
+        with _registry.mutex:
+            held = self._held
+            if held is None:
+                raise self._released()
+            if name in held.owners:
+                raise _locked(self.root, name, "another log of this process writes there")
+            held.owners.add(name)
+        return PartitionLock(held, root=self.root, name=name, process_id=self._process_id, env=self._env)
+
+    def release(self) -> None:
+        """Give the lock back; a second call does nothing, nor does one in a child made by fork()."""
+        if self._env.process_id() != self._process_id:
+            return
+        with _registry.mutex:
+            held, self._held = self._held, None
+            if held is not None:
+                held.owners.discard(self.name)
+                if not held.owners:
+                    _registry.remove(held)
+                    held.close()
+
+    def check_owner(self) -> None:
+        """Raise unless this process may write.
+
+        Raises: LogLockedError in a child made by fork(), which has a copy of the lock; LogClosedError after release().
+        """
+        if self._env.process_id() != self._process_id:
+            raise _locked(self.root, self.name, f"the lock is that of process {self._process_id}, which made this one")
+        if self._held is None:
+            raise self._released()
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this process may write, and is no child made by fork()."""
+        return self._env.process_id() == self._process_id
+
+    def check_held(self) -> None:
+        """Raise unless this process may write and keeps others out still.
+
+        Raises: as check_owner; LogLockedError if the `.lock` was removed or replaced: a broker may have come in.
+        Cost: two stats.
+        """
+        self.check_owner()
+        held = self._held
+        if held is None or not held.file.is_in_place():
+            reason = f"{join_path(self.root, LOCK_FILE)} was removed or replaced, and another writer may have come in"
+            raise _locked(self.root, self.name, reason)
+
+    def __del__(self) -> None:
+        self.release()
+
+    def _released(self) -> LogClosedError:
+        return LogClosedError(f"the lock of {_place(self.root, self.name)} was released", path=self.root)
+
+
+class _Registry:
+    """The roots that this process holds, by the identity of `.lock`, which stays while the file is open."""
+
+    def __init__(self) -> None:
+        self.mutex = threading.RLock()
+        self._roots: dict[tuple[int, int], _HeldRoot] = {}
+
+    def find(self, path: str, env: Env) -> _HeldRoot | None:
+        status = env.stat(path, follow_symlinks=False)
+        return None if status is None else self._roots.get(status.identity[:2])
+
+    def add(self, held: _HeldRoot) -> None:
+        self._roots[held.file.identity()] = held
+
+    def remove(self, held: _HeldRoot) -> None:
+        self._roots = {identity: other for identity, other in self._roots.items() if other is not held}
+
+    def forget(self) -> None:
+        """Start anew in a child made by fork(), where another thread may have held the mutex; close the copies."""
+        copies = list(self._roots.values())
+        self.mutex = threading.RLock()
+        self._roots = {}
+        for held in copies:
+            held.close()
+
+
+class Disowned(Protocol):
+    """What a child made by fork() has a copy of, and no right to write with."""
+
+    def disown(self) -> None:
+        """Refuse to write from now on, and forget locks that a thread of the parent may have held."""
+
+
+_registry = _Registry()
+_disowned: WeakSet[Disowned] = WeakSet()
+
+
+def disown_in_child(owner: Disowned) -> None:
+    """Have owner.disown() called in every child made by fork(), as long as the owner lives."""
+    _disowned.add(owner)
+
+
+def _hold(root: str, name: str | None, env: Env) -> _HeldRoot:
+    """Under the registry's mutex, lock a root that this process does not hold."""
+    path = join_path(root, LOCK_FILE)
+    with ExitStack() as undoing:
+        file = env.lock_file(path)
+        if file is None:
+            raise _locked(root, name, f"another process, perhaps a broker, holds {path}")
+        undoing.callback(file.close)
+        directory = env.lock_directory(root)
+        if directory is None:
+            raise _locked(root, name, f"a writer holds {root}, and {path} was removed since it came")
+        undoing.callback(directory.close)
+        held = _HeldRoot(file, directory)
+        _registry.add(held)
+        undoing.pop_all()
+    return held
+
+
+def _start_anew() -> None:
+    _registry.forget()
+    for owner in list(_disowned):
+        owner.disown()
+
+
+after_fork_in_child(_start_anew)
+
+
+def _place(root: str, name: str | None) -> str:
+    return root if name is _WHOLE_ROOT else join_path(root, name)
+
+
+def _locked(root: str, name: str | None, reason: str) -> LogLockedError:
+    place = _place(root, name)
+    return LogLockedError(f"cannot write {place}: {reason}", path=place, errno=errno.EAGAIN)

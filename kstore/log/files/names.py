@@ -1,0 +1,281 @@
+"""Finds partition directories: in a log.dirs root, by their own path, or in a list of both.
+
+Layer 5. What a directory is follows from its content first, since roots are often named like partitions
+(kafka-logs-1): .log files make a partition, sub-directories named <topic>-<number> a root.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kstore.config import MAX_INT32
+from kstore.errors import LogNotFoundError, StorageError
+from kstore.log.env import DEFAULT_ENV, Env, FileKind, StrPath, absolute_path, join_path, path_list, split_path
+from kstore.types import MAX_OFFSET, TopicPartition
+
+LOG_SUFFIX = ".log"
+OFFSET_INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+PRODUCER_SNAPSHOT_SUFFIX = ".snapshot"
+SEGMENT_INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+# In the order of removal: what is left of a segment without a .log is removed when the log is loaded.
+SEGMENT_SUFFIXES = (LOG_SUFFIX, *SEGMENT_INDEX_SUFFIXES)
+
+# States of a segment file, behind its suffix: to be removed, being built by a cleaner, built and to take its place.
+DELETED_STATE = ".deleted"
+CLEANED_STATE = ".cleaned"
+SWAP_STATE = ".swap"
+
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+ROOT_CHECKPOINTS = (
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    CLEANER_CHECKPOINT,
+)
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+
+LOCK_FILE = ".lock"
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+META_PROPERTIES = "meta.properties"
+PARTITION_METADATA = "partition.metadata"
+QUORUM_STATE = "quorum-state"
+# kstore's own file beside the segments; brokers pass over names that they do not know.
+DURABLE_POINT = "kstore-durable-point"
+# Where recovery keeps what it takes out of a partition; brokers pass over directories.
+QUARANTINE_DIRECTORY = "kstore-quarantine"
+
+# The log of a KRaft quorum, which LogManager leaves alone.
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+
+MAX_PARTITION = MAX_INT32
+
+_SEGMENT_NAME = re.compile(r"([0-9]{20})(\.(?:log|index|timeindex|txnindex|snapshot))")
+_METADATA_SNAPSHOT_NAME = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
+_RETIRED_DIRECTORY = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-(delete|stray|future)")
+
+
+class SegmentName(NamedTuple):
+    """The two parts of a segment file's name; for a .snapshot the offset is the next one to be written."""
+
+    base_offset: int
+    suffix: str
+
+
+def parse_segment_name(name: str) -> SegmentName | None:
+    """Split a segment file's name; None if it is none or the number is no int64."""
+    match = _SEGMENT_NAME.fullmatch(name)
+    if match is None or int(match[1]) > MAX_OFFSET:
+        return None
+    return SegmentName(int(match[1]), match[2])
+
+
+def producer_snapshot_offsets(names: Iterable[str]) -> list[int]:
+    """Return the offsets of the producer snapshots among the names of a directory, sorted."""
+    found = (parse_segment_name(name) for name in names if name.endswith(PRODUCER_SNAPSHOT_SUFFIX))
+    return sorted(name.base_offset for name in found if name is not None)
+
+
+def is_metadata_snapshot_name(name: str) -> bool:
+    """Tell whether a file is a snapshot of a KRaft log: offset, epoch, ".checkpoint"."""
+    return _METADATA_SNAPSHOT_NAME.fullmatch(name) is not None
+
+
+def base_offset_file_name(base_offset: int, *, suffix: str) -> str:
+    """Return the 20-digit file name of a segment's file.
+
+    Source: Kafka LogFileUtils.filenamePrefixFromOffset.
+    """
+    if not 0 <= base_offset <= MAX_OFFSET:
+        raise ValueError(f"base_offset must be from 0 to {MAX_OFFSET}, got {base_offset}")
+    return f"{base_offset:020d}{suffix}"
+
+
+def segment_path(directory: str, base_offset: int, *, suffix: str) -> str:
+    """Return the path of a segment's file in its partition's directory; raises as base_offset_file_name."""
+    return join_path(directory, base_offset_file_name(base_offset, suffix=suffix))
+
+
+def is_topic_name(name: str) -> bool:
+    """Tell whether Kafka allows the topic name.
+
+    Source: Kafka Topic.validate.
+    """
+    return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
+
+
+def parse_partition_directory_name(name: str) -> TopicPartition | None:
+    """Split a partition directory's name at its last '-'; None if it is none.
+
+    Source: Kafka UnifiedLog.parseTopicPartitionName.
+    """
+    topic, _, number = name.rpartition("-")
+    if not is_topic_name(topic) or _PARTITION.fullmatch(number) is None or int(number) > MAX_PARTITION:
+        return None
+    return TopicPartition(topic, int(number))
+
+
+def retired_state(name: str) -> str | None:
+    """Return "delete", "stray" or "future" for a partition directory that a broker renamed so, else None."""
+    match = _RETIRED_DIRECTORY.fullmatch(name)
+    return match[1] if match is not None else None
+
+
+_SHOWN_NAMES = 3
+
+
+class PartitionDirectory(NamedTuple):
+    """A partition's directory, absolute, and the root that holds it and its checkpoints."""
+
+    topic_partition: TopicPartition
+    path: str
+    root: str
+
+
+class _Content(NamedTuple):
+    has_logs: bool
+    partitions: list[PartitionDirectory]
+
+
+def find_partitions(paths: StrPath | Iterable[StrPath], env: Env = DEFAULT_ENV) -> list[PartitionDirectory]:
+    """Find the partitions at one or several paths, each a partition directory or a log.dirs root.
+
+    Directories that a broker renamed for deletion or moves (-delete, -stray, -future) are passed over in a root.
+    Returns: sorted by topic, then partition number; the same directory reached twice counts once.
+    Raises: LogNotFoundError if a path is missing, no directory, or neither partition nor root;
+        StorageError if two directories hold the same topic-partition.
+    """
+    directories = path_list(paths)
+    if not directories:
+        raise ValueError("paths must name at least one directory, got none")
+    found: dict[TopicPartition, PartitionDirectory] = {}
+    for path in directories:
+        for partition in _partitions_at(absolute_path(path), env):
+            other = found.setdefault(partition.topic_partition, partition)
+            if other.path != partition.path:
+                raise StorageError(
+                    f"partition {partition.topic_partition} found twice: {other.path} and {partition.path}",
+                    path=partition.path,
+                )
+    return [found[topic_partition] for topic_partition in sorted(found)]
+
+
+def partitions_of_root(root: str, env: Env = DEFAULT_ENV) -> list[PartitionDirectory]:
+    """Return the partition directories in a root, sorted; none in one that is new.
+
+    Raises: LogNotFoundError if there is no such directory, or it is itself a partition's.
+    """
+    content = _look_into(root, env)
+    if content.has_logs:
+        raise LogNotFoundError(f"{root} holds segments, expected a log.dirs root", path=root, errno=errno.EINVAL)
+    partitions = [directory for directory in content.partitions if not _is_root(directory.path, env)]
+    if content.partitions and not partitions:
+        names = _shown([directory.path for directory in content.partitions])
+        raise LogNotFoundError(
+            f"{root} is no log.dirs root but holds some: name one of them ({names})", path=root, errno=errno.EINVAL
+        )
+    return sorted(partitions)
+
+
+def find_partition(path: StrPath, env: Env = DEFAULT_ENV) -> PartitionDirectory:
+    """Return the one partition whose directory the path is.
+
+    Raises: LogNotFoundError, also for a log.dirs root.
+    """
+    absolute = absolute_path(path)
+    content = _look_into(absolute, env)
+    partition = _as_partition(absolute, content)
+    if partition is None:
+        names = _shown([directory.path for directory in content.partitions])
+        raise LogNotFoundError(
+            f"{absolute} is a log.dirs root, expected a partition directory: open one of those in it ({names})",
+            path=absolute,
+            errno=errno.EINVAL,
+        )
+    return partition
+
+
+def _partitions_at(path: str, env: Env) -> list[PartitionDirectory]:
+    content = _look_into(path, env)
+    partition = _as_partition(path, content)
+    if partition is not None:
+        return [partition]
+    inner_roots = [directory.path for directory in content.partitions if _is_root(directory.path, env)]
+    partitions = [directory for directory in content.partitions if directory.path not in inner_roots]
+    if not partitions:
+        raise LogNotFoundError(
+            f"{path} is no log.dirs root but holds some: name them instead ({_shown(inner_roots)})",
+            path=path,
+            errno=errno.EINVAL,
+        )
+    return partitions
+
+
+def _is_root(path: str, env: Env) -> bool:
+    """Tell whether a directory named like a partition is a root."""
+    content = _look_into(path, env)
+    return bool(content.partitions) and not content.has_logs
+
+
+def _look_into(path: str, env: Env) -> _Content:
+    status = env.stat(path)
+    if status is None:
+        raise LogNotFoundError(f"no such directory: {path}", path=path, errno=errno.ENOENT)
+    if status.kind is not FileKind.DIRECTORY:
+        raise LogNotFoundError(
+            f"not a directory: {path}; expected a partition directory or a log.dirs root",
+            path=path,
+            errno=errno.ENOTDIR,
+        )
+    has_logs = False
+    partitions = []
+    for name in env.listdir(path):
+        segment_name = parse_segment_name(name)
+        if segment_name is not None:
+            has_logs = has_logs or segment_name.suffix == LOG_SUFFIX
+            continue
+        topic_partition = parse_partition_directory_name(name)
+        if topic_partition is not None:
+            inner = join_path(path, name)
+            inner_status = env.stat(inner)
+            if inner_status is not None and inner_status.kind is FileKind.DIRECTORY:
+                partitions.append(PartitionDirectory(topic_partition, inner, path))
+    return _Content(has_logs, partitions)
+
+
+def _as_partition(path: str, content: _Content) -> PartitionDirectory | None:
+    """Return the partition that the directory is, None if it is a root."""
+    root, name = split_path(path)
+    topic_partition = parse_partition_directory_name(name)
+    if topic_partition is not None and (content.has_logs or not content.partitions):
+        return PartitionDirectory(topic_partition, path, root)
+    if content.has_logs:
+        state = retired_state(name)
+        why = "expected a directory named <topic>-<partition>"
+        if state is not None:
+            why = f"a broker marked it -{state}; rename it to <topic>-<partition> to read it"
+        raise LogNotFoundError(
+            f"{path} holds segments but its name tells no topic and partition: {why}", path=path, errno=errno.EINVAL
+        )
+    if not content.partitions:
+        raise LogNotFoundError(
+            f"{path} is neither a partition directory nor a log.dirs root: "
+            f"expected .log segments or directories named <topic>-<partition>, found none",
+            path=path,
+            errno=errno.EINVAL,
+        )
+    return None
+
+
+def _shown(paths: list[str]) -> str:
+    names = ", ".join(split_path(path)[1] for path in paths[:_SHOWN_NAMES])
+    return names if len(paths) <= _SHOWN_NAMES else f"{names}, ... {len(paths)} in all"

@@ -1,0 +1,262 @@
+"""Small files of a log.dirs root and of a partition that say whose they are: read, and written as Kafka does.
+
+Layer 5: meta.properties, partition.metadata, .kafka_cleanshutdown. Ids are UUIDs, on disk 22 characters of base64url.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+import uuid
+from datetime import datetime, timezone
+from typing import NamedTuple
+
+from kstore.config import MAX_INT32
+from kstore.errors import CorruptCheckpointError
+from kstore.log.env import DEFAULT_ENV, Env, join_path, split_path
+from kstore.log.files.checkpoints import malformed, read_text, replace_file
+from kstore.log.files.names import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
+from kstore.types import ZERO_UUID
+
+MAX_ROOT_FILE_BYTES = 64 * 1024
+NO_BROKER_EPOCH = -1
+
+_UUID_TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
+# Kafka keeps 0 and 1 for itself, and draws another one when the text would look like an option of a command.
+_RESERVED_IDS = (0, 1)
+_NUMBER = re.compile(r"[0-9]{1,10}")
+_PARTITION_METADATA = re.compile(r"version: ([0-9]{1,9})\r?\ntopic_id: (\S{1,64})\s*")
+_PROPERTY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_TO_ESCAPE = re.compile(r"[\\=:#!\t\n\r\f ]|[^\x20-\x7e]")
+
+
+class MetaProperties(NamedTuple):
+    """Which broker of which cluster a root belongs to (Kafka: MetaProperties); version 0 up to ZooKeeper, 1 with KRaft.
+
+    node_id: broker.id in version 0. None for what the file does not say.
+    """
+
+    version: int
+    cluster_id: str | None = None
+    node_id: int | None = None
+    directory_id: uuid.UUID | None = None
+
+
+class CleanShutdown(NamedTuple):
+    """What a clean shutdown left; broker_epoch is -1 where the file does not say it (before Kafka 3.7)."""
+
+    broker_epoch: int = NO_BROKER_EPOCH
+
+
+def random_id() -> uuid.UUID:
+    """Return an id for a topic or directory, drawn as Kafka's Uuid.randomUuid does."""
+    while True:
+        drawn = uuid.uuid4()
+        if drawn.int not in _RESERVED_IDS and not id_text(drawn).startswith("-"):
+            return drawn
+
+
+def id_text(value: uuid.UUID) -> str:
+    """Return an id as Kafka writes it.
+
+    Source: Kafka Uuid.toString.
+    """
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def parse_id(text: str) -> uuid.UUID:
+    """Return the id that a text tells.
+
+    Raises: ValueError unless it is 22 characters of base64url.
+    Source: Kafka Uuid.fromString.
+    """
+    if _UUID_TEXT.fullmatch(text) is None:
+        raise ValueError(f"an id is 22 characters of base64url, got {text[:40]!r}")
+    try:
+        return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"{text!r} is no id: {error}") from error
+
+
+def read_meta_properties(root: str, env: Env = DEFAULT_ENV) -> MetaProperties | None:
+    """Read a root's meta.properties; None if there is none.
+
+    Raises: CorruptCheckpointError if malformed; StorageError.
+    Source: Kafka MetaProperties, PropertiesUtils.
+    """
+    path = join_path(root, META_PROPERTIES)
+    text = read_text(path, env, max_bytes=MAX_ROOT_FILE_BYTES)
+    if text is None:
+        return None
+    properties = parse_properties(text)
+    version = _number(properties.get("version"), name="version", path=path)
+    if version is None or version > 1:
+        raise malformed(path, f"expected version 0 or 1, found {properties.get('version')!r}")
+    directory_id = properties.get("directory.id")
+    try:
+        directory = None if directory_id is None else parse_id(directory_id)
+    except ValueError as error:
+        raise malformed(path, f"directory.id: {error}") from error
+    name = "node.id" if version else "broker.id"
+    node_id = _number(properties.get(name), name=name, path=path)
+    return MetaProperties(version, properties.get("cluster.id"), node_id, directory)
+
+
+def write_meta_properties(root: str, properties: MetaProperties, env: Env = DEFAULT_ENV) -> None:
+    """Write a root's meta.properties anew, in Kafka's order, with the time in UTC.
+
+    Raises: ValueError for another version or a negative node id; StorageError.
+    """
+    version, cluster_id, node_id, directory_id = properties
+    if version not in (0, 1) or (node_id is not None and node_id < 0):
+        raise ValueError(f"meta.properties has version 0 or 1 and no negative node id, got {properties}")
+    values = {
+        "node.id" if version else "broker.id": node_id,
+        "directory.id": None if directory_id is None else id_text(directory_id),
+        "version": version,
+        "cluster.id": cluster_id,
+    }
+    now = datetime.fromtimestamp(env.wall_clock_ms() // 1000, timezone.utc)
+    lines = ["#", f"#{_java_date(now)}"]
+    lines += [f"{name}={_escaped(str(value))}" for name, value in values.items() if value is not None]
+    replace_file(join_path(root, META_PROPERTIES), "".join(f"{line}\n" for line in lines).encode("ascii"), env)
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Return names and values of a Java properties file; of a name that comes twice the last value.
+
+    Source: java.util.Properties.load.
+    """
+    properties = {}
+    for line in _logical_lines(text):
+        match = _PROPERTY.fullmatch(line)
+        if match is not None:
+            properties[_unescaped(match[1])] = _unescaped(match[2])
+    return properties
+
+
+def read_partition_metadata(directory: str, env: Env = DEFAULT_ENV) -> uuid.UUID | None:
+    """Read the topic id from a partition's partition.metadata; None if there is no such file.
+
+    Raises: CorruptCheckpointError if malformed or the id is zero; StorageError.
+    Source: Kafka PartitionMetadataFile.
+    """
+    path = join_path(directory, PARTITION_METADATA)
+    text = read_text(path, env, max_bytes=MAX_ROOT_FILE_BYTES)
+    if text is None:
+        return None
+    match = _PARTITION_METADATA.fullmatch(text)
+    if match is None:
+        raise malformed(path, f"expected lines of version and topic_id, found {text[:80]!r}")
+    try:
+        topic_id = parse_id(match[2])
+    except ValueError as error:
+        raise malformed(path, f"topic_id: {error}") from error
+    if topic_id == ZERO_UUID:
+        raise malformed(path, "topic_id: expected the id of a topic, found zero")
+    return topic_id
+
+
+def write_partition_metadata(directory: str, topic_id: uuid.UUID, env: Env = DEFAULT_ENV) -> None:
+    """Write a partition's partition.metadata anew.
+
+    Raises: ValueError for the zero id; StorageError.
+    """
+    if topic_id == ZERO_UUID:
+        raise ValueError("the id of a topic is not zero")
+    content = f"version: 0\ntopic_id: {id_text(topic_id)}"
+    replace_file(join_path(directory, PARTITION_METADATA), content.encode("ascii"), env)
+
+
+def read_clean_shutdown(root: str, env: Env = DEFAULT_ENV) -> CleanShutdown | None:
+    """Tell whether the root was closed cleanly; None if not. That the file exists is all that counts.
+
+    Source: Kafka CleanShutdownFileHandler.
+    """
+    if env.stat(join_path(root, CLEAN_SHUTDOWN_FILE), follow_symlinks=False) is None:
+        return None
+    try:
+        content = read_text(join_path(root, CLEAN_SHUTDOWN_FILE), env, max_bytes=MAX_ROOT_FILE_BYTES)
+        epoch = json.loads(content or "{}")["brokerEpoch"]
+    except (CorruptCheckpointError, ValueError, KeyError, TypeError, RecursionError):
+        epoch = NO_BROKER_EPOCH
+    return CleanShutdown(epoch if type(epoch) is int else NO_BROKER_EPOCH)
+
+
+def write_clean_shutdown(root: str, clean_shutdown: CleanShutdown, env: Env = DEFAULT_ENV) -> None:
+    """Say that every log of the root was closed cleanly, as the last step of closing it."""
+    content = f'{{"version":0,"brokerEpoch":{clean_shutdown.broker_epoch}}}'
+    replace_file(join_path(root, CLEAN_SHUTDOWN_FILE), content.encode("ascii"), env)
+
+
+def remove_clean_shutdown(root: str, env: Env = DEFAULT_ENV) -> None:
+    """Take that back, durably, before any log of the root is loaded for writing."""
+    path = join_path(root, CLEAN_SHUTDOWN_FILE)
+    if env.unlink(path):
+        env.sync_directory(split_path(path)[0])
+
+
+def _number(text: str | None, *, name: str, path: str) -> int | None:
+    if text is None:
+        return None
+    if _NUMBER.fullmatch(text) is None or int(text) > MAX_INT32:
+        raise malformed(path, f"{name}: expected a number, found {text[:40]!r}")
+    return int(text)
+
+
+def _logical_lines(text: str) -> list[str]:
+    """Return the lines of a properties file without comments, those that end in a backslash joined with the next."""
+    lines = []
+    pending = ""
+    for natural in re.split(r"\r\n|\r|\n", text):
+        line = natural.lstrip(" \t\f")
+        if not pending and (not line or line[0] in "#!"):
+            continue
+        pending += line
+        trailing = len(pending) - len(pending.rstrip("\\"))
+        if trailing % 2:
+            pending = pending[:-1]
+            continue
+        lines.append(pending)
+        pending = ""
+    return [*lines, pending] if pending else lines
+
+
+def _unescaped(text: str) -> str:
+    """Return a name or value without escapes; two that are one character in UTF-16 are joined."""
+    units = _ESCAPE.sub(lambda match: _character(match[1]), text)
+    return units.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")
+
+
+def _character(escape: str) -> str:
+    if len(escape) == 5:
+        return chr(int(escape[1:], 16))
+    return _ESCAPED.get(escape, escape)
+
+
+def _escaped(value: str) -> str:
+    """Return a value as java.util.Properties.store writes it; of the spaces only the first needs an escape."""
+    names = {character: f"\\{name}" for name, character in _ESCAPED.items()}
+
+    def escape(match: re.Match[str]) -> str:
+        character = match[0]
+        if character == " ":
+            return "\\ " if match.start() == 0 else " "
+        if " " < character <= "~":
+            return f"\\{character}"
+        units = character.encode("utf-16-be")
+        return names.get(character) or "".join(
+            f"\\u{units[at : at + 2].hex().upper()}" for at in range(0, len(units), 2)
+        )
+
+    return _TO_ESCAPE.sub(escape, value)
+
+
+def _java_date(moment: datetime) -> str:
+    days = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+    months = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+    return f"{days[moment.weekday()]} {months[moment.month - 1]} {moment:%d %H:%M:%S} UTC {moment.year}"

@@ -1,0 +1,268 @@
+"""The files of a partition directory as recovery finds them: segments, and what an interrupted deletion or swap left.
+
+Layer 5. list_partition only looks; settle_side_files does what the listing says. Source: Kafka LogLoader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from kstore.errors import StorageError
+from kstore.log.env import ENOENT, Env, FileKind, join_path, split_path
+from kstore.log.files.checkpoints import TEMPORARY_SUFFIX, replace_file
+from kstore.log.files.names import (
+    CLEANED_STATE,
+    DELETED_STATE,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    PARTITION_METADATA,
+    QUARANTINE_DIRECTORY,
+    SEGMENT_INDEX_SUFFIXES,
+    SEGMENT_SUFFIXES,
+    SWAP_STATE,
+    SegmentName,
+    base_offset_file_name,
+    parse_segment_name,
+    producer_snapshot_offsets,
+)
+from kstore.log.segment.indexes import MAX_INDEX_BYTES
+from kstore.log.segment.records import holds_only_zeros, size_of_segment
+
+_STATES = (DELETED_STATE, CLEANED_STATE, SWAP_STATE, TEMPORARY_SUFFIX)
+_REPLACED_FILES = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
+
+
+class SegmentFiles(NamedTuple):
+    """One segment: log_name is the .log as it is called now, index_sizes the size in bytes of each index by suffix.
+
+    index_names: what those are called now.
+    """
+
+    base_offset: int
+    log_name: str
+    size_in_bytes: int
+    index_sizes: dict[str, int]
+    index_names: dict[str, str]
+
+
+class PartitionFiles(NamedTuple):
+    """A partition directory, as it will be once its side files are settled.
+
+    removed: names to be removed: .deleted and .cleaned files, temporary ones, swaps that were not complete, what a
+        complete one replaces, and orphans. orphans: indexes without a .log. renamed: (name, final name) of complete
+        swaps, those of a .log last. segments: by base offset. snapshot_offsets: of the producer snapshots that stay.
+        misplaced: what has the name of a side file that can be rebuilt and is none: a directory, link, FIFO or device,
+        or a file too large for an index. It counts as missing.
+    """
+
+    misplaced: tuple[str, ...]
+    removed: tuple[str, ...]
+    orphans: tuple[SegmentName, ...]
+    renamed: tuple[tuple[str, str], ...]
+    segments: tuple[SegmentFiles, ...]
+    snapshot_offsets: tuple[int, ...]
+
+
+class _Names:
+    """The names of a directory, sorted by what state they are in."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.plain: dict[str, SegmentName] = {}
+        self.in_state: dict[str, dict[str, SegmentName]] = {state: {} for state in _STATES}
+        self.leftovers: list[str] = []
+        for name in names:
+            found = parse_segment_name(name)
+            if found is not None:
+                self.plain[name] = found
+                continue
+            for state in _STATES:
+                stem = name.removesuffix(state)
+                found = parse_segment_name(stem) if stem != name else None
+                if found is not None:
+                    self.in_state[state][name] = found
+                elif stem != name and state == TEMPORARY_SUFFIX and stem in _REPLACED_FILES:
+                    self.leftovers.append(name)
+
+
+def list_partition(path: str, *, env: Env, end_offset_of: Callable[[str, int], int | None]) -> PartitionFiles:
+    """Look at a partition directory and settle on paper what lies beside its segments.
+
+    end_offset_of: called with the name and the base offset of a .log.swap, gives the offset behind its last batch,
+        None if the file is damaged; then it replaces nothing.
+    Raises: StorageError; SegmentTooLargeError.
+    """
+    listed = env.listdir(path)
+    sizes = {name: _side_file_size(path, name, env) for name in listed if _is_rebuilt(name)}
+    names = _Names(name for name in listed if sizes.get(name, 0) is not None)
+    swaps, cleaned = names.in_state[SWAP_STATE], names.in_state[CLEANED_STATE]
+    # A swap beside a cleaner's unfinished output is of the same round, which is to be done again.
+    least_cleaned = min((one.base_offset for one in cleaned.values()), default=None)
+    unfinished = {name for name, one in swaps.items() if least_cleaned is not None and one.base_offset >= least_cleaned}
+    replaced: set[str] = set()
+    swapped_logs = {name: one for name, one in swaps.items() if one.suffix == LOG_SUFFIX and name not in unfinished}
+    bounds = {name: end_offset_of(name, one.base_offset) for name, one in swapped_logs.items()}
+    unfinished |= {
+        name for name in swapped_logs if bounds[name] is None and name.removesuffix(SWAP_STATE) in names.plain
+    }
+    ends = [end for name, end in bounds.items() if end is not None and name not in unfinished]
+    if ends:
+        least = min(one.base_offset for name, one in swapped_logs.items() if name not in unfinished)
+        replaced = {name for name, one in names.plain.items() if least <= one.base_offset < max(ends)}
+    renamed = sorted((name, name.removesuffix(SWAP_STATE)) for name in swaps if name not in unfinished)
+    renamed.sort(key=lambda pair: pair[1].endswith(LOG_SUFFIX))
+    current = {name: name for name in names.plain if name not in replaced}
+    current.update({final: name for name, final in renamed})
+    orphans = _orphans(current)
+    gone = {*names.in_state[DELETED_STATE], *cleaned, *names.in_state[TEMPORARY_SUFFIX], *unfinished, *replaced}
+    gone |= {
+        *names.leftovers,
+        *(current.pop(base_offset_file_name(one.base_offset, suffix=one.suffix)) for one in orphans),
+    }
+    return PartitionFiles(
+        misplaced=tuple(name for name, size in sizes.items() if size is None),
+        removed=tuple(sorted(gone)),
+        orphans=orphans,
+        renamed=tuple((name, final) for name, final in renamed if name not in gone),
+        segments=_segments(path, current, sizes, env),
+        snapshot_offsets=tuple(producer_snapshot_offsets(current)),
+    )
+
+
+def settle_side_files(path: str, files: PartitionFiles, env: Env, quarantine: Quarantine) -> None:
+    """Set aside, remove and rename what the listing says, each step durable before the next.
+
+    Raises: StorageError.
+    """
+    quarantine.take(files.misplaced)
+    if files.removed:
+        for name in files.removed:
+            env.unlink(join_path(path, name))
+        env.sync_directory(path)
+    if files.renamed:
+        for name, final in files.renamed:
+            env.rename(join_path(path, name), join_path(path, final))
+        env.sync_directory(path)
+
+
+def _is_rebuilt(name: str) -> bool:
+    """Tell whether a name is that of a side file which can be rebuilt from the log."""
+    found = parse_segment_name(name)
+    return name == LEADER_EPOCH_CHECKPOINT if found is None else found.suffix != LOG_SUFFIX
+
+
+def _side_file_size(path: str, name: str, env: Env) -> int | None:
+    """Return the size of a side file, None for what is no file, or too large to be one."""
+    status = env.stat(join_path(path, name), follow_symlinks=False)
+    if status is None:
+        raise _removed(join_path(path, name))
+    is_one = status.kind is FileKind.FILE and status.size_in_bytes <= MAX_INDEX_BYTES
+    return status.size_in_bytes if is_one else None
+
+
+def _orphans(current: dict[str, str]) -> tuple[SegmentName, ...]:
+    found = []
+    for final in sorted(current):
+        name = parse_segment_name(final)
+        if name is None or name.suffix not in SEGMENT_INDEX_SUFFIXES:
+            continue
+        if base_offset_file_name(name.base_offset, suffix=LOG_SUFFIX) not in current:
+            found.append(name)
+    return tuple(found)
+
+
+def _segments(
+    path: str, current: dict[str, str], sizes: Mapping[str, int | None], env: Env
+) -> tuple[SegmentFiles, ...]:
+    segments: dict[int, SegmentFiles] = {}
+    # By final name a segment's .index comes before its .log.
+    for final in sorted(current, key=lambda name: (not name.endswith(LOG_SUFFIX), name)):
+        name = parse_segment_name(final)
+        if name is None or name.suffix not in SEGMENT_SUFFIXES:
+            continue
+        size = sizes.get(current[final])
+        if size is None:
+            size = _size_of(join_path(path, current[final]), env)
+        if name.suffix == LOG_SUFFIX:
+            segments[name.base_offset] = SegmentFiles(name.base_offset, current[final], size, {}, {})
+        else:
+            segments[name.base_offset].index_sizes[name.suffix] = size
+            segments[name.base_offset].index_names[name.suffix] = current[final]
+    return tuple(segments[base] for base in sorted(segments))
+
+
+def _size_of(path: str, env: Env) -> int:
+    size = size_of_segment(path, env)
+    if size is None:
+        raise _removed(path)
+    return size
+
+
+def _removed(path: str) -> StorageError:
+    return StorageError(f"cannot read {path}: it was removed since the listing", path=path, errno=ENOENT)
+
+
+_MAX_NAMES_TRIED = 10_000
+
+
+class Quarantine:
+    """Keeps copies below a partition directory; with is_on false it keeps nothing, and moved files are removed.
+
+    Attributes: kept (paths of the copies).
+    """
+
+    def __init__(self, partition_path: str, *, env: Env, is_on: bool) -> None:
+        self.kept: list[str] = []
+        self._partition_path = partition_path
+        self._path = join_path(partition_path, QUARANTINE_DIRECTORY)
+        self._env = env
+        self._is_on = is_on
+
+    def keep_range(self, path: str, *, position: int, size_in_bytes: int) -> None:
+        """Copy a range of a file; zeros alone are not worth a copy.
+
+        Raises: StorageError.
+        """
+        if not self._is_on or size_in_bytes <= 0:
+            return
+        with self._env.open_read(path) as source:
+            if holds_only_zeros(source, position=position, end_position=position + size_in_bytes):
+                return
+            target = self._free_path(f"{split_path(path)[1]}.{position}")
+            replace_file(target, source.chunks(size_in_bytes, position=position), self._env)
+        self.kept.append(target)
+
+    def take(self, names: Iterable[str]) -> None:
+        """Move files of the partition here, or remove them, in that order; durable when it returns.
+
+        A directory is moved in any case: nothing here removes what it holds.
+        Raises: StorageError.
+        """
+        taken = list(names)
+        if not taken:
+            return
+        for name in taken:
+            path = join_path(self._partition_path, name)
+            if self._is_on or self._is_directory(path):
+                target = self._free_path(name)
+                self._env.rename(path, target)
+                self.kept.append(target)
+            else:
+                self._env.unlink(path)
+        if self.kept:
+            self._env.sync_directory(self._path)
+        self._env.sync_directory(self._partition_path)
+
+    def _is_directory(self, path: str) -> bool:
+        status = self._env.stat(path, follow_symlinks=False)
+        return status is not None and status.kind is FileKind.DIRECTORY
+
+    def _free_path(self, name: str) -> str:
+        if self._env.make_directory(self._path):
+            self._env.sync_directory(self._partition_path)
+        path = join_path(self._path, name)
+        for number in range(1, _MAX_NAMES_TRIED):
+            if self._env.stat(path, follow_symlinks=False) is None:
+                break
+            path = join_path(self._path, f"{name}.{number}")
+        return path

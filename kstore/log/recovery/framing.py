@@ -1,0 +1,568 @@
+"""find_whole_batches: which bytes of a damaged .log are its batches, and which only look like one.
+
+Layer 5. A producer may store a batch with a right CRC inside a value, so that bytes found by a search prove nothing. A
+batch counts only where its start is proven; docs/durability.md has the rules and the reasons for them.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kstore._core import (
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    RECORD_BATCH_OVERHEAD,
+    check_crc,
+    find_batch_header,
+    read_header,
+    set_last_offset,
+    sizes_by_crc,
+)
+from kstore.config import MAX_INT32, LogConfig
+from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedError
+from kstore.log.damage import Damage
+from kstore.log.env import ReadFile
+from kstore.log.segment.indexes import OffsetIndex
+from kstore.log.segment.records import entry_size, holds_only_zeros
+from kstore.record import RecordBatch
+from kstore.record.batches import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
+
+# Bytes whose CRC may be computed in searches of one segment, in multiples of its size.
+SEARCH_EFFORT = 8
+# How many index entries in a row have to agree on how far the bytes of a file have moved.
+ENTRIES_THAT_AGREE = 3
+
+# Larger than any relative offset inside a wrapper.
+_ANY_OFFSET = 2**40
+_SIZE = struct.Struct(">i")
+_SIZE_AT = LOG_OVERHEAD - _SIZE.size
+_UNSIGNED = 2**32 - 1
+_LEAST_ENTRY_BYTES = LEAST_MESSAGE_SIZES[0]
+
+
+class WholeBatch(NamedTuple):
+    """A batch with a right CRC; span: its last offset less its first.
+
+    magic: the byte in the file if that is wrong and has to be 2, else None; stored_size: what the file says of its size
+    if that is wrong, else None.
+    """
+
+    position: int
+    size_in_bytes: int
+    last_offset: int
+    span: int
+    magic: int | None = None
+    stored_size: int | None = None
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.span
+
+    @property
+    def end_position(self) -> int:
+        return self.position + self.size_in_bytes
+
+    @property
+    def is_mended(self) -> bool:
+        """Whether a field that no CRC covers is wrong in the file."""
+        return self.magic is not None or self.stored_size is not None
+
+    def mended(self, content: bytes, *, last_offset: int) -> bytes:
+        """Return the bytes of this batch with the right magic byte and size, and an offset."""
+        data = bytearray(content)
+        if self.magic is not None:
+            data[MAGIC_POSITION] = 2
+        _SIZE.pack_into(data, _SIZE_AT, self.size_in_bytes - LOG_OVERHEAD)
+        set_last_offset(data, last_offset=last_offset)
+        return bytes(data)
+
+
+def find_whole_batches(
+    file: ReadFile,
+    *,
+    base_offset: int,
+    next_base_offset: int | None,
+    index_content: bytes | None,
+    config: LogConfig,
+) -> tuple[list[WholeBatch], list[Damage]]:
+    """Return the batches of a .log that are proven and whole, in order, and the ranges between them.
+
+    Args: next_base_offset: of the segment after it; index_content: its offset index, None if there is none.
+    Raises: StorageError.  Cost: reads the file once, around damage twice; without an index up to SEARCH_EFFORT times.
+    """
+    framing = _Framing(
+        file, base_offset=base_offset, next_base_offset=next_base_offset, index_content=index_content, config=config
+    )
+    framing.run()
+    return framing.batches, framing.damage
+
+
+class _Framing:
+    """One pass over one .log."""
+
+    def __init__(
+        self,
+        file: ReadFile,
+        *,
+        base_offset: int,
+        next_base_offset: int | None,
+        index_content: bytes | None,
+        config: LogConfig,
+    ) -> None:
+        self._file = file
+        self._size = file.size()
+        self._base_offset = base_offset
+        self._most_offset = base_offset + MAX_INT32 if next_base_offset is None else next_base_offset - 1
+        self._config = config
+        self._chunk, self._chunk_position = b"", 0
+        self._effort_bytes = SEARCH_EFFORT * self._size
+        self._expected_offset = base_offset
+        entries = OffsetIndex(index_content or b"", base_offset=base_offset, path="").entries()
+        self._entries = sorted((position, offset) for offset, position in entries)
+        self._proofs: dict[int, bool] = {}
+        self._resized: dict[int, WholeBatch | None] = {}
+        self._ahead = _Ahead()
+        self.batches: list[WholeBatch] = []
+        self.damage: list[Damage] = []
+
+    def run(self) -> None:
+        position = 0
+        while position < self._size:
+            batch = self._whole_at(position) or self._resized_at(position)
+            if batch is None:
+                position = self._pass_damage(position)
+            else:
+                self._take(batch)
+                position = batch.end_position
+
+    def _take(self, batch: WholeBatch) -> None:
+        previous = self.batches[-1] if self.batches else None
+        follows = previous is not None and batch.first_offset == previous.last_offset + 1
+        if follows or self._expected_offset <= batch.first_offset <= batch.last_offset <= self._most_offset:
+            self._expected_offset = batch.last_offset + 1
+        self.batches.append(batch)
+
+    # What is proven
+
+    def _pass_damage(self, start: int) -> int:
+        """Note the damage at `start`; return where the next batch is proven to start, else the end of the file."""
+        reason = self._reason_at(start)
+        if holds_only_zeros(self._file, position=start, end_position=self._size):
+            self._note(start, end_position=self._size, reason="zero bytes after the last batch")
+            return self._size
+        proven = self._next_indexed(start)
+        limit = self._size if proven is None else proven
+        end = self._end_by_size(start, limit=limit)
+        if end is None and proven is None:
+            end = self._next_shifted(start)
+        position = self._note_search(start, end, limit=limit, reason=reason)
+        if end is None or end == proven:
+            # By the index or by its distance this batch is one of the log, whatever lies before it.
+            self._expected_offset = self._base_offset
+        return position
+
+    def _next_indexed(self, start: int) -> int | None:
+        """Return the first position after `start` at which an index entry and a batch agree."""
+        first = bisect_right(self._entries, (start, MAX_INT32 + self._base_offset))
+        for slot in range(first, len(self._entries)):
+            position, offset = self._entries[slot]
+            if self._agrees(slot) and self._leaves_room(position, offset=offset):
+                # Else the bytes of the file may have moved, and this is chance.
+                is_last = slot + 1 == len(self._entries)
+                if self._leads_to(self._size if is_last else self._entries[slot + 1][0], position=position):
+                    return position
+        return None
+
+    def _leads_to(self, target: int, *, position: int) -> bool:
+        """Tell whether whole batches with rising offsets follow one another from a position to another one.
+
+        Zeros count as the end of the file.
+        """
+        last_offset = -1
+        while position < target:
+            batch = self._whole_at(position)
+            if batch is None:
+                return target == self._size and holds_only_zeros(self._file, position=position, end_position=target)
+            if batch.first_offset <= last_offset:
+                return False
+            position, last_offset = batch.end_position, batch.last_offset
+        return position == target
+
+    def _agrees(self, slot: int) -> bool:
+        """Tell whether an index entry and the batch at its position agree."""
+        if slot not in self._proofs:
+            position, offset = self._entries[slot]
+            limit = self._entries[slot + 1][0] if slot + 1 < len(self._entries) else self._size
+            self._proofs[slot] = self._is_append_of(position, offset=offset, limit=limit)
+        return self._proofs[slot]
+
+    def _leaves_room(self, position: int, *, offset: int) -> bool:
+        """Tell whether there are offsets for what is damaged before a batch that an index entry speaks of.
+
+        Where the offsets up to here are beyond that of the entry, it is they that are wrong.
+        """
+        batch = self._whole_at(position)
+        return batch is None or offset < self._expected_offset or self._expected_offset < batch.first_offset
+
+    def _is_append_of(self, position: int, *, offset: int, limit: int) -> bool:
+        """Tell whether an append starts at a position whose first offset, or whose last one, is in an index entry."""
+        batch = self._whole_at(position)
+        if batch is None or offset in (batch.first_offset, batch.last_offset):
+            return batch is not None
+        while batch.last_offset < offset and batch.end_position < limit:
+            following = self._whole_at(batch.end_position)
+            if following is None or following.first_offset <= batch.last_offset:
+                return False
+            batch = following
+        return batch.last_offset == offset
+
+    def _next_shifted(self, start: int) -> int | None:
+        """Return the first batch that index entries prove in a file out of which, or into which, bytes have gone."""
+        self._look_ahead(start + 1, end_position=self._size)
+        positions = {batch.last_offset: batch.position for batch in self._ahead.batches if batch.position > start}
+        streak: list[int] = []
+        distance = 0
+        for position, offset in self._entries:
+            found = positions.get(offset)
+            if found is None:
+                continue
+            if streak and found - position == distance and self._leads_to(found, position=streak[-1]):
+                streak.append(found)
+            else:
+                streak, distance = [found], found - position
+            if len(streak) == ENTRIES_THAT_AGREE:
+                return streak[0]
+        return None
+
+    def _end_by_size(self, start: int, *, limit: int) -> int | None:
+        """Return the end of the damaged batch at `start`, and of others right after it, if their sizes can be believed.
+
+        They can if no other size is proven by the CRC, a whole batch follows whose offsets leave room for the damaged
+        ones, and none of those after it speaks against it.
+        """
+        position, least_offset = start, self._expected_offset
+        while not self._is_exhausted:
+            least_offset += 1
+            size = self._size_at(position)
+            end = position + size
+            if size == 0 or end > limit:
+                return None
+            if end == limit:
+                return limit
+            batch = self._whole_at(end) or self._resized_at(end)
+            if batch is not None:
+                is_next = least_offset <= batch.first_offset and not self._is_contradicted(
+                    batch, start=start, position=position, limit=limit
+                )
+                return end if is_next else None
+            position = end
+        return None
+
+    def _is_contradicted(self, batch: WholeBatch, *, start: int, position: int, limit: int) -> bool:
+        """Tell whether anything speaks against a batch that follows, by its size, the damaged one at a position.
+
+        That is what the header of the damaged one says of its offsets, of which one field may be damaged too; a whole
+        batch that lies across the start of this one, or that fits into the gap of offsets before it; one after it with
+        offsets that this one would have to be before, or right after it with offsets of the next segment. Those are
+        looked for from `start` on. Where nothing comes after the damaged batch, that is, if but for one bit its size
+        leads to the limit, nothing could speak against it.
+        """
+        self._look_ahead(start + 1, end_position=limit)
+        following, first_after = self._whole_at(batch.end_position), self._whole_at(limit)
+        if (
+            self._is_exhausted
+            or (following is not None and following.last_offset > self._most_offset)
+            or (first_after is not None and first_after.first_offset <= batch.last_offset)
+            or _differ_by_one_bit(batch.position - position, other=limit - position)
+        ):
+            return True
+        try:
+            header = read_header(self._bytes_at(position, size=RECORD_BATCH_OVERHEAD), position=position)
+        except (CorruptionError, UnsupportedError):
+            end_offset = self._expected_offset
+        else:
+            count, span = header.record_count or 1, header.last_offset - header.base_offset + 1
+            ends = [header.last_offset + 1, header.base_offset + count]
+            if position == start:
+                ends += [self._expected_offset + count, self._expected_offset + span]
+            if batch.first_offset <= header.last_offset and batch.first_offset not in ends:
+                return True
+            end_offset = batch.first_offset if batch.first_offset in ends else self._expected_offset
+        for other in self._ahead.between(start, end_position=batch.position):
+            if other.end_position > batch.position or end_offset <= other.first_offset < batch.first_offset:
+                return True
+        row_end = self._end_of_row(batch)
+        least = self._ahead.least_offset(row_end.end_position, end_position=limit, least=self._base_offset)
+        return least is not None and least <= row_end.last_offset
+
+    def _end_of_row(self, batch: WholeBatch) -> WholeBatch:
+        """Return the last of the whole batches that follow one another without a gap of bytes or offsets."""
+        following: WholeBatch | None = batch
+        while following is not None:
+            batch = following
+            following = self._whole_at(batch.end_position)
+            if following is not None and following.first_offset != batch.last_offset + 1:
+                break
+        return batch
+
+    @property
+    def _is_exhausted(self) -> bool:
+        return self._effort_bytes <= 0
+
+    # What is found
+
+    def _whole_at(self, position: int) -> WholeBatch | None:
+        size = self._size_at(position)
+        return self._batch_of(self._bytes_at(position, size=size), position) if size else None
+
+    def _size_at(self, position: int) -> int:
+        """Return the size that a batch at a position declares, 0 if it can't have that one."""
+        head = self._bytes_at(position, size=SIZE_UP_TO_MAGIC)
+        if len(head) < SIZE_UP_TO_MAGIC:
+            return 0
+        size = entry_size(head)
+        return size if _LEAST_ENTRY_BYTES <= size <= min(self._config.max_batch_bytes, self._size - position) else 0
+
+    def _batch_of(self, content: bytes, position: int) -> WholeBatch | None:
+        """Return the batch that these bytes are, perhaps with another magic byte."""
+        data = bytearray(content)
+        for magic in (None,) if data[MAGIC_POSITION] == 2 else (None, data[MAGIC_POSITION]):
+            if magic is not None:
+                data[MAGIC_POSITION] = 2
+            try:
+                header = read_header(data, position=position, max_batch_bytes=self._config.max_batch_bytes)
+                check_crc(data, position=position)
+                span = header.last_offset - header.base_offset
+                if not header.has_base_offset:
+                    span = _span_of_wrapper(bytearray(data), self._config)
+            except (CorruptionError, UnsupportedError):
+                continue
+            return WholeBatch(position, len(data), header.last_offset, span, magic)
+        return None
+
+    def _resized_at(self, position: int) -> WholeBatch | None:
+        """Return the batch at a position whose size field is wrong, if its CRC tells the right one."""
+        if position not in self._resized:
+            self._resized[position] = self._resize(position)
+        return self._resized[position]
+
+    def _resize(self, position: int) -> WholeBatch | None:
+        head = self._bytes_at(position, size=RECORD_BATCH_OVERHEAD)
+        if len(head) < _LEAST_ENTRY_BYTES or self._is_exhausted:
+            return None
+        proven = self._next_indexed(position)
+        limit = self._size if proven is None else proven
+        most = min(limit - position, self._config.max_batch_bytes)
+        data = self._file.pread(most, position=position)
+        self._effort_bytes -= len(data)
+        sizes = sizes_by_crc(data)
+        # Two of them are the work of somebody who computed a CRC for it.
+        if len(sizes) != 1:
+            return None
+        stored, end = entry_size(head), position + sizes[0]
+        if not _differ_by_one_bit(stored, other=sizes[0]) and end != limit and not self._may_start_at(end):
+            return None
+        content = bytearray(data[: sizes[0]])
+        _SIZE.pack_into(content, _SIZE_AT, sizes[0] - LOG_OVERHEAD)
+        batch = self._batch_of(bytes(content), position)
+        return None if batch is None else batch._replace(stored_size=stored)
+
+    def _may_start_at(self, position: int) -> bool:
+        """Tell whether the bytes at a position are the header of a batch, or zeros."""
+        head = self._bytes_at(position, size=RECORD_BATCH_OVERHEAD)
+        if not any(head):
+            return True
+        try:
+            read_header(head, position=position, max_batch_bytes=self._config.max_batch_bytes)
+        except (CorruptionError, UnsupportedError):
+            return False
+        return True
+
+    def _search(self, position: int, *, end_position: int) -> Iterator[WholeBatch]:
+        """Yield each batch with a right CRC in a range that lies in no other, wherever one starts."""
+        while position < end_position:
+            batch = self._whole_at(position)
+            if batch is None or batch.end_position > end_position:
+                following = self._next_found(position + 1, end_position=end_position)
+                if following is None:
+                    return
+                batch = following
+            yield batch
+            position = batch.end_position
+
+    def _next_found(self, position: int, *, end_position: int) -> WholeBatch | None:
+        """Return the next batch with a right CRC that starts at a position or after it; see SEARCH_EFFORT."""
+        at = 0
+        while end_position - position >= _LEAST_ENTRY_BYTES:
+            chunk = self._bytes_at(position, size=min(self._config.read_chunk_bytes, end_position - position))
+            at = find_batch_header(
+                chunk,
+                at,
+                least_offset=self._base_offset,
+                most_offset=self._most_offset,
+                max_batch_bytes=min(self._config.max_batch_bytes, end_position - position),
+            )
+            if at < 0 and position + len(chunk) >= end_position:
+                return None
+            if at < 0:
+                position, at = position + len(chunk) - RECORD_BATCH_OVERHEAD + 1, 0
+                continue
+            size = self._size_at(position + at)
+            if size and position + at + size <= end_position:
+                if self._is_exhausted:
+                    return None
+                self._effort_bytes -= size
+                batch = self._whole_at(position + at)
+                if batch is not None:
+                    return batch
+            at += 1
+        return None
+
+    def _look_ahead(self, position: int, *, end_position: int) -> None:
+        """Have all batches of a range in self._ahead, proven or not."""
+        if not self._ahead.covers(position):
+            self._ahead = _Ahead(position)
+        if self._ahead.end_position < end_position:
+            for batch in self._search(self._ahead.end_position, end_position=end_position):
+                self._ahead.add(batch)
+            self._ahead.end_position = end_position
+
+    # What is noted
+
+    def _note_search(self, start: int, end: int | None, *, limit: int, reason: str) -> int:
+        """Note a damaged range and the whole batches in it that nothing proves; return its end.
+
+        Without an `end` that is `limit`, or the first batch in an unbroken row of them that lies farther from its start
+        than the largest batch is long, so that it is inside no other.
+        """
+        position = row_start = row_end = start
+        row: list[WholeBatch] = []
+        for batch in self._search(start + 1, end_position=limit if end is None else end):
+            if batch.position != row_end:
+                position, row = self._note_row(position, row, reason), []
+                row_start = batch.position
+            if end is None and batch.position - row_start >= self._config.max_batch_bytes:
+                end = batch.position
+                break
+            row.append(batch)
+            row_end = batch.end_position
+        end = limit if end is None else end
+        position = self._note_row(position, row, reason)
+        self._note(position, end_position=end, reason=reason)
+        return end
+
+    def _note_row(self, position: int, row: list[WholeBatch], reason: str) -> int:
+        """Note batches that follow one another and what lies before them; return their end."""
+        if not row:
+            return position
+        self._note(position, end_position=row[0].position, reason=reason)
+        offsets = f"offsets {row[0].first_offset} to {row[-1].last_offset}"
+        count = "a whole batch" if len(row) == 1 else f"{len(row)} whole batches"
+        doubt = f"doubtful: {count}, {offsets}, that nothing proves"
+        self._note(row[0].position, end_position=row[-1].end_position, reason=doubt)
+        return row[-1].end_position
+
+    def _note(self, position: int, *, end_position: int, reason: str) -> None:
+        if position < end_position:
+            self.damage.append(Damage(self._file.path, position, end_position - position, reason))
+
+    def _reason_at(self, position: int) -> str:
+        head = self._bytes_at(position, size=RECORD_BATCH_OVERHEAD)
+        if not any(head[:SIZE_UP_TO_MAGIC]):
+            return "zero bytes in place of a batch"
+        try:
+            header = read_header(head, position=position, max_batch_bytes=self._config.max_batch_bytes)
+            if header.size_in_bytes > self._size - position:
+                return f"incomplete batch: expected {header.size_in_bytes} bytes, found {self._size - position}"
+            check_crc(self._bytes_at(position, size=header.size_in_bytes), position=position)
+        except CorruptionError as error:
+            return error.reason
+        except UnsupportedError as error:
+            return str(error)
+        return "no whole batch"
+
+    def _bytes_at(self, position: int, *, size: int) -> bytes:
+        """Return `size` bytes, fewer at the end of the file."""
+        size = min(size, self._size - position)
+        at = position - self._chunk_position
+        if at < 0 or at + size > len(self._chunk):
+            wanted = min(max(size, self._config.read_chunk_bytes), self._size - position)
+            self._chunk, self._chunk_position, at = self._file.pread(wanted, position=position), position, 0
+        return self._chunk[at : at + size]
+
+
+class _Ahead:
+    """Batches that a search found, from a position on.
+
+    Attributes: end_position (up to where the search went), batches.
+    """
+
+    def __init__(self, start: int = 0) -> None:
+        self.batches: list[WholeBatch] = []
+        self.end_position = start
+        self._start = start
+        self._positions: list[int] = []
+        self._least: list[int] = []
+
+    def covers(self, position: int) -> bool:
+        return self._start <= position <= self.end_position
+
+    def between(self, position: int, *, end_position: int) -> list[WholeBatch]:
+        """Return the batches that start in a range."""
+        return self.batches[bisect_left(self._positions, position) : bisect_left(self._positions, end_position)]
+
+    def add(self, batch: WholeBatch) -> None:
+        self.batches.append(batch)
+        self._positions.append(batch.position)
+        self._least = []
+
+    def least_offset(self, position: int, *, end_position: int, least: int) -> int | None:
+        """Return the least first offset of the batches that start in a range, None if there are none.
+
+        Left out are offsets below `least`, and those that the batches before and after show to be wrong.
+        """
+        first, last = bisect_left(self._positions, position), bisect_left(self._positions, end_position)
+        if last < len(self._positions):
+            return min((self._offset(slot, least=least) for slot in range(first, last)), default=None)
+        if not self._least:
+            for slot in reversed(range(len(self.batches))):
+                offset = self._offset(slot, least=least)
+                self._least.append(min(offset, self._least[-1]) if self._least else offset)
+            self._least.reverse()
+        return self._least[first] if first < len(self._least) else None
+
+    def _offset(self, slot: int, *, least: int) -> int:
+        batch = self.batches[slot]
+        before = self.batches[slot - 1] if slot else None
+        after = self.batches[slot + 1] if slot + 1 < len(self.batches) else None
+        is_bad_start = (
+            before is not None
+            and before.end_position == batch.position
+            and batch.first_offset <= before.last_offset
+            and not (
+                after is not None
+                and batch.end_position == after.position
+                and after.first_offset == batch.last_offset + 1
+            )
+        )
+        return _ANY_OFFSET**2 if is_bad_start or batch.first_offset < least else batch.first_offset
+
+
+def _differ_by_one_bit(size: int, *, other: int) -> bool:
+    """Tell whether the fields of two sizes differ in just one bit."""
+    return (((size - LOG_OVERHEAD) ^ (other - LOG_OVERHEAD)) & _UNSIGNED).bit_count() == 1
+
+
+def _span_of_wrapper(data: bytearray, config: LogConfig) -> int:
+    """Return the last offset less the first of the records in a V0 or V1 wrapper, whatever its own offset is.
+
+    Raises: CorruptionError, UnsupportedError.
+    """
+    set_last_offset(data, last_offset=_ANY_OFFSET)
+    offsets = [record.offset for record in RecordBatch(memoryview(data), config=config)]
+    if not offsets:
+        raise CorruptRecordError("a wrapper without records")
+    return offsets[-1] - offsets[0]

@@ -1,0 +1,320 @@
+"""load_log: brings the files of a partition to a state that can be appended to, and says what that took.
+
+Layer 5. Looks first (recovery_plan), refuses if it must (recovery_strict), then acts (recovery_steps). Takes no lock
+and leaves no file open. Source: Kafka LogLoader.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from kstore.config import LogConfig
+from kstore.errors import CorruptCheckpointError
+from kstore.log.env import DEFAULT_ENV, Env
+from kstore.log.files.durable_point import DurablePoint, DurablePointFile
+from kstore.log.files.names import LEADER_EPOCH_CHECKPOINT, PartitionDirectory
+from kstore.log.recovery.context import (
+    LoadedLog,
+    LoadedSegment,
+    RecoveryContext,
+    RecoveryMode,
+    RecoveryReport,
+    check_recovery,
+)
+from kstore.log.recovery.files import PartitionFiles, Quarantine, list_partition, settle_side_files
+from kstore.log.recovery.plan import Planner, RecoveryPlan, SegmentPlan, carry_out, create_segment
+from kstore.log.recovery.salvage import SalvagedSegment, as_if_salvaged, carry_out_salvage, plan_salvage
+from kstore.log.recovery.strict import find_refusal
+from kstore.log.state.leader_epochs import LeaderEpochCache
+from kstore.log.state.producer_append import ProducerBatch
+from kstore.log.state.producer_state import ProducerStateManager
+
+_logger = logging.getLogger("kstore.log")
+
+
+def load_log(
+    directory: PartitionDirectory,
+    *,
+    config: LogConfig,
+    env: Env = DEFAULT_ENV,
+    mode: RecoveryMode = "strict",
+    recovery_point: int | None = None,
+    log_start_offset: int | None = None,
+    is_clean: bool = False,
+    keeps_copies: bool = True,
+    dry_run: bool = False,
+    trusts_recovery_point: bool = False,
+) -> LoadedLog:
+    """Load a partition, recovering what a crash may have left half done.
+
+    Args: recovery_point, log_start_offset: of the root's checkpoints, None where they name no offset; is_clean: the
+        root was shut down cleanly, so that no more than the end of the last segment and files missing by the listing
+        are looked at; keeps_copies: what is cut goes to the quarantine directory; dry_run: change nothing;
+        trusts_recovery_point: after an unclean shutdown leave the segments below it unread, as Kafka does; damage there
+        is met by who reads it. The caller holds the lock.
+    Raises: CorruptLogError in mode strict, with nothing changed; StorageError, after which it can be called again;
+        ValueError for another mode, or salvage with trusts_recovery_point, since it reads everything.
+    Cost: after an unclean shutdown one pass over the log, with trusts_recovery_point from that point on.
+    """
+    check_recovery(mode, trusts_recovery_point=trusts_recovery_point)
+    return _Loading(RecoveryContext(directory, config, env, log_start_offset or 0), mode).run(
+        point=recovery_point or 0,
+        is_clean=is_clean,
+        trusts_point=trusts_recovery_point,
+        keeps_copies=keeps_copies,
+        dry_run=dry_run,
+    )
+
+
+class _Loading:
+    """One call of load_log."""
+
+    def __init__(self, context: RecoveryContext, mode: RecoveryMode) -> None:
+        self._context = context
+        self._mode = mode
+
+    def run(self, *, point: int, is_clean: bool, trusts_point: bool, keeps_copies: bool, dry_run: bool) -> LoadedLog:
+        context = self._context
+        quarantine = Quarantine(context.path, env=context.env, is_on=keeps_copies)
+        salvaged: list[SalvagedSegment] = []
+        with DurablePointFile(context.path, context.env) as durable:
+            noted = durable.read()
+            noted_point = 0 if noted is None or is_clean else noted.offset
+            point = max(point, noted_point)
+            if self._mode == "salvage":
+                is_clean = False
+                salvaged = self._salvage(durable, quarantine, dry_run=dry_run)
+            plan = self._plan(point, noted=noted, is_clean=is_clean, trusts_point=trusts_point)
+            self._refuse(plan, point=point, noted_point=noted_point)
+            if dry_run and any(one.damage for one in salvaged):
+                as_if_salvaged(plan, salvaged)
+            self._drop_below_log_start(plan)
+            if not dry_run:
+                durable.lower(self._durable_after(plan))
+        if not dry_run:
+            carry_out(context, plan, quarantine=quarantine)
+        if not plan.segments:
+            base = self._context.log_start_offset
+            if not dry_run:
+                create_segment(context, base)
+            plan.segments.append(SegmentPlan(base, "", 0, 0, base, producers=(), epochs=()))
+        log_start, log_end = max(self._context.log_start_offset, plan.segments[0].base_offset), plan.log_end_offset
+        producers, epochs = self._states(plan, log_start=log_start, dry_run=dry_run)
+        return LoadedLog(
+            segments=tuple(map(_loaded, plan.segments)),
+            log_start_offset=log_start,
+            log_end_offset=log_end,
+            recovery_point=log_end if is_clean and not plan.cuts else min(point, log_end),
+            leader_epochs=epochs,
+            producer_state=producers,
+            report=_report(plan, salvaged, quarantine, log_start_offset=log_start),
+        )
+
+    def _refuse(self, plan: RecoveryPlan, *, point: int, noted_point: int) -> None:
+        """Raise what mode strict finds wrong."""
+        # What was durable is of no interest any more if all of it lies below the log start.
+        if self._mode != "strict" or plan.log_end_offset < self._context.log_start_offset >= point:
+            return
+        refusal = find_refusal(self._context, plan, point=point, noted_point=noted_point)
+        if refusal is not None:
+            raise refusal
+
+    def _salvage(self, durable: DurablePointFile, quarantine: Quarantine, *, dry_run: bool) -> list[SalvagedSegment]:
+        """Write damaged segments anew; afterwards no walk finds damage any more."""
+        files = self._listed()
+        if not dry_run:
+            settle_side_files(self._context.path, files, self._context.env, quarantine)
+            files = self._listed()
+        salvaged = plan_salvage(self._context, files.segments)
+        if not dry_run and any(one.pieces is not None or one.is_stray for one in salvaged):
+            durable.lower(DurablePoint(0, 0, 0))
+            carry_out_salvage(self._context, salvaged, quarantine=quarantine)
+        return salvaged
+
+    def _durable_after(self, plan: RecoveryPlan) -> DurablePoint:
+        """Return the highest point that may still be true once the plan is carried out."""
+        if not plan.segments:
+            return DurablePoint(0, 0, 0)
+        last = plan.segments[-1]
+        return DurablePoint(last.next_offset, last.base_offset, last.end_position)
+
+    def _plan(self, point: int, *, noted: DurablePoint | None, is_clean: bool, trusts_point: bool) -> RecoveryPlan:
+        planner = Planner(self._context, self._listed(), point=point)
+        return planner.plan_clean(noted) if is_clean else planner.plan_unclean(trusts_point=trusts_point)
+
+    def _listed(self) -> PartitionFiles:
+        return list_partition(self._context.path, env=self._context.env, end_offset_of=self._end_offset_of)
+
+    def _end_offset_of(self, name: str, base_offset: int) -> int | None:
+        walk = self._context.walk(name, base_offset=base_offset, next_base_offset=None)
+        return walk.next_offset if walk.status == "end" else None
+
+    def _drop_below_log_start(self, plan: RecoveryPlan) -> None:
+        """Let all segments go if the log ends before it starts."""
+        if plan.segments and plan.log_end_offset < self._context.log_start_offset:
+            kept = {one.base_offset for one in plan.segments}
+            plan.dropped = [files for files in plan.files.segments if files.base_offset in kept] + plan.dropped
+            plan.segments, plan.cuts = [], []
+
+    def _states(
+        self, plan: RecoveryPlan, *, log_start: int, dry_run: bool
+    ) -> tuple[ProducerStateManager, LeaderEpochCache]:
+        if dry_run:
+            return self._context.producer_state(), LeaderEpochCache(None, self._context.env)
+        epochs = self._leader_epochs(plan)
+        producers = load_producer_state(
+            self._context, plan.segments, log_start_offset=log_start, log_end_offset=plan.log_end_offset
+        )
+        return producers, epochs
+
+    def _leader_epochs(self, plan: RecoveryPlan) -> LeaderEpochCache:
+        path, env = self._context.path_of(LEADER_EPOCH_CHECKPOINT), self._context.env
+        try:
+            is_missing = env.stat(path) is None
+            cache = LeaderEpochCache(path, env)
+        except CorruptCheckpointError as error:
+            _logger.warning("making leader epochs anew from the log: %s", error)
+            env.unlink(path)
+            is_missing, cache = True, LeaderEpochCache(path, env)
+        cache.truncate_from_end(plan.log_end_offset)
+        for segment in plan.segments:
+            for epoch, start_offset in segment.epochs or ():
+                if (segment.is_recovered or is_missing) and epoch > cache.latest_epoch:
+                    cache.assign(epoch, start_offset=start_offset)
+        if is_missing and cache.entries:
+            plan.rebuilt.append(LEADER_EPOCH_CHECKPOINT)
+        # In this order, so that loading again changes nothing.
+        cache.truncate_from_start(self._context.log_start_offset)
+        cache.truncate_from_end(plan.log_end_offset)
+        return cache
+
+
+def _report(
+    plan: RecoveryPlan, salvaged: list[SalvagedSegment], quarantine: Quarantine, *, log_start_offset: int
+) -> RecoveryReport:
+    damage = [cut.damage for cut in [*plan.older, *plan.cuts]]
+    truncated_bytes = sum(cut.size_in_bytes for cut in plan.cuts)
+    for segment in salvaged:
+        damage += segment.damage
+        truncated_bytes += segment.lost_bytes
+    for one in damage:
+        _logger.warning("damage at position %d of %s: %s", one.position, one.path, one.reason)
+    return RecoveryReport(
+        log_start_offset=log_start_offset,
+        log_end_offset=plan.log_end_offset,
+        truncated_bytes=truncated_bytes,
+        deleted_segments=tuple(
+            sorted(
+                {files.base_offset for files in plan.dropped}
+                | {segment.files.base_offset for segment in salvaged if segment.is_stray}
+            )
+        ),
+        rebuilt=tuple(plan.rebuilt),
+        damage=tuple(damage),
+        quarantined=tuple(quarantine.kept),
+    )
+
+
+def _loaded(segment: SegmentPlan) -> LoadedSegment:
+    return LoadedSegment(
+        segment.base_offset,
+        segment.end_position,
+        segment.next_offset,
+        segment.max_timestamp_ms,
+        segment.offset_of_max_timestamp,
+    )
+
+
+def load_producer_state(
+    context: RecoveryContext, segments: Sequence[SegmentPlan], *, log_start_offset: int, log_end_offset: int
+) -> ProducerStateManager:
+    """Return the producers at log_end_offset; snapshots are written at each recovered segment and at the log end.
+
+    A snapshot at the base of the first segment stays and serves, unless the log starts behind it: it alone has the
+    producers whose records retention removed. A broker uses it too, but drops it behind its first recovery.
+    Raises: StorageError.
+    """
+    replay, env = _Replay(context, segments, log_start_offset=log_start_offset), context.env
+    manager = context.producer_state()
+    recovered = [one for one in segments if one.is_recovered]
+    last_two = {one.base_offset for one in segments[-2:]}
+    following = {one.base_offset: two.base_offset for one, two in pairwise(segments)}
+    replayed_to: int | None = None
+    for segment in recovered:
+        if replayed_to is not None and replayed_to <= log_start_offset:
+            # No snapshot may lie there, and without one Kafka begins anew at each segment.
+            manager = context.producer_state()
+        replay.bring_to(manager, segment.base_offset, snapshot_offsets={*last_two, segment.base_offset})
+        # Kafka loads the snapshot at each segment's base anew.
+        manager.reload_own(now_ms=env.wall_clock_ms())
+        replay.run(manager, segment, end_offset=segment.next_offset)
+        replayed_to = segment.next_offset
+        if replayed_to <= log_start_offset:
+            continue
+        next_base_offset = following.get(segment.base_offset, segment.next_offset)
+        if next_base_offset > segment.next_offset:
+            # Kafka takes a snapshot inside the gap too and loads that; here it would tell of a segment that is lost.
+            manager.reload_own(now_ms=env.wall_clock_ms())
+        manager.update_map_end_offset(next_base_offset)
+        manager.take_snapshot()
+    if recovered:
+        # Loaded anew, so that producers which have expired by now are left out.
+        manager = context.producer_state()
+    manager.remove_stray_snapshots(one.base_offset for one in segments)
+    replay.bring_to(manager, log_end_offset, snapshot_offsets={*last_two, log_end_offset})
+    # Once more, for one that was the last until now: loading again is to change nothing.
+    manager.remove_stray_snapshots(one.base_offset for one in segments)
+    return manager
+
+
+class _Replay:
+    """Replays batches of the segments into a ProducerStateManager."""
+
+    def __init__(self, context: RecoveryContext, segments: Sequence[SegmentPlan], *, log_start_offset: int) -> None:
+        self._context = context
+        self._segments = segments
+        self._log_start_offset = log_start_offset
+        self._keeps_first = bool(segments) and 0 < log_start_offset == segments[0].base_offset
+
+    def bring_to(self, manager: ProducerStateManager, end_offset: int, *, snapshot_offsets: set[int]) -> None:
+        """Load the newest snapshot up to end_offset and replay what lies between."""
+        start = self._log_start_offset
+        manager.truncate_and_reload(
+            log_start_offset=start,
+            log_end_offset=end_offset,
+            now_ms=self._context.env.wall_clock_ms(),
+            keeps_first=self._keeps_first,
+        )
+        for segment in self._segments:
+            if segment.base_offset >= end_offset:
+                break
+            if segment.next_offset <= manager.map_end_offset:
+                continue
+            manager.update_map_end_offset(max(segment.base_offset, manager.map_end_offset, start))
+            if segment.base_offset in snapshot_offsets:
+                manager.take_snapshot()
+            manager.replay_together(self._batches_from(manager.map_end_offset, segment, end_offset=end_offset))
+            manager.update_map_end_offset(min(segment.next_offset, end_offset))
+        manager.update_map_end_offset(end_offset)
+        manager.take_snapshot()
+
+    def run(self, manager: ProducerStateManager, segment: SegmentPlan, *, end_offset: int) -> None:
+        """Replay the batches of a segment from map_end_offset on."""
+        for batch in self._batches_from(manager.map_end_offset, segment, end_offset=end_offset):
+            manager.replay(batch)
+
+    def _batches_from(self, start: int, segment: SegmentPlan, *, end_offset: int) -> Iterator[ProducerBatch]:
+        for batch in self._batches(segment):
+            if batch.base_offset >= end_offset:
+                break
+            if batch.last_offset >= start:
+                yield batch
+
+    def _batches(self, segment: SegmentPlan) -> Iterator[ProducerBatch]:
+        producers = segment.producers
+        if producers is None:
+            walk = self._context.walk(segment.name, base_offset=segment.base_offset, next_base_offset=None)
+            producers = walk.producers
+        return iter(producers)

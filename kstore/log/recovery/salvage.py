@@ -1,0 +1,341 @@
+"""Salvage: a .log written anew from the batches that are still whole, wherever damage lies between them.
+
+Layer 5. A batch whose CRC is right is kept even if its size, its offset or its magic byte, which no CRC of magic 2
+covers, can't be right, as long as it is plain what they have to be. Everything else is reported, and a copy of it kept.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from kstore.log.damage import Damage
+from kstore.log.env import ReadFile
+from kstore.log.files.checkpoints import replace_file
+from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, segment_path
+from kstore.log.recovery.context import RecoveryContext
+from kstore.log.recovery.files import Quarantine, SegmentFiles
+from kstore.log.recovery.framing import WholeBatch, find_whole_batches
+from kstore.log.recovery.plan import RecoveryPlan, SegmentPlan, drop_segment, index_content
+from kstore.log.recovery.walk import SegmentWalk
+from kstore.log.segment.records import is_preallocated
+from kstore.types import MAX_OFFSET
+
+
+class Piece(NamedTuple):
+    """Bytes of the old file that stay; changed: the single batch that they are, if it does not stay as it is.
+
+    first_offset, end_offset: of its batches, as they will be.
+    """
+
+    position: int
+    size_in_bytes: int
+    first_offset: int
+    end_offset: int
+    changed: WholeBatch | None = None
+
+
+class SalvagedSegment(NamedTuple):
+    """A segment: what stays of it, in order, and what is wrong with it; pieces is None if it stays as it is.
+
+    is_stray: all of it goes, as it lies inside another one.
+    """
+
+    files: SegmentFiles
+    next_offset: int
+    pieces: tuple[Piece, ...] | None = None
+    damage: tuple[Damage, ...] = ()
+    is_stray: bool = False
+
+    @property
+    def lost_bytes(self) -> int:
+        """How many bytes do not stay."""
+        if self.pieces is None:
+            return 0
+        return self.files.size_in_bytes - sum(piece.size_in_bytes for piece in self.pieces)
+
+
+def plan_salvage(context: RecoveryContext, segments: tuple[SegmentFiles, ...]) -> list[SalvagedSegment]:
+    """Look through all segments, and find what is whole in the damaged ones.
+
+    Raises: StorageError.  Cost: reads the log once, damaged segments twice.
+    """
+    found: list[SalvagedSegment] = []
+    left = list(segments)
+    while left:
+        files, *left = left
+        walk = _walk_whole(context, files, left[0].base_offset if left else None)
+        while left and walk.status != "end" and (damage := _stray_in(context, files, left)) is not None:
+            stray = left.pop(0)
+            found.append(SalvagedSegment(stray, stray.base_offset, damage=(damage,), is_stray=True))
+            walk = _walk_whole(context, files, left[0].base_offset if left else None)
+        if walk.status == "end":
+            found.append(SalvagedSegment(files, walk.next_offset))
+        else:
+            found.append(_Salvage(context, files, left[0].base_offset if left else None).run())
+    return sorted(found, key=lambda one: one.files.base_offset)
+
+
+def _stray_in(context: RecoveryContext, files: SegmentFiles, later: list[SegmentFiles]) -> Damage | None:
+    """Return what is wrong with the next of the later segments if it lies inside a segment and has to go for it.
+
+    It has if whole batches of the segment go on over its base offset up to just where the one after it begins, or if
+    fewer offsets are lost with it than with those batches.
+    """
+    stray = later[0]
+    next_base_offset = later[1].base_offset if len(later) > 1 else None
+    own = _whole_in_order(context, files, next_base_offset)
+    over = [batch for batch in own if batch.last_offset >= stray.base_offset]
+    if not over:
+        return None
+    others = _whole_in_order(context, stray, next_base_offset)
+    if over[-1].last_offset + 1 != next_base_offset and _only_in(others, own) >= _only_in(over, others):
+        return None
+    path = context.path_of(stray.log_name)
+    end_offset = over[-1].last_offset + 1
+    reason = f"stray segment: its base offset lies inside segment {files.base_offset}, which goes on up to {end_offset}"
+    return Damage(path, 0, stray.size_in_bytes, reason)
+
+
+def _whole_in_order(context: RecoveryContext, files: SegmentFiles, next_base_offset: int | None) -> list[WholeBatch]:
+    """Return the proven batches of a segment that keep their offsets."""
+    batches, _ = _whole_batches(context, files, next_base_offset)
+    kept = _longest_in_order(batches, range(files.base_offset, _end_offset(next_base_offset)))
+    return [batches[slot] for slot in sorted(kept)]
+
+
+def _whole_batches(
+    context: RecoveryContext, files: SegmentFiles, next_base_offset: int | None
+) -> tuple[list[WholeBatch], list[Damage]]:
+    index_name = files.index_names.get(OFFSET_INDEX_SUFFIX)
+    with context.env.open_read(context.path_of(files.log_name)) as file:
+        return find_whole_batches(
+            file,
+            base_offset=files.base_offset,
+            next_base_offset=next_base_offset,
+            index_content=None if index_name is None else index_content(context, index_name),
+            config=context.config,
+        )
+
+
+def _only_in(batches: list[WholeBatch], others: list[WholeBatch]) -> int:
+    """Return how many offsets of batches, whose offsets rise, are in none of the others, whose offsets rise too."""
+    count, slot = 0, 0
+    for batch in batches:
+        first_offset = batch.first_offset
+        while slot < len(others) and others[slot].last_offset < first_offset:
+            slot += 1
+        at = slot
+        while at < len(others) and others[at].first_offset <= batch.last_offset:
+            count += max(others[at].first_offset - first_offset, 0)
+            first_offset = others[at].last_offset + 1
+            at += 1
+        count += max(batch.last_offset + 1 - first_offset, 0)
+    return count
+
+
+def _end_offset(next_base_offset: int | None) -> int:
+    return MAX_OFFSET if next_base_offset is None else next_base_offset
+
+
+def _walk_whole(context: RecoveryContext, files: SegmentFiles, next_base_offset: int | None) -> SegmentWalk:
+    """Return the last walk over a segment, which begins where it is still to be split for the last time."""
+    walk = context.walk(files.log_name, base_offset=files.base_offset, next_base_offset=next_base_offset)
+    start = 0
+    while walk.status == "overflow":
+        start += walk.end_position
+        walk = context.walk(
+            files.log_name,
+            base_offset=walk.overflow_base_offset,
+            next_base_offset=next_base_offset,
+            start_position=start,
+        )
+    if walk.status == "zeros":
+        with context.env.open_read(context.path_of(files.log_name)) as file:
+            is_padded = is_preallocated(
+                file,
+                position=start + walk.end_position,
+                end_position=files.size_in_bytes,
+                next_offset=walk.next_offset,
+                next_base_offset=next_base_offset,
+                cleaned_below=context.cleaned_below,
+            )
+        return walk._replace(status="end") if is_padded else walk
+    return walk
+
+
+def carry_out_salvage(context: RecoveryContext, salvaged: Iterable[SalvagedSegment], *, quarantine: Quarantine) -> None:
+    """Write the damaged segments anew, each replaced in one step; their indexes are to be rebuilt afterwards.
+
+    Stray segments go first. Raises: StorageError.
+    """
+    for segment in salvaged:
+        if segment.is_stray:
+            drop_segment(segment.files, quarantine=quarantine)
+    for segment in salvaged:
+        if segment.pieces is None:
+            continue
+        target = segment_path(context.path, segment.files.base_offset, suffix=LOG_SUFFIX)
+        for damage in segment.damage:
+            quarantine.keep_range(target, position=damage.position, size_in_bytes=damage.size_in_bytes)
+        with context.env.open_read(target) as source:
+            replace_file(target, chain.from_iterable(_chunks(source, piece) for piece in segment.pieces), context.env)
+
+
+def as_if_salvaged(plan: RecoveryPlan, salvaged: Iterable[SalvagedSegment]) -> None:
+    """Turn a plan, which ends at the first damage, into what a salvage leads to; for a dry run."""
+    plan.segments = [
+        SegmentPlan(
+            base_offset=one.files.base_offset,
+            log_name=one.files.log_name,
+            size_in_bytes=one.files.size_in_bytes,
+            end_position=one.files.size_in_bytes - one.lost_bytes,
+            next_offset=one.next_offset,
+        )
+        for one in salvaged
+        if not one.is_stray
+    ]
+    plan.cuts, plan.older, plan.dropped = [], [], []
+
+
+class _Salvage:
+    """What stays of one segment."""
+
+    def __init__(self, context: RecoveryContext, files: SegmentFiles, next_base_offset: int | None) -> None:
+        self._context = context
+        self._log_path = context.path_of(files.log_name)
+        self._files = files
+        self._next_base_offset = next_base_offset
+        self._end_offset = _end_offset(next_base_offset)
+        self._damage: list[Damage] = []
+
+    def run(self) -> SalvagedSegment:
+        whole, self._damage = _whole_batches(self._context, self._files, self._next_base_offset)
+        pieces = tuple(self._pieces(whole))
+        next_offset = pieces[-1].end_offset if pieces else self._files.base_offset
+        damage = tuple(sorted(self._damage, key=lambda one: one.position))
+        return SalvagedSegment(self._files, next_offset, pieces, damage)
+
+    def _pieces(self, batches: list[WholeBatch]) -> Iterator[Piece]:
+        """Yield what stays, with neighbours that stay as they are in one piece."""
+        piece: Piece | None = None
+        for batch, first_offset in self._placed(batches):
+            self._note_mended(batch)
+            end_offset = first_offset + batch.span + 1
+            is_changed = batch.is_mended or first_offset != batch.first_offset
+            if (
+                piece is not None
+                and piece.changed is None
+                and not is_changed
+                and piece.position + piece.size_in_bytes == batch.position
+            ):
+                size = piece.size_in_bytes + batch.size_in_bytes
+                piece = piece._replace(size_in_bytes=size, end_offset=end_offset)
+                continue
+            if piece is not None:
+                yield piece
+            changed = batch if is_changed else None
+            piece = Piece(batch.position, batch.size_in_bytes, first_offset, end_offset, changed)
+        if piece is not None:
+            yield piece
+
+    def _note_mended(self, batch: WholeBatch) -> None:
+        if batch.magic is not None:
+            self._note(batch, "magic byte, by the CRC expected 2")
+        if batch.stored_size is not None:
+            self._note(batch, f"size {batch.stored_size}, by the CRC expected {batch.size_in_bytes}")
+
+    def _placed(self, batches: list[WholeBatch]) -> Iterator[tuple[WholeBatch, int]]:
+        """Yield each batch that stays with its first offset.
+
+        Most keep theirs. One whose offset contradicts the others is put directly after the batch before it or before
+        the batch after it, where no bytes are lost between the two and the offsets leave room; else it does not stay.
+        """
+        offsets = range(self._files.base_offset, self._end_offset)
+        kept = _with_gaps_filled(batches, _longest_in_order(batches, offsets), offsets)
+        limits = _limits(batches, kept, end_offset=self._end_offset)
+        end, end_position = self._files.base_offset, 0
+        for slot, batch in enumerate(batches):
+            first_offset = batch.first_offset
+            if slot not in kept:
+                room = limits[slot + 1] - end
+                if batch.span >= room:
+                    reason = f"{batch.span + 1} offsets from {first_offset}, expected at most {room} from {end}"
+                    self._note(batch, reason)
+                    continue
+                if batch.position == end_position:
+                    first_offset = end
+                elif slot + 1 in kept and batches[slot + 1].position == batch.end_position:
+                    first_offset = limits[slot + 1] - batch.span - 1
+                else:
+                    self._note(batch, f"doubtful: offset {first_offset}, and no neighbour tells the right one")
+                    continue
+                self._note(batch, f"offset {batch.first_offset}, expected {first_offset}")
+            yield batch, first_offset
+            end, end_position = first_offset + batch.span + 1, batch.end_position
+
+    def _note(self, batch: WholeBatch, reason: str) -> None:
+        self._damage.append(Damage(self._log_path, batch.position, batch.size_in_bytes, reason))
+
+
+def _longest_in_order(batches: list[WholeBatch], offsets: range) -> set[int]:
+    """Return the slots of the most batches whose offsets rise and lie in a range; of several choices the lowest."""
+    # By how many batches lead up to it: the slot of the one with the lowest last offset, and that offset.
+    slots: list[int] = []
+    last_offsets: list[int] = []
+    before: dict[int, int | None] = {}
+    for slot, batch in enumerate(batches):
+        if batch.first_offset < offsets.start or batch.last_offset >= offsets.stop:
+            continue
+        count = bisect_left(last_offsets, batch.first_offset)
+        if count == len(slots):
+            slots.append(slot)
+            last_offsets.append(batch.last_offset)
+        elif batch.last_offset < last_offsets[count]:
+            slots[count], last_offsets[count] = slot, batch.last_offset
+        else:
+            continue
+        before[slot] = slots[count - 1] if count else None
+    kept: set[int] = set()
+    at = slots[-1] if slots else None
+    while at is not None:
+        kept.add(at)
+        at = before[at]
+    return kept
+
+
+def _with_gaps_filled(batches: list[WholeBatch], kept: set[int], offsets: range) -> set[int]:
+    """Prefer to a batch that leaves a gap of offsets before it the one after it, if the former just fits into the gap.
+
+    Then it is the offset of the former that is wrong, whichever of the two leaves more batches in order.
+    """
+    kept = set(kept)
+    limits = _limits(batches, kept, end_offset=offsets.stop)
+    end = offsets.start
+    for slot, batch in enumerate(batches[:-1]):
+        if slot not in kept:
+            continue
+        following = batches[slot + 1]
+        fits = end != batch.first_offset and end + batch.span + 1 == following.first_offset
+        if fits and slot + 1 not in kept and following.last_offset < limits[slot + 2]:
+            kept ^= {slot, slot + 1}
+        else:
+            end = batch.last_offset + 1
+    return kept
+
+
+def _limits(batches: list[WholeBatch], kept: set[int], *, end_offset: int) -> list[int]:
+    """Return for each slot, and the end, the first offset of the first batch from there on that is kept."""
+    limits = [end_offset] * (len(batches) + 1)
+    for slot in reversed(range(len(batches))):
+        limits[slot] = batches[slot].first_offset if slot in kept else limits[slot + 1]
+    return limits
+
+
+def _chunks(source: ReadFile, piece: Piece) -> Iterable[bytes]:
+    if piece.changed is None:
+        return source.chunks(piece.size_in_bytes, position=piece.position)
+    content = source.pread(piece.size_in_bytes, position=piece.position)
+    return [piece.changed.mended(content, last_offset=piece.end_offset - 1)]

@@ -1,0 +1,147 @@
+"""What strict mode refuses: damage or loss of what was durable, with the place of it. Layer 5.
+
+Batches that are damaged are seen by their CRC. Batches that are gone are seen only by what still speaks of them: an
+index in order whose last entry lies behind the end of its log, a producer snapshot behind the log end, files of a
+segment that has no .log, a recovery point between two batches. A recovery point alone is no witness: brokers write its
+checkpoint after they truncate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from kstore._core import HeaderScan
+from kstore.errors import CorruptionError, CorruptLogError, UnsupportedError
+from kstore.log.files.names import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from kstore.log.recovery.context import RecoveryContext
+from kstore.log.recovery.plan import RecoveryPlan, SegmentPlan, index_content, reaches_beyond
+from kstore.log.segment.records import first_offset_in, scan_headers
+
+
+def find_refusal(
+    context: RecoveryContext, plan: RecoveryPlan, *, point: int, noted_point: int
+) -> CorruptLogError | None:
+    """Return why strict mode can't go on: the first damage below `point`, the offset up to which all was durable.
+
+    noted_point: what kstore itself noted of that, which is never beyond the truth, 0 if nothing.
+    Raises: StorageError.
+    """
+    return _Strict(context=context, plan=plan, point=point, noted_point=noted_point).refusal()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Strict:
+    """One plan held against what was durable."""
+
+    context: RecoveryContext
+    plan: RecoveryPlan
+    point: int
+    noted_point: int
+
+    def refusal(self) -> CorruptLogError | None:
+        segments = self.plan.segments
+        durable = self.plan.older + [cut for cut in self.plan.cuts if cut.offset < self.point]
+        if durable:
+            damage = durable[0].damage
+            return self._refused(damage.path, damage.reason, position=damage.position, offset=durable[0].offset)
+        for segment, following in zip_longest(segments, segments[1:]):
+            if segment.next_offset < self.point and (segment.is_walked or following is None):
+                reason = self._lost(segment, following)
+                if reason:
+                    place = self.context.path_of(segment.name)
+                    return self._refused(place, reason, position=segment.end_position, offset=segment.next_offset)
+        last = segments[-1] if segments else None
+        if last is not None and last.is_recovered and last.base_offset < self.point < last.next_offset:
+            return self._gap_over(last)
+        return None
+
+    def _lost(self, segment: SegmentPlan, following: SegmentPlan | None) -> str:
+        """Return why batches seem to be missing behind those of a segment, "" if nothing speaks of them."""
+        if following is None:
+            return self._lost_behind(segment, least_beyond=self.point) or self._lost_at_end()
+        reason = self._lost_between(segment, following)
+        return reason or self._lost_behind(segment, least_beyond=following.base_offset)
+
+    def _lost_between(self, segment: SegmentPlan, following: SegmentPlan) -> str:
+        """Return which file speaks of a segment between two neighbours, or of what lay where the second is split off.
+
+        Below the cleaner's checkpoint such a file is no evidence: the snapshot of a clean shutdown in the midst of a
+        segment stays when the cleaner removes all around it.
+        """
+        if following.is_split_off:
+            return f"offsets jump: expected {segment.next_offset}, found {following.base_offset}"
+        files = self.plan.files
+        bases = {one.base_offset for one in self.plan.segments}
+        hole = range(segment.next_offset, following.base_offset)
+        witnesses = {offset: "producer snapshot" for offset in files.snapshot_offsets if offset not in bases}
+        witnesses = {name.base_offset: f"{name.suffix} file" for name in files.orphans} | witnesses
+        missing = sorted(offset for offset in witnesses if offset in hole)
+        if not missing or missing[-1] < self.context.cleaned_below():
+            return ""
+        return f"segment {missing[-1]} is missing: its {witnesses[missing[-1]]} is there"
+
+    def _lost_behind(self, segment: SegmentPlan, *, least_beyond: int) -> str:
+        """Return which index speaks of batches behind the end of a segment."""
+        files = next((one for one in self.plan.files.segments if one.base_offset == segment.base_offset), None)
+        for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            name = None if files is None else files.index_names.get(suffix)
+            if name is not None and reaches_beyond(
+                index_content(self.context, name),
+                suffix=suffix,
+                base_offset=segment.base_offset,
+                end_position=segment.end_position,
+                next_offset=segment.next_offset,
+                least_beyond=least_beyond,
+            ):
+                return f"batches are missing: the last entry of {name} lies behind the end of the file"
+        return ""
+
+    def _lost_at_end(self) -> str:
+        end = self.plan.log_end_offset
+        if end < self.noted_point:
+            return f"batches are missing: the log was flushed up to offset {self.noted_point}, and ends at {end}"
+        behind = [offset for offset in self.plan.files.snapshot_offsets if end < offset <= self.point]
+        return f"batches are missing: there is a producer snapshot of offset {behind[-1]}" if behind else ""
+
+    def _gap_over(self, last: SegmentPlan) -> CorruptLogError | None:
+        """Return an error if the point lies strictly inside a gap of offsets: a flush ends at the end of a batch.
+
+        A V0 or V1 wrapper that can't be opened doesn't tell whether there is one.
+        """
+        config, position = self.context.config, last.start_position
+        log_path, end_position = self.context.path_of(last.log_name), position + last.end_position
+        scan = HeaderScan(
+            position=position,
+            end_position=end_position,
+            base_offset=last.base_offset,
+            max_batch_bytes=config.max_batch_bytes,
+            path=log_path,
+            stop_offset=self.point,
+        )
+        with self.context.env.open_read(log_path) as file:
+            found = scan_headers(file, scan, position=position, end_position=end_position).found
+            if found is None:
+                return None
+            data = file.pread(found.size_in_bytes, position=found.position)
+        try:
+            base_offset = first_offset_in(data, found, path=log_path, config=config)
+        except (CorruptionError, UnsupportedError):
+            return None
+        before = max(scan.last_offset + 1, last.base_offset)
+        if not before < self.point < base_offset:
+            return None
+        reason = f"offsets jump over the recovery point: expected {before}, found {base_offset}"
+        return self._refused(log_path, reason, position=found.position, offset=before)
+
+    def _refused(self, path: str, reason: str, *, position: int, offset: int) -> CorruptLogError:
+        return CorruptLogError(
+            f"damage at position {position} of {path}, at offset {offset} of a log that was durable up to offset "
+            f"{self.point}: {reason}",
+            path=path,
+            position=position,
+            base_offset=offset,
+            reason=reason,
+            expected=f"whole batches up to offset {self.point}",
+            found=reason,
+        )

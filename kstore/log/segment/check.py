@@ -1,0 +1,483 @@
+"""SegmentCheck: walks every byte of one .log and names what is damaged, going on behind each damage.
+
+Layer 5. A damaged batch whose size leads to another batch is stepped over; after bad framing the next batch is
+searched for byte by byte, and counts as found only with a right CRC.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kstore._core import (
+    ATTRIBUTES_POSITION,
+    CRC_POSITION,
+    OFFSET_INDEX_ENTRY_SIZE,
+    RECORD_BATCH_OVERHEAD,
+    TIME_INDEX_ENTRY_SIZE,
+    BatchHeader,
+    check_crc,
+    crc32c,
+    find_batch_header,
+    iterate_records,
+    read_header,
+    survey_records,
+)
+from kstore.compression import decompress
+from kstore.config import MAX_INT32, LogConfig
+from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedCompressionTypeError, UnsupportedMagicError
+from kstore.log.damage import Damage
+from kstore.log.segment.indexes import OffsetIndex, TimeIndex
+from kstore.log.segment.records import SegmentRecords, entry_size, is_zeros
+from kstore.record.batches import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
+from kstore.types import OffsetPosition, TimestampOffset, TopicPartition
+
+# Bytes whose CRC may be computed while searching one segment, in multiples of its size.
+SEARCH_EFFORT = 8
+
+_CRC = struct.Struct(">I")
+# No entry of any magic is smaller.
+_LEAST_ENTRY_BYTES = LEAST_MESSAGE_SIZES[0]
+
+
+class Step(NamedTuple):
+    """One batch, or a stretch without a batch (header is None), and what is wrong with it or the one before."""
+
+    start_position: int
+    end_position: int
+    header: BatchHeader | None
+    damage: Damage | None
+
+
+class _Content(NamedTuple):
+    record_count: int
+    damage: Damage | None
+
+
+class SegmentCheck:
+    """Checks the batches of one .log: framing, CRC, order of offsets and, if deep, every record.
+
+    batch_count and record_count grow while steps() runs; they leave damaged batches out, and unless deep the content of
+    V0 and V1 wrappers.
+    Threads: not safe.  Cost: one pass; memory of one batch or read chunk, and one decompressed batch.
+    """
+
+    def __init__(
+        self, records: SegmentRecords, *, topic_partition: TopicPartition, config: LogConfig, is_deep: bool
+    ) -> None:
+        self._records = records
+        self._topic_partition = topic_partition
+        self._config = config
+        self._is_deep = is_deep
+        self._size = records.size_in_bytes
+        self._chunk, self._chunk_position = b"", 0
+        self._effort_bytes = SEARCH_EFFORT * self._size
+        self._previous: BatchHeader | None = None
+        self._previous_record_count: int | None = None
+        self._least_offset = records.base_offset
+        self._least_offset_before_previous = records.base_offset
+        self.batch_count = 0
+        self.record_count = 0
+
+    def steps(self, position: int = 0, *, least_offset: int | None = None) -> Iterator[Step]:
+        """Walk the file once, from a position to its end, without leaving a byte out.
+
+        Args: least_offset: that the first batch may have, by default the segment's base offset.
+        Raises: StorageError; LogReplacedError if the file was replaced or truncated since it was listed.
+        """
+        if least_offset is not None:
+            self._least_offset = self._least_offset_before_previous = least_offset
+        while position < self._size:
+            step = self._step(position)
+            yield step
+            position = step.end_position
+
+    def _step(self, position: int) -> Step:
+        head = self._bytes_at(position, size=min(RECORD_BATCH_OVERHEAD, self._size - position))
+        if not any(head[:SIZE_UP_TO_MAGIC]):
+            return self._zeros(position)
+        try:
+            header: BatchHeader = read_header(
+                head, position=position, path=self._records.path, max_batch_bytes=self._config.max_batch_bytes
+            )
+        except UnsupportedMagicError as error:
+            return self._other_magic(position, head, error)
+        except CorruptRecordError as error:
+            return self._gap(position, error.reason)
+        left = self._size - position
+        if header.size_in_bytes > left:
+            return self._gap(position, f"incomplete batch: expected {header.size_in_bytes} bytes, found {left}")
+        return self._batch(header, self._bytes_at(position, size=header.size_in_bytes))
+
+    def _batch(self, header: BatchHeader, data: bytes) -> Step:
+        position, end_position = header.position, header.position + header.size_in_bytes
+        try:
+            check_crc(data, position=position, path=self._records.path)
+        except CorruptRecordError as error:
+            if not self._is_boundary(end_position):
+                return self._gap(position, error.reason)
+            return Step(position, end_position, header, self._batch_damage(header, error.reason))
+        except UnsupportedMagicError as error:
+            reason = f"wrong magic: by its CRC 2, found {error.magic}"
+            return Step(position, end_position, None, self._batch_damage(header, reason))
+        least = self._least_offset
+        if header.base_offset < least:
+            least = self._least_offset_before_previous
+        damage = self._check_offsets(header)
+        content = None
+        if damage is None or damage.position != position:
+            content = self._check_content(header, data, least_offset=least)
+            damage = content.damage or damage
+        if content is not None and content.damage is None:
+            self.batch_count += 1
+            self.record_count += content.record_count
+            self._previous_record_count = content.record_count
+        return Step(position, end_position, header, damage)
+
+    def _check_offsets(self, header: BatchHeader) -> Damage | None:
+        least, least_before = self._least_offset, self._least_offset_before_previous
+        following = self._records.next_base_offset
+        if header.last_offset < header.base_offset:
+            reason = f"last offset {header.last_offset} is below base offset {header.base_offset}"
+            return self._batch_damage(header, reason)
+        if following is not None and header.last_offset >= following:
+            reason = f"offsets run into the next segment: expected less than {following}, found {header.last_offset}"
+            return self._batch_damage(header, reason)
+        previous = self._previous
+        if header.base_offset < least and (previous is None or header.base_offset < least_before):
+            reason = f"offsets go back: expected at least {least}, found {header.base_offset}"
+            return self._batch_damage(header, reason)
+        counted = self._previous_record_count
+        self._previous, self._least_offset, self._previous_record_count = header, header.last_offset + 1, None
+        if previous is not None and header.base_offset < least:
+            if counted is None:
+                return None
+            self.batch_count -= 1
+            self.record_count -= counted
+            reason = f"offsets jump ahead: found {previous.base_offset}, in the next batch {header.base_offset}"
+            return self._batch_damage(previous, reason)
+        self._least_offset_before_previous = least
+        return None
+
+    def _check_content(self, header: BatchHeader, data: bytes, *, least_offset: int) -> _Content:
+        if not self._is_deep:
+            return _Content(header.record_count or 0, None)
+        try:
+            records = iterate_records(
+                data,
+                position=header.position,
+                path=self._records.path,
+                topic_partition=self._topic_partition,
+                decompress=decompress,
+                max_decompressed_bytes=self._config.max_decompressed_bytes,
+                least_offset=least_offset,
+            )
+            record_count = sum(1 for _ in records) if header.magic < 2 else survey_records(records)[0]
+        except CorruptionError as error:
+            return _Content(0, self._batch_damage(header, error.reason))
+        except UnsupportedCompressionTypeError as error:
+            return _Content(0, self._batch_damage(header, f"unsupported compression type {error.codec_id}"))
+        if records.incomplete_bytes:
+            reason = f"incomplete message behind the last one of a compressed message: {records.incomplete_bytes} bytes"
+            return _Content(record_count, self._batch_damage(header, reason))
+        return _Content(record_count, None)
+
+    def _zeros(self, position: int) -> Step:
+        """Step over zero bytes: in the last segment preallocated space, if nothing else follows."""
+        at = position
+        while at < self._size:
+            chunk = self._bytes_at(at, size=min(self._config.read_chunk_bytes, self._size - at))
+            if not is_zeros(chunk):
+                return self._gap(position, "zero bytes in place of a batch")
+            at += len(chunk)
+        if self._records.next_base_offset is None:
+            return Step(position, self._size, None, None)
+        size = self._size - position
+        return Step(
+            position,
+            self._size,
+            None,
+            self._damage(position, size_in_bytes=size, reason="zero bytes behind the last batch"),
+        )
+
+    def _other_magic(self, position: int, head: bytes, error: UnsupportedMagicError) -> Step:
+        """Tell a V2 batch whose magic byte alone is wrong from bad framing."""
+        reason = f"unsupported magic: expected 0 to 2, found {error.magic}"
+        size = entry_size(head) if len(head) >= SIZE_UP_TO_MAGIC else 0
+        if not SIZE_UP_TO_MAGIC <= size <= min(self._size - position, self._config.max_batch_bytes):
+            return self._gap(position, reason)
+        data = self._bytes_at(position, size=size)
+        if (
+            size >= RECORD_BATCH_OVERHEAD
+            and crc32c(data[ATTRIBUTES_POSITION:]) == _CRC.unpack_from(data, CRC_POSITION)[0]
+        ):
+            return Step(position, position + size, None, self._damage(position, size_in_bytes=size, reason=reason))
+        return self._gap(position, reason)
+
+    def _gap(self, position: int, reason: str) -> Step:
+        end_position = self._next_batch_position(position + 1)
+        return Step(
+            position, end_position, None, self._damage(position, size_in_bytes=end_position - position, reason=reason)
+        )
+
+    def _is_boundary(self, position: int) -> bool:
+        if position == self._size:
+            return True
+        head = self._bytes_at(position, size=min(RECORD_BATCH_OVERHEAD, self._size - position))
+        if not any(head):
+            return True
+        try:
+            read_header(head, position=position, max_batch_bytes=self._config.max_batch_bytes)
+        except (CorruptRecordError, UnsupportedMagicError):
+            return False
+        return True
+
+    def _next_batch_position(self, position: int) -> int:
+        """Return the first place from `position` on where a whole batch with a right CRC starts, else the file's end.
+
+        Gives up when the CRCs computed so far in this segment come to SEARCH_EFFORT times its size.
+        """
+        following = self._records.next_base_offset
+        most_offset = self._records.base_offset + MAX_INT32 if following is None else following - 1
+        at = 0
+        while self._size - position >= _LEAST_ENTRY_BYTES:
+            chunk = self._bytes_at(position, size=min(self._config.read_chunk_bytes, self._size - position))
+            at = find_batch_header(
+                chunk,
+                at,
+                least_offset=self._records.base_offset,
+                most_offset=most_offset,
+                max_batch_bytes=min(self._config.max_batch_bytes, self._size - position),
+            )
+            if at < 0 and position + len(chunk) == self._size:
+                return self._size
+            if at < 0:
+                position += len(chunk) - RECORD_BATCH_OVERHEAD + 1
+                at = 0
+            elif self._has_right_crc(position + at):
+                return position + at
+            elif self._effort_bytes <= 0:
+                return self._size
+            else:
+                at += 1
+        return self._size
+
+    def _has_right_crc(self, position: int) -> bool:
+        size = entry_size(self._bytes_at(position, size=_LEAST_ENTRY_BYTES))
+        if size > self._size - position:
+            return False
+        self._effort_bytes -= size
+        try:
+            check_crc(self._records.read_bytes(size, position=position), position=position)
+        except (CorruptRecordError, UnsupportedMagicError):
+            return False
+        return True
+
+    def _bytes_at(self, position: int, *, size: int) -> bytes:
+        at = position - self._chunk_position
+        if at < 0 or at + size > len(self._chunk):
+            wanted = min(max(size, self._config.read_chunk_bytes), self._size - position)
+            self._chunk, self._chunk_position, at = self._records.read_bytes(wanted, position=position), position, 0
+        return self._chunk[at : at + size]
+
+    def _batch_damage(self, header: BatchHeader, reason: str) -> Damage:
+        return self._damage(header.position, size_in_bytes=header.size_in_bytes, reason=reason)
+
+    def _damage(self, position: int, *, size_in_bytes: int, reason: str) -> Damage:
+        return Damage(self._records.path, position, size_in_bytes, reason)
+
+
+class IndexFile(NamedTuple):
+    """One index file and what is known of its segment.
+
+    content: the whole file; log_size_in_bytes: of the .log; is_last: the segment is the last one, so that zero
+    entries at the end are preallocated space; has_grown: the .log is larger by now, so the index may be ahead of it.
+    """
+
+    path: str
+    content: bytes
+    base_offset: int
+    log_size_in_bytes: int
+    is_last: bool
+    has_grown: bool
+
+
+class _Run:
+    """Joins the damages of neighbouring entries of one index file."""
+
+    def __init__(self, path: str, entry_size: int) -> None:
+        self._path = path
+        self._entry_size = entry_size
+        self._first_slot = 0
+        self._count = 0
+        self._reason = ""
+
+    def add(self, slot: int, reason: str) -> Iterator[Damage]:
+        """Note a damaged entry; give the run before it if this one does not continue it."""
+        if self._count and slot == self._first_slot + self._count:
+            self._count += 1
+            return
+        yield from self.end()
+        self._first_slot, self._count, self._reason = slot, 1, reason
+
+    def end(self) -> Iterator[Damage]:
+        """Give the run so far, if any, and start anew."""
+        if self._count:
+            more = "" if self._count == 1 else f" (and {self._count - 1} more)"
+            position, size = self._first_slot * self._entry_size, self._count * self._entry_size
+            yield Damage(self._path, position, size, self._reason + more)
+        self._count = 0
+
+
+class OffsetIndexCheck:
+    """Checks one .index file: whole entries in order, each at the start of a batch that its offset belongs to.
+
+    An entry's offset may be the first (Kafka up to 1.1) or the last (later) of the append that starts there: it must
+    lie from that batch's base offset to the last offset before the next entry's position.
+    """
+
+    def __init__(self, file: IndexFile) -> None:
+        self._file = file
+        self._index = OffsetIndex(file.content, base_offset=file.base_offset, path=file.path)
+        self._run = _Run(file.path, OFFSET_INDEX_ENTRY_SIZE)
+        self._slot = 0
+        self._last_position = -1
+        self._last_good_offset = file.base_offset - 1
+        self._waiting: tuple[int, OffsetPosition] | None = None
+        self._last_offset = file.base_offset - 1
+
+    def step(self, step: Step) -> Iterator[Damage]:
+        """Take the next step of the walk."""
+        while self._slot < self._index.entry_count:
+            entry = self._index.entry(self._slot)
+            if entry.position >= self._file.log_size_in_bytes:
+                if not self._file.has_grown:
+                    yield from self._run.add(self._slot, f"position {entry.position} is behind the end of the log")
+            elif entry.position <= self._last_position:
+                yield from self._run.add(self._slot, f"entry out of order: position {entry.position}")
+            elif entry.position >= step.end_position:
+                break
+            else:
+                yield from self._settle_waiting()
+                self._last_position = entry.position
+                yield from self._hold_against(step, entry)
+            self._slot += 1
+        if step.header is not None:
+            self._last_offset = step.header.last_offset
+
+    def finish(self) -> Iterator[Damage]:
+        """Report what only the end of the walk tells, and what is wrong with the file as such."""
+        yield from self._settle_waiting()
+        if self._slot < self._index.entry_count and not self._file.has_grown:
+            for slot in range(self._slot, self._index.entry_count):
+                yield from self._run.add(slot, "the log is empty")
+        yield from self._run.end()
+        yield from _file_damages(self._file, OFFSET_INDEX_ENTRY_SIZE, entry_count=self._index.entry_count)
+
+    def _hold_against(self, step: Step, entry: OffsetPosition) -> Iterator[Damage]:
+        if entry.offset <= self._last_good_offset:
+            yield from self._run.add(self._slot, f"entry out of order: offset {entry.offset}")
+        elif step.header is None:
+            self._last_good_offset = entry.offset
+        elif entry.position != step.start_position:
+            yield from self._run.add(self._slot, f"position {entry.position} is not the start of a batch")
+        elif entry.offset < (least := self._least_offset_of(step.header)):
+            reason = f"offset {entry.offset} is below {least}, the base offset at {entry.position}"
+            yield from self._run.add(self._slot, reason)
+        else:
+            self._waiting = self._slot, entry
+
+    def _least_offset_of(self, header: BatchHeader) -> int:
+        """Return the base offset; of a V0 or V1 wrapper, whose header has none, that behind the batch before."""
+        return header.base_offset if header.has_base_offset else self._last_offset + 1
+
+    def _settle_waiting(self) -> Iterator[Damage]:
+        if self._waiting is not None:
+            slot, entry = self._waiting
+            self._waiting = None
+            if entry.offset > self._last_offset:
+                reason = f"offset {entry.offset} is above {self._last_offset}, the last one before the next entry"
+                yield from self._run.add(slot, reason)
+            else:
+                self._last_good_offset = entry.offset
+
+
+class TimeIndexCheck:
+    """Checks one .timeindex file: whole entries in order, each the largest timestamp up to its offset.
+
+    Messages of V0 have none: a broker that made them of later ones noted what it left out, so that an entry behind them
+    may be larger than what the log tells.
+    """
+
+    def __init__(self, file: IndexFile) -> None:
+        self._file = file
+        self._index = TimeIndex(file.content, base_offset=file.base_offset, path=file.path)
+        # A lone entry of zeros is no padding: a record of the year 1970 at the segment's base offset.
+        self._entry_count = 1 if len(file.content) == TIME_INDEX_ENTRY_SIZE else self._index.entry_count
+        self._run = _Run(file.path, TIME_INDEX_ENTRY_SIZE)
+        self._slot = 0
+        self._last_in_order: TimestampOffset | None = None
+        self._largest_timestamp_ms = -1
+        self._is_certain = True
+        self._has_untimed = False
+        self._last_offset = file.base_offset - 1
+
+    def step(self, step: Step) -> Iterator[Damage]:
+        """Take the next step of the walk; behind damage the largest timestamp is no longer certain."""
+        if step.header is None or step.damage is not None:
+            self._is_certain = False
+        if step.header is None:
+            return
+        self._last_offset = step.header.last_offset
+        self._largest_timestamp_ms = max(self._largest_timestamp_ms, step.header.max_timestamp_ms)
+        self._has_untimed |= step.header.magic == 0
+        while self._slot < self._entry_count:
+            entry = self._entry(self._slot)
+            if not self._is_in_order(entry):
+                reason = f"entry out of order: timestamp {entry.timestamp_ms}, offset {entry.offset}"
+                yield from self._run.add(self._slot, reason)
+            elif entry.offset > self._last_offset:
+                return
+            elif self._is_certain and not self._may_be_largest(entry):
+                reason = (
+                    f"timestamp {entry.timestamp_ms} is not {self._largest_timestamp_ms}, the largest up to "
+                    f"offset {entry.offset}"
+                )
+                yield from self._run.add(self._slot, reason)
+            else:
+                self._last_in_order = entry
+            self._slot += 1
+
+    def finish(self) -> Iterator[Damage]:
+        """Report what only the end of the walk tells, and what is wrong with the file as such."""
+        if not self._file.has_grown:
+            for slot in range(self._slot, self._entry_count):
+                reason = f"offset {self._entry(slot).offset} is behind {self._last_offset}, the last one of the segment"
+                yield from self._run.add(slot, reason)
+        yield from self._run.end()
+        yield from _file_damages(self._file, TIME_INDEX_ENTRY_SIZE, entry_count=self._entry_count)
+
+    def _entry(self, slot: int) -> TimestampOffset:
+        return self._index.entry(slot) if slot < self._index.entry_count else TimestampOffset(0, self._file.base_offset)
+
+    def _may_be_largest(self, entry: TimestampOffset) -> bool:
+        largest = self._largest_timestamp_ms
+        return entry.timestamp_ms == largest or (self._has_untimed and entry.timestamp_ms > largest)
+
+    def _is_in_order(self, entry: TimestampOffset) -> bool:
+        if self._last_in_order is None:
+            return entry.offset >= self._file.base_offset
+        return entry.timestamp_ms > self._last_in_order.timestamp_ms and entry.offset >= self._last_in_order.offset
+
+
+def _file_damages(file: IndexFile, entry_size: int, *, entry_count: int) -> Iterator[Damage]:
+    """Yield what is wrong with the file whatever the log says: zeros at its end, its length."""
+    size = len(file.content)
+    whole_entries_size = size // entry_size * entry_size
+    entries_size = entry_count * entry_size
+    if entries_size < whole_entries_size and not file.is_last:
+        yield Damage(file.path, entries_size, whole_entries_size - entries_size, "zero entries at the end")
+    if whole_entries_size < size:
+        reason = f"file size is no multiple of an entry: expected a multiple of {entry_size}, found {size}"
+        yield Damage(file.path, whole_entries_size, size - whole_entries_size, reason)

@@ -1,0 +1,520 @@
+"""FileRecords: the record batches and messages of one file, read in slices and appended to.
+
+Layer 5. FileRecordsSlice reads, FileRecords is the slice of the whole file and alone changes it. Only framing is looked
+at here: no CRC, no order of offsets. Format: docs/format.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from kstore._core import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, Record
+from kstore.config import MAX_INT32, LogConfig
+from kstore.errors import (
+    CorruptRecordError,
+    LogClosedError,
+    LogFailedError,
+    StorageError,
+    UnsupportedMagicError,
+)
+from kstore.log.damage import corruption
+from kstore.log.env import (
+    DEFAULT_ENV,
+    ENOENT,
+    NO_DESCRIPTOR,
+    Closing,
+    Env,
+    ReadFile,
+    StrPath,
+    WriteFile,
+    absolute_path,
+    split_path,
+)
+from kstore.log.segment.records import HEADER_CHUNK_BYTES, too_large
+from kstore.record import MemoryRecords, RecordBatch
+from kstore.record.batches import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
+from kstore.record.conversion import convert
+from kstore.record.message_writer import write_all
+from kstore.types import OffsetPosition
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_DEFAULTS = LogConfig()
+_logger = logging.getLogger("kstore.log")
+_HEADER_UP_TO_MAGIC = struct.Struct(">qi4xb")
+_LAST_OFFSET_DELTA = struct.Struct(">23xi")
+
+
+class BinaryFile(Protocol):
+    """A file object whose write() returns how many bytes it took, as those of `io` do."""
+
+    def write(self, data: Buffer, /) -> int | None: ...
+
+
+class LogEntry(NamedTuple):
+    """What the header of a batch, wrapper or plain message says; the position is relative to the slice."""
+
+    position: int
+    size_in_bytes: int
+    magic: int
+    last_offset: int
+
+
+class FileRecordsSlice:
+    """The bytes [start, start + size_in_bytes) of a file as records. Made by FileRecords.slice and its own.
+
+    Every position that a method takes or returns is relative to the slice; RecordBatch.position is that in the file.
+    An incomplete entry at the end is the end of an iteration, not an error.
+    Attributes: start (in the file), path, size_in_bytes.
+    Raises: CorruptRecordError from reading if the file has been cut below the slice.
+    Lifetime: until the FileRecords it was sliced from is closed.  Threads: safe.
+    Source: Kafka FileRecords, FileLogInputStream (FileMessageSet of old).
+    """
+
+    def __init__(self, file: ReadFile, *, start: int, size_in_bytes: int, config: LogConfig) -> None:
+        self._file = file
+        self._config = config
+        self._size_in_bytes = size_in_bytes
+        self.start = start
+        self.path = file.path
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self._size_in_bytes
+
+    def __len__(self) -> int:
+        return self.size_in_bytes
+
+    def slice(self, *, position: int, size: int) -> FileRecordsSlice:
+        """Return up to `size` bytes from `position` as a slice, fewer where this one ends.
+
+        Raises: ValueError if one is negative, or the position is behind the end.
+        """
+        size = self._clipped(size, position=position)
+        return FileRecordsSlice(self._file, start=self.start + position, size_in_bytes=size, config=self._config)
+
+    def read(self, *, position: int = 0, size: int | None = None) -> MemoryRecords:
+        """Return up to `size` bytes from `position`, to the end if None, fewer where the slice ends; reads them all.
+
+        Raises: ValueError as slice.
+        """
+        data = self._read_bytes(self._clipped(size, position=position), position=position)
+        return self._memory_records(data, position=position)
+
+    def batches(self, *, position: int = 0, max_message_size: int | None = None) -> Iterator[RecordBatch]:
+        """Iterate the batches from `position`, which has to be the start of one.
+
+        Args: max_message_size: largest size of one, its 12 bytes of log overhead included; None for max_batch_bytes.
+        Raises: CorruptRecordError for a larger or impossible size; UnsupportedMagicError.
+        Cost: holds one chunk of read_chunk_bytes, or one batch if that is larger.
+        """
+        self._check_position(position)
+        limit, chunk_bytes = self._config.max_batch_bytes, self._config.read_chunk_bytes
+        if max_message_size is not None:
+            limit = min(limit, max_message_size)
+        chunk, chunk_position = memoryview(b""), position
+        while (left := self.size_in_bytes - position) >= SIZE_UP_TO_MAGIC:
+            at = position - chunk_position
+            if len(chunk) - at < min(RECORD_BATCH_OVERHEAD, left):
+                chunk, chunk_position, at = self._read_view(chunk_bytes, position=position), position, 0
+            size = self._entry_in(chunk, at, position=position).size_in_bytes
+            if size > limit:
+                raise self._error(position, "size of an entry", expected=f"at most {limit}", found=size)
+            if size > left:
+                return
+            if size > len(chunk) - at:
+                chunk = self._read_view(max(size, chunk_bytes), position=position)
+                chunk_position, at = position, 0
+            yield from self._memory_records(chunk[at : at + size], position=position).batches()
+            position += size
+
+    def __iter__(self) -> Iterator[Record]:
+        for batch in self.batches():
+            yield from batch
+
+    def entries(self, *, position: int = 0) -> Iterator[LogEntry]:
+        """Iterate what the headers say, bodies unread, from `position`, which has to be the start of one.
+
+        Raises: CorruptRecordError for a size that no entry can have; UnsupportedMagicError.
+        """
+        self._check_position(position)
+        chunk, chunk_position = memoryview(b""), position
+        while (left := self.size_in_bytes - position) >= SIZE_UP_TO_MAGIC:
+            at = position - chunk_position
+            if len(chunk) - at < min(RECORD_BATCH_OVERHEAD, left):
+                chunk, chunk_position, at = self._read_view(HEADER_CHUNK_BYTES, position=position), position, 0
+            entry = self._entry_in(chunk, at, position=position)
+            if entry.size_in_bytes > left:
+                return
+            yield entry
+            position += entry.size_in_bytes
+
+    def search_for(self, target_offset: int, *, starting_position: int = 0) -> OffsetPosition | None:
+        """Return last offset and position of the first entry whose last offset is >= target_offset, None if none is.
+
+        Args: starting_position: start of an entry, such as an index gives.
+        Raises: as entries.
+        """
+        for entry in self.entries(position=starting_position):
+            if entry.last_offset >= target_offset:
+                return OffsetPosition(entry.last_offset, entry.position)
+        return None
+
+    def has_matching_magic(self, magic: int) -> bool:
+        """Tell whether every batch, wrapper and plain message has that magic; by their headers.
+
+        Raises: as entries.
+        """
+        return all(entry.magic == magic for entry in self.entries())
+
+    def has_compatible_magic(self, magic: int) -> bool:
+        """Tell whether no batch, wrapper or plain message has a later magic; by their headers.
+
+        Raises: as entries.
+        """
+        return all(entry.magic <= magic for entry in self.entries())
+
+    def to_format(self, magic: int, *, first_offset: int = 0) -> Iterator[MemoryRecords]:
+        """Yield all records in one magic, chunk by chunk; see kstore.record.conversion.convert.
+
+        Args: first_offset: where the reader starts; plain records of V2 below it need not be sent.
+        """
+        return convert(self.batches(), magic=magic, first_offset=first_offset)
+
+    def write_to(self, target: socket.socket | BinaryFile, *, position: int = 0, size: int | None = None) -> int:
+        """Write up to `size` bytes from `position` to a stream socket or a binary file object; return their number.
+
+        A plain socket gets them by sendfile where the OS has it; TLS and file objects by chunks of read_chunk_bytes.
+        Returns: fewer than there are only if a non-blocking socket takes no more now.
+        Raises: ValueError as slice; CorruptRecordError if the file ends below; what the target raises.
+        """
+        size = self._clipped(size, position=position)
+        if isinstance(target, socket.socket):
+            sent = self._file.send_to(target, position=self.start + position, size=size)
+            if sent < size and self._file.size() < self.start + position + size:
+                raise self._cut_off(position, expected=size, found=sent)
+            return sent
+        end = position + size
+        while position < end:
+            chunk = self._read_bytes(min(self._config.read_chunk_bytes, end - position), position=position)
+            write_all([memoryview(chunk)], lambda group: target.write(group[0]), most_gathered=1)
+            position += len(chunk)
+        return size
+
+    def _memory_records(self, data: bytes | memoryview, *, position: int) -> MemoryRecords:
+        return MemoryRecords(data, position=self.start + position, path=self.path, config=self._config)
+
+    def _read_bytes(self, size: int, *, position: int) -> bytes:
+        data = self._file.pread(size, position=self.start + position)
+        if len(data) < size:
+            raise self._cut_off(position, expected=size, found=len(data))
+        return data
+
+    def _read_view(self, size: int, *, position: int) -> memoryview:
+        return memoryview(self._read_bytes(min(size, self.size_in_bytes - position), position=position))
+
+    def _entry_in(self, chunk: memoryview, at: int, *, position: int) -> LogEntry:
+        offset, length, magic = _HEADER_UP_TO_MAGIC.unpack_from(chunk, at)
+        if not 0 <= magic <= 2:
+            raise self._wrong_magic(position, magic=magic)
+        least = (LEAST_MESSAGE_SIZES[0] if magic < 2 else RECORD_BATCH_OVERHEAD) - LOG_OVERHEAD
+        if length < least:
+            raise self._error(position, "size of an entry", expected=f"at least {least}", found=length)
+        # An entry that the chunk does not hold so far is incomplete, and its last offset never asked for.
+        if magic >= 2 and len(chunk) - at >= RECORD_BATCH_OVERHEAD:
+            offset += _LAST_OFFSET_DELTA.unpack_from(chunk, at)[0]
+        return LogEntry(position, length + LOG_OVERHEAD, magic, offset)
+
+    def _check_position(self, position: int) -> int:
+        """Return how many bytes lie behind a position."""
+        available = self.size_in_bytes - position
+        if position < 0 or available < 0:
+            raise ValueError(f"position in {self.path}: expected 0 to {self.size_in_bytes}, got {position}")
+        return available
+
+    def _clipped(self, size: int | None, *, position: int) -> int:
+        """Return how many of `size` bytes (None: all) lie behind a position."""
+        available = self._check_position(position)
+        if size is None:
+            return available
+        if size < 0:
+            raise ValueError(f"size of a part of {self.path}: expected at least 0, got {size}")
+        return min(size, available)
+
+    def _cut_off(self, position: int, *, expected: int, found: int) -> CorruptRecordError:
+        return self._error(position, "bytes of a file that was cut since", expected=expected, found=found)
+
+    def _wrong_magic(self, position: int, *, magic: int) -> UnsupportedMagicError:
+        place = self.start + position
+        error = UnsupportedMagicError(
+            f"magic at position {place} of {self.path}: expected 0 to 2, found {magic}", path=self.path, position=place
+        )
+        error.magic = magic
+        return error
+
+    def _error(self, position: int, what: str, *, expected: object, found: object) -> CorruptRecordError:
+        place = self.start + position
+        return corruption(CorruptRecordError, what, path=self.path, position=place, expected=expected, found=found)
+
+
+class FileRecords(FileRecordsSlice, Closing):
+    """All records of a .log file; a context manager that closes it. Made by FileRecords.open.
+
+    What append and truncate_to returned from survives the end of the process; what flush returned from, a power cut.
+    Bytes behind size_in_bytes are preallocated zeros, or what an append left that failed.
+    Threads: one that appends, truncates, renames or closes, beside any number that read.
+    Source: Kafka FileRecords (FileMessageSet of old).
+    """
+
+    def __init__(
+        self, file: ReadFile, *, writer: WriteFile | None, size_in_bytes: int, env: Env, config: LogConfig
+    ) -> None:
+        super().__init__(file, start=0, size_in_bytes=size_in_bytes, config=config)
+        self._writer = writer
+        self._env = env
+        self._failure: StorageError | None = None
+        self._is_name_durable = not (writer is not None and writer.is_new)
+        self._is_closed = False
+
+    @classmethod
+    def open(
+        cls,
+        path: StrPath,
+        *,
+        is_read_only: bool = False,
+        preallocate_bytes: int = 0,
+        env: Env = DEFAULT_ENV,
+        config: LogConfig = _DEFAULTS,
+    ) -> FileRecords:
+        """Open a file, made if there is none unless it is opened read-only.
+
+        Args: preallocate_bytes: space that a new or an empty file takes at once; it holds no records. The records of
+            any other file go to its last byte: zeros that a crash left there are for recovery to truncate.
+        Raises: StorageError; SegmentTooLargeError for a file above 2147483647 bytes; ValueError.
+        """
+        if not 0 <= preallocate_bytes <= MAX_INT32:
+            raise ValueError(f"preallocate_bytes must be from 0 to {MAX_INT32}, got {preallocate_bytes}")
+        name = absolute_path(path)
+        writer = None if is_read_only else env.open_write(name)
+        file = env.open_read(name) if writer is None else writer
+        try:
+            size = file.size()
+            if size > MAX_INT32:
+                raise too_large(name, found=size)
+            if preallocate_bytes and writer is not None and size == 0:
+                _preallocate(writer, preallocate_bytes)
+        except BaseException:
+            file.close()
+            if writer is not None and writer.is_new:
+                env.unlink(name)
+            raise
+        return cls(file, writer=writer, size_in_bytes=size, env=env, config=config)
+
+    @property
+    def is_read_only(self) -> bool:
+        return self._writer is None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a failure that could not be undone made the file take no more."""
+        return self._failure is not None
+
+    def append(self, records: MemoryRecords) -> int:
+        """Write records behind the last ones and return their size; readers see them when all are written.
+
+        Raises: SegmentTooLargeError, with nothing written, if the file would pass 2147483647 bytes. StorageError: the
+            records are not in the file, which is as before and can be appended to once there is space again.
+            LogFailedError if an earlier failure could not be undone; ValueError if the file is read-only; TypeError.
+        """
+        if not isinstance(records, MemoryRecords):
+            raise TypeError(f"expected MemoryRecords, got {type(records).__name__}")
+        return self.append_bytes(records.buffer)
+
+    def append_bytes(self, batches: bytes | bytearray | memoryview) -> int:
+        """Write the bytes of batches as append does, a memoryview of unsigned bytes; raises as append."""
+        return self._append(batches, len(batches))
+
+    def append_parts(self, parts: list[Buffer], size_in_bytes: int) -> int:
+        """Write what several buffers hold together as append does, by one call of the system; raises as append."""
+        return self._append(parts, size_in_bytes)
+
+    def _append(self, batches: bytes | bytearray | memoryview | list[Buffer], size: int) -> int:
+        writer = self._writer
+        if writer is None or self._is_closed or self._failure is not None:
+            writer = self._writable()
+        end = self._size_in_bytes
+        if size > MAX_INT32 - end:
+            raise too_large(self.path, found=end + size)
+        try:
+            if isinstance(batches, list):
+                writer.pwritev(batches, position=end, size=size)
+            else:
+                writer.pwrite(batches, position=end)
+        except BaseException:
+            self._undo_append(writer)
+            raise
+        self._size_in_bytes = end + size
+        return size
+
+    def truncate_to(self, target_size: int) -> int:
+        """Cut the records to `target_size` bytes and return how many went; only flush makes it durable.
+
+        Raises: ValueError for a size that is negative or larger than now; StorageError, LogFailedError.
+        """
+        removed = self._check_position(target_size)
+        writer = self._writable()
+        with self._failing():
+            if target_size < writer.size():
+                writer.truncate(target_size)
+        self._size_in_bytes = target_size
+        return removed
+
+    def trim(self) -> None:
+        """Give back the preallocated space behind the records.
+
+        Raises: StorageError, LogFailedError.
+        """
+        self.truncate_to(self.size_in_bytes)
+
+    def flush(self) -> None:
+        """Wait until the records, and the name of a new or renamed file, survive a power cut.
+
+        Raises: StorageError. After that nothing is written any more (LogFailedError): what a failed sync has dropped,
+            the next one does not report.
+        """
+        self._sync()
+        self._sync_name()
+
+    def check_in_place(self) -> None:
+        """Raise unless the path names this file still.
+
+        Raises: StorageError if it, or its directory, was removed or replaced: what is written then is nowhere.
+        Cost: two stats.
+        """
+        if not self._writable().is_in_place():
+            raise StorageError(
+                f"{self.path} was removed or replaced under its writer: expected the file that is open, found another "
+                f"one or none",
+                path=self.path,
+                errno=ENOENT,
+            )
+
+    def start_write_back(self, position: int) -> None:
+        """Have the OS begin to write the records from `position` on to the disk; only flush waits for it.
+
+        Raises: StorageError, LogFailedError, with no more written, as from flush.
+        """
+        writer = self._writable()
+        with self._failing():
+            writer.start_write_back(self._size_in_bytes - position, position=position)
+
+    def close(self) -> None:
+        """Flush, trim and close the file; a second call does nothing, and a file that is read-only is only closed.
+
+        Raises: StorageError, with the file closed all the same; LogFailedError likewise.
+        """
+        if self._is_closed:
+            return
+        try:
+            if self._writer is not None:
+                self._sync()
+                try:
+                    self._sync_name()
+                except StorageError as error:
+                    if error.errno not in NO_DESCRIPTOR:
+                        raise
+                    # There is one once this file is closed.
+                    self._failure = None
+                self.trim()
+        finally:
+            self.close_handlers()
+        self._sync_name()
+
+    def close_handlers(self) -> None:
+        """Close the file, and nothing else; a second call does nothing."""
+        self._is_closed = True
+        self._file.close()
+
+    def delete(self) -> bool:
+        """Close the file, remove it and return whether it was there; an error of closing is only logged.
+
+        Raises: StorageError if it can't be removed.
+        """
+        try:
+            self.close_handlers()
+        except StorageError as error:
+            _logger.warning("closing %s before its deletion: %s", self.path, error)
+        return self._env.unlink(self.path)
+
+    def rename_to(self, path: StrPath) -> None:
+        """Rename the file in one step, over one of that name; the next flush makes the name durable.
+
+        Slices made before keep the old path in their errors.
+        Raises: StorageError, with the file's old name kept; ValueError for another directory.
+        """
+        target = absolute_path(path)
+        if split_path(target)[0] != split_path(self.path)[0]:
+            raise ValueError(f"cannot rename {self.path} to {target}: expected a name in the same directory")
+        self._env.rename(self.path, target)
+        self._is_name_durable = False
+        self.path = self._file.path = target
+
+    def _writable(self) -> WriteFile:
+        if self._writer is None:
+            raise ValueError(f"{self.path} was opened read-only")
+        if self._is_closed:
+            raise LogClosedError(f"{self.path} was closed before the call", path=self.path)
+        if self._failure is not None:
+            raise LogFailedError(
+                f"{self.path} takes no more since an earlier call failed: {self._failure}",
+                path=self.path,
+                errno=self._failure.errno,
+            ) from self._failure
+        return self._writer
+
+    def _sync(self) -> None:
+        writer = self._writable()
+        with self._failing():
+            writer.sync()
+
+    def _sync_name(self) -> None:
+        if self._is_name_durable:
+            return
+        try:
+            self._env.sync_directory(split_path(self.path)[0])
+        except StorageError as error:
+            self._failure = error
+            raise
+        self._is_name_durable = True
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageError as error:
+            self._failure = error
+            raise
+
+    def _undo_append(self, writer: WriteFile) -> None:
+        """Cut off what a failed append left; the error of the append is the one to be raised."""
+        try:
+            with self._failing():
+                writer.truncate(self.size_in_bytes)
+        except StorageError as error:
+            _logger.error("%s keeps the bytes of a failed append behind position %d: %s", self.path, len(self), error)
+
+
+def _preallocate(file: WriteFile, size: int) -> None:
+    """Take space for an empty file, which stays empty if there is not enough."""
+    try:
+        file.allocate(size)
+    except BaseException:
+        if not file.is_new:
+            file.truncate(0)
+        raise

@@ -1,0 +1,373 @@
+"""SegmentRecords: the batches of one segment's .log file, by positioned reads and without any index.
+
+Layer 5. Nothing here trusts what the file says about itself: sizes are compared with what is left, offsets with
+those before them and with the segment's bounds.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+
+from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, HeaderScan, check_crc, iterate_records, read_header
+from kstore.compression import decompress
+from kstore.config import MAX_INT32, MAX_INT64, LogConfig
+from kstore.errors import (
+    CorruptionError,
+    CorruptRecordError,
+    InvalidRecordError,
+    KStoreError,
+    LogReplacedError,
+    SegmentTooLargeError,
+    StorageError,
+    UnsupportedMagicError,
+)
+from kstore.log.env import Env, FileIdentity, FileKind, FileStatus, OpenFiles, ReadFile
+from kstore.record.batches import SIZE_UP_TO_MAGIC
+
+# What is read at once. It fits the second-level cache, so that the comparison finds there what was just read.
+_ZEROS = bytes(256 * 1024)
+
+
+def is_zeros(data: bytes | bytearray) -> bool:
+    """Tell whether no byte differs from zero.  Cost: a memcmp."""
+    return all(data.startswith(_ZEROS[: len(data) - start], start) for start in range(0, len(data), len(_ZEROS)))
+
+
+def holds_only_zeros(file: ReadFile, *, position: int, end_position: int) -> bool:
+    """Tell whether every byte from `position` to end_position is there and zero.
+
+    Raises: StorageError.  Cost: reads what is no hole, up to the first chunk that differs.
+    """
+    buffer = bytearray(min(len(_ZEROS), max(end_position - position, 0)))
+    while position < end_position:
+        position = file.skip_hole(position)
+        wanted = end_position - position
+        if wanted <= 0:
+            break
+        if wanted < len(buffer):
+            del buffer[wanted:]
+        if file.pread_into(buffer, position=position) < len(buffer) or not is_zeros(buffer):
+            return False
+        position += len(buffer)
+    return position >= end_position
+
+
+def is_preallocated(
+    file: ReadFile,
+    *,
+    position: int,
+    end_position: int,
+    next_offset: int,
+    next_base_offset: int | None,
+    cleaned_below: Callable[[], int],
+) -> bool:
+    """Tell whether zeros from `position` to the end of a .log hold the place of no record.
+
+    Args: next_offset: behind the last batch before them; next_base_offset: of the next segment, None for the last,
+        of which this never holds; cleaned_below: tells the offset up to which a cleaner may have removed records, asked
+        only where offsets are missing.
+    Raises: StorageError.  Cost: reads the zeros.
+    """
+    if next_base_offset is None or (next_offset < next_base_offset and cleaned_below() < next_base_offset):
+        return False
+    return holds_only_zeros(file, position=position, end_position=end_position)
+
+
+# One pread of a header walk. Where batches are large, it goes on by reads of single headers as far as they are cached.
+HEADER_CHUNK_BYTES = 64 * 1024
+
+_ZERO_HEADER = bytes(SIZE_UP_TO_MAGIC)
+_BASE_OFFSET_AND_SIZE = struct.Struct(">qi")
+
+
+def entry_size(head: bytes) -> int:
+    """Return the size of a log entry in any format, which its first 12 bytes declare."""
+    length: int = _BASE_OFFSET_AND_SIZE.unpack_from(head)[1]
+    return length + _BASE_OFFSET_AND_SIZE.size
+
+
+def scan_headers(file: ReadFile, scan: HeaderScan, *, position: int, end_position: int) -> HeaderScan:
+    """Feed a HeaderScan of [position, end_position) of a file until it stops, and return it.
+
+    Raises: LogReplacedError if the file ends before; damage is in the status.
+    """
+    while scan.status == "more":
+        wanted = min(HEADER_CHUNK_BYTES, end_position - position)
+        chunk = file.pread(wanted, position=position)
+        if len(chunk) < wanted:
+            raise cut_off(file.path, position, expected=wanted, found=len(chunk))
+        scan.feed(chunk, position)
+        file.walk_cached(scan)
+        position = scan.position
+    return scan
+
+
+def size_of_segment(path: str, env: Env) -> int | None:
+    """Return the size of a segment's file in bytes, None if there is none; raises as status_of_segment."""
+    status = status_of_segment(path, env)
+    return None if status is None else status.size_in_bytes
+
+
+def status_of_segment(path: str, env: Env) -> FileStatus | None:
+    """Return what is known of a segment's file without opening it, None if there is none.
+
+    Raises: StorageError if it is no regular file; SegmentTooLargeError.
+    """
+    status = env.stat(path, follow_symlinks=False)
+    if status is None:
+        return None
+    if status.kind is not FileKind.FILE:
+        raise StorageError(f"cannot read {path}: expected a regular file, found something else", path=path)
+    if status.size_in_bytes > MAX_INT32:
+        raise too_large(path, found=status.size_in_bytes)
+    return status
+
+
+def too_large(path: str, *, found: int) -> SegmentTooLargeError:
+    """Return the error of a .log with more bytes than an index entry's position can count."""
+    message = f"size of {path}: expected at most {MAX_INT32} bytes, found {found}"
+    return SegmentTooLargeError(message, path=path, position=MAX_INT32)
+
+
+def cut_off(path: str, position: int, *, expected: int, found: int) -> LogReplacedError:
+    """Return the error of a read beyond the end of a file that was longer before."""
+    return LogReplacedError(
+        f"{path} was truncated since it was listed: expected {expected} bytes at position {position}, found {found}; "
+        "open the log again",
+        path=path,
+        expected=f"{expected} bytes at position {position}",
+        found=f"{found} bytes",
+    )
+
+
+def first_offset_in(data: bytes, header: BatchHeader, *, path: str, config: LogConfig) -> int:
+    """Return the offset that the header of a batch begins at; of a V0 or V1 wrapper that of its first record.
+
+    Args: data: the batch's bytes, whose CRC is right.
+    Raises: for a wrapper, CorruptionError, UnsupportedError.  Cost: its decompression.
+    """
+    if header.has_base_offset:
+        return header.base_offset
+    records = iterate_records(
+        data,
+        position=header.position,
+        path=path,
+        decompress=decompress,
+        max_decompressed_bytes=config.max_decompressed_bytes,
+    )
+    return records.first_offset
+
+
+class SegmentRecords:
+    """The batches of one segment as it was when the log was opened.
+
+    Args: size_in_bytes: the size then; bytes appended later are not seen. next_base_offset: of the segment behind,
+        None if there is none; no batch may reach it. identity: of the file then, None if it can't be another one.
+    Raises: LogReplacedError from every read of a file that is not that one any more, or shorter.
+    Threads: safe.  Source: Kafka FileLogInputStream.
+    """
+
+    def __init__(
+        self,
+        files: OpenFiles,
+        *,
+        path: str,
+        base_offset: int,
+        next_base_offset: int | None,
+        size_in_bytes: int,
+        config: LogConfig,
+        identity: FileIdentity | None = None,
+    ) -> None:
+        self._files = files
+        self.identity = identity
+        self._config = config
+        self.path = path
+        self.base_offset = base_offset
+        self.next_base_offset = next_base_offset
+        self.size_in_bytes = size_in_bytes
+
+    def walk(
+        self,
+        *,
+        position: int,
+        end_position: int,
+        previous_last_offset: int = -1,
+        stop_offset: int | None = None,
+        stop_timestamp_ms: int | None = None,
+        stop_attributes: int = 0,
+    ) -> HeaderScan:
+        """Walk the headers of [position, end_position) and return the stopped HeaderScan.
+
+        Raises: LogReplacedError; damage is in the status.
+        """
+        scan = HeaderScan(
+            position=position,
+            end_position=end_position,
+            base_offset=self.base_offset,
+            max_batch_bytes=self._config.max_batch_bytes,
+            path=self.path,
+            previous_last_offset=previous_last_offset,
+            stop_offset=stop_offset,
+            stop_timestamp_ms=stop_timestamp_ms,
+            stop_attributes=stop_attributes,
+        )
+        with self._files.borrow(self.path, self.identity) as file:
+            return scan_headers(file, scan, position=position, end_position=end_position)
+
+    def stopped_at(self, scan: HeaderScan) -> BatchHeader | None:
+        """Return the batch that a walk found, None if it came to its end.
+
+        Raises: the error of any other status: an incomplete batch, zeros, or damage before the end.
+        """
+        if scan.status in ("found", "end"):
+            header: BatchHeader | None = scan.found
+            return header
+        error: KStoreError | None = scan.error
+        raise error if error is not None else self._not_a_batch(scan.position, status=scan.status)
+
+    def find_batch_at(self, position: int, *, end_position: int) -> tuple[BatchHeader, bytes] | None:
+        """Return header and bytes of a batch at `position` if one lies there: whole, in its segment, CRC right.
+
+        Cost: reads the batch.
+        """
+        scan = HeaderScan(
+            position=position,
+            end_position=end_position,
+            base_offset=self.base_offset,
+            max_batch_bytes=self._config.max_batch_bytes,
+            path=self.path,
+            stop_offset=0,
+        )
+        with self._files.borrow(self.path, self.identity) as file:
+            data = file.pread(min(HEADER_CHUNK_BYTES, end_position - position), position=position)
+            scan.feed(data, position)
+            header: BatchHeader | None = scan.found
+            if header is None or not self._is_inside(header):
+                return None
+            if header.size_in_bytes > len(data):
+                data = file.pread(header.size_in_bytes, position=position)
+        data = data[: header.size_in_bytes]
+        try:
+            check_crc(data, position=position, path=self.path)
+        except (CorruptRecordError, UnsupportedMagicError):
+            return None
+        return header, data
+
+    def first_offset(self, header: BatchHeader, data: bytes | None = None) -> int:
+        """Return the offset that the header of a batch begins at; of a V0 or V1 wrapper that of its first record.
+
+        Args: data: the batch's bytes, if they were read before.
+        Raises: for a wrapper, CorruptRecordError and the like, also if its CRC is wrong.  Cost: its decompression.
+        """
+        if header.has_base_offset:
+            return header.base_offset
+        if data is None:
+            data = self.read_bytes(header.size_in_bytes, position=header.position)
+            check_crc(data, position=header.position, path=self.path)
+        return first_offset_in(data, header, path=self.path, config=self._config)
+
+    def read_bytes(self, size: int, *, position: int) -> bytes:
+        """Return exactly `size` bytes from `position`.
+
+        Raises: LogReplacedError.
+        """
+        with self._files.borrow(self.path, self.identity) as file:
+            data = file.pread(size, position=position)
+        if len(data) < size:
+            raise cut_off(self.path, position, expected=size, found=len(data))
+        return data
+
+    def read_batches(
+        self, *, position: int, end_position: int, previous_last_offset: int = -1
+    ) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Yield header and bytes of each batch of [position, end_position); both must be batch boundaries.
+
+        Raises: CorruptRecordError for bad framing, for offsets that go back or leave the segment, and for a batch
+            that does not end by end_position; InvalidRecordError for a last offset below the base offset under a right
+            CRC; UnsupportedMagicError. No other CRC is checked.
+        """
+        chunk, chunk_position, chunk_bytes = b"", position, min(HEADER_CHUNK_BYTES, self._config.read_chunk_bytes)
+        least_offset = max(self.base_offset, previous_last_offset + 1)
+        while position < end_position:
+            left = end_position - position
+            at = position - chunk_position
+            if len(chunk) - at < min(RECORD_BATCH_OVERHEAD, left):
+                chunk, chunk_position, at = self.read_bytes(min(chunk_bytes, left), position=position), position, 0
+                chunk_bytes = min(2 * chunk_bytes, self._config.read_chunk_bytes)
+            header = self._header_in(chunk, at, position=position)
+            self._check_place(header, end_position=end_position, least_offset=least_offset)
+            if header.size_in_bytes > len(chunk) - at:
+                size = min(max(chunk_bytes, header.size_in_bytes), left)
+                chunk, chunk_position, at = self.read_bytes(size, position=position), position, 0
+            yield header, chunk[at : at + header.size_in_bytes]
+            position += header.size_in_bytes
+            least_offset = header.last_offset + 1
+
+    def _header_in(self, chunk: bytes, at: int, *, position: int) -> BatchHeader:
+        if chunk.startswith(_ZERO_HEADER, at):
+            raise self._not_a_batch(position, status="zeros")
+        header: BatchHeader = read_header(
+            chunk, at, position=position, path=self.path, max_batch_bytes=self._config.max_batch_bytes
+        )
+        return header
+
+    def _check_place(self, header: BatchHeader, *, end_position: int, least_offset: int) -> None:
+        left = end_position - header.position
+        if header.size_in_bytes > left:
+            raise self._error(header, "batch runs past the end", expected=header.size_in_bytes, found=left)
+        if header.base_offset >= 0 and header.last_offset < header.base_offset:
+            # Damage of the header alone would be a wrong CRC, which is what it is then called here too.
+            check_crc(
+                self.read_bytes(header.size_in_bytes, position=header.position),
+                position=header.position,
+                path=self.path,
+            )
+            found = header.last_offset - header.base_offset
+            raise self._error(
+                header, "last offset delta does not fit", expected="at least 0", found=found, kind=InvalidRecordError
+            )
+        if header.base_offset < least_offset:
+            raise self._error(header, "offsets go back", expected=least_offset, found=header.base_offset)
+        if header.last_offset >= MAX_INT64:
+            raise self._error(
+                header, "last offset out of range", expected=f"less than {MAX_INT64}", found=header.last_offset
+            )
+        if not self._is_inside(header):
+            raise self._error(
+                header, "offsets run into the next segment", expected=self.next_base_offset, found=header.last_offset
+            )
+
+    def _is_inside(self, header: BatchHeader) -> bool:
+        return self.next_base_offset is None or header.last_offset < self.next_base_offset
+
+    def _error(
+        self,
+        header: BatchHeader,
+        what: str,
+        *,
+        expected: object,
+        found: object,
+        kind: type[CorruptionError] = CorruptRecordError,
+    ) -> CorruptionError:
+        return kind(
+            f"{what} in batch at position {header.position} of {self.path} (base offset {header.base_offset}): "
+            f"expected {expected}, found {found}",
+            path=self.path,
+            position=header.position,
+            base_offset=header.base_offset,
+            reason=f"{what}: expected {expected}, found {found}",
+            expected=expected,
+            found=found,
+        )
+
+    def _not_a_batch(self, position: int, *, status: str) -> CorruptRecordError:
+        found = "zero bytes" if status == "zeros" else "an incomplete batch"
+        return CorruptRecordError(
+            f"no whole batch at position {position} of {self.path}: expected one, found {found}",
+            path=self.path,
+            position=position,
+            reason=f"expected a whole batch, found {found}",
+            expected="a whole batch",
+            found=found,
+        )

@@ -1,0 +1,460 @@
+"""LogSegment: one .log file with its indexes, as it was when the log was opened.
+
+Layer 5. Every answer is right without the indexes: an index entry is used only after the batch it points to was
+found whole, with a right CRC, at an offset that fits the entry. Otherwise headers are walked from the segment's start.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kstore._core import (
+    BatchHeader,
+    HeaderScan,
+    OffsetIndexEntries,
+    RecoveryWalk,
+    SegmentLookup,
+    TimeIndexEntries,
+    check_crc,
+    iterate_records,
+    search_timestamp_in_batch,
+)
+from kstore._core import search_timestamp as search_timestamp_in
+from kstore.compression import decompress
+from kstore.config import LogConfig
+from kstore.errors import CorruptionError, KStoreError, UnsupportedError
+from kstore.log.env import FileIdentity, OpenFiles
+from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_path
+from kstore.log.replaced import ListedFile
+from kstore.log.segment.indexes import MAX_INDEX_BYTES, IndexCache, OffsetIndex, TimeIndex
+from kstore.log.segment.records import HEADER_CHUNK_BYTES, SegmentRecords, is_preallocated
+from kstore.record.batches import SIZE_UP_TO_MAGIC
+from kstore.types import MAX_OFFSET, OffsetAndTimestamp, TopicPartition
+
+# Entries tried, from the best one downwards, before an index is given up for one lookup.
+ENTRIES_TRIED = 3
+MIN_TIMESTAMP_MS = -(2**63)
+# A whole batch can end in one zero, the count of the last record's headers.
+_LEAST_ZEROS = 2
+# Searches by time in the first part of a segment that walk it, before one proves all of its entries at once.
+SEARCHES_BEFORE_PROOF = 2
+
+
+class SegmentTail(NamedTuple):
+    """How the last segment ends: status "end", "torn", "zeros" or "corrupt" as in HeaderScan.
+
+    valid_end_position is the end of its last whole batch before that, last_offset that batch's (-1 if there is
+    none); error tells what is wrong if status is "corrupt".
+    """
+
+    status: str
+    valid_end_position: int
+    last_offset: int
+    error: KStoreError | None
+
+
+class LogContext(NamedTuple):
+    """What the segments of one log share."""
+
+    topic_partition: TopicPartition
+    directory: str
+    config: LogConfig
+    files: OpenFiles
+    indexes: IndexCache
+    # The offset up to which a cleaner may have removed records.
+    cleaned_below: Callable[[], int]
+
+
+class LogSegment:
+    """One segment of a log, a snapshot: bytes that a broker appends later are not seen.
+
+    Attributes: path (of the .log), base_offset, next_base_offset (of the next segment; None for the last),
+    size_in_bytes, records (the SegmentRecords), listed (the file that was found; None if this object writes the log, so
+    that no other can have taken its place), index_fallbacks (lookups so far that met an index entry which the log
+    contradicts).
+    Threads: safe.  Source: Kafka LogSegment.
+    """
+
+    def __init__(
+        self,
+        context: LogContext,
+        *,
+        base_offset: int,
+        next_base_offset: int | None,
+        size_in_bytes: int,
+        listed: ListedFile | None = None,
+    ) -> None:
+        self._context = context
+        self.base_offset = base_offset
+        self.next_base_offset = next_base_offset
+        self.size_in_bytes = size_in_bytes
+        self.path = self._path_with(LOG_SUFFIX)
+        self.listed = listed
+        self._identity = None if listed is None else listed.identity
+        self.records = SegmentRecords(
+            context.files,
+            path=self.path,
+            base_offset=base_offset,
+            next_base_offset=next_base_offset,
+            size_in_bytes=size_in_bytes,
+            config=context.config,
+            identity=self._identity,
+        )
+        self.index_fallbacks = 0
+        self._lock = threading.Lock()
+        self._tail: SegmentTail | None = None
+        self._scan_end_position: int | None = None
+        self._largest_timestamp_ms: int | None = None
+        self._index_paths = self._path_with(OFFSET_INDEX_SUFFIX), self._path_with(TIME_INDEX_SUFFIX)
+        self._prefix_searches = 0
+        self._lookup: SegmentLookup | None = None
+
+    def __repr__(self) -> str:
+        return f"LogSegment(path={self.path!r}, base_offset={self.base_offset}, size_in_bytes={self.size_in_bytes})"
+
+    @property
+    def is_last(self) -> bool:
+        """Tell whether this is the last segment, the one that a broker appends to."""
+        return self.next_base_offset is None
+
+    def file_identity(self) -> FileIdentity:
+        """Return what tells the .log from another file of its name."""
+        if self._identity is not None:
+            return self._identity
+        with self._context.files.borrow(self.path) as file:
+            return file.identity()
+
+    def forget_files(self) -> None:
+        """Let go of the open files and indexes, since others may have their names."""
+        self._context.files.forget(self.path)
+        for path in self._index_paths:
+            self._context.indexes.forget(path)
+
+    @property
+    def offset_index(self) -> OffsetIndex | None:
+        """The offset index, None if there is none that can be read."""
+        return self._context.indexes.offset_index(self._index_paths[0], base_offset=self.base_offset)
+
+    @property
+    def time_index(self) -> TimeIndex | None:
+        """The time index, None if there is none that can be read."""
+        return self._context.indexes.time_index(self._index_paths[1], base_offset=self.base_offset)
+
+    @property
+    def tail(self) -> SegmentTail:
+        """How the segment ends. Only of the last one it is found out: in the others every byte has to be right, but
+        for preallocated space, with which they end in status "zeros".
+
+        Cost: once, a header walk from the last index entry that holds, in another than the last if it ends in zeros.
+        """
+        if not self.is_last:
+            return self._older_tail()
+        if self._tail is None:
+            self._tail = self._find_tail()
+        return self._tail
+
+    @property
+    def valid_end_position(self) -> int:
+        """The end of the last whole batch, for the last segment; else the size of the file."""
+        return self.tail.valid_end_position
+
+    @property
+    def scan_end_position(self) -> int:
+        """Where a reader stops: a torn or zero tail is left out; damage is not, so that reading meets it."""
+        if self._scan_end_position is None:
+            tail = self.tail
+            self._scan_end_position = self.size_in_bytes if tail.status == "corrupt" else tail.valid_end_position
+        return self._scan_end_position
+
+    def tells_its_end(self) -> bool:
+        """Tell whether the end of the segment is known without a walk over all of it, and find it if an index helps."""
+        if self._tail is None and self.is_last:
+            start = self._last_indexed_batch()
+            if start is None and not self._ends_in_zeros():
+                return False
+            self._tail = self._tail_from(start)
+        return True
+
+    def translate_offset(self, offset: int) -> BatchHeader | None:
+        """Return the first batch whose last offset is >= offset, None if the segment ends before.
+
+        Raises: CorruptRecordError, UnsupportedMagicError for damage on the way.
+        Cost: O(log entries) and a header walk over one index interval; without index, over the whole segment.
+        Source: Kafka LogSegment.translateOffset.
+        """
+        found = (self._lookup or self._made_lookup()).batch_of_offset(offset)
+        if found is not None:
+            return found
+        start = self._floor_batch(offset, end_position=self.scan_end_position)
+        return self.records.stopped_at(self._walk_from(start, stop_offset=offset))
+
+    def search_timestamp(self, timestamp_ms: int, *, start_offset: int) -> OffsetAndTimestamp | None:
+        """Return the first record with timestamp >= timestamp_ms and offset >= start_offset, None if there is none.
+
+        Records of control batches count, as in a broker's answer.
+        Raises: CorruptRecordError and the like for damage on the way.
+        Cost: a header walk from the time index's entry, and the decoding of the batches that may hold the answer.
+        Source: Kafka LogSegment.findOffsetByTimestamp.
+        """
+        if self._largest_timestamp_ms is not None and self._largest_timestamp_ms < timestamp_ms:
+            return None
+        lookup = self._lookup or self._made_lookup()
+        told = lookup.record_of_timestamp(timestamp_ms, start_offset=start_offset)
+        if told is not None:
+            return told
+        found = self._record_by_index(lookup, timestamp_ms, start_offset=start_offset)
+        if found is not None:
+            return found
+        start = self._batch_before_timestamp(timestamp_ms)
+        sees_all = True
+        if start_offset > self.base_offset:
+            floor = self._floor_batch(start_offset, end_position=self.scan_end_position)
+            if floor is not None and (start is None or floor.position > start.position):
+                start, sees_all = floor, False
+        largest = -1
+        scan = self._walk_from(start, stop_timestamp_ms=timestamp_ms)
+        while (candidate := self.records.stopped_at(scan)) is not None:
+            if candidate.last_offset >= start_offset:
+                answer = self._search_batch(candidate, timestamp_ms=timestamp_ms, start_offset=start_offset)
+                if answer is not None:
+                    return answer
+            largest = max(largest, scan.max_timestamp_ms, candidate.max_timestamp_ms)
+            scan = self.records.walk(
+                position=candidate.position + candidate.size_in_bytes,
+                end_position=self.scan_end_position,
+                previous_last_offset=candidate.last_offset,
+                stop_timestamp_ms=timestamp_ms,
+            )
+        if sees_all:
+            self._largest_timestamp_ms = max(largest, scan.max_timestamp_ms)
+        return None
+
+    def verified_batch(self, index: OffsetIndex, slot: int, *, end_position: int) -> BatchHeader | None:
+        """Return the batch that a slot of the segment's offset index points to, None if the entry does not hold.
+
+        It holds if a batch lies there, whole before end_position, inside the segment, with a right CRC and a first
+        offset not above the entry's offset; and if a header walk joins it with a neighbouring entry or an end of the
+        file, which no batch does that is the value of a record.
+        """
+        entry = index.entry(slot)
+        if not 0 <= entry.position < end_position:
+            return None
+        found = self.records.find_batch_at(entry.position, end_position=end_position)
+        if found is None or not self._starts_by(entry.offset, *found):
+            return None
+        return found[0] if self._is_joined(index, slot, found[0], end_position=end_position) else None
+
+    def _starts_by(self, offset: int, batch: BatchHeader, data: bytes) -> bool:
+        try:
+            return self.records.first_offset(batch, data) <= offset
+        except (CorruptionError, UnsupportedError):
+            return False
+
+    def _is_joined(self, index: OffsetIndex, slot: int, batch: BatchHeader, *, end_position: int) -> bool:
+        start = index.entry(slot - 1).position if slot > 0 else 0
+        if 0 <= start <= batch.position:
+            before = self.records.walk(position=start, end_position=batch.position)
+            if before.status == "end" and before.last_offset < batch.base_offset:
+                return True
+        end = index.entry(slot + 1).position if slot + 1 < index.entry_count else end_position
+        if not batch.position < end <= end_position:
+            return False
+        return self.records.walk(position=batch.position, end_position=end).status == "end"
+
+    def _made_lookup(self) -> SegmentLookup:
+        self._lookup = lookup = SegmentLookup(
+            lambda: None if (index := self.offset_index) is None else index.search,
+            lambda: None if (index := self.time_index) is None else index.search,
+            lambda: self._context.files.pread_of(self.path, self._identity),
+            end_position=self.scan_end_position,
+            next_base_offset=self.next_base_offset,
+            max_batch_bytes=self._context.config.max_batch_bytes,
+        )
+        return lookup
+
+    def _record_by_index(
+        self, lookup: SegmentLookup, timestamp_ms: int, *, start_offset: int
+    ) -> OffsetAndTimestamp | None:
+        """Return the answer of search_timestamp by an entry confirmed before, None where that does not give it."""
+        found = lookup.batch_of_timestamp(timestamp_ms, start_offset=start_offset)
+        if found is None:
+            return None
+        slot, batch, data = found
+        answer = self._search_batch(batch, data, timestamp_ms=timestamp_ms, start_offset=start_offset)
+        if batch.magic == 2 and batch.codec == 0:
+            lookup.note_checked(slot)
+        return answer
+
+    def _older_tail(self) -> SegmentTail:
+        if self._tail is None:
+            tail = self._find_tail() if self._ends_in_zeros() else None
+            is_preallocated = tail is not None and tail.status == "zeros" and self._is_preallocated(tail)
+            whole = SegmentTail("end", self.size_in_bytes, -1, None)
+            self._tail = tail if tail is not None and is_preallocated else whole
+        return self._tail
+
+    def _ends_in_zeros(self) -> bool:
+        size = min(SIZE_UP_TO_MAGIC, self.size_in_bytes)
+        return size > 0 and not any(self.records.read_bytes(size, position=self.size_in_bytes - size))
+
+    def _is_preallocated(self, tail: SegmentTail) -> bool:
+        with self._context.files.borrow(self.path, self._identity) as file:
+            return is_preallocated(
+                file,
+                position=tail.valid_end_position,
+                end_position=self.size_in_bytes,
+                next_offset=max(tail.last_offset + 1, self.base_offset),
+                next_base_offset=self.next_base_offset,
+                cleaned_below=self._context.cleaned_below,
+            )
+
+    def _find_tail(self) -> SegmentTail:
+        return self._tail_from(self._last_indexed_batch())
+
+    def _tail_from(self, start: BatchHeader | None) -> SegmentTail:
+        scan = self._walk_from(start, end_position=self.size_in_bytes)
+        tail = SegmentTail(scan.status, scan.position, scan.last_offset, scan.error)
+        return self._whole_tail(tail, start) if self.is_last and scan.status == "zeros" and scan.batch_count else tail
+
+    def _whole_tail(self, tail: SegmentTail, start: BatchHeader | None) -> SegmentTail:
+        """Leave out a last batch that is half written: in preallocated space its header fits, and zeros follow."""
+        end = tail.valid_end_position
+        last = self._walk_from(start, end_position=end, stop_offset=tail.last_offset).found
+        if last is None or any(self.records.read_bytes(_LEAST_ZEROS, position=end - _LEAST_ZEROS)):
+            return tail
+        if self.records.find_batch_at(last.position, end_position=end) is not None:
+            return tail
+        before = self._walk_from(start, end_position=last.position)
+        return SegmentTail("torn", last.position, before.last_offset, None)
+
+    def _last_indexed_batch(self) -> BatchHeader | None:
+        return self._floor_batch(MAX_OFFSET, end_position=self.size_in_bytes)
+
+    def _floor_batch(self, offset: int, *, end_position: int) -> BatchHeader | None:
+        """Return a batch with base offset <= offset that a verified index entry points to, None if there is none."""
+        index = self.offset_index
+        if index is None or end_position == 0:
+            return None
+        slot = min(index.slot_of_offset(offset), index.slot_of_position(end_position - 1))
+        is_contradicted = False
+        found = None
+        for candidate in range(slot, max(slot - ENTRIES_TRIED, -1), -1):
+            found = self.verified_batch(index, candidate, end_position=end_position)
+            if found is not None and (found.base_offset <= offset or index.entry(candidate).offset <= offset):
+                break
+            found, is_contradicted = None, True
+        if is_contradicted:
+            self._count_fallback()
+        return found
+
+    def _batch_before_timestamp(self, timestamp_ms: int) -> BatchHeader | None:
+        """Return a batch such that no timestamp up to its end is >= timestamp_ms, by the time index.
+
+        None also where little comes before it: walking that costs little, and then nothing is taken on trust.
+        """
+        proof_bytes = self._context.config.time_index_proof_bytes
+        if self.size_in_bytes <= proof_bytes or timestamp_ms <= MIN_TIMESTAMP_MS:
+            return None
+        index = self.time_index
+        if index is None or index.entry_count == 0:
+            return None
+        slot = index.slot_of_timestamp(timestamp_ms - 1)
+        if not index.is_increasing():
+            self._count_fallback()
+            return None
+        if slot < 0:
+            return None
+        entry = index.entry(slot)
+        batch = self.translate_offset(entry.offset)
+        if batch is None or not self._confirms(batch, offset=entry.offset, timestamp_ms=entry.timestamp_ms):
+            self._count_fallback()
+            return None
+        if batch.position > proof_bytes:
+            index.search.confirm(slot)
+            return batch
+        self._prefix_searches += 1
+        if self._prefix_searches == SEARCHES_BEFORE_PROOF:
+            self._confirm_prefix(index, end_position=proof_bytes)
+        return None
+
+    def _confirm_prefix(self, index: TimeIndex, *, end_position: int) -> None:
+        """Hold the entries of a segment's first part against its batches, once, and confirm those that are right."""
+        entries = TimeIndexEntries(b"", base_offset=self.base_offset, max_bytes=MAX_INDEX_BYTES)
+        walk = RecoveryWalk(
+            end_position=self.scan_end_position,
+            base_offset=self.base_offset,
+            max_batch_bytes=self._context.config.max_batch_bytes,
+            path=self.path,
+            index_interval_bytes=0,
+            offset_entries=OffsetIndexEntries(b"", base_offset=self.base_offset, max_bytes=MAX_INDEX_BYTES),
+            time_entries=entries,
+        )
+        while walk.status == "more" and walk.position < end_position:
+            position = walk.next_position
+            size = min(HEADER_CHUNK_BYTES, self.scan_end_position - position)
+            walk.feed(self.records.read_bytes(size, position=position), position)
+            walk.take_headers()
+        steps = TimeIndex(entries.content, base_offset=self.base_offset, path=self.path, is_whole=True)
+        running = set(steps.entries())
+        for slot, entry in enumerate(index.entries()):
+            if entry.offset > walk.last_offset:
+                break
+            if entry in running:
+                index.search.confirm(slot)
+
+    def _confirms(self, batch: BatchHeader, *, offset: int, timestamp_ms: int) -> bool:
+        if (batch.has_base_offset and batch.base_offset > offset) or batch.max_timestamp_ms != timestamp_ms:
+            return False
+        return self.records.find_batch_at(batch.position, end_position=self.scan_end_position) is not None
+
+    def _search_batch(
+        self, batch: BatchHeader, data: bytes = b"", *, timestamp_ms: int, start_offset: int
+    ) -> OffsetAndTimestamp | None:
+        """Search the records of a batch, by its bytes as far as they were read."""
+        if len(data) < batch.size_in_bytes:
+            data = self.records.read_bytes(batch.size_in_bytes, position=batch.position)
+        if batch.magic == 2 and batch.codec == 0:
+            plain = search_timestamp_in_batch(
+                data, position=batch.position, path=self.path, timestamp_ms=timestamp_ms, start_offset=start_offset
+            )
+            return None if plain is None else OffsetAndTimestamp(*plain)
+        check_crc(data, position=batch.position, path=self.path)
+        records = iterate_records(
+            data,
+            position=batch.position,
+            path=self.path,
+            topic_partition=self._context.topic_partition,
+            decompress=decompress,
+            max_decompressed_bytes=self._context.config.max_decompressed_bytes,
+        )
+        if batch.magic == 2:
+            found = search_timestamp_in(records, timestamp_ms=timestamp_ms, start_offset=start_offset)
+            return None if found is None else OffsetAndTimestamp(*found)
+        for record in records:
+            if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
+                return OffsetAndTimestamp(record.offset, record.timestamp_ms)
+        return None
+
+    def _walk_from(
+        self,
+        start: BatchHeader | None,
+        *,
+        end_position: int | None = None,
+        stop_offset: int | None = None,
+        stop_timestamp_ms: int | None = None,
+    ) -> HeaderScan:
+        return self.records.walk(
+            position=0 if start is None else start.position,
+            end_position=self.scan_end_position if end_position is None else end_position,
+            stop_offset=stop_offset,
+            stop_timestamp_ms=stop_timestamp_ms,
+        )
+
+    def _count_fallback(self) -> None:
+        with self._lock:
+            self.index_fallbacks += 1
+
+    def _path_with(self, suffix: str) -> str:
+        return segment_path(self._context.directory, self.base_offset, suffix=suffix)

@@ -1,0 +1,310 @@
+"""WritableSegment: the files of the segment that takes appends, and the view of them that readers get.
+
+Layer 5. The records decide; an index that can't be written costs time and no append.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import struct
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, TypeVar
+
+from kstore._core import (
+    MAGIC_POSITION,
+    MAX_TIMESTAMP_POSITION,
+    MESSAGE_TIMESTAMP_POSITION,
+    AppendSurvey,
+    SegmentAppender,
+)
+from kstore.config import LogConfig
+from kstore.errors import CorruptIndexError, StorageError
+from kstore.log.env import Env
+from kstore.log.files.names import (
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_path,
+)
+from kstore.log.segment.file_records import FileRecords
+from kstore.log.segment.indexes import OffsetIndex, OffsetIndexFile, TimeIndex, TimeIndexFile
+from kstore.log.segment.segment import LogContext, LogSegment, SegmentTail
+from kstore.log.segment.transaction_index import TransactionIndexFile
+from kstore.types import NO_TIMESTAMP, TimestampOffset
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+NO_TIMESTAMP_OFFSET = TimestampOffset(NO_TIMESTAMP, -1)
+_MAX_TIMESTAMP = struct.Struct(">q")
+_logger = logging.getLogger("kstore.log")
+_Index = TypeVar("_Index", OffsetIndexFile, TimeIndexFile)
+
+
+class WritableSegment:
+    """One segment that is appended to: its .log, .index, .timeindex and .txnindex.
+
+    Attributes: base_offset, path (of the .log), records, transaction_index, appender (new after a truncation).
+    Threads: one that changes it, beside any number that use its views.  Source: Kafka LogSegment.
+    """
+
+    def __init__(
+        self,
+        records: FileRecords,
+        *,
+        base_offset: int,
+        indexes: tuple[OffsetIndexFile, TimeIndexFile],
+        transaction_index: TransactionIndexFile,
+        timestamp: TimestampOffset,
+        config: LogConfig,
+        env: Env,
+    ) -> None:
+        self.records = records
+        self.base_offset = base_offset
+        self.transaction_index = transaction_index
+        self._offset_index, self._time_index = indexes
+        self._config = config
+        self._env = env
+        jitter = min(config.segment_jitter_ms, config.segment_ms)
+        self._max_age_ms = config.segment_ms - (random.randrange(jitter) if jitter else 0)
+        self._created_ms = env.wall_clock_ms()
+        self.appender = self._made_appender(timestamp)
+        self._is_age_known = records.size_in_bytes == 0
+        self._is_closed = False
+
+    @classmethod
+    def open(
+        cls,
+        directory: str,
+        *,
+        base_offset: int,
+        is_new: bool,
+        timestamp: TimestampOffset = NO_TIMESTAMP_OFFSET,
+        config: LogConfig,
+        env: Env,
+    ) -> Self:
+        """Open the files of a segment, those made that are not there; an index that is wrong is emptied.
+
+        Args: is_new: files of its name are removed first; timestamp: the largest, with the last offset of its batch.
+        Raises: StorageError, with no new file left.
+        """
+        paths = {suffix: segment_path(directory, base_offset, suffix=suffix) for suffix in SEGMENT_SUFFIXES}
+        if is_new:
+            for path in paths.values():
+                env.unlink(path)
+        preallocated = config.segment_bytes if config.preallocate else 0
+        with ExitStack() as undoing:
+            if is_new:
+                for path in paths.values():
+                    undoing.callback(env.unlink, path)
+            records = FileRecords.open(paths[LOG_SUFFIX], preallocate_bytes=preallocated, env=env, config=config)
+            undoing.callback(records.close_handlers)
+            offset_index = _open_index(OffsetIndexFile, paths[OFFSET_INDEX_SUFFIX], base_offset, config, env)
+            undoing.callback(offset_index.close_handlers)
+            time_index = _open_index(TimeIndexFile, paths[TIME_INDEX_SUFFIX], base_offset, config, env)
+            undoing.callback(time_index.close_handlers)
+            transaction_index = TransactionIndexFile.open(
+                paths[TRANSACTION_INDEX_SUFFIX], base_offset=base_offset, env=env
+            )
+            undoing.callback(transaction_index.close_handlers)
+            opened = cls(
+                records,
+                base_offset=base_offset,
+                indexes=(offset_index, time_index),
+                transaction_index=transaction_index,
+                timestamp=timestamp,
+                config=config,
+                env=env,
+            )
+            undoing.pop_all()
+        return opened
+
+    @property
+    def path(self) -> str:
+        return self.records.path
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self.records.size_in_bytes
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """The largest timestamp, -1 if no record has one."""
+        return self.appender.max_timestamp_ms
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """The entries of the offset index there are now."""
+        return self._offset_index.view()
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The entries of the time index there are now."""
+        return self._time_index.view()
+
+    def should_roll(self, survey: AppendSurvey, *, now_ms: int) -> bool:
+        """Tell whether an append has to go into another segment: for its size, the time, a full index, its offsets.
+
+        Source: Kafka LogSegment.shouldRoll.
+        """
+        if not self._is_age_known:
+            self.appender.first_timestamp_ms = self._read_first_timestamp()
+            self._is_age_known = True
+        return self.appender.should_roll(survey, now_ms=now_ms)
+
+    def append(self, survey: AppendSurvey) -> None:
+        """Write the batches of an append behind the last ones.
+
+        Raises: StorageError, LogFailedError, SegmentTooLargeError, with nothing appended.
+        Source: Kafka LogSegment.append.
+        """
+        self.appender.append(survey)
+        self._is_age_known = True
+
+    def view(self, context: LogContext, *, size_in_bytes: int, last_offset: int) -> LogSegment:
+        """Return the segment as a reader sees it, up to a size and the last offset there (-1 if it is empty)."""
+        return _AppendedSegment(context, self, size_in_bytes=size_in_bytes, last_offset=last_offset)
+
+    def truncate_to(self, offset: int, *, position: int, timestamp: TimestampOffset) -> None:
+        """Remove the batches from `position` on, which hold the offsets from `offset` on, and wait until they are gone.
+
+        Args: timestamp: the largest of what stays, with the last offset of its batch.
+        Raises: StorageError, LogFailedError.  Source: Kafka LogSegment.truncateTo.
+        """
+        self.records.truncate_to(position)
+        self._offset_index.truncate_to(offset, log_size_in_bytes=position)
+        self._time_index.truncate_to(offset)
+        self.transaction_index.truncate_to(offset)
+        if position == 0:
+            self._created_ms = self._env.wall_clock_ms()
+        self.appender = self._made_appender(timestamp)
+        self._is_age_known = position == 0
+        self.flush()
+
+    def drop_entries_from(self, offset: int) -> None:
+        """Remove index entries of an offset and behind it, or of places behind the records: there is nothing of them.
+
+        Raises: StorageError.
+        """
+        index, size = self._offset_index.view(), self.size_in_bytes
+        last = index.entry(index.entry_count - 1) if index.entry_count else None
+        if last is not None and (last.offset >= offset or last.position >= size):
+            self._offset_index.truncate_to(offset, log_size_in_bytes=size)
+        if self._time_index.last_entry.offset >= offset:
+            self._time_index.truncate_to(offset)
+
+    def flush(self) -> None:
+        """Wait until the records and the transaction index survive a power cut.
+
+        The other indexes do not have to: they are made anew from the records.
+        Raises: StorageError, LogFailedError.
+        """
+        self.records.flush()
+        self.transaction_index.flush()
+
+    def seal(self) -> None:
+        """Finish a segment that takes no more: the closing time entry, and no space behind entries and records.
+
+        Raises: StorageError, LogFailedError, if the records can't be trimmed; what befalls an index is only logged.
+        """
+        self.records.trim()
+        self._seal_indexes()
+
+    def _seal_indexes(self) -> None:
+        try:
+            if self.appender.max_timestamp_ms > NO_TIMESTAMP:
+                self._time_index.maybe_append(
+                    timestamp_ms=self.appender.max_timestamp_ms,
+                    offset=self.appender.offset_of_max_timestamp,
+                    skip_full_check=True,
+                )
+            self._offset_index.trim()
+            self._time_index.trim()
+        except StorageError as error:
+            _logger.warning("going on without a part of an index: %s", error)
+
+    def close(self) -> None:
+        """Finish the indexes, flush and trim all, and close the files; a second call does nothing.
+
+        Raises: StorageError, LogFailedError, with the files closed all the same.
+        """
+        if self._is_closed:
+            return
+        try:
+            # First, so that the indexes find a descriptor where the process has no other left.
+            self.records.close()
+            self._seal_indexes()
+            self._offset_index.close()
+            self._time_index.close()
+            self.transaction_index.close()
+        finally:
+            self.close_handlers()
+
+    def close_handlers(self) -> None:
+        """Close the files, and nothing else."""
+        self._is_closed = True
+        with ExitStack() as files:
+            for file in (self.records, self._offset_index, self._time_index, self.transaction_index):
+                files.callback(file.close_handlers)
+
+    def _made_appender(self, timestamp: TimestampOffset) -> SegmentAppender:
+        return SegmentAppender(
+            self._offset_index.entries,
+            self._time_index.entries,
+            write=self.records.append_bytes,
+            write_parts=self.records.append_parts,
+            write_index_pages=self._write_index_pages,
+            start_write_back=self.records.start_write_back,
+            index_interval_bytes=self._config.index_interval_bytes,
+            segment_bytes=self._config.segment_bytes,
+            max_age_ms=self._max_age_ms,
+            created_ms=self._created_ms,
+            size_in_bytes=self.records.size_in_bytes,
+            max_timestamp_ms=timestamp.timestamp_ms,
+            offset_of_max_timestamp=timestamp.offset,
+        )
+
+    def _read_first_timestamp(self) -> int:
+        head = bytes(self.records.read(size=MAX_TIMESTAMP_POSITION + _MAX_TIMESTAMP.size).buffer)
+        magic = head[MAGIC_POSITION]
+        if magic == 0:
+            return NO_TIMESTAMP
+        at = MESSAGE_TIMESTAMP_POSITION if magic == 1 else MAX_TIMESTAMP_POSITION
+        timestamp_ms: int = _MAX_TIMESTAMP.unpack_from(head, at)[0] if len(head) >= at + 8 else NO_TIMESTAMP
+        return timestamp_ms
+
+    def _write_index_pages(self) -> None:
+        try:
+            self._offset_index.write_full_pages()
+            self._time_index.write_full_pages()
+        except StorageError as error:
+            _logger.warning("an index falls behind its records: %s", error)
+
+
+class _AppendedSegment(LogSegment):
+    """What readers see of a WritableSegment: its records up to a size, its index entries in memory."""
+
+    def __init__(self, context: LogContext, segment: WritableSegment, *, size_in_bytes: int, last_offset: int) -> None:
+        super().__init__(context, base_offset=segment.base_offset, next_base_offset=None, size_in_bytes=size_in_bytes)
+        self._tail = SegmentTail("end", size_in_bytes, last_offset, None)
+        self._segment = segment
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        return self._segment.offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        return self._segment.time_index
+
+
+def _open_index(kind: type[_Index], path: str, base_offset: int, config: LogConfig, env: Env) -> _Index:
+    try:
+        return kind.open(path, base_offset=base_offset, max_bytes=config.segment_index_bytes, env=env)
+    except CorruptIndexError as error:
+        _logger.warning("beginning an index anew: %s", error)
+        return kind.create(path, base_offset=base_offset, max_bytes=config.segment_index_bytes, env=env)

@@ -1,0 +1,159 @@
+"""LeaderEpochCache: the first offset of each leader epoch of a log, kept in its leader-epoch-checkpoint. Layer 5."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from kstore.log.env import DEFAULT_ENV, Env
+from kstore.log.files.checkpoints import EpochEntry, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
+from kstore.types import NO_PARTITION_LEADER_EPOCH
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+_EPOCH = attrgetter("epoch")
+_START_OFFSET = attrgetter("start_offset")
+_logger = logging.getLogger("kstore.log")
+
+
+class EpochEndOffset(NamedTuple):
+    """Where an epoch ends: the offset at which the next one starts, or the log end; both -1 if it is not known."""
+
+    epoch: int
+    end_offset: int
+
+
+_UNKNOWN = EpochEndOffset(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
+
+
+class LeaderEpochCache:
+    """Leader epochs and their start offsets, both rising strictly; every change is durable when it returns.
+
+    Args: path: of the leader-epoch-checkpoint, which need not exist; None to keep nothing on disk.
+    Attributes: entries.
+    Raises: CorruptCheckpointError for a malformed file; StorageError.
+    Threads: one at a time changes it; answers are safe beside that.
+    Source: Kafka LeaderEpochFileCache.
+    """
+
+    def __init__(self, path: str | None, env: Env = DEFAULT_ENV) -> None:
+        self.entries: tuple[EpochEntry, ...] = ()
+        self._path = path
+        self._env = env
+        for entry in (path is not None and read_leader_epoch_checkpoint(path, env)) or ():
+            if self._is_news(entry):
+                self.entries = (*self._entries_below(entry), entry)
+
+    @property
+    def latest_entry(self) -> EpochEntry | None:
+        entries = self.entries
+        return entries[-1] if entries else None
+
+    @property
+    def latest_epoch(self) -> int:
+        """The epoch of the latest entry, NO_PARTITION_LEADER_EPOCH (-1) if there is none."""
+        latest = self.latest_entry
+        return NO_PARTITION_LEADER_EPOCH if latest is None else latest.epoch
+
+    def assign(self, epoch: int, *, start_offset: int) -> bool:
+        """Note that offsets from start_offset on are of that epoch; return whether that was new.
+
+        Entries that do not lie below the new one in both columns go.
+        Raises: ValueError for a negative number; StorageError, then nothing is changed.
+        """
+        if epoch < 0 or start_offset < 0:
+            raise ValueError(f"epoch and start_offset must not be negative, got {epoch} and {start_offset}")
+        entry = EpochEntry(epoch, start_offset)
+        if not self._is_news(entry):
+            return False
+        kept = self._entries_below(entry)
+        removed = self.entries[len(kept) :]
+        if len(removed) > 1 or (removed and removed[0].start_offset != start_offset):
+            _logger.warning("%s takes the place of %s in %s", entry, removed, self._path)
+        self._replace((*kept, entry))
+        return True
+
+    def end_offset_for(self, epoch: int, *, log_end_offset: int) -> EpochEndOffset:
+        """Return the largest known epoch up to the one asked for, and where it ends.
+
+        An epoch below all known ones comes back itself, with the start of the first.
+        Source: Kafka LeaderEpochFileCache.endOffsetFor.
+        """
+        entries = self.entries
+        if epoch == UNDEFINED_EPOCH or not entries or epoch > entries[-1].epoch:
+            return _UNKNOWN
+        if epoch == entries[-1].epoch:
+            return EpochEndOffset(epoch, log_end_offset)
+        above = bisect_right(entries, epoch, key=_EPOCH)
+        return EpochEndOffset(entries[above - 1].epoch if above else epoch, entries[above].start_offset)
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """Return the epoch of a record of that offset, None if it is below all that are known."""
+        return epoch_of_offset(self.entries, offset)
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Drop the epochs that start at or above end_offset.
+
+        Raises: StorageError, then nothing is changed.
+        """
+        entries = self.entries
+        kept = len(entries)
+        while kept and entries[kept - 1].start_offset >= end_offset:
+            kept -= 1
+        if kept < len(entries):
+            self._replace(entries[:kept])
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Drop the epochs that start at or below start_offset, but for the last of them, which then starts there.
+
+        Raises: StorageError, then nothing is changed.
+        """
+        entries = self.entries
+        gone = bisect_right(entries, start_offset, key=_START_OFFSET)
+        if gone:
+            first = EpochEntry(entries[gone - 1].epoch, start_offset)
+            if gone > 1 or entries[0] != first:
+                self._replace((first, *entries[gone:]))
+
+    def restore(self, entries: tuple[EpochEntry, ...]) -> None:
+        """Go back to the entries of before, after an append of later ones failed.
+
+        Raises: StorageError, then nothing is changed.
+        """
+        if entries != self.entries:
+            self._replace(entries)
+
+    def clear(self) -> None:
+        """Drop all epochs, as an append of magic 0 or 1 does.
+
+        Raises: StorageError, then nothing is changed.
+        """
+        if self.entries:
+            self._replace(())
+
+    def _is_news(self, entry: EpochEntry) -> bool:
+        latest = self.latest_entry
+        return latest is None or entry.epoch != latest.epoch or entry.start_offset < latest.start_offset
+
+    def _entries_below(self, entry: EpochEntry) -> tuple[EpochEntry, ...]:
+        kept = len(self.entries)
+        while kept and not (
+            self.entries[kept - 1].epoch < entry.epoch and self.entries[kept - 1].start_offset < entry.start_offset
+        ):
+            kept -= 1
+        return self.entries[:kept]
+
+    def _replace(self, entries: tuple[EpochEntry, ...]) -> None:
+        if self._path is not None:
+            write_leader_epoch_checkpoint(self._path, entries, self._env)
+        self.entries = entries
+
+
+def epoch_of_offset(entries: Sequence[EpochEntry], offset: int) -> int | None:
+    """Return the epoch of a record of that offset by rising entries, None if it is below all of them."""
+    slot = bisect_right(entries, offset, key=_START_OFFSET)
+    return entries[slot - 1].epoch if slot else None

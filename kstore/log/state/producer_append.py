@@ -1,0 +1,357 @@
+"""One producer's batches checked against what the log knows of it: epochs, sequences, transactions, markers.
+
+Layer 5. Nothing here changes the state of a log: a ProducerAppendInfo works on copies, which ProducerStateManager takes
+over once the batches are written.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from kstore._core import BATCHES_KEPT as BATCHES_KEPT
+from kstore._core import BatchHeader, ProducerEntry, read_header
+from kstore.config import MAX_INT32, LogConfig
+from kstore.errors import (
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    OutOfOrderSequenceError,
+    TransactionCoordinatorFencedError,
+)
+from kstore.log.files.snapshots import ProducerSnapshotEntry
+from kstore.record import AppendOrigin, ControlRecordType, EndTransactionMarker, RecordBatch, control_record_value
+from kstore.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
+
+_ENTRY_FIELDS = (
+    "batches",
+    "coordinator_epoch",
+    "current_txn_first_offset",
+    "last_timestamp_ms",
+    "producer_epoch",
+    "producer_id",
+)
+
+# Looking a member up at its class costs as much as the check that needs it.
+_CLIENT = AppendOrigin.CLIENT
+_logger = logging.getLogger("kstore.log")
+
+
+class TransactionMarker(NamedTuple):
+    """The record of a control batch that ends a transaction."""
+
+    is_abort: bool
+    coordinator_epoch: int
+    timestamp_ms: int
+
+
+class ProducerBatch(NamedTuple):
+    """What producer state takes from a batch with a producer id and its final offsets.
+
+    marker: of a control batch, None where its records were compacted away or end no transaction.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    base_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+    is_transactional: bool = False
+    is_control: bool = False
+    marker: TransactionMarker | None = None
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record, which comes round to 0 behind 2^31 - 1; -1 without sequences."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset - self.base_offset) & MAX_INT32
+
+
+class BatchMetadata(NamedTuple):
+    """A batch that a producer appended (Kafka: BatchMetadata)."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+    @property
+    def first_sequence(self) -> int:
+        if self.last_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.last_sequence - self.offset_delta) & MAX_INT32
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction with data that a marker at last_offset ended (Kafka: CompletedTxn).
+
+    last_stable_offset: where the first transaction still open starts, or behind the marker if there is none.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+    last_stable_offset: int = NO_OFFSET
+
+
+class ProducerStateEntry(ProducerEntry):
+    """What a log knows of one producer; see ProducerEntry of the core, of which LogAppender makes the next one too."""
+
+    __slots__ = ()
+
+    @property
+    def batches(self) -> tuple[BatchMetadata, ...]:
+        """The last BATCHES_KEPT of its epoch, oldest first."""
+        return tuple(map(BatchMetadata._make, self.kept_batches))
+
+    def find_duplicate(self, batch: ProducerBatch) -> BatchMetadata | None:
+        """Return the kept batch with the same epoch and the same first and last sequence."""
+        base_sequence = batch.base_sequence
+        if batch.producer_epoch != self.producer_epoch or base_sequence == NO_SEQUENCE:
+            return None
+        if base_sequence == (self.last_sequence + 1) & MAX_INT32:
+            return None
+        last_sequence = batch.last_sequence
+        for kept in self.batches:
+            if kept.last_sequence == last_sequence and kept.first_sequence == batch.base_sequence:
+                return kept
+        return None
+
+    def snapshot_entry(self) -> ProducerSnapshotEntry:
+        """Return what a snapshot keeps of the producer."""
+        last = next(reversed(self.batches), None)
+        return ProducerSnapshotEntry(
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            last_sequence=NO_SEQUENCE if last is None else last.last_sequence,
+            last_offset=NO_OFFSET if last is None else last.last_offset,
+            offset_delta=0 if last is None else last.offset_delta,
+            timestamp_ms=self.last_timestamp_ms,
+            coordinator_epoch=self.coordinator_epoch,
+            current_txn_first_offset=self.current_txn_first_offset,
+        )
+
+    @classmethod
+    def of_snapshot(cls, entry: ProducerSnapshotEntry) -> ProducerStateEntry:
+        """Return the state that a snapshot keeps of a producer."""
+        last = BatchMetadata(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp_ms)
+        return cls(
+            entry.producer_id,
+            producer_epoch=entry.producer_epoch,
+            coordinator_epoch=entry.coordinator_epoch,
+            last_timestamp_ms=entry.timestamp_ms,
+            current_txn_first_offset=max(entry.current_txn_first_offset, NO_OFFSET),
+            batches=(last,) if entry.last_offset >= 0 else (),
+        )
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in _ENTRY_FIELDS)
+        return f"ProducerStateEntry({fields})"
+
+
+class ProducerAppendInfo:
+    """The batches of one producer in one append: checked one after the other, and the state behind them.
+
+    Attributes: entry (the state behind the batches so far), started (first offsets of the transactions they open),
+        is_transactional (whether one of them is).
+    Args: current: what the log knows of the producer, None if nothing; lowest_sequence: the lowest seen while its
+        transaction was verified; refuses: False for a replay of what lies in the log, which only logs.
+    Source: Kafka ProducerAppendInfo.
+    """
+
+    __slots__ = (
+        "_is_unknown",
+        "_lowest_sequence",
+        "_origin",
+        "_refuses",
+        "_topic_partition",
+        "entry",
+        "is_transactional",
+        "started",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        producer_id: int,
+        *,
+        current: ProducerStateEntry | None,
+        origin: AppendOrigin,
+        lowest_sequence: int | None = None,
+        refuses: bool = True,
+    ) -> None:
+        self._topic_partition = topic_partition
+        self._origin = origin
+        self._refuses = refuses
+        self._lowest_sequence = lowest_sequence
+        self._is_unknown = current is None or current.producer_epoch == NO_PRODUCER_EPOCH
+        self.is_transactional = False
+        self.started: tuple[int, ...] = ()
+        self.entry = ProducerStateEntry(producer_id) if current is None else current.copy()
+
+    def append(self, batch: ProducerBatch) -> CompletedTransaction | None:
+        """Check the next batch and go on behind it; return the transaction that its marker ended.
+
+        Raises: InvalidProducerEpochError, OutOfOrderSequenceError, InvalidTxnStateError,
+            TransactionCoordinatorFencedError.
+        """
+        if batch.is_control:
+            self.is_transactional = True
+            return None if batch.marker is None else self._end_transaction(batch, batch.marker)
+        self._append_data(batch)
+        return None
+
+    def _append_data(self, batch: ProducerBatch) -> None:
+        entry = self.entry
+        _, epoch, base_sequence, base_offset, last_offset, timestamp_ms, is_transactional, _, _ = batch
+        if epoch < entry.producer_epoch:
+            self._refuse_epoch(batch)
+        if self._origin is _CLIENT:
+            self._check_sequence(batch)
+        if is_transactional:
+            self.is_transactional = True
+            if entry.current_txn_first_offset == NO_OFFSET:
+                entry.current_txn_first_offset = base_offset
+                self.started = (*self.started, base_offset)
+        elif entry.current_txn_first_offset != NO_OFFSET:
+            self._refuse_mixture(batch)
+        if epoch != entry.producer_epoch:
+            self._take_epoch(epoch)
+        entry.add_batch(
+            base_sequence=base_sequence, base_offset=base_offset, last_offset=last_offset, timestamp_ms=timestamp_ms
+        )
+
+    def _check_sequence(self, batch: ProducerBatch) -> None:
+        entry, first = self.entry, batch.base_sequence
+        if self._lowest_sequence is not None and first > self._lowest_sequence:
+            raise self._out_of_order(batch, f"at most {self._lowest_sequence}, the lowest that was verified")
+        if batch.producer_epoch != entry.producer_epoch:
+            if first != 0 and entry.producer_epoch != NO_PRODUCER_EPOCH:
+                raise self._out_of_order(batch, f"0 in a new epoch (the last one was {entry.producer_epoch})")
+            return
+        if self._is_unknown:
+            return
+        expected = (entry.last_sequence + 1) & MAX_INT32
+        if first != expected:
+            raise self._out_of_order(batch, str(expected))
+
+    def _end_transaction(self, batch: ProducerBatch, marker: TransactionMarker) -> CompletedTransaction | None:
+        entry = self.entry
+        if batch.producer_epoch < entry.producer_epoch:
+            self._refuse_epoch(batch)
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            self._refuse_coordinator(batch, marker)
+        completed = None
+        if entry.current_txn_first_offset != NO_OFFSET:
+            completed = CompletedTransaction(
+                entry.producer_id, entry.current_txn_first_offset, batch.base_offset, marker.is_abort
+            )
+        self._take_epoch(batch.producer_epoch)
+        entry.current_txn_first_offset = NO_OFFSET
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp_ms = marker.timestamp_ms
+        return completed
+
+    def _take_epoch(self, producer_epoch: int) -> None:
+        if producer_epoch != self.entry.producer_epoch:
+            self.entry.producer_epoch = producer_epoch
+            self.entry.forget_batches()
+
+    def _refuse_epoch(self, batch: ProducerBatch) -> None:
+        reason = f"expected an epoch of at least {self.entry.producer_epoch}, found {batch.producer_epoch}"
+        message = self._message(batch, reason)
+        if self._origin is not AppendOrigin.REPLICATION:
+            raise InvalidProducerEpochError(message, producer_id=batch.producer_id, producer_epoch=batch.producer_epoch)
+        _logger.warning("taking what the leader took: %s", message)
+
+    def _refuse_coordinator(self, batch: ProducerBatch, marker: TransactionMarker) -> None:
+        expected = f"a coordinator epoch of at least {self.entry.coordinator_epoch}"
+        message = self._message(batch, f"expected {expected}, found {marker.coordinator_epoch}")
+        if self._origin is not AppendOrigin.REPLICATION:
+            raise TransactionCoordinatorFencedError(
+                message, producer_id=batch.producer_id, producer_epoch=batch.producer_epoch
+            )
+        _logger.info("taking what the leader took: %s", message)
+
+    def _refuse_mixture(self, batch: ProducerBatch) -> None:
+        start = self.entry.current_txn_first_offset
+        message = self._message(
+            batch, f"expected transactional data in the transaction open since offset {start}, found other data"
+        )
+        if self._refuses:
+            raise InvalidTxnStateError(message, producer_id=batch.producer_id, producer_epoch=batch.producer_epoch)
+        _logger.warning("taking what lies in the log: %s", message)
+
+    def _out_of_order(self, batch: ProducerBatch, expected: str) -> OutOfOrderSequenceError:
+        message = self._message(batch, f"expected sequence {expected}, found {batch.base_sequence}")
+        entry = self.entry
+        return OutOfOrderSequenceError(
+            message,
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+            last_sequence=entry.last_sequence if entry.producer_epoch == batch.producer_epoch else NO_SEQUENCE,
+        )
+
+    def _message(self, batch: ProducerBatch, reason: str) -> str:
+        place = f"at offset {batch.base_offset} of {self._topic_partition}"
+        return f"producer {batch.producer_id}, epoch {batch.producer_epoch}, {place}: {reason}"
+
+
+def producer_batches_in(records: bytes | bytearray | memoryview, *, config: LogConfig) -> list[ProducerBatch]:
+    """Return those of whole batches in memory that have a producer id, with the markers of control batches.
+
+    Raises: CorruptRecordError, UnsupportedMagicError for a header that can't be right; as producer_batch.
+    """
+    found = []
+    at, size = 0, len(records)
+    while at < size:
+        header = read_header(records, at, position=at, max_batch_bytes=config.max_batch_bytes)
+        end = at + header.size_in_bytes
+        if header.producer_id > NO_PRODUCER_ID:
+            marker = None
+            if header.is_control:
+                marker = read_marker(RecordBatch(memoryview(records)[at:end], position=at, config=config))
+            found.append(batch_of_header(header, marker))
+        at = end
+    return found
+
+
+def producer_batch(batch: RecordBatch) -> ProducerBatch:
+    """Return one batch as producer state takes it; reads the marker of a control batch.
+
+    Raises: CorruptRecordError, InvalidRecordError for a control batch that can't be read.
+    """
+    return batch_of_header(batch.header, read_marker(batch) if batch.header.is_control else None)
+
+
+def batch_of_header(header: BatchHeader, marker: TransactionMarker | None) -> ProducerBatch:
+    """Return a batch as producer state takes it; marker: what a control batch says."""
+    return ProducerBatch(
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.base_offset,
+        header.last_offset,
+        header.max_timestamp_ms,
+        header.is_transactional,
+        header.is_control,
+        marker,
+    )
+
+
+def read_marker(batch: RecordBatch) -> TransactionMarker | None:
+    """Return what the first record of a control batch says, None if there is none or it ends no transaction."""
+    record = next(batch.records(verify=False, headers=False), None)
+    if record is None:
+        return None
+    content = control_record_value(record, batch)
+    if not isinstance(content, EndTransactionMarker):
+        return None
+    is_abort = content.control_type is ControlRecordType.ABORT
+    return TransactionMarker(is_abort, content.coordinator_epoch, record.timestamp_ms)

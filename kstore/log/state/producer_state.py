@@ -1,0 +1,498 @@
+"""ProducerStateManager: what a log knows of its producers and their transactions, and the snapshots of it.
+
+Layer 5. A snapshot that is missing or damaged costs the time of a replay from an older one, never an answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import insort
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from kstore.config import LogConfig
+from kstore.errors import CorruptSnapshotError, InvalidTxnStateError
+from kstore.log.env import DEFAULT_ENV, Env
+from kstore.log.files.names import PRODUCER_SNAPSHOT_SUFFIX, producer_snapshot_offsets, segment_path
+from kstore.log.files.snapshots import (
+    ProducerSnapshotEntry,
+    hash_table_size,
+    in_hash_order,
+    read_snapshot,
+    write_snapshot,
+)
+from kstore.log.state.producer_append import (
+    BatchMetadata,
+    CompletedTransaction,
+    ProducerAppendInfo,
+    ProducerBatch,
+    ProducerStateEntry,
+)
+from kstore.record import AppendOrigin
+from kstore.types import NO_OFFSET, NO_PRODUCER_ID, TopicPartition
+
+LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
+
+_logger = logging.getLogger("kstore.log")
+
+
+class VerificationGuard:
+    """Proof that the transaction of a producer was verified with its coordinator; compared by identity (KIP-890)."""
+
+    __slots__ = ()
+
+
+class _Verification:
+    """A verification under way: its guard and the lowest sequence seen since it began, in the newest epoch."""
+
+    __slots__ = ("guard", "lowest_sequence", "producer_epoch", "started_ms")
+
+    def __init__(self, *, producer_epoch: int, lowest_sequence: int, started_ms: int) -> None:
+        self.guard = VerificationGuard()
+        self.producer_epoch = producer_epoch
+        self.lowest_sequence = lowest_sequence
+        self.started_ms = started_ms
+
+
+class PreparedAppend:
+    """What the batches of one append do to the producers, once they are written; made by analyze.
+
+    Attributes: duplicate (the batch that was sent before; then nothing must be written), completed.
+    """
+
+    __slots__ = ("completed", "duplicate", "infos")
+
+    def __init__(self) -> None:
+        self.duplicate: BatchMetadata | None = None
+        self.completed: tuple[CompletedTransaction, ...] = ()
+        self.infos: dict[int, ProducerAppendInfo] = {}
+
+
+class ProducerStateManager:
+    """The producers of one partition up to map_end_offset, and its .snapshot files.
+
+    Making one lists the snapshots and loads none: truncate_and_reload does, then the log is replayed from
+    map_end_offset on. An append is analyzed, written, then committed.
+    Args: requires_verification: refuse the first transactional batch of a transaction unless a guard of
+        start_verification comes with it; brokers ask for that, a log without a coordinator can't.
+    Attributes: map_end_offset; first_unstable_offset (where the first transaction starts that is open, or ended at or
+        above the high watermark; None if there is none).
+    Threads: the caller's lock guards every method; the two attributes may be read without it.
+    Source: Kafka ProducerStateManager.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        directory: str,
+        *,
+        config: LogConfig,
+        env: Env = DEFAULT_ENV,
+        requires_verification: bool = False,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.map_end_offset = 0
+        self.first_unstable_offset: int | None = None
+        self._directory = directory
+        self._config = config
+        self._env = env
+        self._requires_verification = requires_verification
+        self._producers: dict[int, ProducerStateEntry] = {}
+        self._table_size = hash_table_size(0)
+        # First offset -> producer id of the open transactions, in rising order.
+        self._ongoing: dict[int, int] = {}
+        # First offset -> offset of the marker, of the transactions ended at or above the high watermark.
+        self._unreplicated: dict[int, int] = {}
+        self._verifications: dict[int, _Verification] = {}
+        self._snapshots = self._listed_snapshots()
+        self._last_snapshot_offset = 0
+        # Up to where a reload still has to be replayed; until then nothing is published as decided.
+        self._reload_end_offset: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    @property
+    def active_producers(self) -> Mapping[int, ProducerStateEntry]:
+        """The producers by id, in the order in which they came."""
+        return MappingProxyType(self._producers)
+
+    def entry(self, producer_id: int) -> ProducerStateEntry | None:
+        """Return what is known of a producer."""
+        return self._producers.get(producer_id)
+
+    def tables(self) -> tuple[dict[int, ProducerStateEntry], dict[int, _Verification]]:
+        """Return the producers and the verifications under way, always the same two, for a LogAppender.
+
+        Of an append that follows a producer's last batch it puts the new entry in place by itself; nothing else here
+        changes by such a one.
+        """
+        return self._producers, self._verifications
+
+    def last_stable_offset(self, *, high_watermark: int, log_start_offset: int) -> int:
+        """Return the offset below which every transaction is decided, and the high watermark if that is lower."""
+        unstable = self.first_unstable_offset
+        return max(high_watermark if unstable is None else min(unstable, high_watermark), log_start_offset)
+
+    def has_late_transaction(self, now_ms: int, *, max_transaction_timeout_ms: int) -> bool:
+        """Tell whether a transaction is open for longer than its coordinator would let it."""
+        limit_ms = max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
+        oldest = min((self._producers[one].last_timestamp_ms for one in self._ongoing.values()), default=-1)
+        return oldest > 0 and now_ms - oldest > limit_ms
+
+    # Appends
+
+    def analyze(
+        self,
+        batches: Iterable[ProducerBatch],
+        *,
+        origin: AppendOrigin,
+        verification_guard: VerificationGuard | None = None,
+    ) -> PreparedAppend:
+        """Check batches that are about to be written; changes nothing. Batches without a producer id are passed over.
+
+        Of a CLIENT the first batch that was sent before ends it, and the result has that as `duplicate`.
+        Raises: InvalidProducerEpochError, OutOfOrderSequenceError, InvalidTxnStateError,
+            TransactionCoordinatorFencedError.
+        Source: Kafka UnifiedLog.analyzeAndValidateProducerState.
+        """
+        prepared = PreparedAppend()
+        is_client = origin is AppendOrigin.CLIENT
+        for batch in batches:
+            producer_id = batch.producer_id
+            if producer_id == NO_PRODUCER_ID:
+                continue
+            known = self._producers.get(producer_id)
+            if is_client and known is not None:
+                duplicate = known.find_duplicate(batch)
+                if duplicate is not None:
+                    prepared.duplicate = duplicate
+                    return prepared
+            if self._requires_verification and batch.is_transactional:
+                self._check_verified(batch, origin=origin, guard=verification_guard)
+            info = prepared.infos.get(producer_id)
+            if info is None:
+                verification = self._verifications.get(producer_id) if is_client else None
+                info = ProducerAppendInfo(
+                    self.topic_partition,
+                    producer_id,
+                    current=known,
+                    origin=origin,
+                    lowest_sequence=None if verification is None else verification.lowest_sequence,
+                )
+                prepared.infos[producer_id] = info
+            completed = info.append(batch)
+            if completed is not None:
+                prepared.completed = (*prepared.completed, completed)
+        return prepared
+
+    def commit(self, prepared: PreparedAppend) -> list[CompletedTransaction]:
+        """Take over what analyze prepared, after its batches were written; return the transactions that they ended."""
+        changes_transactions = bool(prepared.completed)
+        infos = prepared.infos
+        for producer_id in infos if len(infos) == 1 else _as_kafka_takes_over(list(infos)):
+            info = infos[producer_id]
+            self._take_over(info)
+            if info.started:
+                changes_transactions = True
+            if info.is_transactional and self._verifications:
+                self._verifications.pop(info.entry.producer_id, None)
+        if not changes_transactions:
+            return []
+        completed = [self._complete(one) for one in prepared.completed]
+        self._publish_first_unstable_offset()
+        return completed
+
+    def replay(self, batch: ProducerBatch) -> CompletedTransaction | None:
+        """Take over a batch that lies in the log; what would be refused in an append is logged.
+
+        Returns: the transaction that it ended.
+        """
+        if batch.producer_id == NO_PRODUCER_ID:
+            return None
+        info = ProducerAppendInfo(
+            self.topic_partition,
+            batch.producer_id,
+            current=self._producers.get(batch.producer_id),
+            origin=AppendOrigin.REPLICATION,
+            refuses=False,
+        )
+        completed = info.append(batch)
+        self._take_over(info)
+        if completed is not None:
+            completed = self._complete(completed)
+        self._publish_first_unstable_offset()
+        return completed
+
+    def replay_together(self, batches: Iterable[ProducerBatch]) -> None:
+        """Replay batches of one segment; producers that are new come in the order in which Kafka puts them.
+
+        Source: Kafka UnifiedLog.loadProducersFromRecords.
+        """
+        known = len(self._producers)
+        for batch in batches:
+            self.replay(batch)
+        new = list(self._producers)[known:]
+        if len(new) > 1:
+            entries = {producer_id: self._producers.pop(producer_id) for producer_id in new}
+            self._producers.update((one, entries[one]) for one in _as_kafka_takes_over(new))
+
+    def update_map_end_offset(self, offset: int) -> None:
+        """Note the log end offset after an append, of whatever batches, so that snapshots are named by it."""
+        self.map_end_offset = offset
+        if self._reload_end_offset is not None and offset >= self._reload_end_offset:
+            self._reload_end_offset = None
+            self._publish_first_unstable_offset()
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Note that transactions whose marker is below the high watermark are decided for readers too."""
+        if self._unreplicated:
+            self._remove_unreplicated(high_watermark)
+            self._publish_first_unstable_offset()
+
+    def start_verification(
+        self, producer_id: int, *, producer_epoch: int, sequence: int, now_ms: int
+    ) -> VerificationGuard | None:
+        """Return the guard for the next transactional batch of a producer, None if its transaction is open already.
+
+        Source: Kafka UnifiedLog.maybeStartTransactionVerification.
+        """
+        if self._is_ongoing(producer_id, producer_epoch=producer_epoch):
+            return None
+        found = self._verifications.get(producer_id)
+        if found is None:
+            found = _Verification(producer_epoch=producer_epoch, lowest_sequence=sequence, started_ms=now_ms)
+            self._verifications[producer_id] = found
+        elif producer_epoch > found.producer_epoch:
+            found.producer_epoch, found.lowest_sequence = producer_epoch, sequence
+        elif producer_epoch == found.producer_epoch:
+            found.lowest_sequence = min(found.lowest_sequence, sequence)
+        return found.guard
+
+    def remove_expired_producers(self, now_ms: int) -> int:
+        """Forget producers and verifications older than producer_id_expiration_ms; return how many producers.
+
+        One with an open transaction stays. The age counts from the timestamp of its last record.
+        """
+        limit_ms = self._config.producer_id_expiration_ms
+        expired = [one.producer_id for one in self._producers.values() if self._is_expired(one, now_ms)]
+        for producer_id in expired:
+            del self._producers[producer_id]
+        old = [one for one, verification in self._verifications.items() if now_ms - verification.started_ms >= limit_ms]
+        for producer_id in old:
+            del self._verifications[producer_id]
+        return len(expired)
+
+    # Loading and truncation
+
+    def truncate_and_reload(
+        self, *, log_start_offset: int, log_end_offset: int, now_ms: int, keeps_first: bool = False
+    ) -> None:
+        """Go back to the newest snapshot that lies in the log; batches from map_end_offset on are then to be replayed.
+
+        Until update_map_end_offset is told log_end_offset, nothing counts as decided.
+        Snapshots above the log end and up to the log start (with keeps_first, below it) are removed, durably, and
+        damaged ones. Nothing is reloaded if the state is at log_end_offset already. Producers that have expired are
+        left out.
+        Raises: StorageError.
+        """
+        least = log_start_offset if keeps_first else log_start_offset + 1
+        outside = [one for one in self._snapshots if not least <= one <= log_end_offset]
+        self._remove_snapshots(outside)
+        if log_end_offset == self.map_end_offset:
+            self.on_log_start_offset_incremented(log_start_offset)
+            return
+        self._reload_end_offset = log_end_offset
+        self.first_unstable_offset = log_start_offset
+        self._clear()
+        self.map_end_offset = log_start_offset
+        while self._snapshots:
+            offset = self._snapshots[-1]
+            path = self._snapshot_path(offset)
+            try:
+                entries = read_snapshot(path, self._env)
+            except CorruptSnapshotError as error:
+                _logger.warning("going on with an older snapshot: %s", error)
+                self._remove_snapshots([offset])
+                continue
+            self._load(entries, now_ms=now_ms)
+            self.map_end_offset = offset
+            break
+        self._last_snapshot_offset = self.map_end_offset
+        self.update_map_end_offset(self.map_end_offset)
+
+    def reload_own(self, *, now_ms: int) -> None:
+        """Go on with what a snapshot taken here would give to one who loads it: without producers that have expired."""
+        entries = self.snapshot_entries()
+        self._clear()
+        self._table_size = hash_table_size(0)
+        self._load(entries, now_ms=now_ms)
+        self._publish_first_unstable_offset()
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Forget everything and remove all snapshots, durably.
+
+        Raises: StorageError.
+        """
+        self._clear()
+        self._remove_snapshots(list(self._snapshots))
+        self._last_snapshot_offset = 0
+        self._reload_end_offset = None
+        self.map_end_offset = offset
+        self._publish_first_unstable_offset()
+
+    def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
+        """Follow the log start: the producers stay, transactions that were decided below it are forgotten."""
+        self._remove_unreplicated(log_start_offset)
+        self.map_end_offset = max(self.map_end_offset, log_start_offset)
+        self._last_snapshot_offset = self._snapshots[-1] if self._snapshots else log_start_offset
+        self._publish_first_unstable_offset()
+
+    # Snapshots
+
+    @property
+    def snapshot_offsets(self) -> tuple[int, ...]:
+        return tuple(self._snapshots)
+
+    def snapshot_entries(self) -> list[ProducerSnapshotEntry]:
+        """Return what a snapshot taken now holds, in the order of Kafka's."""
+        ordered = in_hash_order(self._producers, table_size=self._table_size)
+        return [self._producers[producer_id].snapshot_entry() for producer_id in ordered]
+
+    def take_snapshot(self) -> str | None:
+        """Write a snapshot at map_end_offset and return its path, None if the last one is as new.
+
+        Raises: StorageError.  Cost: two syncs.
+        """
+        if self.map_end_offset <= self._last_snapshot_offset:
+            return None
+        path = self._snapshot_path(self.map_end_offset)
+        write_snapshot(path, self.snapshot_entries(), self._env)
+        if self.map_end_offset not in self._snapshots:
+            insort(self._snapshots, self.map_end_offset)
+        self._last_snapshot_offset = self.map_end_offset
+        return path
+
+    def remove_stray_snapshots(self, segment_base_offsets: Iterable[int]) -> None:
+        """Remove snapshots that are at no segment's base, but for the largest if it is above all of them.
+
+        Raises: StorageError.
+        """
+        bases = set(segment_base_offsets)
+        strays = [one for one in self._snapshots if one not in bases]
+        if strays and not any(base > strays[-1] for base in bases):
+            strays.pop()
+        self._remove_snapshots(strays)
+
+    def delete_snapshots_before(self, offset: int) -> None:
+        """Remove the snapshots below an offset.
+
+        Raises: StorageError.
+        """
+        self._remove_snapshots([one for one in self._snapshots if one < offset])
+
+    def delete_snapshots_at(self, base_offsets: Iterable[int]) -> None:
+        """Remove the snapshots at the bases of segments that were removed.
+
+        Raises: StorageError.  Source: Kafka UnifiedLog.deleteProducerSnapshots.
+        """
+        self._remove_snapshots([one for one in base_offsets if one in self._snapshots])
+
+    def delete_snapshots_between(self, start_offset: int, *, end_offset: int) -> None:
+        """Remove the snapshots in [start_offset, end_offset).
+
+        Raises: StorageError.
+        """
+        self._remove_snapshots([one for one in self._snapshots if start_offset <= one < end_offset])
+
+    # Parts
+
+    def _check_verified(self, batch: ProducerBatch, *, origin: AppendOrigin, guard: VerificationGuard | None) -> None:
+        if origin not in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR) or batch.is_control:
+            return
+        if self._is_ongoing(batch.producer_id, producer_epoch=batch.producer_epoch):
+            return
+        verification = self._verifications.get(batch.producer_id)
+        if guard is not None and verification is not None and verification.guard is guard:
+            return
+        raise InvalidTxnStateError(
+            f"producer {batch.producer_id}, epoch {batch.producer_epoch}, at offset {batch.base_offset} of "
+            f"{self.topic_partition}: expected a verified transaction, found one that is neither open nor verified",
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+        )
+
+    def _is_ongoing(self, producer_id: int, *, producer_epoch: int) -> bool:
+        known = self._producers.get(producer_id)
+        return known is not None and known.has_open_transaction and known.producer_epoch == producer_epoch
+
+    def _take_over(self, info: ProducerAppendInfo) -> None:
+        entry = info.entry
+        self._producers[entry.producer_id] = entry
+        if len(self._producers) * 4 > self._table_size * 3:
+            self._table_size = hash_table_size(len(self._producers), size=self._table_size)
+        for first_offset in info.started:
+            self._open_transaction(first_offset, producer_id=entry.producer_id)
+
+    def _open_transaction(self, first_offset: int, *, producer_id: int) -> None:
+        is_last = not self._ongoing or first_offset > next(reversed(self._ongoing))
+        self._ongoing[first_offset] = producer_id
+        if not is_last:
+            self._ongoing = dict(sorted(self._ongoing.items()))
+
+    def _complete(self, completed: CompletedTransaction) -> CompletedTransaction:
+        others = (first for first, producer_id in self._ongoing.items() if producer_id != completed.producer_id)
+        last_stable_offset = next(others, completed.last_offset + 1)
+        self._ongoing.pop(completed.first_offset, None)
+        self._unreplicated[completed.first_offset] = completed.last_offset
+        return completed._replace(last_stable_offset=last_stable_offset)
+
+    def _publish_first_unstable_offset(self) -> None:
+        if self._reload_end_offset is not None:
+            return
+        ongoing = next(iter(self._ongoing), None)
+        firsts = self._unreplicated if ongoing is None else [*self._unreplicated, ongoing]
+        self.first_unstable_offset = min(firsts, default=None)
+
+    def _remove_unreplicated(self, offset: int) -> None:
+        for first_offset in [first for first, last in self._unreplicated.items() if last < offset]:
+            del self._unreplicated[first_offset]
+
+    def _clear(self) -> None:
+        self._producers.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+
+    def _load(self, entries: list[ProducerSnapshotEntry], *, now_ms: int) -> None:
+        for entry in map(ProducerStateEntry.of_snapshot, entries):
+            if not self._is_expired(entry, now_ms):
+                self._producers[entry.producer_id] = entry
+        self._table_size = hash_table_size(len(self._producers), size=self._table_size)
+        opened = (one for one in self._producers.values() if one.current_txn_first_offset != NO_OFFSET)
+        self._ongoing = dict(sorted((one.current_txn_first_offset, one.producer_id) for one in opened))
+
+    def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
+        age_ms = now_ms - entry.last_timestamp_ms
+        return not entry.has_open_transaction and age_ms >= self._config.producer_id_expiration_ms
+
+    def _listed_snapshots(self) -> list[int]:
+        return producer_snapshot_offsets(self._env.listdir(self._directory))
+
+    def _remove_snapshots(self, offsets: list[int]) -> None:
+        if not offsets:
+            return
+        for offset in offsets:
+            self._env.unlink(self._snapshot_path(offset))
+            self._snapshots.remove(offset)
+        self._env.sync_directory(self._directory)
+
+    def _snapshot_path(self, offset: int) -> str:
+        return segment_path(self._directory, offset, suffix=PRODUCER_SNAPSHOT_SUFFIX)
+
+
+def _as_kafka_takes_over(producer_ids: list[int]) -> Iterable[int]:
+    """Return the producers of one append, or of one segment replayed, in the order in which Kafka takes them over.
+
+    It gathers them by HashMap.computeIfAbsent, which puts a newcomer before the others of its bucket.
+    """
+    return in_hash_order(reversed(producer_ids), table_size=hash_table_size(len(producer_ids)))

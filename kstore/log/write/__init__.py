@@ -1,0 +1,1 @@
+"""The writable log: appends, rolls, truncation, durability. Uses everything below it."""

@@ -1,0 +1,281 @@
+"""WriterFiles: what a writer holds beside the segments of its partition: lock, durable point, the root's checkpoints.
+
+Layer 5. A log that is opened alone keeps the root's marker and checkpoints, as a broker would; in a Store, the Store.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+
+from kstore.config import LogConfig
+from kstore.errors import LogClosedError, LogFailedError, StorageError
+from kstore.log.env import Env, split_path
+from kstore.log.files.checkpoints import PartitionMarks, read_checkpoint, save_offset
+from kstore.log.files.durable_point import DurablePointFile
+from kstore.log.files.lock import PartitionLock, disown_in_child
+from kstore.log.files.names import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    PartitionDirectory,
+    parse_partition_directory_name,
+)
+from kstore.log.files.root_files import CleanShutdown, read_clean_shutdown, remove_clean_shutdown, write_clean_shutdown
+from kstore.log.recovery.context import LoadedLog, RecoveryMode
+from kstore.log.recovery.load import load_log
+from kstore.log.segment.file_records import FileRecords
+from kstore.types import TopicPartition
+
+_logger = logging.getLogger("kstore.log")
+
+
+class WriteGate:
+    """Who may change a log now, and whether anybody may.
+
+    It shuts for good when the log is closed, when a call failed that may have left something behind, and in a child
+    made by fork().
+    Attributes: flush_lock (for what must not happen while files are synced; taken first), append_lock (for what the log
+    is), is_open (whether check would pass), failure (the first one).
+    """
+
+    def __init__(self, topic_partition: TopicPartition, path: str, *, files: WriterFiles) -> None:
+        self.flush_lock = threading.Lock()
+        self.append_lock = threading.Lock()
+        self.is_open = True
+        self.failure: BaseException | None = None
+        self._name = f"{topic_partition} in {path}"
+        self._path = path
+        self._is_closed = False
+        self._files = files
+        disown_in_child(self)
+
+    def check(self) -> None:
+        """Raise LogClosedError, LogLockedError after a fork, or LogFailedError if the log takes no more."""
+        if self._is_closed:
+            raise LogClosedError(f"the log of {self._name} was closed", path=self._path)
+        self._files.check_owner()
+        if self.failure is not None:
+            raise LogFailedError(
+                f"the log of {self._name} takes no more since an earlier call failed: "
+                f"{str(self.failure) or type(self.failure).__name__}",
+                path=self._path,
+                errno=getattr(self.failure, "errno", None),
+            ) from self.failure
+
+    def check_place(self, records: FileRecords) -> None:
+        """Fail unless the lock keeps others out still and the active segment's records are where they belong.
+
+        Asked before what could harm another writer's files (a roll, a truncation, the end of a log), and by each flush,
+        so that nothing counts as durable that nobody will find; an append does not ask.
+        Raises: LogLockedError, StorageError.  Cost: four stats.
+        """
+        try:
+            self._files.check_held()
+            records.check_in_place()
+        except StorageError as error:
+            self.fail(error)
+            raise
+
+    def fail(self, error: BaseException) -> None:
+        """Let nothing pass any more, since the files may hold what nobody was told of."""
+        self.is_open = False
+        if self.failure is None:
+            self.failure = error
+            _logger.error("%s takes no more until it is opened anew: %r", self._path, error)
+
+    def close(self) -> None:
+        """Let nothing pass any more, as the log is about to be closed."""
+        self.is_open = False
+        self._is_closed = True
+
+    def disown(self) -> None:
+        self.is_open = False
+        self.append_lock, self.flush_lock = threading.Lock(), threading.Lock()
+
+
+class _Root:
+    """A root while this process writes some of its partitions one by one, and what it knows of its shutdown."""
+
+    def __init__(self, marker: CleanShutdown | None) -> None:
+        self.marker = marker
+        self.open_names: set[str] = set()
+        self.closed_names: set[str] = set()
+        self.is_harmed = False
+
+    def is_clean(self, names: Iterable[str]) -> bool:
+        """Whether each of the partitions was closed: before, as the marker said, or since."""
+        return not self.is_harmed and (self.marker is not None or self.closed_names.issuperset(names))
+
+
+class _Roots:
+    """The roots by path; what changes a root's marker or checkpoints holds the lock."""
+
+    def __init__(self) -> None:
+        self.disown()
+
+    def disown(self) -> None:
+        self.by_path: dict[str, _Root] = {}
+        self.lock = threading.RLock()
+
+
+_roots = _Roots()
+disown_in_child(_roots)
+
+
+class WriterFiles:
+    """The lock of one partition and what its writer keeps in the directory and the root.
+
+    Args: keeps_checkpoints: whether closing writes the root's checkpoints; False in a Store.
+    """
+
+    def __init__(
+        self, directory: PartitionDirectory, *, lock: PartitionLock, keeps_checkpoints: bool, env: Env
+    ) -> None:
+        self._directory = directory
+        self._lock = lock
+        self._env = env
+        self._keeps_checkpoints = keeps_checkpoints
+        self._name = split_path(directory.path)[1]
+        self._durable_point: DurablePointFile | None = None
+
+    @classmethod
+    def acquire(cls, directory: PartitionDirectory, *, lock: PartitionLock | None, env: Env) -> WriterFiles:
+        """Lock the partition unless a lock is given.
+
+        Raises: LogLockedError, StorageError.
+        """
+        held = lock
+        if held is None:
+            held = PartitionLock.acquire(directory.root, split_path(directory.path)[1], env)
+        try:
+            return cls(directory, lock=held, keeps_checkpoints=lock is None, env=env)
+        except BaseException:
+            held.release()
+            raise
+
+    def load(
+        self, *, config: LogConfig, mode: RecoveryMode, trusts_recovery_point: bool, is_clean: bool | None
+    ) -> LoadedLog:
+        """Load the log, recovered unless it is known to have been closed.
+
+        Args: is_clean: None to tell by the marks that closing left.
+        Raises: CorruptLogError and the like, StorageError.
+        """
+        was_closed = self._take_marker() if is_clean is None else is_clean
+        loaded = load_log(
+            self._directory,
+            config=config,
+            env=self._env,
+            mode=mode,
+            recovery_point=self._checkpointed(RECOVERY_POINT_CHECKPOINT),
+            log_start_offset=self._checkpointed(LOG_START_OFFSET_CHECKPOINT),
+            is_clean=was_closed,
+            trusts_recovery_point=trusts_recovery_point,
+        )
+        self._durable_point = DurablePointFile(self._directory.path, self._env)
+        return loaded
+
+    @property
+    def durable_point(self) -> DurablePointFile:
+        """The durable point, once the log is loaded."""
+        if self._durable_point is None:
+            raise LogClosedError(f"{self._directory.path} was not loaded", path=self._directory.path)
+        return self._durable_point
+
+    def check_owner(self) -> None:
+        """Raise LogLockedError in a child made by fork(), LogClosedError after close()."""
+        self._lock.check_owner()
+
+    def check_held(self) -> None:
+        """Raise as check_owner, or LogLockedError if the lock keeps nobody out any more."""
+        self._lock.check_held()
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this process may write, and is no child made by fork()."""
+        return self._lock.is_owner
+
+    def save_log_start_offset(self, offset: int) -> None:
+        """Write the start of the log into the root's checkpoint, durably.
+
+        Raises: StorageError.
+        """
+        self._save(LOG_START_OFFSET_CHECKPOINT, offset)
+
+    def lower_recovery_point(self, offset: int) -> None:
+        """Take back, before the log is cut to an offset, that the root's checkpoint says more is durable.
+
+        Raises: StorageError.
+        """
+        recovery_point = self._checkpointed(RECOVERY_POINT_CHECKPOINT)
+        if recovery_point is not None and recovery_point > offset:
+            self._save(RECOVERY_POINT_CHECKPOINT, offset)
+
+    def close(self, marks: PartitionMarks | None) -> None:
+        """Leave what a clean shutdown leaves, None for another end of the log, and release the lock.
+
+        Raises: StorageError, with the lock released.
+        """
+        try:
+            if marks is not None:
+                self.durable_point.delete()
+            if marks is not None and self._keeps_checkpoints:
+                self._save(RECOVERY_POINT_CHECKPOINT, marks.recovery_point)
+                self._save(LOG_START_OFFSET_CHECKPOINT, marks.log_start_offset)
+                self._save(HIGH_WATERMARK_CHECKPOINT, marks.high_watermark)
+                self._give_marker()
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Close the files and release the lock, and nothing else."""
+        try:
+            with _roots.lock:
+                root = _roots.by_path.get(self._directory.root)
+                if root is not None and self._name in root.open_names:
+                    root.is_harmed = True
+                    self._leave(root)
+            if self._durable_point is not None and self.is_owner:
+                self._durable_point.close()
+        finally:
+            self._lock.release()
+
+    def _take_marker(self) -> bool:
+        """Remove the marker of a clean shutdown, if the root has it, and return whether this log was closed."""
+        with _roots.lock:
+            root = _roots.by_path.get(self._directory.root)
+            if root is None:
+                marker = read_clean_shutdown(self._directory.root, self._env)
+                if marker is not None:
+                    remove_clean_shutdown(self._directory.root, self._env)
+                root = _roots.by_path[self._directory.root] = _Root(marker)
+            root.open_names.add(self._name)
+            return root.is_clean([self._name])
+
+    def _give_marker(self) -> None:
+        """Write the marker if this was the last open log of the root and all of them are closed."""
+        with _roots.lock:
+            root = _roots.by_path.get(self._directory.root)
+            if root is None or self._name not in root.open_names:
+                return
+            root.closed_names.add(self._name)
+            self._leave(root)
+            if not root.open_names and root.is_clean(self._partition_names()):
+                write_clean_shutdown(self._directory.root, root.marker or CleanShutdown(), self._env)
+
+    def _leave(self, root: _Root) -> None:
+        root.open_names.discard(self._name)
+        if not root.open_names:
+            del _roots.by_path[self._directory.root]
+
+    def _partition_names(self) -> list[str]:
+        names = self._env.listdir(self._directory.root)
+        return [name for name in names if parse_partition_directory_name(name) is not None]
+
+    def _checkpointed(self, name: str) -> int | None:
+        return read_checkpoint(self._directory.root, name, self._env).get(self._directory.topic_partition)
+
+    def _save(self, name: str, offset: int) -> None:
+        save_offset(self._directory.root, name, self._directory.topic_partition, offset, self._env)

@@ -1,0 +1,229 @@
+"""What becomes of records on their way into a log, before a byte is written: as a leader, as a follower.
+
+Layer 5. The common append, one V2 batch that needs no more than new header fields, is one compiled call; all else takes
+the steps of kstore.record.validation, which also name what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, TypeAlias
+
+from kstore._core import AppendSurvey, LeaderAssigner, survey_replicated
+from kstore.compression import CompressionType, decompress
+from kstore.config import MAX_INT32, LogConfig
+from kstore.errors import (
+    InvalidRecordError,
+    OffsetsOutOfOrderError,
+    RecordBatchTooLargeError,
+    RecordTooLargeError,
+    UnexpectedAppendOffsetError,
+)
+from kstore.log.state.leader_epochs import LeaderEpochCache
+from kstore.record import MemoryRecords, Record, RecordBatch
+from kstore.record.batches import set_last_offset
+from kstore.record.builder import with_records
+from kstore.record.validation import AppendOrigin, RecordRules, validate_and_assign_offsets
+from kstore.types import NO_PARTITION_LEADER_EPOCH, TimestampType
+
+Ack: TypeAlias = Literal["buffered", "written", "flushed"]
+
+_ACKS = ("buffered", "written", "flushed")
+_MAGIC_V2 = 2
+_UNCOMPRESSED = ("uncompressed", "none")
+_ANY_CODEC = -1
+
+
+class LogAppendInfo(NamedTuple):
+    """What an append did.
+
+    base_offset and last_offset are those of its records, -1 if there were none; of a follower's wrappers of magic 0 and
+    1 base_offset is that of the first wrapper's last record. log_append_time_ms is -1 unless the topic has
+    LogAppendTime. is_duplicate: an idempotent producer sent them before; these are the offsets of then, and nothing was
+    appended.  Source: Kafka LogAppendInfo.
+    """
+
+    base_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+    log_append_time_ms: int
+    log_start_offset: int
+    size_in_bytes: int
+    is_duplicate: bool = False
+
+
+class LeaderRules:
+    """What one log does to records that it gives offsets to; made of its config.
+
+    Attributes: is_append_time, of message.timestamp.type; assigner, for the common append; None if none can be one.
+    """
+
+    def __init__(self, config: LogConfig) -> None:
+        self._config = config
+        self.is_append_time = config.message_timestamp_type == "LogAppendTime"
+        self._rules = RecordRules(
+            magic=config.message_format_magic,
+            compression=_target_of(config),
+            timestamp_type=TimestampType.LOG_APPEND_TIME if self.is_append_time else TimestampType.CREATE_TIME,
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+            is_compacted=config.is_compacted,
+        )
+        self.assigner: LeaderAssigner | None = None
+        if config.message_format_magic >= _MAGIC_V2:
+            self.assigner = LeaderAssigner(
+                max_message_bytes=config.max_message_bytes,
+                timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+                timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+                is_compacted=config.is_compacted,
+                is_log_append_time=self.is_append_time,
+                codec_id=_ANY_CODEC if self._rules.compression is None else self._rules.compression,
+                max_decompressed_bytes=config.max_decompressed_bytes,
+                decompress=decompress,
+            )
+
+    def pack(self, records: RecordBatch | Iterable[Record]) -> MemoryRecords:
+        """Return a batch, or records in one batch in the codec of the log, as a producer would send them.
+
+        Raises: ValueError for no record, or for records that no batch can hold; TypeError for anything else.
+        """
+        if isinstance(records, (str, bytes, bytearray, memoryview)) or not isinstance(records, Iterable):
+            raise TypeError(f"expected MemoryRecords, a RecordBatch or Records, got {type(records).__name__}")
+        if isinstance(records, RecordBatch):
+            sent = bytearray(bytes(records))
+            if records.magic >= _MAGIC_V2:
+                set_last_offset(sent, last_offset=records.last_offset - records.base_offset)
+            return MemoryRecords(sent)
+        codec = self._rules.compression or CompressionType.NONE
+        packed = with_records(records, magic=self._rules.magic, compression=codec)
+        if not len(packed):
+            raise ValueError("expected at least one record to append, got none")
+        return packed
+
+    def survey(
+        self,
+        records: MemoryRecords,
+        *,
+        base_offset: int,
+        partition_leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin,
+    ) -> AppendSurvey:
+        """Check records and return them with the offsets from base_offset on.
+
+        Raises: as validate_and_assign_offsets; RecordTooLargeError; InvalidRecordError for a batch of a client that
+            does not count from 0, or of a Raft leader in another epoch.
+        """
+        self._check_sent(records, partition_leader_epoch=partition_leader_epoch, origin=origin)
+        result = validate_and_assign_offsets(
+            records,
+            rules=self._rules,
+            base_offset=base_offset,
+            now_ms=now_ms,
+            partition_leader_epoch=partition_leader_epoch
+            if self._rules.magic >= _MAGIC_V2
+            else NO_PARTITION_LEADER_EPOCH,
+            origin=origin,
+        )
+        if result.is_rebuilt:
+            self._check_sizes(result.records)
+        return survey_replicated(result.records.buffer)
+
+    def _check_sent(self, records: MemoryRecords, *, partition_leader_epoch: int, origin: AppendOrigin) -> None:
+        for batch in records.batches():
+            if origin is AppendOrigin.RAFT_LEADER and batch.partition_leader_epoch != partition_leader_epoch:
+                found = batch.partition_leader_epoch
+                raise _invalid(batch.position, "leader epoch", expected=partition_leader_epoch, found=found)
+            if origin is AppendOrigin.CLIENT and batch.magic >= _MAGIC_V2 and batch.base_offset != 0:
+                raise _invalid(batch.position, "base offset from a client", expected=0, found=batch.base_offset)
+        self._check_sizes(records)
+
+    def _check_sizes(self, records: MemoryRecords) -> None:
+        most = self._config.max_message_bytes
+        for batch in records.batches():
+            if batch.size_in_bytes > most:
+                raise RecordTooLargeError(
+                    f"size of the batch at position {batch.position}: expected at most {most} bytes "
+                    f"(max_message_bytes), found {batch.size_in_bytes}"
+                )
+
+
+def check_ack(ack: str) -> None:
+    """Raise ValueError for an acknowledgement that there is not."""
+    if ack not in _ACKS:
+        raise ValueError(f"ack must be one of {', '.join(_ACKS)}, got {ack!r}")
+
+
+def check_fetched(survey: AppendSurvey, *, log_end_offset: int) -> None:
+    """Check the offsets of batches that a follower fetched.
+
+    Raises: OffsetsOutOfOrderError; UnexpectedAppendOffsetError if they start below the log's end.
+    Source: Kafka UnifiedLog.appendAsFollower.
+    """
+    if survey.disorder_position >= 0:
+        raise OffsetsOutOfOrderError(
+            f"offsets of the batch at position {survey.disorder_position}: expected more than those of the one before",
+            log_end_offset=log_end_offset,
+        )
+    if survey.batch_count and survey.first_offset < log_end_offset:
+        raise UnexpectedAppendOffsetError(
+            f"first offset of the records: expected at least {log_end_offset}, found {survey.first_offset} "
+            f"(the last is {survey.last_offset})",
+            offset=survey.first_offset,
+            log_end_offset=log_end_offset,
+        )
+
+
+def check_fits_segment(survey: AppendSurvey, config: LogConfig) -> None:
+    """Raise RecordBatchTooLargeError for an append that is larger than a segment may be."""
+    if survey.size_in_bytes > config.segment_bytes:
+        raise RecordBatchTooLargeError(
+            f"size of the append: expected at most {config.segment_bytes} bytes (segment_bytes), "
+            f"found {survey.size_in_bytes}"
+        )
+
+
+def check_offsets_fit_segment(survey: AppendSurvey, *, base_offset: int) -> None:
+    """Raise RecordBatchTooLargeError for an append whose offsets no index of one segment can hold."""
+    if survey.first_offset < base_offset or survey.last_offset - base_offset > MAX_INT32:
+        raise RecordBatchTooLargeError(
+            f"offsets of the append: expected from {base_offset} to {base_offset + MAX_INT32}, "
+            f"found from {survey.first_offset} to {survey.last_offset}"
+        )
+
+
+def follow_epochs(epochs: LeaderEpochCache, survey: AppendSurvey, *, config: LogConfig) -> None:
+    """Assign the leader epochs of an append, durably, before it is written; messages of magic 0 and 1 have none.
+
+    Raises: StorageError.
+    """
+    if survey.has_messages:
+        epochs.clear()
+    elif survey.is_one_epoch:
+        if survey.leader_epoch >= 0:
+            epochs.assign(survey.leader_epoch, start_offset=survey.first_offset)
+    else:
+        for batch in MemoryRecords(survey.records, config=config).batches():
+            if batch.partition_leader_epoch >= 0:
+                epochs.assign(batch.partition_leader_epoch, start_offset=batch.base_offset)
+
+
+def next_base_offset(survey: AppendSurvey, *, log_end_offset: int) -> int:
+    """Return the base offset of a segment that starts with these batches; wrappers do not tell their first offset."""
+    first_offset = survey.last_offset - MAX_INT32 if survey.has_messages else survey.first_offset
+    return max(log_end_offset, first_offset)
+
+
+def _target_of(config: LogConfig) -> CompressionType | None:
+    if config.compression_type == "producer":
+        return None
+    if config.compression_type in _UNCOMPRESSED:
+        return CompressionType.NONE
+    return CompressionType.for_name(config.compression_type)
+
+
+def _invalid(position: int, what: str, *, expected: int, found: int) -> InvalidRecordError:
+    reason = f"{what}: expected {expected}, found {found}"
+    return InvalidRecordError(
+        f"{reason} in batch at position {position}", position=position, reason=reason, expected=expected, found=found
+    )

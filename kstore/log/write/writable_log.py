@@ -1,0 +1,693 @@
+"""WritableLog: one partition directory with its only writer; readers in its threads need no lock.
+
+Layer 5. The public face of the parts that own the state: LocalLog (segments, bounds, what readers see), AppendPath (an
+append that asks for more than one compiled call), Durability (syncs, the recovery point), LogCutting (removal of
+records), WriteGate (the two locks, failures), WriterFiles (the lock of the partition, the root's checkpoints). Here the
+locks are taken; the reading half is PublishedLog.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from kstore._core import AppendSurvey
+from kstore.config import MAX_INT32, MAX_INT64, LogConfig
+from kstore.errors import KStoreError, StorageError, checked_int
+from kstore.log.env import DEFAULT_ENV, Env
+from kstore.log.files.checkpoints import EpochEntry, PartitionMarks
+from kstore.log.files.durable_point import DurablePoint
+from kstore.log.files.lock import PartitionLock
+from kstore.log.files.names import PartitionDirectory
+from kstore.log.published_log import PublishedLog
+from kstore.log.recovery.context import LoadedLog, RecoveryMode, RecoveryReport
+from kstore.log.segment.transaction_index import AbortedTxn
+from kstore.log.state.leader_epochs import LeaderEpochCache
+from kstore.log.state.producer_append import BatchMetadata, producer_batch, producer_batches_in
+from kstore.log.state.producer_state import PreparedAppend, ProducerStateManager, VerificationGuard
+from kstore.log.write.durability import Durability
+from kstore.log.write.local_log import Cuts, LocalLog
+from kstore.log.write.ownership import WriteGate, WriterFiles
+from kstore.log.write.rules import (
+    Ack,
+    LeaderRules,
+    LogAppendInfo,
+    check_ack,
+    check_fetched,
+    check_fits_segment,
+    check_offsets_fit_segment,
+    follow_epochs,
+    next_base_offset,
+)
+from kstore.record import AppendOrigin, MemoryRecords, Record, RecordBatch
+from kstore.types import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampOffset
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppendPath:
+    """The way of an append into one log; it keeps no state of its own.
+
+    Threads: the append lock guards every method.
+    """
+
+    local: LocalLog
+    rules: LeaderRules
+    epochs: LeaderEpochCache
+    producers: ProducerStateManager
+    durability: Durability
+    gate: WriteGate
+    config: LogConfig
+    env: Env
+
+    def append_all_sent(self, batches: Sequence[MemoryRecords], *, now_ms: int) -> list[LogAppendInfo | KStoreError]:
+        """Append as leader each batch, those together that are common appends; see WritableLog.append_batches."""
+        sent = list(batches)
+        done: list[LogAppendInfo | KStoreError] = []
+        while len(done) < len(sent):
+            try:
+                together = self._append_together(sent, start=len(done), now_ms=now_ms)
+                done += together
+                if not together:
+                    done.append(self.append_sent(sent[len(done)], None, now_ms=now_ms))
+            except StorageError as error:
+                done += [error] * (len(sent) - len(done))
+            except KStoreError as error:
+                done.append(error)
+        return done
+
+    def append_sent(
+        self,
+        sent: MemoryRecords,
+        survey: AppendSurvey | None,
+        *,
+        now_ms: int,
+        leader_epoch: int | None = None,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        guard: VerificationGuard | None = None,
+    ) -> LogAppendInfo:
+        """Append as leader; survey: None if the records have no offsets yet."""
+        append_time_ms = now_ms if self.rules.is_append_time else NO_TIMESTAMP
+        if survey is None:
+            appender = self.local.appender
+            survey = self.rules.survey(
+                sent,
+                base_offset=self.local.log_end_offset,
+                partition_leader_epoch=max(appender.leader_epoch, 0) if leader_epoch is None else leader_epoch,
+                now_ms=now_ms,
+                origin=origin,
+            )
+            with self._failing_unless_undone():
+                done: LogAppendInfo | AppendSurvey = appender.append(survey, log_append_time_ms=append_time_ms)
+            if isinstance(done, LogAppendInfo):
+                return done
+        return self._append(survey, origin=origin, now_ms=now_ms, append_time_ms=append_time_ms, guard=guard)
+
+    def append_fetched(self, survey: AppendSurvey) -> LogAppendInfo:
+        """Append as follower."""
+        check_fetched(survey, log_end_offset=self.local.log_end_offset)
+        if survey.batch_count == 0:
+            return LogAppendInfo(-1, -1, NO_TIMESTAMP, NO_TIMESTAMP, self.local.log_start_offset, 0)
+        origin, now_ms = AppendOrigin.REPLICATION, self.env.wall_clock_ms()
+        return self._append(survey, origin=origin, now_ms=now_ms, append_time_ms=NO_TIMESTAMP, guard=None)
+
+    def roll(self, base_offset: int) -> None:
+        """Put a new segment after the active one, whose records are durable then; its indexes are flushed later.
+
+        Otherwise a power cut could leave records of the new segment without the last ones of the old.
+        """
+        local, producers = self.local, self.producers
+        written_end = local.written_end_offset
+        self.gate.check_place(local.active.records)
+        with self._failing_unless_undone():
+            local.roll(base_offset)
+            self.durability.note_roll()
+            local.publish(local.log_end_offset)
+            # Where offsets are missing before the segment, a snapshot among them would tell of a segment that is lost.
+            producers.delete_snapshots_between(written_end, end_offset=base_offset)
+            producers.update_map_end_offset(base_offset)
+            producers.take_snapshot()
+
+    def fail_unless_undone(self, error: BaseException) -> None:
+        """Shut the gate after an error that may leave something behind: any of the disk's but a lack of space, or an
+        interrupt between a write and its publication."""
+        is_undone = self.local.is_published
+        if isinstance(error, StorageError):
+            is_undone = is_undone and error.is_out_of_space and not self.local.active.records.has_failed
+        if not is_undone:
+            self.gate.fail(error)
+
+    def _append_together(self, sent: list[MemoryRecords], *, start: int, now_ms: int) -> list[LogAppendInfo]:
+        """Append those of the batches from one on that are common appends."""
+        try:
+            return self.local.appender.append_all_sent(sent, start=start, now_ms=now_ms)
+        except BaseException as error:
+            self.fail_unless_undone(error)
+            raise
+
+    def _append(
+        self,
+        survey: AppendSurvey,
+        *,
+        origin: AppendOrigin,
+        now_ms: int,
+        append_time_ms: int,
+        guard: VerificationGuard | None,
+    ) -> LogAppendInfo:
+        """Append what was surveyed, with all that has to be known of it."""
+        local = self.local
+        check_fits_segment(survey, self.config)
+        rolls = local.active.should_roll(survey, now_ms=now_ms)
+        base_offset = local.active.base_offset
+        if rolls:
+            base_offset = next_base_offset(survey, log_end_offset=local.log_end_offset)
+        check_offsets_fit_segment(survey, base_offset=base_offset)
+        prepared = None
+        if survey.has_producers:
+            batches = producer_batches_in(survey.records, config=self.config)
+            prepared = self.producers.analyze(batches, origin=origin, verification_guard=guard)
+            if prepared.duplicate is not None:
+                return self._info_of_duplicate(prepared.duplicate)
+        with self._restoring_epochs():
+            if survey.leader_epoch != local.appender.leader_epoch or survey.has_messages or not survey.is_one_epoch:
+                follow_epochs(self.epochs, survey, config=self.config)
+                local.follow(self.epochs)
+            if rolls:
+                self.roll(base_offset)
+            self._write(survey, prepared)
+        if prepared is not None:
+            self.producers.on_high_watermark(local.high_watermark)
+        done: LogAppendInfo = local.appender.info_of(survey, log_append_time_ms=append_time_ms)
+        return done
+
+    def _write(self, survey: AppendSurvey, prepared: PreparedAppend | None) -> None:
+        """Write batches, take over what they do to producers and transactions, and then let readers see them."""
+        local = self.local
+        with self._failing_unless_undone():
+            local.active.append(survey)
+            if prepared is not None:
+                for one in self.producers.commit(prepared):
+                    if one.is_aborted:
+                        aborted = AbortedTxn(one.producer_id, one.first_offset, one.last_offset, one.last_stable_offset)
+                        local.active.transaction_index.append(aborted)
+            local.publish(survey.last_offset + 1)
+
+    def _info_of_duplicate(self, found: BatchMetadata) -> LogAppendInfo:
+        append_time_ms = found.timestamp_ms if self.rules.is_append_time else NO_TIMESTAMP
+        offsets = found.first_offset, found.last_offset
+        start = self.local.log_start_offset
+        return LogAppendInfo(*offsets, found.timestamp_ms, append_time_ms, start, 0, is_duplicate=True)
+
+    @contextmanager
+    def _failing_unless_undone(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self.fail_unless_undone(error)
+            raise
+
+    @contextmanager
+    def _restoring_epochs(self) -> Iterator[None]:
+        """Take the leader epochs of an append back if it leaves nothing else behind."""
+        before, end = self.epochs.entries, self.local.log_end_offset
+        try:
+            yield
+        except BaseException:
+            if self.gate.failure is None and self.local.log_end_offset == end:
+                self._restore_epochs(before)
+            raise
+
+    def _restore_epochs(self, entries: tuple[EpochEntry, ...]) -> None:
+        try:
+            self.epochs.restore(entries)
+        except StorageError as error:
+            self.gate.fail(error)
+        self.local.follow(self.epochs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogCutting:
+    """The removal of records from one log; it keeps no state of its own, and a step that fails shuts the gate.
+
+    Threads: both locks guard every method.
+    """
+
+    local: LocalLog
+    cuts: Cuts
+    epochs: LeaderEpochCache
+    producers: ProducerStateManager
+    durability: Durability
+    gate: WriteGate
+    files: WriterFiles
+    env: Env
+
+    def truncate_to(self, offset: int) -> bool:
+        """Remove every batch that holds an offset from `offset` on, and return whether there was any."""
+        if offset >= self.local.log_end_offset:
+            self.epochs.truncate_from_end(offset)
+            self.local.follow(self.epochs)
+            return False
+        self.gate.check_place(self.local.active.records)
+        with self._cutting(offset):
+            if offset < self.local.first_base_offset:
+                self._restart_at(offset)
+            else:
+                self._cut_to(offset)
+        return True
+
+    def restart_at(self, offset: int) -> None:
+        """Remove all records; the log starts and ends at `offset`."""
+        self.gate.check_place(self.local.active.records)
+        with self._cutting(0):
+            self._restart_at(offset)
+
+    def start_at(self, offset: int) -> int:
+        """Let the log start at an offset, unless it starts behind it; return where it starts.
+
+        Let go of what lies below; also of what an earlier call could not.
+        """
+        local = self.local
+        self.gate.check_place(local.active.records)
+        if offset > local.log_start_offset:
+            self.files.save_log_start_offset(offset)
+            local.move_start(offset)
+        start = local.log_start_offset
+        self.epochs.truncate_from_start(start)
+        self.producers.on_log_start_offset_incremented(start)
+        if local.ends_below(start):
+            with self._cutting(MAX_INT64):
+                self.producers.delete_snapshots_at(local.remove_below(start))
+        return start
+
+    def _cut_to(self, offset: int) -> None:
+        """Remove what lies at or behind an offset of the first segment or a later one."""
+        local = self.local
+        self.producers.update_map_end_offset(local.log_end_offset)
+        last = [segment for segment in local.segments if segment.base_offset <= offset][-1]
+        first_removed = last.translate_offset(offset)
+        position = last.valid_end_position if first_removed is None else first_removed.position
+        rest = last.records.walk(position=0, end_position=position)
+        written_end = rest.last_offset + 1 if rest.last_offset >= 0 else last.base_offset
+        timestamp = TimestampOffset(NO_TIMESTAMP, -1)
+        if rest.max_timestamp_ms > NO_TIMESTAMP:
+            timestamp = TimestampOffset(rest.max_timestamp_ms, rest.offset_of_max_timestamp)
+        self.durability.lower(DurablePoint(written_end, last.base_offset, position))
+        local.cut(last, offset=offset, position=position, timestamp=timestamp, written_end_offset=written_end)
+        if offset < local.log_start_offset:
+            local.move_start(offset)
+            self.files.save_log_start_offset(offset)
+        self.epochs.truncate_from_end(offset)
+        local.follow(self.epochs)
+        local.publish(offset)
+        self.durability.follow_cut()
+        self._reload_producers(offset)
+        self.producers.on_high_watermark(local.high_watermark)
+
+    def _restart_at(self, offset: int) -> None:
+        """Remove all segments and begin one at an offset."""
+        self.durability.lower(DurablePoint(0, 0, 0))
+        self.local.restart(offset)
+        self.epochs.clear()
+        self.local.follow(self.epochs)
+        self.producers.truncate_fully_and_start_at(offset)
+        self._reload_producers(offset)
+        self.files.save_log_start_offset(offset)
+        self.local.publish(offset)
+        self.durability.follow_restart()
+
+    def _reload_producers(self, end_offset: int) -> None:
+        """Set the producers back to the end of the log: the newest snapshot below it, and the log after that.
+
+        As in Kafka, snapshots are taken on the way, at the last two segments, and at the end.
+        Source: Kafka UnifiedLog.rebuildProducerState.
+        """
+        local, producers = self.local, self.producers
+        producers.truncate_and_reload(
+            log_start_offset=local.log_start_offset, log_end_offset=end_offset, now_ms=self.env.wall_clock_ms()
+        )
+        start, segments = producers.map_end_offset, local.segments
+        for number, segment in enumerate(segments) if start < end_offset else ():
+            if segment.next_base_offset is not None and segment.next_base_offset <= start:
+                continue
+            if segment.base_offset >= end_offset:
+                break
+            producers.update_map_end_offset(max(segment.base_offset, producers.map_end_offset))
+            if number >= len(segments) - 2:
+                producers.take_snapshot()
+            first = segment.translate_offset(start)
+            if first is None:
+                continue
+            batches = segment.records.read_batches(position=first.position, end_position=segment.scan_end_position)
+            producers.replay_together(
+                producer_batch(RecordBatch(data, position=header.position, path=segment.path))
+                for header, data in batches
+                if header.producer_id > NO_PRODUCER_ID
+            )
+        producers.update_map_end_offset(end_offset)
+        producers.take_snapshot()
+
+    @contextmanager
+    def _cutting(self, offset: int) -> Iterator[None]:
+        """Tell readers that what lies at an offset and behind it goes, and take no more if that fails on the way."""
+        with self.cuts.under_way(offset):
+            try:
+                yield
+            except BaseException as error:
+                self.gate.fail(error)
+                raise
+
+
+_CLIENT = AppendOrigin.CLIENT
+
+
+class WritableLog(PublishedLog):
+    """The log in one partition directory with the right to write it; a context manager that closes it.
+
+    What append returned from survives the end of the process, with ack "flushed" also a power cut. After a write or a
+    sync that failed it takes no more until it is opened anew (LogFailedError), but for a write that found no space,
+    which leaves nothing behind; readers go on. An iterator gives what the log held when it was asked for; if the log is
+    cut under it, it goes on or raises OffsetOutOfRangeError.
+    One that is dropped without close() gives its lock back at once, with a ResourceWarning, and is recovered when it is
+    opened again.
+    Attributes: leader_epochs, producer_state (for its answers; the log changes it), recovery_report (of the opening).
+    Raises: from every method that writes: LogClosedError, LogFailedError, StorageError; LogLockedError after a fork.
+    Threads: any number read and append; append with ack "flushed" and flush share their syncs.
+    Source: Kafka UnifiedLog, LocalLog.
+    """
+
+    def __init__(
+        self, directory: PartitionDirectory, *, config: LogConfig, loaded: LoadedLog, files: WriterFiles, env: Env
+    ) -> None:
+        self._rules = rules = LeaderRules(config)
+        super().__init__(directory, config=config, loaded=loaded, rules=rules, env=env)
+        self.leader_epochs = epochs = loaded.leader_epochs
+        self.recovery_report: RecoveryReport = loaded.report
+        self._writer_files = files
+        local, producers = self._local, self.producer_state
+        self._gate = gate = WriteGate(self.topic_partition, self.path, files=files)
+        self._durability = durability = Durability(
+            local, gate=gate, files=files, flushed_offset=loaded.recovery_point, config=config, env=env
+        )
+        self._append_path = AppendPath(
+            local=local,
+            rules=rules,
+            epochs=epochs,
+            producers=producers,
+            durability=durability,
+            gate=gate,
+            config=config,
+            env=env,
+        )
+        self._cutting = LogCutting(
+            local=local,
+            cuts=self._cuts,
+            epochs=epochs,
+            producers=producers,
+            durability=durability,
+            gate=gate,
+            files=files,
+            env=env,
+        )
+        producers.on_high_watermark(self.high_watermark)
+        self._dropping = weakref.finalize(self, _drop, self.path, local, files)
+        # At the end of the process the system gives everything back, and threads may still append.
+        self._dropping.atexit = False
+
+    @classmethod
+    def open(
+        cls,
+        directory: PartitionDirectory,
+        *,
+        config: LogConfig,
+        recovery: RecoveryMode = "strict",
+        trusts_recovery_point: bool = False,
+        lock: PartitionLock | None = None,
+        is_clean: bool | None = None,
+        env: Env = DEFAULT_ENV,
+    ) -> WritableLog:
+        """Lock, load and if need be recover the log; see kstore.open_log.
+
+        Args: lock: of this partition, released by close(), for who keeps the root's checkpoints and marker; is_clean:
+            then, whether the log was closed. None to take the lock, and to keep them.
+        """
+        files = WriterFiles.acquire(directory, lock=lock, env=env)
+        try:
+            loaded = files.load(
+                config=config, mode=recovery, trusts_recovery_point=trusts_recovery_point, is_clean=is_clean
+            )
+            return cls(directory, config=config, loaded=loaded, files=files, env=env)
+        except BaseException:
+            files.release()
+            raise
+
+    # Appends
+
+    def append(
+        self,
+        records: MemoryRecords | RecordBatch | Iterable[Record],
+        *,
+        ack: Ack = "written",
+        partition_leader_epoch: int | None = None,
+        origin: AppendOrigin = _CLIENT,
+        guard: VerificationGuard | None = None,
+    ) -> LogAppendInfo:
+        """Append as the partition's leader: check the records and give them the next offsets.
+
+        Args: records: MemoryRecords as a producer sends them (offsets from 0; one batch if it is V2 or compressed); a
+            batch, of whatever offsets; or Record objects, which become one batch in the topic's codec. What is given
+            stays as it is.
+            ack: what has happened when this returns: "written" (or "buffered", a word for producers) survives the end
+            of the process, "flushed" a power cut.
+            partition_leader_epoch: None for the epoch of the last append, 0 in a new log.
+            guard: of a transaction that was verified; see ProducerStateManager.start_verification.
+        Raises: before anything is written: CorruptRecordError, InvalidRecordError, UnsupportedError;
+            RecordValidationError and its kin, RecordTooLargeError, RecordBatchTooLargeError, ProducerStateError.
+        Cost: one write; for one V2 batch that needs no more than new header fields, of a producer that goes on where it
+            was, one compiled call; else an object per batch.
+        Source: Kafka UnifiedLog.appendAsLeader.
+        """
+        if ack != "written":
+            check_ack(ack)
+        if partition_leader_epoch is not None and (
+            type(partition_leader_epoch) is not int or not -1 <= partition_leader_epoch <= MAX_INT32
+        ):
+            partition_leader_epoch = checked_int(
+                "partition_leader_epoch", partition_leader_epoch, least=-1, greatest=MAX_INT32
+            )
+        if origin is not _CLIENT:
+            origin = AppendOrigin(origin)
+        sent = records if isinstance(records, MemoryRecords) else self._rules.pack(records)
+        gate = self._gate
+        with gate.append_lock:
+            if not gate.is_open:
+                gate.check()
+            now_ms = self._env.wall_clock_ms()
+            done: LogAppendInfo | AppendSurvey | None = None
+            if origin is _CLIENT:
+                try:
+                    done = self._local.appender.append_sent(
+                        sent.buffer, leader_epoch=partition_leader_epoch, now_ms=now_ms
+                    )
+                except BaseException as error:
+                    self._append_path.fail_unless_undone(error)
+                    raise
+            if done is None or isinstance(done, AppendSurvey):
+                done = self._append_path.append_sent(
+                    sent, done, leader_epoch=partition_leader_epoch, origin=origin, now_ms=now_ms, guard=guard
+                )
+        if ack == "flushed" or not self._durability.needs_no_flush:
+            self._durability.flush_behind(done.last_offset, ack)
+        return done
+
+    def append_batches(
+        self, batches: Sequence[MemoryRecords], *, ack: Ack = "written"
+    ) -> list[LogAppendInfo | KStoreError]:
+        """Append what producers sent, each as append does, by as few writes and locks as can be.
+
+        Returns: of each in order what was done, or why it was refused. Behind one that could not be written
+            (StorageError) none is tried: that error is theirs too.
+        Raises: LogClosedError, LogFailedError before anything is written. With ack "flushed" the error of a flush is
+            that of all that were appended.
+        """
+        check_ack(ack)
+        for one in batches:
+            _check_memory_records(one)
+        gate = self._gate
+        with gate.append_lock:
+            if not gate.is_open:
+                gate.check()
+            done = self._append_path.append_all_sent(batches, now_ms=self._env.wall_clock_ms())
+        if ack != "flushed" and self._durability.needs_no_flush:
+            return done
+        appended = [info for info in done if not isinstance(info, KStoreError)]
+        if not appended:
+            return done
+        try:
+            self._durability.flush_behind(max(info.last_offset for info in appended), ack)
+        except KStoreError as error:
+            return [one if isinstance(one, KStoreError) else error for one in done]
+        return done
+
+    def append_as_follower(self, records: MemoryRecords, *, ack: Ack = "written") -> LogAppendInfo:
+        """Append batches with the offsets that their leader gave; gaps are allowed, an incomplete last batch falls off.
+
+        Raises: CorruptRecordError, InvalidRecordError, UnsupportedMagicError; OffsetsOutOfOrderError;
+            UnexpectedAppendOffsetError below the log's end; RecordBatchTooLargeError; nothing is written then.
+        Cost: one write and one compiled call.  Source: Kafka UnifiedLog.appendAsFollower.
+        """
+        if ack != "written":
+            check_ack(ack)
+        _check_memory_records(records)
+        gate = self._gate
+        with gate.append_lock:
+            if not gate.is_open:
+                gate.check()
+            try:
+                done: LogAppendInfo | AppendSurvey = self._local.appender.append_replicated(records.buffer)
+            except BaseException as error:
+                self._append_path.fail_unless_undone(error)
+                raise
+            if isinstance(done, AppendSurvey):
+                done = self._append_path.append_fetched(done)
+        if ack == "flushed" or not self._durability.needs_no_flush:
+            self._durability.flush_behind(done.last_offset, ack)
+        return done
+
+    def remove_expired_producers(self) -> int:
+        """Forget producers silent for producer_id_expiration_ms, as a broker does every 10 minutes; return how many."""
+        with self._gate.append_lock:
+            self._gate.check()
+            return self.producer_state.remove_expired_producers(self._env.wall_clock_ms())
+
+    # Flush and roll
+
+    def marks(self) -> PartitionMarks:
+        """Return what the checkpoints of the root should say of this log."""
+        recovery_point = min(self._durability.flushed_offset, self._local.written_end_offset)
+        return PartitionMarks(recovery_point, self.log_start_offset, self.high_watermark, self.log_end_offset)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a failure made the log take no more, or kept it from being closed cleanly."""
+        return self._gate.failure is not None
+
+    @property
+    def flushed_offset(self) -> int:
+        """The offset up to which the log survives a power cut, as far as is known (the recovery point)."""
+        return self._durability.flushed_offset
+
+    def flush(self) -> int:
+        """Wait until all that was appended survives a power cut, and return the offset up to which it does."""
+        return self._durability.flush()
+
+    def flush_if_due(self) -> bool:
+        """Flush if flush_ms has passed since the last flush and there is something to flush; return whether it did."""
+        return self._durability.flush_if_due()
+
+    def roll(self) -> int:
+        """Begin a new segment, if the last one has records, and return its base offset; the old one is flushed."""
+        with self._gate.append_lock:
+            self._gate.check()
+            if self._local.active.size_in_bytes:
+                self._append_path.roll(self.log_end_offset)
+            base_offset = self._local.active.base_offset
+        self._durability.flush_rolled()
+        return base_offset
+
+    # Marks and truncation
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Take over the high watermark from now on and return what it is, within the log's bounds.
+
+        Source: Kafka UnifiedLog.updateHighWatermark.
+        """
+        offset = checked_int("offset", offset)
+        with self._gate.append_lock:
+            self._gate.check()
+            mark = self._local.update_high_watermark(offset)
+            self.producer_state.on_high_watermark(mark)
+            return mark
+
+    def truncate_to(self, offset: int) -> bool:
+        """Remove every batch that holds an offset from `offset` on, durably, and return whether there was any.
+
+        The next append gets `offset`, also where the batch that held it began below.
+        Raises: ValueError for an offset below 0 or above 2^63 - 1.  Source: Kafka UnifiedLog.truncateTo.
+        """
+        offset = checked_int("offset", offset, least=0)
+        with self._gate.flush_lock, self._gate.append_lock:
+            self._gate.check()
+            return self._cutting.truncate_to(offset)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Remove all records, durably; the log starts and ends at `offset`.
+
+        Raises: ValueError as truncate_to.  Source: Kafka UnifiedLog.truncateFullyAndStartAt.
+        """
+        offset = checked_int("offset", offset, least=0)
+        with self._gate.flush_lock, self._gate.append_lock:
+            self._gate.check()
+            self._cutting.restart_at(offset)
+
+    def delete_records(self, before_offset: int) -> int:
+        """Make `before_offset` the start of the log, durably, and return it; segments wholly below it are removed.
+
+        A start that the log has passed already stays.
+        Raises: OffsetOutOfRangeError above the high watermark; ValueError as truncate_to.
+        Source: Kafka UnifiedLog.maybeIncrementLogStartOffset.
+        """
+        before_offset = checked_int("before_offset", before_offset, least=0)
+        with self._gate.flush_lock, self._gate.append_lock:
+            self._gate.check()
+            if before_offset > self.high_watermark:
+                bound = f"expected at most its high watermark {self.high_watermark}, found {before_offset}"
+                raise self._out_of_range(before_offset, f"start of {self.topic_partition}: {bound}")
+            return self._cutting.start_at(before_offset)
+
+    def close(self) -> None:
+        """Flush, write snapshot, indexes and checkpoints as a clean shutdown leaves them, close, release the lock.
+
+        A second call does nothing; after a failure the files are only closed.
+        Raises: StorageError, with all closed and the next opening a recovery.
+        """
+        gate, marks = self._gate, None
+        with gate.flush_lock, gate.append_lock:
+            if self._is_closed:
+                return
+            gate.close()
+            self._dropping.detach()
+            with ExitStack() as files:
+                files.callback(lambda: self._writer_files.close(marks))
+                files.callback(self._local.close_handlers)
+                files.callback(super().close)
+                try:
+                    if gate.failure is None and self._writer_files.is_owner:
+                        gate.check_place(self._local.active.records)
+                        # First, so that the rest finds descriptors where the process has no other left.
+                        self._durability.close()
+                        self.producer_state.update_map_end_offset(self.log_end_offset)
+                        self.producer_state.take_snapshot()
+                        marks = self.marks()
+                except KStoreError as error:
+                    gate.fail(error)
+                    raise
+
+
+def _drop(path: str, local: LocalLog, files: WriterFiles) -> None:
+    """Close the files of a log that was dropped without close(), and release its lock; it is recovered when it is
+    opened again."""
+    try:
+        if files.is_owner:
+            warnings.warn(f"unclosed log {path}", ResourceWarning, stacklevel=2)
+    finally:
+        try:
+            local.close_handlers()
+        finally:
+            files.release()
+
+
+def _check_memory_records(records: object) -> None:
+    if not isinstance(records, MemoryRecords):
+        raise TypeError(f"expected MemoryRecords, got {type(records).__name__}")

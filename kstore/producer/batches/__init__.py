@@ -1,0 +1,1 @@
+"""Batches of the producer before they are sent: memory, queues, sequences, futures."""

@@ -1,0 +1,396 @@
+"""ColumnsFuture: what became of all batches that one call made of columns. Layer 5."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from kstore._core import BatchResult, RecordFuture
+from kstore.environment import SYSTEM_CLOCK
+from kstore.errors import KStoreError, ProducerTimeoutError
+from kstore.producer.batches.waiting import Latch, SafeFuture
+from kstore.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition
+
+if TYPE_CHECKING:
+    from kstore.producer.batches.batch import ProducerBatch
+
+_MS_PER_S = 1000
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record lies (Kafka: RecordMetadata). offset and timestamp_ms are -1 if unknown, sizes -1 for null."""
+
+    topic: str
+    partition: int
+    offset: int = NO_OFFSET
+    timestamp_ms: int = NO_TIMESTAMP
+    serialized_key_size: int = -1
+    serialized_value_size: int = -1
+
+    @property
+    def has_offset(self) -> bool:
+        return self.offset != NO_OFFSET
+
+    @property
+    def has_timestamp(self) -> bool:
+        return self.timestamp_ms != NO_TIMESTAMP
+
+
+def record_metadata(
+    result: ProduceRequestResult,
+    *,
+    index: int,
+    timestamp_ms: int,
+    serialized_key_size: int,
+    serialized_value_size: int,
+) -> RecordMetadata:
+    """Return what a batch's result says of one of its records."""
+    return RecordMetadata(
+        result.topic_partition.topic,
+        result.topic_partition.partition,
+        NO_OFFSET if result.base_offset == NO_OFFSET else result.base_offset + index,
+        timestamp_ms if result.log_append_time_ms == NO_TIMESTAMP else result.log_append_time_ms,
+        serialized_key_size,
+        serialized_value_size,
+    )
+
+
+class FutureRecordMetadata(RecordFuture, SafeFuture[RecordMetadata]):
+    """The future RecordMetadata of one record: a concurrent.futures.Future that can't be cancelled.
+
+    It is done when the batch is, after all callbacks of the batch.
+    Threads: safe.  Source: Kafka FutureRecordMetadata.
+    """
+
+    def __repr__(self) -> str:
+        state = "done" if self.done() else "pending"
+        return f"FutureRecordMetadata({self.produce_result.topic_partition}, index={self.index}, {state})"
+
+    def settle(self) -> None:
+        """Tell those who wait for the future, and run its callbacks; for the result of its batch."""
+        self.tell()
+
+    def _ask_to_be_told(self) -> None:
+        self.produce_result.watch(self)
+
+    def _place(self) -> tuple[ProduceRequestResult, int]:
+        whole: ProduceRequestResult = self.produce_result
+        return whole.place_of(self.index)
+
+    def _error(self) -> KStoreError | None:
+        result, index = self._place()
+        return result.error_of(index)
+
+    def _metadata(self) -> RecordMetadata:
+        result, index = self._place()
+        return record_metadata(
+            result,
+            index=index,
+            timestamp_ms=self.timestamp_ms,
+            serialized_key_size=self.serialized_key_size,
+            serialized_value_size=self.serialized_value_size,
+        )
+
+    def _wait(self, timeout: float | None) -> None:
+        if not self.produce_result.await_record(self.index, timeout):
+            raise timed_out(timeout)
+
+    def done(self) -> bool:
+        return self._place()[0].is_done
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Return where the record lies, or raise why it failed; wait for it at most `timeout` seconds.
+
+        Raises: ProducerTimeoutError, also when the batch is done later.
+        """
+        self._wait(timeout)
+        error = self._error()
+        if error is not None:
+            # One error may stand for many records: without this each raise would add to its traceback.
+            raise error.with_traceback(None)
+        return self._metadata()
+
+    def exception(self, timeout: float | None = None) -> KStoreError | None:
+        """Return why the record failed, None if it did not; wait as result()."""
+        self._wait(timeout)
+        return self._error()
+
+
+def timed_out(timeout: float | None) -> ProducerTimeoutError:
+    """Return the error of a wait for a future that was over before it was done; the timeout is in seconds."""
+    return ProducerTimeoutError(f"Timeout after waiting for {int((timeout or 0) * _MS_PER_S)} ms.")
+
+
+def failed_future(topic_partition: TopicPartition, error: KStoreError) -> FutureRecordMetadata:
+    """Return the future of a record that came into no batch."""
+    result = ProduceRequestResult(topic_partition)
+    result.set(NO_OFFSET, error_of=lambda _: error)
+    result.done()
+    return FutureRecordMetadata(
+        result, index=0, timestamp_ms=NO_TIMESTAMP, serialized_key_size=-1, serialized_value_size=-1
+    )
+
+
+class AppendedBatch(NamedTuple):
+    """Where record_count rows went: base_offset is that of the first one, -1 if it is not known."""
+
+    partition: int
+    base_offset: int
+    record_count: int
+
+
+class ColumnsFuture(SafeFuture[list[AppendedBatch]]):
+    """The batches of one append_columns(), in the order of their making; a split one is as many as its pieces.
+
+    result() raises the first error; outcomes() shows what became of each batch. cancel() returns False.
+    Threads: safe; callbacks run in the thread that completes the last batch.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._batches: list[tuple[int, ProduceRequestResult, int]] = []
+        self._pending_count = 0
+        self._error: KStoreError | ValueError | None = None
+        self._latch = Latch()
+        self._found: list[AppendedBatch] = []
+
+    @property
+    def appended_rows(self) -> int:
+        """How many rows batches were made of; all of them unless the append itself failed."""
+        return sum(record_count for _, _, record_count in self._batches)
+
+    @property
+    def append_error(self) -> KStoreError | ValueError | None:
+        """Why not all rows came into batches, None if they did."""
+        return self._error
+
+    def add(self, partition: int, batches: Iterable[ProducerBatch]) -> None:
+        """Count batches in, before wait() is called."""
+        self._batches += [(partition, batch.result, batch.record_count) for batch in batches]
+
+    def join(self, other: ColumnsFuture) -> None:
+        """Count the batches of another append in, and its error if it failed, before wait() is called."""
+        self._batches += other._batches
+        if self._error is None:
+            self._error = other._error
+
+    def wait(self, error: KStoreError | ValueError | None = None) -> None:
+        """Be done when all batches are, with this error if there is one."""
+        if self._error is None:
+            self._error = error
+        self._pending_count = len(self._batches)
+        self.settle()
+
+    def result(self, timeout: float | None = None) -> list[AppendedBatch]:
+        """Return the batches, or raise the first error; wait at most `timeout` seconds.
+
+        Raises: ProducerTimeoutError, also when they are done later.
+        """
+        self._await(timeout)
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        return self._found
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the first error, None if there is none; wait as result()."""
+        self._await(timeout)
+        return self._error
+
+    def _await(self, timeout: float | None) -> None:
+        if not self._latch.wait(timeout):
+            raise timed_out(timeout)
+
+    def done(self) -> bool:
+        return self._latch.is_open
+
+    @property
+    def index(self) -> int:
+        """The record of a result that settle() is called for."""
+        return 0
+
+    def settle(self) -> None:
+        """Wait for the last batch that is not done, or be done."""
+        while self._pending_count:
+            last = self._batches[self._pending_count - 1][1]
+            pending = None if last.is_done and not last.pieces else _first_pending(last)
+            if pending is None:
+                self._pending_count -= 1
+            elif pending.watch(self):
+                return
+        if self._error is None and not any(result.pieces or result.error_of(0) for _, result, _ in self._batches):
+            self._found = [AppendedBatch(one, result.base_offset, count) for one, result, count in self._batches]
+        else:
+            outcomes = self.outcomes()
+            self._error = next((error for _, error in outcomes if error is not None), self._error)
+            self._found = [batch for batch, _ in outcomes]
+        self._latch.open()
+        self.tell()
+
+    def outcomes(self) -> list[tuple[AppendedBatch, KStoreError | None]]:
+        """Return each batch with its error, None if there is none or the batch is not done."""
+        found = []
+        for partition, result, record_count in self._batches:
+            leaves = _leaves(result, record_count) if result.pieces else ((result, record_count),)
+            for leaf, count in leaves:
+                found.append((AppendedBatch(partition, leaf.base_offset, count), leaf.error_of(0)))
+        return found
+
+
+def _leaves(result: ProduceRequestResult, record_count: int) -> Iterator[tuple[ProduceRequestResult, int]]:
+    """Yield the pieces that were not split again, each with its records, in order."""
+    stack = [(result, record_count)]
+    while stack:
+        result, record_count = stack.pop()
+        pieces = result.pieces
+        if not pieces:
+            yield result, record_count
+            continue
+        ends = [*result.first_indexes[1:], record_count]
+        counts = [end - first for first, end in zip(result.first_indexes, ends, strict=True)]
+        stack += reversed(list(zip(pieces, counts, strict=True)))
+
+
+def _first_pending(result: ProduceRequestResult) -> ProduceRequestResult | None:
+    stack = [result]
+    while stack:
+        result = stack.pop()
+        if not result.is_completed and not result.pieces:
+            return result
+        stack += reversed(result.pieces)
+    return None
+
+
+LOGGER = logging.getLogger("kstore.producer")
+_LONGEST_WAIT_S = threading.TIMEOUT_MAX
+
+
+class Watcher(Protocol):
+    """A future that wants to be told when its record is done."""
+
+    @property
+    def index(self) -> int: ...
+
+    def settle(self) -> None: ...
+
+
+class Deadline:
+    """The end of a wait that may take several steps."""
+
+    def __init__(self, timeout_s: float | None) -> None:
+        self._timeout_s = timeout_s
+        self._start_ms = SYSTEM_CLOCK.monotonic_ms()
+
+    def left_s(self) -> float | None:
+        if self._timeout_s is None:
+            return None
+        return max(self._timeout_s - (SYSTEM_CLOCK.monotonic_ms() - self._start_ms) / _MS_PER_S, 0)
+
+
+class ProduceRequestResult(BatchResult):
+    """What became of a batch: set() says it, done() lets go those who wait; behind a split, what became of the pieces.
+
+    Attributes: topic_partition, base_offset (-1 before set(), after an error and in a result that was split),
+        log_append_time_ms (-1 for none), is_done (whether done() was called, or split(), which leaves the rest to
+        `pieces`), first_indexes (the index of the first record of each piece here, none if the batch was not split).
+    Threads: safe.  Source: Kafka ProduceRequestResult.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        state = "split" if self.pieces else "done" if self.is_done else "pending"
+        return f"ProduceRequestResult({self.topic_partition}, {state}, base_offset={self.base_offset})"
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether the batch, or every piece of it, is done."""
+        pending = [self]
+        while pending:
+            result = pending.pop()
+            if not result.is_done:
+                return False
+            pending += result.pieces
+        return True
+
+    def split(self, pieces: Sequence[tuple[int, ProduceRequestResult]]) -> None:
+        """Point on to the pieces of the batch, each with the index of its first record here, the first one 0.
+
+        Raises: ValueError if the result was set before.
+        """
+        self.set(NO_OFFSET)
+        self.point_to(tuple(piece for _, piece in pieces), tuple(first for first, _ in pieces))
+        self.done()
+
+    def done(self) -> None:
+        """Let go all who wait, and tell the futures that asked for it; those of a split batch go on to wait.
+
+        Raises: ValueError if the result was not set. KeyboardInterrupt of a callback, when all are told.
+        """
+        interrupt = None
+        for watcher in self.end():
+            try:
+                if not self.pieces or not self.watch(watcher):
+                    watcher.settle()
+            except KeyboardInterrupt as error:
+                interrupt = error
+            except BaseException:
+                LOGGER.exception("a callback of a future of %s failed", self.topic_partition)
+        if interrupt is not None:
+            raise interrupt
+
+    def await_(self, timeout_s: float | None = None) -> bool:
+        """Wait until the batch, or every piece of it, is done; return whether it is. None waits without end."""
+        deadline = Deadline(timeout_s)
+        pending = [self]
+        while pending:
+            result = pending.pop()
+            if not result.wait(deadline):
+                return False
+            pending += result.pieces
+        return True
+
+    def await_record(self, index: int, timeout_s: float | None = None) -> bool:
+        """Wait as await_() for the record of an index, which other pieces of a split batch do not hold up."""
+        deadline = Deadline(timeout_s)
+        while True:
+            result, _ = self.place_of(index)
+            if not result.wait(deadline):
+                return False
+            if not result.pieces:
+                return True
+
+    def wait(self, deadline: Deadline) -> bool:
+        """Wait for done() or split(), but for no piece."""
+        if self.is_done:
+            return True
+        lock = threading.Lock()
+        lock.acquire()
+        if not self.add_waiter(lock):
+            return True
+        left_s = deadline.left_s()
+        try:
+            lock.acquire(timeout=-1 if left_s is None else min(left_s, _LONGEST_WAIT_S))
+        finally:
+            self.remove_waiter(lock)
+        return self.is_done
+
+    def place_of(self, index: int) -> tuple[ProduceRequestResult, int]:
+        """Return where the record of an index is now: in which piece, and its index there."""
+        result = self
+        while result.pieces:
+            piece = bisect_right(result.first_indexes, index) - 1
+            index -= result.first_indexes[piece]
+            result = result.pieces[piece]
+        return result, index
+
+    def watch(self, watcher: Watcher) -> bool:
+        """Have a future told when its record is done; return False if it is."""
+        while True:
+            result, _ = self.place_of(watcher.index)
+            if result.add_watcher(watcher):
+                return True
+            if not result.pieces:
+                return False

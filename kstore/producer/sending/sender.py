@@ -1,0 +1,337 @@
+"""Sender: the one thread that takes batches from the accumulator to a sink. Layer 5."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kstore._core import Bell, begin_sends, end_sends
+from kstore.config import MAX_INT32
+from kstore.environment import SYSTEM_CLOCK, Clock
+from kstore.errors import KStoreError, ProducerClosedError, TransactionAbortedError
+from kstore.producer.batches.waiting import Latch
+from kstore.producer.cluster import Cluster, Node
+from kstore.producer.sending.completion import BatchCompletion, SenderHooks
+from kstore.producer.sending.sink import Sink, answers_of, as_kstore_error, cluster_of
+from kstore.producer.store import Ack, is_retriable
+
+if TYPE_CHECKING:
+    from kstore.producer.batches.accumulator import RecordAccumulator
+    from kstore.producer.batches.batch import ProducerBatch
+    from kstore.producer.transactions.coordinator import TransactionCoordinator
+    from kstore.producer.transactions.manager import TransactionManager
+
+# How long to wait at most without being woken, and how often expired transactions are looked for.
+_MAX_WAIT_MS = 10_000
+# How long to wait at least before asking again where records go.
+_LEAST_WAIT_MS = 1
+_MS_PER_S = 1000
+
+_logger = logging.getLogger("kstore.producer")
+
+
+class Sender:
+    """Drains batches, hands them to a sink, and completes, repeats, splits or fails them.
+
+    Each run drains up to max_in_flight times, each time one batch of a partition, and hands all of it to the sink by
+    one call for each node. A sink whose batches_per_partition is larger gets as many as that by one drain, unless
+    max_in_flight is 1. The order of a partition is kept with max_in_flight 1, or with a transaction manager.
+    What the sink raises fails the batches that it was given, what its cluster() raises fails all there are.
+    Args: ack: what has to have happened before a future is done. "buffered": the batch was handed to the
+        sink, with offset -1 and nobody told of a failure; "written" and "flushed" as docs/durability.md says.
+        max_request_size: bytes of batches for one node in one drain. retries: of one batch. coordinator: whose expired
+        transactions are aborted now and then.
+    Attribute: wakeup(): lets it look at the accumulator now; one step, into which no interrupt comes.
+    Threads: run, run_once for one thread; the others from any.
+    Source: Kafka Sender.
+    """
+
+    def __init__(
+        self,
+        accumulator: RecordAccumulator,
+        sink: Sink,
+        *,
+        ack: Ack = "written",
+        max_in_flight: int = 5,
+        max_request_size: int = 1024 * 1024,
+        retries: int = MAX_INT32,
+        retry_backoff_ms: int = 100,
+        delivery_timeout_ms: int = 120_000,
+        transaction_manager: TransactionManager | None = None,
+        coordinator: TransactionCoordinator | None = None,
+        hooks: SenderHooks | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        name: str = "kstore-producer",
+    ) -> None:
+        if max_in_flight < 1:
+            raise ValueError(f"max_in_flight must be at least 1, got {max_in_flight}")
+        self._accumulator = accumulator
+        self._sink = sink
+        self._ack: Ack = ack
+        most = _batches_per_partition(sink) if max_in_flight > 1 else 1
+        self._drains_per_run, self._batches_per_drain = (1, most) if most > max_in_flight else (max_in_flight, 1)
+        self._max_request_size = max_request_size
+        self._retry_backoff_ms = max(retry_backoff_ms, _LEAST_WAIT_MS)
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._transaction_manager = transaction_manager
+        self._coordinator = coordinator
+        self._coordinator_ms = self._next_request_ms = clock.monotonic_ms()
+        self._hooks = SenderHooks() if hooks is None else hooks
+        self._clock = clock
+        self._completion = BatchCompletion(
+            accumulator,
+            transaction_manager=transaction_manager,
+            retries=retries,
+            delivery_timeout_ms=delivery_timeout_ms,
+            hooks=self._hooks,
+        )
+        self._is_open = True
+        self._is_forced = False
+        self._bell = Bell(threading.Lock())
+        self.wakeup: Callable[[], None] = self._bell.ring
+        self._end_latch = Latch()
+        self._thread = threading.Thread(target=self.run, name=name, daemon=True)
+
+    # From any thread
+
+    def start(self) -> None:
+        """Run in a thread of its own."""
+        self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its thread was started and has not ended."""
+        return self._thread.ident is not None and not self._end_latch.is_open
+
+    @property
+    def is_own_thread(self) -> bool:
+        """Whether the caller runs in its thread, as callbacks do."""
+        return threading.current_thread() is self._thread
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end of its thread; return whether it has ended, or was never started."""
+        # Thread.join() may take a thread for ended that runs, or wait for itself, where a signal interrupts it.
+        return self._thread.ident is None or self._end_latch.wait(timeout_s)
+
+    def initiate_close(self) -> None:
+        """Take no more records; send what there is, abort a transaction that is open, and end."""
+        self._accumulator.close()
+        self._is_open = False
+        self.wakeup()
+
+    def force_close(self) -> None:
+        """As initiate_close, but fail what was not sent."""
+        self._is_forced = True
+        self.initiate_close()
+
+    # The thread
+
+    def run(self) -> None:
+        """Send until it is closed."""
+        try:
+            while self._is_open:
+                self._wait(self._guarded_run())
+            self._run_while(self._has_work)
+            self._run_while(self._has_transaction_to_end)
+        finally:
+            try:
+                self._end()
+            finally:
+                self._end_latch.open()
+
+    def run_once(self) -> int:
+        """Do what is to be done now, and return after how many milliseconds there may be more, 0 if at once."""
+        manager = self._transaction_manager
+        if manager is not None:
+            manager.maybe_resolve_sequences()
+            if manager.has_fatal_error:
+                self._abort_batches(manager.last_error or KStoreError("the producer failed"))
+                return _MAX_WAIT_MS
+            manager.ensure_producer_id()
+            if self._run_transactional_request(manager):
+                return 0
+        self._maybe_abort_expired()
+        return min(self._send_batches(), self._until_request_ms)
+
+    @property
+    def _until_request_ms(self) -> int:
+        """In how long the coordinator is to be asked, as far as that is known."""
+        manager = self._transaction_manager
+        left_ms = max(self._next_request_ms - self._clock.monotonic_ms(), 0)
+        return left_ms if left_ms or (manager is not None and manager.has_new_partitions) else _MAX_WAIT_MS
+
+    def _guarded_run(self) -> int:
+        try:
+            return self.run_once()
+        except Exception as error:
+            _logger.exception("%s goes on after an error of its own", self._thread.name)
+            self._completion.abandon(as_kstore_error(error))
+            self._expire(self._clock.monotonic_ms())
+            return self._retry_backoff_ms
+
+    def _run_while(self, is_needed: Callable[[], bool]) -> None:
+        while is_needed() and not self._is_forced:
+            delay_ms = self._guarded_run()
+            if is_needed():
+                self._wait(delay_ms)
+
+    def _wait(self, delay_ms: int) -> None:
+        self._bell.wait(max(min(delay_ms, _MAX_WAIT_MS), 0) / _MS_PER_S)
+
+    def _has_work(self) -> bool:
+        manager = self._transaction_manager
+        return self._accumulator.has_undrained or (manager is not None and manager.has_pending_requests)
+
+    def _has_transaction_to_end(self) -> bool:
+        """Tell whether a transaction is not ended yet, and begin to abort it unless its end was begun."""
+        manager = self._transaction_manager
+        if manager is None or not manager.has_ongoing_transaction or self._is_forced:
+            return False
+        if not manager.is_completing:
+            try:
+                manager.begin_abort()
+            except KStoreError as error:
+                manager.close(error)
+        return manager.has_ongoing_transaction
+
+    def _end(self) -> None:
+        error = ProducerClosedError("the producer was closed before this was done")
+        if self._transaction_manager is not None:
+            self._transaction_manager.close(error)
+        self._accumulator.abort_incomplete_batches()
+
+    # Transactions
+
+    def _run_transactional_request(self, manager: TransactionManager) -> bool:
+        if not manager.is_transactional:
+            return False
+        if (manager.has_abortable_error or manager.is_aborting) and self._accumulator.has_incomplete:
+            error = manager.last_error or TransactionAbortedError("the transaction was aborted")
+            self._accumulator.abort_undrained_batches(error)
+        if self._is_open and self._clock.monotonic_ms() < self._next_request_ms:
+            return False
+        try:
+            return manager.run_request(is_done=self._accumulator.is_done_with_transaction)
+        except Exception as error:
+            if self._is_open and is_retriable(error):
+                _logger.debug("the coordinator is asked again: %s", error)
+                self._next_request_ms = self._clock.monotonic_ms() + self._retry_backoff_ms
+                return False
+            _logger.exception("the coordinator failed")
+            manager.close(as_kstore_error(error, "the transaction can't go on"))
+            return True
+
+    def _abort_batches(self, error: KStoreError) -> None:
+        if not self._accumulator.has_incomplete:
+            return
+        if self._transaction_manager is not None:
+            self._transaction_manager.handle_aborted_batches(error)
+        self._accumulator.abort_batches(error)
+
+    def _maybe_abort_expired(self) -> None:
+        if self._coordinator is None:
+            return
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._coordinator_ms < _MAX_WAIT_MS:
+            return
+        self._coordinator_ms = now_ms
+        try:
+            self._coordinator.abort_expired()
+        except KStoreError as error:
+            _logger.warning("expired transactions stay open: %s", error)
+
+    # Batches
+
+    def _send_batches(self) -> int:
+        accumulator = self._accumulator
+        now_ms = self._clock.monotonic_ms()
+        try:
+            cluster = cluster_of(self._sink)
+        except BaseException as error:
+            _logger.exception("the sink does not say where records go")
+            self._abort_batches(as_kstore_error(error, "the sink did not say where records go"))
+            self._completion.keep_interrupt(error)
+            self._completion.raise_interrupt()
+            return self._retry_backoff_ms
+        drained, delay_ms = self._drain(cluster, now_ms)
+        self._expire(now_ms)
+        for node, batches in drained.items():
+            self._send(node, batches)
+        self._completion.put_back(now_ms=self._clock.monotonic_ms())
+        self._completion.raise_interrupt()
+        if drained:
+            return 0
+        return min(delay_ms, max(accumulator.next_expiry_time_ms - now_ms, 0))
+
+    def _expire(self, now_ms: int) -> None:
+        self._accumulator.reset_next_batch_expiry_time()
+        for batch in self._accumulator.expired_batches(now_ms):
+            self._completion.expire(batch, now_ms=now_ms)
+
+    def _drain(self, cluster: Cluster, now_ms: int) -> tuple[dict[Node, list[ProducerBatch]], int]:
+        """Return batches by node, those of a partition in order, and when more may be ready."""
+        accumulator = self._accumulator
+        nodes = {node.id: node for node in cluster.nodes}
+        drained: dict[Node, list[ProducerBatch]] = {}
+        delay_ms = 0
+        for _ in range(self._drains_per_run):
+            check = accumulator.ready(cluster, now_ms)
+            delay_ms = check.next_ready_check_delay_ms
+            if check.unknown_leader_topics:
+                delay_ms = min(delay_ms, self._retry_backoff_ms)
+            if not check.ready_nodes:
+                break
+            found = False
+            by_node = accumulator.drain(
+                cluster,
+                check.ready_nodes,
+                self._max_request_size,
+                now_ms=now_ms,
+                batches_per_partition=self._batches_per_drain,
+            )
+            for node_id, batches in by_node.items():
+                accumulator.update_node_latency_stats(node_id, now_ms=now_ms, can_drain=bool(batches))
+                if batches:
+                    found = True
+                    drained.setdefault(nodes[node_id], []).extend(batches)
+            if not found:
+                break
+        return drained, delay_ms
+
+    def _send(self, node: Node, drained: list[ProducerBatch]) -> None:
+        started_ms = self._clock.monotonic_ms()
+        batches, expired = begin_sends(drained, started_ms - self._delivery_timeout_ms)
+        try:
+            for batch in expired:
+                self._completion.expire(batch, now_ms=started_ms)
+            self._hooks.on_send(node, batches)
+            answers, failure = self._ask_sink(node, batches) if batches else ([], None)
+        finally:
+            end_sends(batches)
+        now_ms = self._clock.monotonic_ms()
+        self._hooks.on_response(node, batches, now_ms - started_ms)
+        if failure is not None:
+            self._completion.fail_all(batches, failure, is_told=self._ack != "buffered")
+        elif self._ack == "buffered":
+            self._completion.release_all(batches, answers)
+        else:
+            self._completion.take_all(batches, answers, now_ms=now_ms)
+
+    def _ask_sink(self, node: Node, batches: list[ProducerBatch]) -> tuple[list[object], KStoreError | None]:
+        """Return an answer for each batch, whatever the sink does, or why it is not known what became of them."""
+        try:
+            # Of a list the sink could take something out.
+            return answers_of(self._sink.send(node, tuple(batches), ack=self._ack), count=len(batches)), None
+        except BaseException as error:
+            _logger.exception("the sink failed with %s batches", len(batches))
+            self._completion.keep_interrupt(error)
+            return [], as_kstore_error(error)
+
+
+def _batches_per_partition(sink: Sink) -> int:
+    most = getattr(sink, "batches_per_partition", 1)
+    if not isinstance(most, int) or most < 1:
+        raise ValueError(f"batches_per_partition of the sink must be an int of at least 1, got {most!r}")
+    return most

@@ -1,0 +1,212 @@
+"""What a sink says, checked before it is believed: a sink may be anybody's. Layer 5."""
+
+from __future__ import annotations
+
+import logging
+import operator
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, Protocol, SupportsIndex
+
+from kstore.config import MAX_INT64
+from kstore.environment import Clock
+from kstore.errors import KStoreError, SinkResponseError, UnknownTopicOrPartitionError
+from kstore.producer.cluster import Cluster, Node, PartitionInfo
+from kstore.producer.store import Ack
+from kstore.types import NO_OFFSET, NO_TIMESTAMP
+
+if TYPE_CHECKING:
+    from kstore.producer.batches.batch import ProducerBatch
+
+_NO_ERRORS: Mapping[int, KStoreError] = MappingProxyType({})
+
+
+class ProduceResponse(NamedTuple):
+    """What became of one batch (Kafka: ProduceResponse.PartitionResponse).
+
+    base_offset is -1 where it is not known: the batch is in the log since an earlier try. is_retriable: nothing of the
+    batch is in the log, or if it is the sink will know the batch again, so that the Sender may hand it over once more.
+    record_errors: by place in the batch, of the records that are why the batch was refused.
+    """
+
+    base_offset: int
+    log_append_time_ms: int = -1
+    error: KStoreError | None = None
+    is_retriable: bool = False
+    record_errors: Mapping[int, KStoreError] = _NO_ERRORS
+
+
+class Sink(Protocol):
+    """Takes the batches of a Sender and says what became of each.
+
+    Threads: one Sender calls send(), always in the same thread; cluster() is called by all that send records, too. A
+        sink for several producers has to be safe.
+    """
+
+    def cluster(self) -> Cluster:
+        """Return what partitions there are now, and who leads them; called before every send, so it should be cheap."""
+
+    def send(self, node: Node, batches: Sequence[ProducerBatch], *, ack: Ack) -> Sequence[ProduceResponse]:
+        """Take batches for partitions that a node leads, and return one response for each, in order.
+
+        Several may be of one partition, in their order, in which they have to get there: at most
+        max_in_flight_requests_per_connection, or, if that is above 1, as many as an attribute batches_per_partition of
+        the sink says, should it have one. batch.records() is the closed batch; its bytes may be used until this
+        returns. What is raised here fails all batches, and so does an answer that is not one a batch.
+        Args: ack: "written" or "flushed", what has to have happened (docs/durability.md); with "buffered" nobody waits
+            for the responses.
+        """
+
+
+_logger = logging.getLogger("kstore.producer")
+
+
+def cluster_of(sink: Sink) -> Cluster:
+    """Ask a sink what partitions there are.  Raises: SinkResponseError; what the sink raises."""
+    cluster: object = sink.cluster()
+    if not isinstance(cluster, Cluster):
+        raise SinkResponseError(f"cluster() of {_name_of(sink)}: expected a Cluster, found {_name_of(cluster)}")
+    return cluster
+
+
+def answers_of(answers: object, *, count: int) -> list[object]:
+    """Return the answers of a sink, of which nothing is known but how many there are.
+
+    Raises: SinkResponseError if there is not one a batch; what a sequence of a sink's own raises.
+    """
+    if not isinstance(answers, Sequence):
+        raise SinkResponseError(f"responses of the sink: expected a sequence of {count}, found {_name_of(answers)}")
+    found = list(islice(answers, count + 1))
+    if len(found) != count or len(answers) != count:
+        raise SinkResponseError(f"responses of the sink: expected {count}, one a batch, found {len(answers)}")
+    return found
+
+
+def checked_response(answer: object, *, record_count: int) -> ProduceResponse:
+    """Return the response to a batch of so many records, or one with a SinkResponseError where it can't be true.
+
+    Errors that are none of kstore's are wrapped.
+    """
+    try:
+        return _checked(answer, record_count)
+    except SinkResponseError as error:
+        return ProduceResponse(NO_OFFSET, error=error)
+    except Exception as error:
+        _logger.exception("a response of the sink can't be read")
+        wrong = SinkResponseError(f"response of the sink: {_name_of(answer)} can't be read: {_text_of(error)}")
+        wrong.__cause__ = error
+        return ProduceResponse(NO_OFFSET, error=wrong)
+
+
+def _checked(answer: object, record_count: int) -> ProduceResponse:
+    if not isinstance(answer, ProduceResponse):
+        raise SinkResponseError(f"response of the sink: expected a ProduceResponse, found {_name_of(answer)}")
+    if answer.error is None:
+        return ProduceResponse(
+            _number("base_offset", answer.base_offset, least=NO_OFFSET, most=MAX_INT64 - record_count),
+            _number("log_append_time_ms", answer.log_append_time_ms, least=NO_TIMESTAMP, most=MAX_INT64),
+        )
+    record_errors: object = answer.record_errors
+    if not isinstance(record_errors, Mapping):
+        raise SinkResponseError(f"record_errors of a response: expected a mapping, found {_name_of(record_errors)}")
+    return ProduceResponse(
+        NO_OFFSET,
+        error=_error("error", answer.error),
+        is_retriable=bool(answer.is_retriable),
+        record_errors={operator.index(at): _error("record_errors", error) for at, error in record_errors.items()},
+    )
+
+
+def _number(field: str, value: object, *, least: int, most: int) -> int:
+    if not isinstance(value, SupportsIndex):
+        raise SinkResponseError(f"{field} of a response: expected an int, found {_name_of(value)}")
+    number = operator.index(value)
+    if not least <= number <= most:
+        raise SinkResponseError(f"{field} of a response: expected {least} to {most}, found {number}")
+    return number
+
+
+def _error(field: str, value: object) -> KStoreError:
+    if not isinstance(value, Exception):
+        raise SinkResponseError(f"{field} of a response: expected a KStoreError, found {_name_of(value)}")
+    return as_kstore_error(value)
+
+
+def as_kstore_error(error: BaseException, what: str = "the batch was not sent") -> KStoreError:
+    """Return the error, or a KStoreError that says so with the error as its cause."""
+    if isinstance(error, KStoreError):
+        return error
+    wrapped = KStoreError(f"{what}: {_text_of(error)}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _text_of(error: BaseException) -> str:
+    # str() of an error of a sink's own may raise.
+    return "".join(traceback.format_exception_only(type(error), error)).strip()
+
+
+def _name_of(value: object) -> str:
+    return type(value).__name__
+
+
+class Metadata:
+    """The last answer of a sink, kept for max_age_ms.
+
+    What a sink says is so: a topic that it does not name is unknown at once, where a client of brokers waits.
+    Attribute: on_update, called with each answer.
+    Threads: safe; two that find the answer too old may both ask.  Source: Kafka ProducerMetadata.
+    """
+
+    def __init__(self, sink: Sink, *, max_age_ms: int, clock: Clock) -> None:
+        self._sink = sink
+        self._max_age_ms = max_age_ms
+        self._clock = clock
+        self._cluster = Cluster()
+        self._asked_ms: int | None = None
+        self.on_update: Callable[[Cluster], object] | None = None
+
+    @property
+    def cluster(self) -> Cluster:
+        """The partitions, at most max_age_ms old."""
+        if self._asked_ms is None or self.age_ms >= self._max_age_ms:
+            return self.update()
+        return self._cluster
+
+    @property
+    def age_ms(self) -> int:
+        """How long ago the sink was asked, 0 if never."""
+        return 0 if self._asked_ms is None else self._clock.monotonic_ms() - self._asked_ms
+
+    def update(self) -> Cluster:
+        """Ask the sink now.  Raises: SinkResponseError; what the sink raises."""
+        cluster = cluster_of(self._sink)
+        self._cluster, self._asked_ms = cluster, self._clock.monotonic_ms()
+        if self.on_update is not None:
+            self.on_update(cluster)
+        return cluster
+
+    def cluster_with(self, topic: str, partition: int | None = None) -> Cluster:
+        """Return partitions among which the topic is, and this one of it.
+
+        Raises: UnknownTopicOrPartitionError if the sink, asked again, does not know them.
+        """
+        cluster = self.cluster
+        if not _has(cluster, topic, partition):
+            cluster = self.update()
+            if not _has(cluster, topic, partition):
+                count = cluster.partition_count(topic)
+                found = f"its {count} partitions" if count else f"the topics {', '.join(cluster.topics[:10]) or 'none'}"
+                wanted = f"topic {topic!r}" if partition is None else f"partition {partition} of topic {topic!r}"
+                raise UnknownTopicOrPartitionError(f"{wanted} is not among {found}")
+        return cluster
+
+    def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
+        """Return the topic's partitions by number.  Raises: UnknownTopicOrPartitionError."""
+        return self.cluster_with(topic).partitions_for_topic(topic)
+
+
+def _has(cluster: Cluster, topic: str, partition: int | None) -> bool:
+    return cluster.partition_count(topic) > 0 if partition is None else cluster.has_partition(topic, partition)

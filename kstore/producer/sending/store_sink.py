@@ -1,0 +1,155 @@
+"""StoreSink: batches go to the logs of a store in this process, which leads all its partitions. Layer 5."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from kstore._core import records_of_batches
+from kstore.errors import (
+    KStoreError,
+    LogNotFoundError,
+    OutOfOrderSequenceError,
+    RecordValidationError,
+    UnknownTopicOrPartitionError,
+)
+from kstore.producer.batches.ids import ProducerIdAndEpoch
+from kstore.producer.batches.sequences import is_sequence_behind
+from kstore.producer.cluster import Cluster, Node, PartitionInfo
+from kstore.producer.sending.sink import ProduceResponse
+from kstore.producer.store import Ack, PartitionLog, ProducerStore, is_retriable
+from kstore.producer.transactions.coordinator import TransactionCoordinator
+from kstore.types import NO_OFFSET, NO_SEQUENCE, TopicPartition
+
+if TYPE_CHECKING:
+    from kstore.producer.batches.batch import ProducerBatch
+
+_NOT_TRIED = ProduceResponse(NO_OFFSET)
+
+
+class StoreSink:
+    """Appends to a store's logs, in the Sender's thread.
+
+    A batch of an idempotent producer that is in the log already counts as appended, also where the log has forgotten
+    its offsets (-1 then): the sequences of an epoch have no gap, so what is not behind the last one is there. If a
+    batch has to be tried again, the later ones of its partition are not tried before it. That holds for any number of
+    them, so a call may have up to batches_per_partition of one partition. With ack "flushed" the batches of one call
+    share one fdatasync for each log. A log that failed stays so until its store is opened anew.
+    Args: coordinator: refuses transactional batches that come too late for their transaction; needed for no others.
+        node: what stands for the leader of every partition.
+    Threads: safe.
+    """
+
+    batches_per_partition = 256
+
+    def __init__(
+        self, store: ProducerStore, *, coordinator: TransactionCoordinator | None = None, node: Node | None = None
+    ) -> None:
+        self.coordinator = coordinator
+        self._store = store
+        self._node = Node(0) if node is None else node
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._cluster: tuple[tuple[TopicPartition, ...], Cluster] = ((), Cluster())
+
+    def cluster(self) -> Cluster:
+        """Return the store's partitions as they are now, each led by this sink's node."""
+        partitions = self._store.partitions
+        known, cluster = self._cluster
+        if known is not partitions and known != partitions:
+            cluster = Cluster([PartitionInfo(*one, self._node) for one in partitions], nodes=[self._node])
+            self._cluster = partitions, cluster
+        return cluster
+
+    def send(self, node: Node, batches: Sequence[ProducerBatch], *, ack: Ack) -> Sequence[ProduceResponse]:
+        """Append each batch; see Sink.send.
+
+        Raises: ValueError for another node than its own.
+        """
+        if node != self._node:
+            raise ValueError(f"node of the batches: expected {self._node}, got {node}")
+        coordinator = self.coordinator
+        if coordinator is None or not any(batch.is_transactional for batch in batches):
+            return self._append(batches, ack=ack)
+        responses: list[ProduceResponse] = []
+        for (is_transactional, producer), ones in groupby(batches, _producer_of):
+            group = list(ones)
+            if not is_transactional:
+                responses += self._append(group, ack=ack)
+                continue
+            try:
+                with coordinator.appending(producer, {batch.topic_partition for batch in group}):
+                    responses += self._append(group, ack=ack)
+            except KStoreError as error:
+                responses += [ProduceResponse(NO_OFFSET, error=error)] * len(group)
+        return responses
+
+    def _append(self, batches: Sequence[ProducerBatch], *, ack: Ack) -> list[ProduceResponse]:
+        """Append the batches of each partition together; return a response for each batch, in their order."""
+        by_partition: dict[TopicPartition, list[int]] = {}
+        for index, batch in enumerate(batches):
+            by_partition.setdefault(batch.topic_partition, []).append(index)
+        responses = [_NOT_TRIED] * len(batches)
+        for topic_partition, indexes in by_partition.items():
+            done = self._append_to(topic_partition, [batches[index] for index in indexes])
+            for index, response in zip(indexes, done, strict=True):
+                responses[index] = response
+        if ack == "flushed":
+            self._flush(by_partition, responses)
+        return responses
+
+    def _append_to(self, topic_partition: TopicPartition, batches: list[ProducerBatch]) -> list[ProduceResponse]:
+        try:
+            log = self._log(topic_partition)
+            done = log.append_batches(records_of_batches(batches))
+        except KStoreError as error:
+            return [self._refusal(one, error) for one in batches]
+        return [
+            self._refusal(one, info, has_failed=log.has_failed)
+            if isinstance(info, KStoreError)
+            else ProduceResponse(info.base_offset, info.log_append_time_ms)
+            for one, info in zip(batches, done, strict=True)
+        ]
+
+    def _flush(self, by_partition: dict[TopicPartition, list[int]], responses: list[ProduceResponse]) -> None:
+        for topic_partition, indexes in by_partition.items():
+            appended = [index for index in indexes if responses[index].error is None]
+            if not appended:
+                continue
+            try:
+                self._log(topic_partition).flush()
+            except KStoreError as error:
+                for index in appended:
+                    responses[index] = ProduceResponse(NO_OFFSET, error=error)
+
+    def _log(self, topic_partition: TopicPartition) -> PartitionLog:
+        log = self._logs.get(topic_partition)
+        if log is None or log.is_closed:
+            log = self._logs[topic_partition] = self._store.log(*topic_partition)
+        return log
+
+    @staticmethod
+    def _refusal(batch: ProducerBatch, error: KStoreError, *, has_failed: bool = False) -> ProduceResponse:
+        if isinstance(error, OutOfOrderSequenceError) and _is_known(batch, error):
+            return ProduceResponse(NO_OFFSET)
+        if isinstance(error, LogNotFoundError):
+            unknown = UnknownTopicOrPartitionError(f"the store has no partition {batch.topic_partition}")
+            unknown.__cause__ = error
+            return ProduceResponse(NO_OFFSET, error=unknown)
+        if isinstance(error, RecordValidationError):
+            refused = {
+                one.record_index: type(error)(one.message, errors=(one,), path=error.path) for one in error.errors
+            }
+            return ProduceResponse(NO_OFFSET, error=error, record_errors=refused)
+        return ProduceResponse(NO_OFFSET, error=error, is_retriable=not has_failed and is_retriable(error))
+
+
+def _is_known(batch: ProducerBatch, error: OutOfOrderSequenceError) -> bool:
+    """Tell whether the log has a batch that it refused, or had it before it was compacted or cut."""
+    if error.last_sequence == NO_SEQUENCE:
+        return False
+    return not is_sequence_behind(batch.last_sequence, other=error.last_sequence)
+
+
+def _producer_of(batch: ProducerBatch) -> tuple[bool, ProducerIdAndEpoch]:
+    return batch.is_transactional, ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)

@@ -1,0 +1,372 @@
+"""RecordBatch: one record batch of any magic over the bytes it was read from. Format: docs/format.md#record-batch."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kstore import _core
+from kstore._core import (
+    ATTRIBUTES_POSITION,
+    CRC_POSITION,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    MAX_TIMESTAMP_POSITION,
+    MESSAGE_ATTRIBUTES_POSITION,
+    MESSAGE_CRC_POSITION,
+    MESSAGE_TIMESTAMP_POSITION,
+    TIMESTAMP_TYPE_BIT,
+    AppendSurvey,
+    BatchHeader,
+    Record,
+    RecordIterator,
+    RecordsBuffer,
+    assign_offsets,
+    batch_size_at,
+    crc32c,
+    iterate_run,
+    patch_batch_header,
+    set_last_offset,
+    set_partition_leader_epoch,
+    survey_replicated,
+)
+from kstore.compression import CompressionType, decompress
+from kstore.config import LogConfig
+from kstore.types import MAX_OFFSET, NO_TIMESTAMP, TimestampType, TopicPartition
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["assign_offsets", "patch_batch_header", "set_last_offset", "set_max_timestamp", "set_partition_leader_epoch"]
+
+_DEFAULTS = LogConfig()
+# A look-up takes a tenth of what a call of the enumeration does, and each plain message is a batch.
+_COMPRESSION_TYPES = {int(one): one for one in CompressionType}
+_TIMESTAMP_TYPES = {int(one): one for one in TimestampType}
+
+
+class RecordBatch:
+    """One record batch: its header as properties, its bytes verbatim, its Records by iteration.
+
+    A message of magic 0 or 1 is a batch of its own, of one record or, as a compressed wrapper, of those inside it. Its
+    producer fields and leader epoch are -1; base and largest timestamp are that of the message, -1 in magic 0.
+    Args: buffer: exactly the bytes of the batch; position: where it starts in its file (for errors).
+    Raises: CorruptRecordError, UnsupportedMagicError if the header can't be right.
+    Lifetime: keeps the buffer; iteration copies keys and values out of it.  Threads: safe to share.
+    Source: Kafka DefaultRecordBatch, AbstractLegacyRecordBatch.
+    """
+
+    __slots__ = ("_base_offset", "_buffer", "_config", "_verified", "header", "path", "topic_partition")
+
+    def __init__(
+        self,
+        buffer: bytes | memoryview,
+        *,
+        position: int = 0,
+        path: str | None = None,
+        topic_partition: TopicPartition | None = None,
+        config: LogConfig = _DEFAULTS,
+    ) -> None:
+        self._buffer = buffer
+        self._config = config
+        self._base_offset: int | None = None
+        self._verified = False
+        self.path = path
+        self.topic_partition = topic_partition
+        self.header: BatchHeader = _core.read_header(
+            buffer, position=position, path=path, max_batch_bytes=config.max_batch_bytes
+        )
+
+    @property
+    def position(self) -> int:
+        return self.header.position
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self.header.size_in_bytes
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of the first record; of magic 2 also if compaction removed that record.
+
+        Raises: of a wrapper, as records() does.  Cost: of a wrapper, once, its decompression.
+        """
+        if self._base_offset is None:
+            has_it = self.header.has_base_offset
+            self._base_offset = self.header.base_offset if has_it else self.records(verify=False).first_offset
+        return self._base_offset
+
+    @property
+    def last_offset(self) -> int:
+        return self.header.last_offset
+
+    @property
+    def next_offset(self) -> int:
+        return self.header.last_offset + 1
+
+    @property
+    def record_count(self) -> int | None:
+        """What the header says; None for a wrapper, whose records only iteration counts."""
+        return self.header.record_count
+
+    @property
+    def magic(self) -> int:
+        return self.header.magic
+
+    @property
+    def compression(self) -> CompressionType:
+        """Raises: ValueError for an id that Kafka does not define (then iteration raises a typed error)."""
+        codec = self.header.codec
+        known = _COMPRESSION_TYPES.get(codec)
+        return CompressionType(codec) if known is None else known
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return _TIMESTAMP_TYPES[self.header.timestamp_type]
+
+    @property
+    def base_timestamp_ms(self) -> int:
+        return self.header.base_timestamp_ms
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        return self.header.max_timestamp_ms
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When tombstones or the marker may go (KIP-534); None if compaction has not set it."""
+        return self.header.base_timestamp_ms if self.header.has_delete_horizon else None
+
+    @property
+    def producer_id(self) -> int:
+        return self.header.producer_id
+
+    @property
+    def producer_epoch(self) -> int:
+        return self.header.producer_epoch
+
+    @property
+    def base_sequence(self) -> int:
+        return self.header.base_sequence
+
+    @property
+    def partition_leader_epoch(self) -> int:
+        return self.header.partition_leader_epoch
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.header.is_transactional
+
+    @property
+    def is_control(self) -> bool:
+        return self.header.is_control
+
+    @property
+    def crc(self) -> int:
+        """The stored CRC, unsigned: CRC-32C, or CRC-32 in magic 0 and 1."""
+        return self.header.crc
+
+    def verify(self) -> None:
+        """Check length and CRC.
+
+        Raises: CorruptRecordError with expected (stored) and found (computed) CRC.  Cost: O(bytes), once.
+        """
+        if not self._verified:
+            _core.check_crc(self._buffer, position=self.position, path=self.path)
+            self._verified = True
+
+    def records(self, *, verify: bool = True, checks_offsets: bool = True, headers: bool = True) -> RecordIterator:
+        """Return an iterator over the Records, control records included.
+
+        Args: verify: check the CRC first, and those of the messages inside a wrapper as they come (which Kafka's
+            iteration does not); checks_offsets: refuse messages inside a wrapper whose offsets do not fit it;
+            headers: False leaves them out of the Records, checked like the rest.
+        Raises: CorruptRecordError, InvalidRecordError, DecompressionError, UnsupportedCompressionTypeError,
+            MemoryLimitError for more headers in one record than config.max_decompressed_bytes allows.
+        """
+        if verify:
+            self.verify()
+        return _core.iterate_records(
+            self._buffer,
+            position=self.position,
+            path=self.path,
+            topic_partition=self.topic_partition,
+            decompress=decompress,
+            max_decompressed_bytes=self._config.max_decompressed_bytes,
+            verify_crc=verify,
+            checks_offsets=checks_offsets,
+            headers=headers,
+        )
+
+    def __iter__(self) -> RecordIterator:
+        return self.records()
+
+    def __len__(self) -> int:
+        count = self.header.record_count
+        return sum(1 for _ in self.records(verify=False, headers=False)) if count is None else max(count, 0)
+
+    def __bytes__(self) -> bytes:
+        return bytes(self._buffer)
+
+    def __repr__(self) -> str:
+        return (
+            f"RecordBatch(position={self.position}, size_in_bytes={self.size_in_bytes}, "
+            f"magic={self.magic}, last_offset={self.last_offset}, record_count={self.record_count})"
+        )
+
+
+# Offset, size, CRC and magic: what any entry has to show before its kind is known.
+SIZE_UP_TO_MAGIC = MAGIC_POSITION + 1
+# By magic: with the sizes of key and value, and in V1 the timestamp, behind the attributes.
+LEAST_MESSAGE_SIZES = (MESSAGE_TIMESTAMP_POSITION + 8, MESSAGE_TIMESTAMP_POSITION + 16)
+_MAGIC_V2 = 2
+# A size below it is damage, even where the magic is cut off.
+_LEAST_BATCH_SIZE = LEAST_MESSAGE_SIZES[0]
+
+
+class MemoryRecords(RecordsBuffer):
+    """A run of batches of any magic, mixed or not, over any buffer: shallow by batches(), deep by iteration.
+
+    Args: position: where the buffer starts in its file (for errors and RecordBatch.position).
+    Lifetime: batches hold slices of the buffer, no copy.  Threads: safe to share.
+    Source: Kafka MemoryRecords, ByteBufferLogInputStream.
+    """
+
+    __slots__ = ()
+
+    @property
+    def valid_bytes(self) -> int:
+        """Bytes of the whole batches.  Cost: O(batches)."""
+        return sum(batch.size_in_bytes for batch in self.batches())
+
+    def batches(self) -> Iterator[RecordBatch]:
+        """Iterate the batches; an incomplete last one with a known magic ends the iteration, as in Kafka.
+
+        Raises: CorruptRecordError, UnsupportedMagicError with the position. The CRC is not checked here.
+        """
+        view, at = self.buffer, 0
+        while len(view) - at >= LOG_OVERHEAD:
+            size = int.from_bytes(view[at + 8 : at + LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD
+            has_magic = len(view) - at >= SIZE_UP_TO_MAGIC
+            if not has_magic and size >= _LEAST_BATCH_SIZE:
+                return
+            is_incomplete = size > len(view) - at and size <= self._config.max_batch_bytes
+            if has_magic and is_incomplete and view[at + MAGIC_POSITION] <= _MAGIC_V2:
+                return
+            end = at + size if size > SIZE_UP_TO_MAGIC else len(view)
+            yield RecordBatch(
+                view[at:end],
+                position=self._position + at,
+                path=self._path,
+                topic_partition=self._topic_partition,
+                config=self._config,
+            )
+            at = end
+
+    def verify(self) -> None:
+        """Check length and CRC of every batch, not the records inside them; an incomplete last one is passed over.
+
+        Raises: CorruptRecordError, UnsupportedMagicError with the position.  Cost: O(bytes).
+        """
+        for batch in self.batches():
+            batch.verify()
+
+    def survey(self) -> AppendSurvey:
+        """Check header and CRC of every whole batch, and return what a log has to know of them.
+
+        Raises: CorruptRecordError, InvalidRecordError, Unsupported...Error with the position.
+        Cost: O(bytes) for the CRC; looks at no record.
+        """
+        return survey_replicated(
+            self.buffer, max_batch_bytes=self._config.max_batch_bytes, path=self._path, position=self._position
+        )
+
+    def __iter__(self) -> Iterator[Record]:
+        """Iterate the Records of all batches, each batch verified before its first one.
+
+        Raises: as batches() and RecordBatch.records().  Lifetime: the Records hold copies.
+        """
+        return iterate_run(
+            self.buffer,
+            position=self._position,
+            path=self._path,
+            topic_partition=self._topic_partition,
+            decompress=decompress,
+            max_batch_bytes=self._config.max_batch_bytes,
+            max_decompressed_bytes=self._config.max_decompressed_bytes,
+        )
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.buffer)
+
+
+_INT16 = struct.Struct(">h")
+_UINT32 = struct.Struct(">I")
+_INT64 = struct.Struct(">q")
+_KNOWN_MESSAGE_BITS = 0x0F
+_KNOWN_BATCH_BITS = 0x7F
+
+
+def set_max_timestamp(
+    buffer: Buffer, at: int = 0, *, max_timestamp_ms: int, timestamp_type: TimestampType = TimestampType.CREATE_TIME
+) -> bool:
+    """Set timestamp type and largest timestamp of the V1 or V2 batch at buffer[at], in place, with its CRC.
+
+    With LOG_APPEND_TIME this is the timestamp of all its records. Attribute bits that Kafka does not define are
+    dropped, as there. Returns whether anything was written: a batch that has both already stays as it is.
+    Raises: CorruptRecordError, UnsupportedMagicError; ValueError for magic 0, which has no timestamp, a timestamp below
+        -1, or another type; TypeError for a buffer that is read-only.
+    Threads: the GIL is released.  Cost: O(bytes of the batch) for the CRC.
+    Source: Kafka MutableRecordBatch.setMaxTimestamp.
+    """
+    if timestamp_type not in (TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME):
+        raise ValueError(f"timestamp_type must be CREATE_TIME or LOG_APPEND_TIME, got {timestamp_type!r}")
+    if not NO_TIMESTAMP <= max_timestamp_ms <= MAX_OFFSET:
+        raise ValueError(f"max_timestamp_ms must be from {NO_TIMESTAMP} to {MAX_OFFSET}, got {max_timestamp_ms}")
+    size = batch_size_at(buffer, at)
+    batch = memoryview(buffer).cast("B")[at : at + size]
+    if batch.readonly:
+        raise TypeError(f"expected a writable buffer, found a read-only {type(buffer).__name__}")
+    magic = batch[MAGIC_POSITION]
+    if magic == 0:
+        raise ValueError(f"the message at position {at} has magic 0, and so no timestamp")
+    if magic == 1:
+        return _set_message_timestamp(batch, max_timestamp_ms, timestamp_type)
+    return _set_batch_timestamp(batch, max_timestamp_ms, timestamp_type)
+
+
+def _set_message_timestamp(message: memoryview, timestamp_ms: int, timestamp_type: TimestampType) -> bool:
+    attributes = message[MESSAGE_ATTRIBUTES_POSITION]
+    if (_timestamp_type(attributes), _INT64.unpack_from(message, MESSAGE_TIMESTAMP_POSITION)[0]) == (
+        timestamp_type,
+        timestamp_ms,
+    ):
+        return False
+    message[MESSAGE_ATTRIBUTES_POSITION] = _with_type(attributes & _KNOWN_MESSAGE_BITS, timestamp_type)
+    _INT64.pack_into(message, MESSAGE_TIMESTAMP_POSITION, timestamp_ms)
+    _UINT32.pack_into(message, MESSAGE_CRC_POSITION, zlib.crc32(message[MAGIC_POSITION:]))
+    return True
+
+
+def _set_batch_timestamp(batch: memoryview, timestamp_ms: int, timestamp_type: TimestampType) -> bool:
+    attributes = _INT16.unpack_from(batch, ATTRIBUTES_POSITION)[0]
+    if (_timestamp_type(attributes), _INT64.unpack_from(batch, MAX_TIMESTAMP_POSITION)[0]) == (
+        timestamp_type,
+        timestamp_ms,
+    ):
+        return False
+    _INT16.pack_into(batch, ATTRIBUTES_POSITION, _with_type(attributes & _KNOWN_BATCH_BITS, timestamp_type))
+    _INT64.pack_into(batch, MAX_TIMESTAMP_POSITION, timestamp_ms)
+    _UINT32.pack_into(batch, CRC_POSITION, crc32c(batch[ATTRIBUTES_POSITION:]))
+    return True
+
+
+def _timestamp_type(attributes: int) -> TimestampType:
+    return TimestampType.LOG_APPEND_TIME if attributes & TIMESTAMP_TYPE_BIT else TimestampType.CREATE_TIME
+
+
+def _with_type(attributes: int, timestamp_type: TimestampType) -> int:
+    cleared = attributes & ~TIMESTAMP_TYPE_BIT
+    return cleared | TIMESTAMP_TYPE_BIT if timestamp_type == TimestampType.LOG_APPEND_TIME else cleared

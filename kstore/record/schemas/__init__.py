@@ -1,0 +1,1 @@
+"""Kafka's generated message schemas as tables, for records of internal topics."""

@@ -1,0 +1,263 @@
+"""Kafka's messages by their schemas: a table in text, and one reader and one writer for all of them.
+
+A table is a run of messages, one field a line, a struct's fields indented by two more spaces:
+
+    NameOfMessage  api keys  versions  flexible versions
+      field type [versions] [null=versions] [tag=number]
+
+Versions are `2`, `1-2`, `3+` or `-` (none); a field without them is in all. The type of an array begins with `[]`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kstore.record.schemas.protocol import INT16, INT32, INT64, UINT16, ProtocolReader, ProtocolWriter, TaggedField
+
+TAGGED_FIELDS = "taggedFields"
+_NUMBERS = {
+    "int8": struct.Struct(">b"),
+    "int16": INT16,
+    "uint16": UINT16,
+    "int32": INT32,
+    "int64": INT64,
+    "float64": struct.Struct(">d"),
+}
+_INT8 = _NUMBERS["int8"]
+# Bytes of Python objects: a dict; an int or float; a str, bytes or UUID beside its content. With their places in lists.
+_STRUCT_SIZE, _NUMBER_SIZE, _OBJECT_SIZE = 240, 40, 96
+_LAST_VERSION = 2**15 - 1
+_ALL = range(_LAST_VERSION + 1)
+_NONE = range(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One field of a message; fields are those of a struct, or of the structs of an array."""
+
+    name: str
+    kind: str
+    is_array: bool = False
+    versions: range = _ALL
+    nullable: range = _NONE
+    tag: int | None = None
+    fields: tuple[Field, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """A message: the versions there are, those in the flexible encoding, and the fields of all of them."""
+
+    name: str
+    api_keys: tuple[int, ...]
+    versions: range
+    flexible: range
+    fields: tuple[Field, ...]
+
+
+def parse_schemas(text: str) -> dict[int, Schema]:
+    """Return the messages of a table by their api keys."""
+    blocks: list[list[str]] = []
+    for line in filter(str.strip, text.splitlines()):
+        if not line.startswith(" "):
+            blocks.append([])
+        blocks[-1].append(line)
+    schemas = [_schema(header, lines) for header, *lines in blocks]
+    return {api_key: schema for schema in schemas for api_key in schema.api_keys}
+
+
+def _schema(header: str, lines: list[str]) -> Schema:
+    name, api_keys, versions, flexible = header.split()
+    return Schema(
+        name=name,
+        api_keys=tuple(map(int, api_keys.split(","))),
+        versions=_range(versions),
+        flexible=_range(flexible),
+        fields=_fields(lines),
+    )
+
+
+def _fields(lines: list[str]) -> tuple[Field, ...]:
+    """Return the fields of lines of which the first has the least indent."""
+    groups: list[list[str]] = []
+    for line in lines:
+        if _indent(line) == _indent(lines[0]):
+            groups.append([])
+        groups[-1].append(line)
+    return tuple(_field(first, inner) for first, *inner in groups)
+
+
+def _field(line: str, inner: list[str]) -> Field:
+    name, kind, *rest = line.split()
+    options = dict(word.split("=") for word in rest if "=" in word)
+    versions = [word for word in rest if "=" not in word]
+    return Field(
+        name=name,
+        kind=kind.removeprefix("[]"),
+        is_array=kind.startswith("[]"),
+        versions=_range(versions[0]) if versions else _ALL,
+        nullable=_range(options.get("null", "-")),
+        tag=int(options["tag"]) if "tag" in options else None,
+        fields=_fields(inner),
+    )
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _range(text: str) -> range:
+    if text == "-":
+        return _NONE
+    if text.endswith("+"):
+        return range(int(text[:-1]), _LAST_VERSION + 1)
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def decode_message(schema: Schema, data: bytes, *, version: int) -> dict[str, Any]:
+    """Return the fields that the message holds, in the order of the schema, by Kafka's names.
+
+    Values are int, float, bool, str, bytes, uuid.UUID, None, lists and dicts. Tagged fields are there if they were
+    written; those that the schema does not know are kept under TAGGED_FIELDS. Structs likewise.
+    Raises: InvalidRecordError if the bytes are not exactly one such message; MemoryLimitError for arrays whose elements
+        take more than 64 MiB as Python objects.
+    """
+    reader = ProtocolReader(data, what=f"{schema.name} v{version}", is_flexible=version in schema.flexible)
+    fields = _read_struct(reader, schema.fields, version=version)
+    reader.end()
+    return fields
+
+
+def _read_struct(reader: ProtocolReader, fields: tuple[Field, ...], *, version: int) -> dict[str, Any]:
+    present = [field for field in fields if version in field.versions]
+    values = {field.name: _read_value(reader, field, version=version) for field in present if field.tag is None}
+    written = reader.tagged_fields()
+    if not written:
+        return values
+    known = {field.tag: field for field in present if field.tag is not None}
+    unknown: list[TaggedField] = []
+    for tagged in written:
+        field = known.get(tagged.tag)
+        if field is None:
+            unknown.append(tagged)
+            continue
+        inner = reader.inner(tagged.data, f"tag {tagged.tag}")
+        values[field.name] = _read_value(inner, field, version=version)
+        inner.end()
+    values = {field.name: values[field.name] for field in present if field.name in values}
+    return values | {TAGGED_FIELDS: unknown} if unknown else values
+
+
+def _read_value(reader: ProtocolReader, field: Field, *, version: int) -> Any:
+    is_nullable = version in field.nullable
+    if not field.is_array:
+        return _read_one(reader, field, is_nullable=is_nullable, version=version)
+    count = reader.nullable_length(field.name, INT32)
+    if count is None:
+        if not is_nullable:
+            raise reader.error(field.name, expected="an array", found=None)
+        return None
+    reader.count_elements(field.name, count, each_bytes=_object_size(field))
+    return [_read_one(reader, field, is_nullable=False, version=version) for _ in range(count)]
+
+
+def _object_size(field: Field) -> int:
+    """Return about the most bytes that a value of a field takes as Python objects, beside its string or bytes."""
+    if field.kind == "struct":
+        return _STRUCT_SIZE + sum(map(_object_size, field.fields))
+    return _NUMBER_SIZE if field.kind in _NUMBERS or field.kind == "bool" else _OBJECT_SIZE
+
+
+def _read_one(reader: ProtocolReader, field: Field, *, is_nullable: bool, version: int) -> Any:
+    layout = _NUMBERS.get(field.kind)
+    if layout is not None:
+        return reader.number(field.name, layout)
+    if field.kind == "struct":
+        if is_nullable and _is_null_struct(reader, field):
+            return None
+        return _read_struct(reader, field.fields, version=version)
+    if field.kind == "bool":
+        return reader.number(field.name, _INT8) != 0
+    if field.kind == "uuid":
+        return reader.uuid(field.name)
+    value = reader.nullable_string(field.name) if field.kind == "string" else reader.nullable_bytes(field.name)
+    if value is None and not is_nullable:
+        raise reader.error(field.name, expected=field.kind, found=None)
+    return value
+
+
+def _is_null_struct(reader: ProtocolReader, field: Field) -> bool:
+    """Read what tells a struct from null: a varint in a tagged field, a byte elsewhere."""
+    if field.tag is not None:
+        return reader.unsigned_varint(field.name) == 0
+    return reader.number(field.name, _INT8) < 0
+
+
+def encode_message(schema: Schema, fields: Mapping[str, Any], *, version: int) -> bytes:
+    """Return the message of these fields, which are as decode_message gives them; the way back of it.
+
+    Raises: ValueError for a version that the schema does not have, a field that is missing, null where that may not be,
+        or beyond its type.
+    """
+    if version not in schema.versions:
+        raise ValueError(f"{schema.name} has versions {schema.versions[0]} to {schema.versions[-1]}, got {version}")
+    out = ProtocolWriter(is_flexible=version in schema.flexible)
+    _write_struct(out, schema.fields, fields, version=version)
+    return out.getvalue()
+
+
+def _write_struct(out: ProtocolWriter, fields: tuple[Field, ...], values: Mapping[str, Any], *, version: int) -> None:
+    tagged: list[TaggedField] = list(values.get(TAGGED_FIELDS, ()))
+    for field in fields:
+        if version not in field.versions:
+            continue
+        if field.tag is None:
+            if field.name not in values:
+                raise ValueError(f"field {field.name} is missing")
+            _write_value(out, field, values[field.name], version=version)
+        elif field.name in values:
+            inner = ProtocolWriter(is_flexible=out.is_flexible)
+            _write_value(inner, field, values[field.name], version=version)
+            tagged.append(TaggedField(field.tag, inner.getvalue()))
+    out.tagged_fields(tuple(sorted(tagged)))
+
+
+def _write_value(out: ProtocolWriter, field: Field, value: Any, *, version: int) -> None:
+    if value is None and version not in field.nullable:
+        raise ValueError(f"field {field.name} must not be null")
+    if not field.is_array:
+        _write_one(out, field, value, is_nullable=version in field.nullable, version=version)
+    elif value is None:
+        out.array_length(-1, field=field.name)
+    else:
+        out.array_length(len(value), field=field.name)
+        for one in value:
+            _write_one(out, field, one, is_nullable=False, version=version)
+
+
+def _write_one(out: ProtocolWriter, field: Field, value: Any, *, is_nullable: bool, version: int) -> None:
+    layout = _NUMBERS.get(field.kind)
+    if layout is not None:
+        out.number(field.name, layout, value)
+    elif field.kind == "struct":
+        if is_nullable and field.tag is not None:
+            out.unsigned_varint(int(value is not None))
+        elif is_nullable:
+            out.number(field.name, _INT8, -1 if value is None else 1)
+        if value is not None:
+            _write_struct(out, field.fields, value, version=version)
+    elif field.kind == "bool":
+        out.number(field.name, _INT8, int(value))
+    elif field.kind == "uuid":
+        out.uuid(value)
+    elif value is None:
+        out.length(field.name, INT16 if field.kind == "string" else INT32, -1)
+    elif field.kind == "string":
+        out.string(value, field=field.name)
+    else:
+        out.length(field.name, INT32, len(value))
+        out.raw(value)

@@ -1,0 +1,186 @@
+"""Goal: the command is a quiet citizen: pipes, signals, terminals and missing packages never give a traceback.
+Method: real processes with pipes, pseudo-terminals and closed streams; exit status and both streams looked at."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+import pytest
+
+from tests.cli.runner import runner, start
+from tests.making.batches import batch, batches, flip_bit, write_partition, write_root
+
+PIPE = subprocess.PIPE
+# More output than a pipe holds.
+MANY_BATCHES = 4000
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+HEAVY_MODULES = ("numpy", "pyarrow", "pyspark", "pandas", "polars", "rich")
+
+
+@pytest.fixture(scope="module")
+def long_log(tmp_path_factory):
+    root = tmp_path_factory.mktemp("logs")
+    return write_partition(root, [batches(0, MANY_BATCHES)]) / "00000000000000000000.log"
+
+
+@pytest.fixture(scope="module")
+def partition(tmp_path_factory):
+    return write_partition(tmp_path_factory.mktemp("logs"), [[batch(0, 3)]])
+
+
+def on_a_terminal(*arguments):
+    """Run the command with both streams on a pseudo-terminal; return (status, what it showed)."""
+    leader, follower = os.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200", "LINES": "50"}
+    for name in ("NO_COLOR", "FORCE_COLOR", "PYTEST_CURRENT_TEST"):
+        environment.pop(name, None)
+    process = start(*arguments, stdout=follower, stderr=follower, env=environment)
+    os.close(follower)
+    shown = b""
+    try:
+        while chunk := os.read(leader, 65536):
+            shown += chunk
+    except OSError:  # how Linux reports that the other side was closed
+        pass
+    os.close(leader)
+    return process.wait(), shown.decode("utf-8")
+
+
+@pytest.mark.parametrize("options", [["--json"], [], ["--json", "--records"]], ids=["json", "text", "records"])
+def test_reader_that_goes_away_ends_the_command_quietly(long_log, options):
+    process = start("dump", *options, long_log, stdout=PIPE, stderr=PIPE)
+    process.stdout.read(10)
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 141
+
+
+def test_interrupt_ends_the_command_quietly(long_log):
+    process = start("dump", "--json", long_log, stdout=PIPE, stderr=PIPE)
+    process.stdout.read(10)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert (process.returncode, err) == (130, b"")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"], ids=["stdout", "stderr", "all"])
+def test_closed_streams_are_not_an_error(partition, closed):
+    command = [sys.executable, "-m", "kstore", "ls", str(partition)]
+    done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *command], capture_output=True)
+    assert done.returncode == 0
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    "arguments", [["cat", "--json"], ["ls", "--help"], ["--version"]], ids=["cat", "help", "version"]
+)
+def test_full_disk_under_standard_output_is_one_line(partition, arguments):
+    with open("/dev/full", "wb") as full:
+        process = start(*arguments, partition, stdout=full, stderr=PIPE)
+        _, err = process.communicate()
+    assert process.returncode == 2
+    assert err == b"kstore: cannot write standard output: No space left on device\n"
+
+
+def test_missing_package_is_named_with_the_way_to_install_it():
+    code = "import sys; sys.modules['typer'] = None; from kstore.cli import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code, "ls", "."], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "kstore: the command needs the package typer: pip install 'kstore[cli]'\n"
+
+
+@pytest.mark.parametrize("command", ["ls", "cat", "dump", "verify"])
+def test_command_in_a_pipe_imports_nothing_heavy(partition, command):
+    code = (
+        "import sys; from kstore.cli import main; status = main();"
+        f"sys.stderr.write(','.join(name for name in {HEAVY_MODULES} if name in sys.modules)); sys.exit(status)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, command, "--json", partition], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_version_is_that_of_the_installed_package(monkeypatch, capsysbinary):
+    try:
+        expected = f"kstore {version('kstore')}\n"
+    except PackageNotFoundError:
+        expected = "kstore, not installed\n"
+    assert runner(monkeypatch, capsysbinary)("--version").out == expected
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ls"],
+        ["cat", "--limit", "-1", "."],
+        ["dump", "--no-such-option", "."],
+        ["fly"],
+        ["ls", "--partition", "x", "."],
+    ],
+    ids=["missing-directory", "limit-below-0", "unknown-option", "unknown-command", "partition-no-number"],
+)
+def test_wrong_arguments_exit_with_2_and_print_nothing_on_standard_output(monkeypatch, capsysbinary, arguments):
+    run = runner(monkeypatch, capsysbinary)(*arguments)
+    assert (run.status, run.out) == (2, "")
+    assert "Traceback" not in run.err
+
+
+def test_no_arguments_show_the_help(monkeypatch, capsysbinary):
+    run = runner(monkeypatch, capsysbinary)()
+    assert all(name in run.out + run.err for name in ("ls", "cat", "dump", "verify"))
+
+
+def test_help_names_the_exit_statuses(monkeypatch, capsysbinary):
+    run = runner(monkeypatch, capsysbinary)("--help")
+    assert run.status == 0
+    assert "0 fine, 1 damage found, 2 wrong use" in run.out
+    assert "..." not in run.out.replace("[ARGS]...", ""), "no command's line is cut"
+
+
+def test_terminal_gets_colours_and_the_same_words(partition):
+    status, shown = on_a_terminal("cat", partition)
+    assert status == 0
+    assert ANSI.search(shown)
+    piped = start("cat", partition, stdout=PIPE, text=True).communicate()[0]
+    assert ANSI.sub("", shown).split() == piped.split()
+
+
+def test_terminal_gets_a_table_of_partitions_in_which_nothing_is_cut(tmp_path):
+    topic = "flights-of-a-name-that-takes-most-of-the-width-of-a-terminal"
+    root = write_root(tmp_path / "logs", {f"{topic}-0": [[batch(0, 3)]], f"{topic}-1": [[batch(0)]]})
+    status, shown = on_a_terminal("ls", root)
+    lines = ANSI.sub("", shown).splitlines()
+    assert status == 0
+    assert ANSI.search(shown)
+    assert lines == start("ls", root, stdout=PIPE, text=True).communicate()[0].splitlines()
+
+
+def test_json_on_a_terminal_stays_plain(partition):
+    status, shown = on_a_terminal("cat", "--json", partition)
+    assert status == 0
+    assert [json.loads(line)["offset"] for line in shown.splitlines()] == [0, 1, 2]
+
+
+def test_terminal_shows_a_wrong_crc_in_words(tmp_path):
+    directory = write_partition(tmp_path, [[batch(0)]], topic="t")
+    log = directory / "00000000000000000000.log"
+    flip_bit(log, log.stat().st_size - 2, bit=0)
+    status, shown = on_a_terminal("dump", "--records", log)
+    assert status == 1
+    assert "CRC WRONG" in ANSI.sub("", shown)
+
+
+def test_terminal_gets_a_progress_bar_that_leaves_the_table_alone(partition):
+    status, shown = on_a_terminal("verify", partition)
+    words = ANSI.sub("", shown)
+    assert status == 0
+    assert "t-0: " in words
+    assert "batches" in words
+    assert ["t", "0", "0", "3", "1", "1", "3", "0"] in [line.split() for line in words.splitlines()]

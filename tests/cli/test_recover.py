@@ -1,0 +1,225 @@
+"""Goal: `kstore recover` says what it did to each partition, does what its mode says, and leaves the root as closed.
+Method: built roots with torn tails, damage and lost indexes; JSON compared whole, files compared before and after."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kstore import open_log, open_store
+from tests.cli.runner import runner
+from tests.making.batches import batch, flip_bit, grow, write_offset_checkpoint, write_root
+
+FIELDS = [
+    "topic", "partition", "log_start_offset", "log_end_offset", "truncated_bytes", "deleted_segments", "rebuilt",
+    "damage", "quarantined",
+]  # fmt: skip
+HOLDER = """
+import sys
+from kstore.log.files.lock import PartitionLock
+lock = PartitionLock.acquire(sys.argv[1], None)
+print(1, flush=True)
+sys.stdin.read()
+"""
+SEGMENT_0 = "00000000000000000000.log"
+CLEAN = ".kafka_cleanshutdown"
+
+
+@pytest.fixture
+def kstore(monkeypatch, capsysbinary):
+    return runner(monkeypatch, capsysbinary)
+
+
+@pytest.fixture
+def root(tmp_path):
+    """t-0 ends in 5 torn bytes, t-1 is whole, u-0 has a wrong byte in its first of two batches, above the point."""
+    parts = {"t-0": [[batch(0, 4)], [batch(4, 6)]], "t-1": [[batch(0, 3)]], "u-0": [[batch(0, 3), batch(3, 3)]]}
+    root = write_root(tmp_path / "logs", parts)
+    grow(root / "t-0" / "00000000000000000004.log", b"\0\0\0\0\0")
+    flip_bit(root / "u-0" / SEGMENT_0, 70, bit=0)
+    write_offset_checkpoint(root / "recovery-point-offset-checkpoint", {"t-0": 0, "t-1": 0, "u-0": 0})
+    return root
+
+
+def tree(root):
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+def test_json_is_what_became_of_each_partition(kstore, root):
+    run = kstore("recover", root, "--mode", "point_in_time", "--json")
+    assert (run.status, run.err) == (1, "")
+    shown = run.objects()
+    assert [list(one) for one in shown] == [FIELDS] * 3
+    assert [(one["topic"], one["partition"]) for one in shown] == [("t", 0), ("t", 1), ("u", 0)]
+    assert [one["log_end_offset"] for one in shown] == [10, 3, 0]
+    assert [one["truncated_bytes"] for one in shown] == [5, 0, 2 * len(batch(0, 3))]
+    torn, whole, cut = (one["damage"] for one in shown)
+    assert whole == []
+    assert [(one["file"], one["position"], one["size"]) for one in torn] == [
+        ("00000000000000000004.log", len(batch(4, 6)), 5)
+    ]
+    assert [(one["file"], one["position"]) for one in cut] == [(SEGMENT_0, 0)]
+    assert (root / "u-0" / SEGMENT_0).stat().st_size == 0
+
+
+def test_recovered_root_is_closed_cleanly_and_recovering_it_again_changes_nothing(kstore, root):
+    kstore("recover", root, "--mode", "point_in_time")
+    assert (root / CLEAN).exists()
+    checkpointed = (root / "recovery-point-offset-checkpoint").read_text().splitlines()[2:]
+    assert sorted(checkpointed) == ["t 0 10", "t 1 3", "u 0 0"]
+    before = tree(root)
+    run = kstore("recover", root, "--mode", "point_in_time", "--json")
+    assert run.status == 0
+    assert [one["truncated_bytes"] for one in run.objects()] == [0, 0, 0]
+    assert tree(root) == before
+    with open_store(root, "a") as store:
+        assert store.recovery_reports == {}
+
+
+def test_dry_run_says_the_same_and_changes_nothing(kstore, root):
+    before = tree(root)
+    dry = kstore("recover", root, "--mode", "point_in_time", "--dry-run", "--json")
+    assert tree(root) == before
+    assert not (root / ".lock").exists()
+    done = kstore("recover", root, "--mode", "point_in_time", "--json")
+    for said, happened in zip(dry.objects(), done.objects(), strict=True):
+        for name in ("log_end_offset", "truncated_bytes", "deleted_segments", "damage"):
+            assert said[name] == happened[name]
+    assert dry.status == done.status == 1
+
+
+@pytest.fixture
+def flushed(root):
+    """The same root, whose checkpoint says that all was flushed."""
+    write_offset_checkpoint(root / "recovery-point-offset-checkpoint", {"t-0": 10, "t-1": 3, "u-0": 6})
+    return root
+
+
+def test_refused_partition_is_one_line_and_the_others_are_recovered(kstore, flushed):
+    before = (flushed / "u-0" / SEGMENT_0).read_bytes()
+    run = kstore("recover", flushed, "--json")
+    assert run.status == 1
+    assert [(one["topic"], one["partition"]) for one in run.objects()] == [("t", 0), ("t", 1)]
+    (line,) = run.err.splitlines()
+    assert "u-0" in line
+    assert (flushed / "u-0" / SEGMENT_0).read_bytes() == before
+    assert not (flushed / CLEAN).exists()
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
+def test_what_was_recovered_is_shown_though_an_error_ends_it(kstore, root, options):
+    (root / "t-1" / SEGMENT_0).unlink()
+    (root / "t-1" / SEGMENT_0).mkdir()
+    run = kstore("recover", root, *options)
+    assert run.status == 1
+    assert "expected a regular file" in run.err
+    assert "00000000000000000004.log" in run.out, "the damage of the partition before"
+
+
+@pytest.mark.parametrize("option", ["--copies", "--no-copies"])
+def test_what_is_cut_is_kept_unless_told_not_to(kstore, root, option):
+    (shown,) = kstore("recover", root / "t-0", "--mode", "point_in_time", option, "--json").objects()
+    kept = shown["quarantined"]
+    assert bool(kept) == (option == "--copies") or kept == []
+    with open_log(root / "t-0") as log:
+        assert log.log_end_offset == 10
+
+
+def test_copy_has_the_bytes_that_were_cut(kstore, root):
+    lost = (root / "u-0" / SEGMENT_0).read_bytes()
+    (shown,) = kstore("recover", root / "u-0", "--mode", "point_in_time", "--json").objects()
+    (kept,) = shown["quarantined"]
+    with open(kept, "rb") as copy:
+        assert copy.read() == lost
+
+
+def test_part_of_a_root_is_recovered_without_marking_all_of_it_clean(kstore, root):
+    run = kstore("recover", root, "--topic", "t", "--mode", "point_in_time")
+    assert run.status == 1
+    assert "cut bytes" in run.out
+    assert not (root / CLEAN).exists()
+    checkpointed = (root / "recovery-point-offset-checkpoint").read_text().splitlines()[2:]
+    assert sorted(checkpointed) == ["t 0 10", "t 1 3", "u 0 0"]
+
+
+def test_marker_of_a_clean_shutdown_does_not_spare_the_look(kstore, root):
+    (root / CLEAN).write_text("{}")
+    (shown,) = kstore("recover", root / "t-0", "--mode", "point_in_time", "--json").objects()
+    assert shown["truncated_bytes"] == 5
+    assert not (root / CLEAN).exists()
+
+
+def test_root_in_use_is_refused_but_for_a_dry_run(kstore, root):
+    command = (sys.executable, "-c", HOLDER, str(root))
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"1\n"
+        before = tree(root)
+        run = kstore("recover", root, "--json")
+        assert (run.status, run.out) == (1, "")
+        assert "holds" in run.err
+        assert kstore("recover", root, "--dry-run", "--json").out
+        assert tree(root) == before
+        process.stdin.close()
+
+
+def test_json_lines_are_plain_json(kstore, root):
+    for line in kstore("recover", root, "--dry-run", "--json").out.splitlines():
+        assert json.loads(line)
+
+
+def test_segments_below_the_recovery_point_are_trusted_if_asked_for(kstore, root):
+    write_offset_checkpoint(root / "recovery-point-offset-checkpoint", {"t-0": 7, "t-1": 0, "u-0": 0})
+    flip_bit(root / "t-0" / SEGMENT_0, 70, bit=0)
+    assert kstore("recover", root, "--topic", "t", "--dry-run").status != 0
+    run = kstore("recover", root, "--topic", "t", "--trust-recovery-point", "--json")
+    assert run.err == ""
+    assert [(one["log_end_offset"], one["truncated_bytes"]) for one in run.objects()] == [(10, 5), (3, 0)]
+    refused = kstore("recover", root, "--mode", "salvage", "--trust-recovery-point")
+    assert refused.status == 2
+    assert "salvage" in refused.err
+
+
+# Where a segment of four batches is damaged: (batch, byte in it), or bytes that are added at its end.
+DAMAGES = {
+    "first": (0, 70),
+    "middle": (1, 70),
+    "last": (3, 70),
+    "tail": b"\5" * 40,
+    "next-segment": b"".join([batch(12, 2), batch(14, 2)]),
+}
+
+
+@pytest.mark.parametrize("mode", ["point_in_time", "salvage"])
+@pytest.mark.parametrize(
+    ("name", "slot"), [*((name, 0) for name in DAMAGES), ("first", 1), ("middle", 1), ("last", 1), ("tail", 1)]
+)
+def test_sizes_are_those_of_verify_and_of_what_changed(kstore, tmp_path, name, slot, mode):
+    damage = DAMAGES[name]
+    segments = [[batch(12 * n + 3 * at, 3) for at in range(4)] for n in range(2)]
+    root = write_root(tmp_path / "logs", {"t-0": segments})
+    write_offset_checkpoint(root / "recovery-point-offset-checkpoint", {"t-0": 0})
+    names = sorted((root / "t-0").glob("*.log"))
+    if isinstance(damage, bytes):
+        grow(names[slot], damage)
+    else:
+        number, at = damage
+        flip_bit(names[slot], sum(map(len, segments[slot][:number])) + at, bit=0)
+    verified = [line for line in kstore("verify", root, "--json").objects() if "damage" in line]
+    expected = [(one["file"], one["position"], one["size"]) for line in verified for one in line["damage"]]
+    expected = [one for one in expected if one[0].endswith(".log")]
+    sizes = {name: name.stat().st_size for name in names}
+    (dry,) = kstore("recover", root, "--mode", mode, "--dry-run", "--json").objects()
+    (shown,) = kstore("recover", root, "--mode", mode, "--json").objects()
+    # Which indexes salvaging changes is known when they are made.
+    unlike = {"quarantined": [], "rebuilt": []} if mode == "salvage" else {"quarantined": []}
+    assert {**dry, **unlike} == {**shown, **unlike}
+    found = [(one["file"], one["position"], one["size"]) for one in shown["damage"]]
+    assert found == (expected if mode == "salvage" else expected[: len(found)])
+    kept = [name for name in names if name.exists()]
+    assert shown["truncated_bytes"] == sum(sizes[name] - name.stat().st_size for name in kept)
+    copies = [path for path in shown["quarantined"] if not path.endswith((".log", "index"))]
+    assert shown["truncated_bytes"] == sum(Path(path).stat().st_size for path in copies)

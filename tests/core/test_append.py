@@ -1,0 +1,385 @@
+# Goal: the compiled append takes exactly what a log may take without more ado, and counts what it took.
+# Method: batches of the reference codec, whole, cut, patched and damaged, given to an appender whose file is a list.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from kstore import _core
+from kstore.errors import CorruptRecordError, InvalidRecordError, KStoreError, UnsupportedMagicError
+from kstore.log.write.rules import LogAppendInfo
+from kstore.record import MemoryRecords
+from tests.making import batches as builders
+from tests.making.batches import FIRST_TIMESTAMP_MS, record
+from tests.reference import codec as reference
+
+MAX_INT32, MAX_INT64 = 2**31 - 1, 2**63 - 1
+BEFORE_MAX_MS, AFTER_MAX_MS = 1000, 500
+NOW_MS = FIRST_TIMESTAMP_MS
+ONE = builders.batch(0)
+LARGE = builders.batch(0, value_bytes=128 * 1024)
+MOST_WRITE_BACK_BYTES = 64 * 1024 * 1024
+PAIR = [builders.batch(0, 2), builders.batch(2, 3)]
+
+
+class Log:
+    """An appender over a list in place of a file."""
+
+    def __init__(self, *, log_end_offset: int = 0, leader_epoch: int = 0, **rules: Any) -> None:
+        self.written: list[bytes] = []
+        self.begun: list[tuple[int, int]] = []
+        self.write_back_error: OSError | None = None
+        self.error: OSError | None = None
+        entries = {"base_offset": 0, "max_bytes": 12_000}
+        self.segment = _core.SegmentAppender(
+            _core.OffsetIndexEntries(b"", **entries),
+            _core.TimeIndexEntries(b"", **entries),
+            write=self.write,
+            write_parts=lambda parts, _: self.write(b"".join(parts)),
+            write_index_pages=lambda: None,
+            start_write_back=self.start_write_back,
+            index_interval_bytes=4096,
+            segment_bytes=rules.pop("segment_bytes", MAX_INT32),
+            max_age_ms=MAX_INT64,
+            created_ms=0,
+        )
+        self.appender = _core.LogAppender(
+            LogAppendInfo,
+            assigner=_core.LeaderAssigner(
+                max_message_bytes=rules.pop("max_message_bytes", 1 << 20),
+                timestamp_before_max_ms=BEFORE_MAX_MS,
+                timestamp_after_max_ms=AFTER_MAX_MS,
+                is_compacted=rules.pop("is_compacted", False),
+                is_log_append_time=rules.pop("is_log_append_time", False),
+            ),
+            max_batch_bytes=rules.pop("max_batch_bytes", MAX_INT32),
+            log_start_offset=0,
+            leader_epoch=leader_epoch,
+        )
+        self.appender.publish((), self, self.segment, log_end_offset=log_end_offset)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self.error is not None:
+            raise self.error
+        self.written.append(bytes(data))
+
+    def start_write_back(self, position: int) -> None:
+        if self.write_back_error is not None:
+            raise self.write_back_error
+        self.begun.append((position, sum(map(len, self.written))))
+
+    def send(self, data: bytes, *, leader_epoch: int | None = None) -> Any:
+        return self.appender.append_sent(data, leader_epoch=leader_epoch, now_ms=NOW_MS)
+
+    def state(self) -> tuple[object, ...]:
+        return self.written, self.segment.size_in_bytes, self.appender.log_end_offset, self.appender.published
+
+
+def sent(*records: reference.Record, **options: Any) -> bytes:
+    return reference.write_batch(records, **options)
+
+
+def at(delta_ms: int, *, offset: int = 0, **fields: Any) -> reference.Record:
+    return record(offset, b"v", b"k", timestamp_ms=NOW_MS + delta_ms, **fields)
+
+
+# Whole batches, as a leader sent them
+
+
+@pytest.mark.parametrize("size", [0, 1, 16, 17, 60, 61, len(PAIR[1]) - 1], ids=str)
+def test_incomplete_last_batch_is_left_out(size: int) -> None:
+    log = Log()
+    info = log.appender.append_replicated(PAIR[0] + PAIR[1][:size])
+    assert info == LogAppendInfo(0, 1, FIRST_TIMESTAMP_MS + 1, -1, 0, len(PAIR[0]))
+    assert log.written == [PAIR[0]]
+
+
+def test_incomplete_first_batch_is_none() -> None:
+    log = Log()
+    survey = log.appender.append_replicated(ONE[:-1])
+    assert (survey.batch_count, survey.size_in_bytes, survey.first_offset, survey.last_offset) == (0, 0, -1, -1)
+    assert bytes(survey.records) == b""
+    assert log.written == []
+
+
+WRONG = [
+    pytest.param({16: b"\x03"}, UnsupportedMagicError, id="magic-3"),
+    pytest.param({16: b"\xff"}, UnsupportedMagicError, id="magic-minus-1"),
+    pytest.param({8: b"\x00\x00\x00\x30"}, CorruptRecordError, id="length-below-a-header"),
+    pytest.param({8: b"\xff\xff\xff\xff"}, CorruptRecordError, id="length-minus-1"),
+    pytest.param({8: b"\x80\x00\x00\x00"}, CorruptRecordError, id="least-length"),
+    pytest.param({8: b"\x7f\xff\xff\xff"}, CorruptRecordError, id="greatest-length"),
+    pytest.param({8: b"\x7f\xff\xff\xf4"}, CorruptRecordError, id="length-of-one-byte-more-than-int32"),
+    pytest.param({17: b"\x00\x00\x00\x00"}, CorruptRecordError, id="crc"),
+    pytest.param({61: b"\x55"}, CorruptRecordError, id="first-byte-of-a-record"),
+    pytest.param({len(ONE) - 1: b"\x55"}, CorruptRecordError, id="last-byte"),
+    pytest.param({0: b"\xff"}, CorruptRecordError, id="negative-base-offset"),
+]
+
+
+@pytest.mark.parametrize(("patches", "error"), WRONG)
+def test_wrong_batch_is_refused_and_nothing_written(patches: dict[int, bytes], error: type[KStoreError]) -> None:
+    log = Log()
+    before = log.state()
+    damaged = bytearray(PAIR[0] + ONE)
+    for position, new in patches.items():
+        builders.set_bytes(damaged, len(PAIR[0]) + position, new)
+    with pytest.raises(error) as caught:
+        log.appender.append_replicated(bytes(damaged))
+    assert getattr(caught.value, "position", None) == len(PAIR[0])
+    assert log.state() == before
+
+
+def test_length_up_to_the_limit_is_a_batch_that_is_not_there_yet() -> None:
+    data = bytearray(ONE)
+    builders.set_bytes(data, 8, (MAX_INT32 - 12).to_bytes(4, "big"))
+    assert Log().appender.append_replicated(data).batch_count == 0
+
+
+def test_batch_of_exactly_max_batch_bytes_is_taken_and_one_more_refused() -> None:
+    assert Log(max_batch_bytes=len(ONE)).appender.append_replicated(ONE).size_in_bytes == len(ONE)
+    with pytest.raises(CorruptRecordError):
+        Log(max_batch_bytes=len(ONE) - 1).appender.append_replicated(ONE)
+
+
+LIMITS = [
+    pytest.param(MAX_INT64 - 1, 0, True, id="last-offset-there-is"),
+    pytest.param(MAX_INT64, 0, False, id="no-offset-behind-it"),
+    pytest.param(MAX_INT64 - 1 - MAX_INT32, MAX_INT32, True, id="greatest-delta"),
+    pytest.param(MAX_INT64 - MAX_INT32, MAX_INT32, False, id="greatest-delta-beyond"),
+    pytest.param(0, MAX_INT32, True, id="greatest-delta-from-0"),
+    pytest.param(0, -1, False, id="negative-delta"),
+]
+
+
+@pytest.mark.parametrize(("base_offset", "last_offset_delta", "is_right"), LIMITS)
+def test_offsets_end_below_the_greatest_int64(base_offset: int, last_offset_delta: int, is_right: bool) -> None:
+    data = builders.patch_header(ONE, base_offset=base_offset, last_offset_delta=last_offset_delta)
+    if is_right:
+        survey = _core.survey_replicated(data)
+        assert (survey.first_offset, survey.last_offset) == (base_offset, base_offset + last_offset_delta)
+    else:
+        with pytest.raises((CorruptRecordError, InvalidRecordError)):
+            _core.survey_replicated(data)
+
+
+DISORDER = [
+    pytest.param(PAIR, -1, id="rising"),
+    pytest.param([PAIR[0], builders.batch(9)], -1, id="gap"),
+    pytest.param([PAIR[0], builders.batch(1, 3)], len(PAIR[0]), id="overlap"),
+    pytest.param([PAIR[0], PAIR[0]], len(PAIR[0]), id="twice"),
+    pytest.param([*PAIR, ONE], len(PAIR[0] + PAIR[1]), id="back-to-the-start"),
+]
+
+
+@pytest.mark.parametrize(("batches", "position"), DISORDER)
+def test_first_batch_that_does_not_rise_is_told(batches: Sequence[bytes], position: int) -> None:
+    log = Log()
+    data = b"".join(batches)
+    assert _core.survey_replicated(data).disorder_position == position
+    done = log.appender.append_replicated(data)
+    assert isinstance(done, LogAppendInfo) == (position < 0) == (log.written == [data])
+
+
+MORE = [
+    pytest.param(ONE, {"log_end_offset": 1}, id="below-the-end"),
+    pytest.param(ONE, {"leader_epoch": 1}, id="another-epoch"),
+    pytest.param(sent(at(0), producer_id=5, producer_epoch=0, base_sequence=0), {}, id="producer"),
+    pytest.param(ONE, {"segment_bytes": len(ONE) - 1}, id="larger-than-a-segment"),
+    pytest.param(builders.patch_header(ONE, base_offset=MAX_INT32 + 1), {}, id="offset-beyond-the-segment"),
+    pytest.param(PAIR[0] + builders.patch_header(PAIR[1], partition_leader_epoch=1), {}, id="two-epochs"),
+]
+
+
+@pytest.mark.parametrize(("data", "options"), MORE)
+def test_append_of_which_more_has_to_be_known_gives_its_survey(data: bytes, options: dict[str, int]) -> None:
+    log = Log(**options)
+    before = log.state()
+    survey = log.appender.append_replicated(data)
+    assert isinstance(survey, _core.AppendSurvey)
+    assert bytes(survey.records) == data
+    assert log.appender.append(survey, log_append_time_ms=-1) is survey
+    assert log.state() == before
+
+
+def test_failed_write_changes_nothing() -> None:
+    log = Log()
+    log.send(ONE)
+    before = log.state()
+    log.error = OSError(5, "no")
+    with pytest.raises(OSError, match="no"):
+        log.send(ONE)
+    with pytest.raises(OSError, match="no"):
+        log.appender.append_replicated(PAIR[1])
+    assert log.state() == before
+    log.error = None
+    assert log.send(ONE).base_offset == 1
+
+
+# One batch of a client
+
+
+def test_batch_of_a_client_gets_the_next_offsets_and_the_epoch() -> None:
+    log = Log(log_end_offset=40)
+    info = log.send(PAIR[0], leader_epoch=0)
+    assert info == LogAppendInfo(40, 41, FIRST_TIMESTAMP_MS + 1, -1, 0, len(PAIR[0]))
+    assert type(info) is LogAppendInfo
+    assert log.written == [builders.patch_header(PAIR[0], base_offset=40)]
+    assert log.appender.published == ((), log, len(PAIR[0]), 42)
+
+
+def test_append_time_is_put_into_the_header() -> None:
+    log = Log(is_log_append_time=True)
+    info = log.send(PAIR[0])
+    assert (info.max_timestamp_ms, info.log_append_time_ms) == (NOW_MS, NOW_MS)
+    [batch] = MemoryRecords(log.written[0]).batches()
+    assert [one.timestamp_ms for one in batch] == [NOW_MS, NOW_MS]
+
+
+NOT_PLAIN = [
+    pytest.param(ONE[:60], id="less-than-a-header"),
+    pytest.param(ONE[:-1], id="cut"),
+    pytest.param(ONE + b"\x00", id="a-byte-more"),
+    pytest.param(PAIR[0] + PAIR[1], id="two-batches"),
+    pytest.param(builders.patch_header(ONE, base_offset=1), id="base-offset"),
+    pytest.param(builders.patch_header(ONE, repair_crc=False, crc=1), id="crc"),
+    pytest.param(builders.patch_header(PAIR[0], record_count=1), id="fewer-records"),
+    pytest.param(builders.patch_header(PAIR[0], record_count=3, last_offset_delta=2), id="more-records"),
+    pytest.param(
+        builders.patch_header(ONE, record_count=MAX_INT32, last_offset_delta=MAX_INT32 - 1), id="int32-records"
+    ),
+    pytest.param(builders.patch_header(ONE, last_offset_delta=1), id="last-offset-delta"),
+    pytest.param(sent(at(0), at(0, offset=2)), id="gap-of-offsets"),
+    pytest.param(sent(at(0), is_control=True), id="control"),
+    pytest.param(sent(at(0), codec=1), id="compressed"),
+    pytest.param(sent(at(0), log_append_time_ms=NOW_MS), id="append-time"),
+    pytest.param(sent(at(0), producer_id=5), id="producer-without-epoch"),
+    pytest.param(sent(at(0), base_sequence=0), id="sequence-without-producer"),
+    pytest.param(sent(at(-BEFORE_MAX_MS - 1)), id="too-old"),
+    pytest.param(sent(at(AFTER_MAX_MS + 1)), id="too-new"),
+    pytest.param(sent(at(0), at(AFTER_MAX_MS + 1, offset=1), at(0, offset=2)), id="one-too-new"),
+    pytest.param(sent(at(0), record(1, b"v", b"k", timestamp_ms=-2)), id="timestamp-minus-2"),
+]
+
+
+@pytest.mark.parametrize("data", NOT_PLAIN)
+def test_all_else_is_left_to_validation(data: bytes) -> None:
+    log = Log()
+    before = log.state()
+    assert log.send(data) is None
+    assert log.state() == before
+
+
+@pytest.mark.parametrize("delta_ms", [-BEFORE_MAX_MS, 0, AFTER_MAX_MS], ids=str)
+def test_timestamps_up_to_the_bounds_are_taken(delta_ms: int) -> None:
+    assert Log().send(sent(at(0), at(delta_ms, offset=1))).max_timestamp_ms == NOW_MS + max(delta_ms, 0)
+
+
+@pytest.mark.parametrize("is_compacted", [False, True], ids=["all-keys", "compacted"])
+@pytest.mark.parametrize("place", [0, 1, 2], ids=["first", "middle", "last"])
+def test_null_key_is_for_validation_only_where_the_topic_is_compacted(place: int, is_compacted: bool) -> None:
+    keys = [None if number == place else b"k" for number in range(3)]
+    data = sent(*(record(n, b"value of a record", key, timestamp_ms=NOW_MS) for n, key in enumerate(keys)))
+    assert (Log(is_compacted=is_compacted).send(data) is None) == is_compacted
+
+
+SIZES = [None, 0, 1, 62, 63, 64, 65, 8190, 8191, 8192]
+SHAPES: list[Callable[[int], reference.Record]] = [
+    *(lambda n, size=size: record(n, b"v", None if size is None else bytes(size)) for size in SIZES),
+    *(lambda n, size=size: record(n, None if size is None else bytes(size), b"k") for size in SIZES),
+    lambda n: record(n, b"v", b"k", headers=[(b"h", b"x"), (b"", None)]),
+    lambda n: at(-BEFORE_MAX_MS, offset=n),
+    lambda n: at(AFTER_MAX_MS, offset=n),
+    lambda n: record(n, None, None),
+    lambda n: record(n, b"", b""),
+]
+SHAPE_IDS = [
+    *(f"key-{size}" for size in SIZES),
+    *(f"value-{size}" for size in SIZES),
+    "headers",
+    "oldest",
+    "newest",
+    "nulls",
+    "empty",
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=SHAPE_IDS)
+def test_record_of_any_shape_is_taken_wherever_it_stands(shape: Callable[[int], reference.Record]) -> None:
+    for places in ({0}, {1}, {65}, {127, 128}, set(range(130))):
+        records = [shape(n) if n in places else at(0, offset=n) for n in range(130)]
+        info = Log(max_message_bytes=MAX_INT32).send(sent(*records))
+        assert (info.base_offset, info.last_offset) == (0, 129), places
+        assert info.max_timestamp_ms == max(one.timestamp_ms for one in records)
+
+
+def is_readable(data: bytes) -> bool:
+    try:
+        return [one.offset for one in MemoryRecords(data)] == [0, 1, 2]
+    except KStoreError:
+        return False
+
+
+def test_no_byte_of_a_record_makes_the_fast_way_take_what_reading_refuses() -> None:
+    # Near enough to now that no timestamp of two bytes is out of bounds, and long enough for the fast way to look at.
+    data = sent(*(record(n, b"value", b"key", timestamp_ms=NOW_MS) for n in range(3)))
+    taken = refused = 0
+    for position in range(61, len(data)):
+        for value in (0, 1, 2, 3, 5, 0x0C, 0x7F, 0x80, 0x81, 0xFE, 0xFF):
+            damaged = bytearray(data)
+            builders.set_byte(damaged, position, value=value)
+            builders.fix_crc(damaged)
+            info = Log().send(bytes(damaged))
+            if info is None:
+                refused += 1
+            else:
+                assert is_readable(bytes(damaged)), (position, value)
+                taken += 1
+    assert taken > 100
+    assert refused > 100
+
+
+# Ahead of a flush
+
+
+def append_large(log: Log, numbers: range) -> None:
+    for number in numbers:
+        log.appender.append_replicated(number.to_bytes(8, "big") + LARGE[8:])
+
+
+def test_segment_that_nobody_flushes_is_left_to_the_system() -> None:
+    log = Log()
+    append_large(log, range(9))
+    assert log.begun == []
+
+
+def test_segment_that_is_flushed_now_and_then_is_written_back_by_half_mebibytes() -> None:
+    log, size = Log(), len(LARGE)
+    append_large(log, range(2))
+    log.segment.expect_flush()
+    append_large(log, range(2, 11))
+    assert log.begun == [(2 * size, 6 * size), (6 * size, 10 * size)]
+    log.segment.expect_flush()
+    append_large(log, range(11, 15))
+    assert log.begun[2:] == [(11 * size, 15 * size)]
+
+
+def test_write_back_ends_where_no_flush_follows() -> None:
+    log = Log()
+    log.segment.expect_flush()
+    append_large(log, range(MOST_WRITE_BACK_BYTES // len(LARGE) + 8))
+    assert log.begun[-1][1] <= MOST_WRITE_BACK_BYTES < log.begun[-1][1] + 4 * len(LARGE)
+
+
+def test_append_behind_which_write_back_fails_is_not_shown() -> None:
+    log = Log()
+    log.segment.expect_flush()
+    append_large(log, range(3))
+    published = log.appender.published
+    log.write_back_error = OSError("planted")
+    with pytest.raises(OSError, match="planted"):
+        append_large(log, range(3, 4))
+    assert log.appender.published is published

@@ -1,0 +1,169 @@
+"""Goal: a caller's buffer that changes while it is read, or a wrong argument, never leads outside of it.
+
+Method: bytearrays changed between two steps of an iterator, and from inside the functions that the core calls; the
+sizes in them are made to reach beyond their end.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kstore import _core
+from kstore.compression import decompress
+from kstore.errors import CorruptRecordError, InvalidRecordError
+from kstore.record import MemoryRecords, MemoryRecordsBuilder, pack_columns
+from kstore.record.packing import BinaryColumn, HeadersColumn, RecordColumns
+from tests.making import batches as builders
+from tests.making.messages import packed_entry
+
+LIMIT = 1 << 20
+SIZE_AT, MAGIC_AT = 8, 16
+MAX_INT32 = 2**31 - 1
+# Bytes written over those at a position of a plain V1 message, whose key of one byte stands at 30.
+CHANGES: dict[str, tuple[int, bytes]] = {
+    "size past the end": (SIZE_AT, struct.pack(">i", 100_000)),
+    "largest size": (SIZE_AT, struct.pack(">i", MAX_INT32)),
+    "size below a message": (SIZE_AT, struct.pack(">i", 13)),
+    "size below a message of V1": (SIZE_AT, struct.pack(">i", 14)),
+    "negative size": (SIZE_AT, struct.pack(">i", -1)),
+    "magic 2": (MAGIC_AT, b"\x02"),
+    "magic -1": (MAGIC_AT, b"\xff"),
+}
+
+
+def changed_after(step: Callable[[bytearray], Any], change: tuple[int, bytes]) -> Any:
+    """What step gives for a plain message, in whose bytes something is changed afterwards."""
+    data = bytearray(packed_entry(b"value", b"k", offset=0, magic=1))
+    done = step(data)
+    at, found = change
+    data[at : at + len(found)] = found
+    return done
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_message_that_changes_between_opening_and_reading_is_refused(change: tuple[int, bytes]) -> None:
+    records = changed_after(lambda data: iter(next(MemoryRecords(data).batches())), change)
+    with pytest.raises((CorruptRecordError, InvalidRecordError)):
+        next(records)
+
+
+def opened(data: bytearray) -> _core.RecordIterator:
+    return _core.iterate_records(data, position=0, decompress=decompress, max_decompressed_bytes=LIMIT)
+
+
+@pytest.mark.parametrize("survey", [_core.survey_records, _core.magics_of_records])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_message_that_changes_before_it_is_surveyed_is_refused(
+    change: tuple[int, bytes], survey: Callable[[_core.RecordIterator], object]
+) -> None:
+    records = changed_after(opened, change)
+    with pytest.raises((CorruptRecordError, InvalidRecordError)):
+        survey(records)
+
+
+@pytest.mark.parametrize("function", [_core.survey_records, _core.magics_of_records])
+def test_none_is_no_iterator(function: Callable[[Any], object]) -> None:
+    with pytest.raises(TypeError):
+        function(None)
+
+
+@pytest.mark.parametrize("limit", [MAX_INT32 - 64, MAX_INT32 - 63, MAX_INT32 - 1, MAX_INT32])
+def test_any_write_limit_of_int32_is_taken(limit: int) -> None:
+    builder = MemoryRecordsBuilder(write_limit_bytes=limit)
+    builder.append(timestamp_ms=0, value=b"value")
+    assert not builder.is_full
+
+
+def test_columns_that_another_thread_changes_make_batches_that_can_be_read_or_an_error() -> None:
+    """The thread moves the ends of keys, values and header lists to and fro, and some of them backwards."""
+    rows, changes = 3000, 0
+    index = np.arange(rows + 1, dtype=np.int32)
+    bits = np.full(rows // 8 + 1, 255, np.uint8)
+    column = BinaryColumn(index, b"k" * (rows + 8), bits)
+    columns = RecordColumns(rows, 1, column, column, HeadersColumn(index, column, column))
+    is_done = threading.Event()
+
+    def change() -> None:
+        nonlocal changes
+        while not is_done.is_set():
+            index[5::7] += 3
+            bits[:] ^= 85
+            index[5::7] -= 3
+            bits[:] ^= 85
+            changes += 1
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        outcomes = {packed_or_refused(columns) for _ in range(300)}
+    finally:
+        is_done.set()
+        thread.join()
+    assert changes > 0
+    assert outcomes <= {"packed", "refused"}
+
+
+def test_header_key_that_becomes_null_while_its_record_is_packed_is_refused() -> None:
+    """The thread changes the first of many headers, which are measured, all of them, before one is written."""
+    count = 300_000
+    bits = np.full(count // 8 + 1, 255, np.uint8)
+    column = BinaryColumn(np.zeros(count + 1, np.int32), b"", bits)
+    columns = RecordColumns(1, 1, headers=HeadersColumn(np.array([0, count], np.int32), column, column))
+    is_packing = threading.Event()
+
+    def change() -> None:
+        is_packing.wait()
+        bits[0] = 0
+
+    outcomes = set()
+    for _ in range(10):
+        bits[0] = 255
+        is_packing.clear()
+        thread = threading.Thread(target=change)
+        thread.start()
+        is_packing.set()
+        outcomes.add(packed_or_refused(columns))
+        thread.join()
+    assert outcomes <= {"packed", "refused"}
+
+
+def packed_or_refused(columns: RecordColumns) -> str:
+    try:
+        runs = list(pack_columns(columns, batch_bytes=1 << 20))
+    except ValueError:
+        return "refused"
+    for run in runs:
+        run.verify()
+        assert len(list(run)) == columns.row_count
+    return "packed"
+
+
+def test_log_without_a_segment_takes_no_append() -> None:
+    log = _core.LogAppender(tuple, assigner=None, max_batch_bytes=MAX_INT32, log_start_offset=0, leader_epoch=-1)
+    with pytest.raises(ValueError, match="no segment"):
+        log.append(_core.survey_replicated(builders.batch(0)), log_append_time_ms=-1)
+    with pytest.raises(ValueError, match="no segment"):
+        log.append_replicated(builders.batch(0))
+
+
+def test_none_is_no_append() -> None:
+    entries = {"base_offset": 0, "max_bytes": 1200}
+    segment = _core.SegmentAppender(
+        _core.OffsetIndexEntries(b"", **entries),
+        _core.TimeIndexEntries(b"", **entries),
+        write=print,
+        write_parts=print,
+        write_index_pages=print,
+        index_interval_bytes=4096,
+        segment_bytes=MAX_INT32,
+        max_age_ms=MAX_INT32,
+        created_ms=0,
+    )
+    with pytest.raises(TypeError):
+        segment.append(None)

@@ -1,0 +1,315 @@
+"""Goal: a lookup reads little, and what it remembers of an index never makes an answer wrong.
+Method: reads counted at the door to the system; batches whose intervals hold one or several; the oracle's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from kstore import _core
+from kstore.config import LogConfig
+from kstore.errors import CorruptRecordError, InvalidRecordError, LogClosedError
+from kstore.log import Log, LogSegment, open_log
+from kstore.log.env import ReadFile
+from tests.making.batches import FIRST_TIMESTAMP_MS, Layout, batch, batches, patch_header, record, write_partition
+from tests.reference.codec import Header, Record, read_records, write_batch
+
+CONFIG = LogConfig(time_index_proof_bytes=4096)
+LARGE = batches(0, 12, records_per_batch=5, value_bytes=400)
+SMALL = batches(0, 60, records_per_batch=3, value_bytes=20)
+SEGMENTS = [
+    pytest.param(LARGE, Layout(index_interval_bytes=1000), id="one-batch-an-interval"),
+    pytest.param(SMALL, Layout(index_interval_bytes=1000), id="several-batches-an-interval"),
+    pytest.param(SMALL, Layout(index_interval_bytes=1000, first_offset_keys=True), id="first-offset-keys"),
+    pytest.param(LARGE, Layout(index_interval_bytes=10**6), id="no-entry"),
+]
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Sizes of all preads of .log files so far."""
+    sizes: list[int] = []
+    pread = ReadFile.pread
+
+    def counted(file: ReadFile, size: int, *, position: int) -> bytes:
+        if file.path.endswith(".log"):
+            sizes.append(size)
+        return pread(file, size, position=position)
+
+    monkeypatch.setattr(ReadFile, "pread", counted)
+    return sizes
+
+
+def opened(tmp_path: Path, segment: list[bytes], layout: Layout) -> Log:
+    """A log whose first segment is the one of interest, a second one behind it."""
+    end = Header.unpack(segment[-1]).last_offset + 1
+    return open_log(write_partition(tmp_path, [segment, [batch(end)]], layout=layout), config=CONFIG)
+
+
+@pytest.mark.parametrize(("segment", "layout"), SEGMENTS)
+def test_every_offset_is_found_before_and_after_the_proof(tmp_path: Path, segment: list[bytes], layout: Layout) -> None:
+    headers = [Header.unpack(data) for data in segment]
+    with opened(tmp_path, segment, layout) as log:
+        for order in (1, -1, 1):
+            for header in headers[::order]:
+                for offset in range(header.base_offset, header.last_offset + 1):
+                    found = log.segments[0].translate_offset(offset)
+                    assert found is not None
+                    assert (found.base_offset, found.crc) == (header.base_offset, header.crc)
+        assert log.segments[0].translate_offset(headers[-1].last_offset + 1) is None
+
+
+def first_segment(log: Log, reads: list[int]) -> LogSegment:
+    """The segment of interest; that it does not end in preallocated space costs one small read, once."""
+    first = log.segments[0]
+    assert first.scan_end_position == first.size_in_bytes
+    assert reads == [17]
+    reads.clear()
+    return first
+
+
+@pytest.mark.parametrize(("segment", "layout"), SEGMENTS[:3])
+def test_offset_costs_one_read(tmp_path: Path, reads: list[int], segment: list[bytes], layout: Layout) -> None:
+    with opened(tmp_path, segment, layout) as log:
+        first = first_segment(log, reads)
+        for offset in (20, 21, 22, 40):
+            first.translate_offset(offset)
+            assert (len(reads), reads.pop() <= 2 * 1000 + len(segment[0]) + 61 * 2) == (1, True), offset
+
+
+def test_proven_entry_costs_the_read_of_one_header(tmp_path: Path, reads: list[int]) -> None:
+    with opened(tmp_path, LARGE, Layout(index_interval_bytes=1000)) as log:
+        first = first_segment(log, reads)
+        first.translate_offset(23)
+        first.translate_offset(22)
+        assert reads == [len(LARGE[3]) + 61, 61]
+
+
+def lookup_in(content: bytes, *, pread: Callable[..., bytes], end_position: int = 1000) -> _core.SegmentLookup:
+    """The lookup of a segment that has these entries and no time index."""
+    search = _core.OffsetIndexSearch(content, base_offset=0)
+    return _core.SegmentLookup(lambda: search, lambda: None, lambda: pread, end_position=end_position)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(bytes(161), id="zeros"),
+        pytest.param(b"", id="nothing"),
+        pytest.param(LARGE[0][:161], id="batch-cut-off"),
+    ],
+)
+def test_batch_that_no_longer_fits_its_place_is_not_believed(data: bytes) -> None:
+    entries = b"".join(n.to_bytes(4, "big") + (100 * n).to_bytes(4, "big") for n in (1, 2, 3))
+    asked = []
+
+    def pread(size: int, *, position: int) -> bytes:
+        asked.append((size, position))
+        return data
+
+    assert lookup_in(entries, pread=pread).batch_of_offset(2) is None
+    assert asked == [(161, 200)]
+
+
+POSITIONS = [
+    pytest.param([(1, 100), (2, 100)], id="same-position"),
+    pytest.param([(1, 100), (2, 50)], id="going-back"),
+    pytest.param([(1, -100)], id="negative"),
+    pytest.param([(1, 1000)], id="at-the-end"),
+    pytest.param([(1, 5000)], id="behind-the-end"),
+    pytest.param([(1, 100), (2, 100 + 256 * 1024)], id="far-apart"),
+]
+
+
+@pytest.mark.parametrize("entries", POSITIONS)
+def test_positions_that_can_not_be_lead_to_no_read(entries: list[tuple[int, int]]) -> None:
+    content = b"".join(key.to_bytes(4, "big") + place.to_bytes(4, "big", signed=True) for key, place in entries)
+    end_position = 1000 if entries[-1][1] < 10000 else 10**6
+    assert lookup_in(content, pread=no_read, end_position=end_position).batch_of_offset(1) is None
+
+
+def no_read(size: int, *, position: int) -> bytes:
+    raise AssertionError(f"read of {size} bytes at {position}")
+
+
+def test_file_that_the_cache_closed_is_opened_anew() -> None:
+    content = (4).to_bytes(4, "big") + bytes(4)
+    opened: list[int] = []
+
+    def fetch_pread() -> Callable[..., bytes]:
+        opened.append(1)
+        return closed if len(opened) == 1 else lambda size, *, position: LARGE[0][position : position + size]
+
+    def closed(size: int, *, position: int) -> bytes:
+        raise LogClosedError("closed", path="")
+
+    search = _core.OffsetIndexSearch(content, base_offset=0)
+    lookup = _core.SegmentLookup(lambda: search, lambda: None, fetch_pread, end_position=len(LARGE[0]))
+    found = lookup.batch_of_offset(4)
+    assert (found is not None, len(opened)) == (True, 2)
+
+
+def test_log_closed_meanwhile_is_said(tmp_path: Path) -> None:
+    with opened(tmp_path, LARGE, Layout(index_interval_bytes=1000)) as log:
+        segment = log.segments[0]
+        segment.translate_offset(23)
+        segment.search_timestamp(FIRST_TIMESTAMP_MS + 43, start_offset=0)
+    for call in (
+        lambda: segment.translate_offset(23),
+        lambda: segment.search_timestamp(FIRST_TIMESTAMP_MS + 43, start_offset=0),
+    ):
+        with pytest.raises(LogClosedError):
+            call()
+
+
+# By time
+
+
+def test_timestamp_costs_one_read_once_its_entry_is_confirmed(tmp_path: Path, reads: list[int]) -> None:
+    with opened(tmp_path, LARGE, Layout(index_interval_bytes=1000)) as log:
+        segment = log.segments[0]
+        for _ in range(2):
+            reads.clear()
+            assert segment.search_timestamp(FIRST_TIMESTAMP_MS + 43, start_offset=0) == (43, FIRST_TIMESTAMP_MS + 43)
+        assert reads == [len(LARGE[8])]
+
+
+def test_first_part_of_a_segment_is_proven_once(tmp_path: Path, reads: list[int]) -> None:
+    with opened(tmp_path, LARGE, Layout(index_interval_bytes=1000)) as log:
+        for _ in range(2):
+            log.segments[0].search_timestamp(FIRST_TIMESTAMP_MS + 13, start_offset=0)
+        reads.clear()
+        for offset in (13, 11, 14):
+            found = log.segments[0].search_timestamp(FIRST_TIMESTAMP_MS + offset, start_offset=0)
+            assert found == (offset, FIRST_TIMESTAMP_MS + offset)
+        assert (len(reads), max(reads)) == (3, len(LARGE[2]))
+
+
+def test_record_of_a_batch_checked_before_costs_the_read_of_its_part(tmp_path: Path, reads: list[int]) -> None:
+    with opened(tmp_path, LARGE, Layout(index_interval_bytes=1000)) as log:
+        for _ in range(4):
+            reads.clear()
+            found = log.segments[0].search_timestamp(FIRST_TIMESTAMP_MS + 41, start_offset=0)
+            assert found == (41, FIRST_TIMESTAMP_MS + 41)
+        assert len(reads) == 1
+        assert reads[0] < len(LARGE[8]) * 2 // 3
+
+
+def timed(times: list[int]) -> list[bytes]:
+    """LARGE with other timestamps, those of record n at times[n % 5] of its batch's fifty milliseconds."""
+    return [
+        write_batch(
+            [
+                record(offset, b"." * 400, timestamp_ms=FIRST_TIMESTAMP_MS + 10 * first + times[offset - first])
+                for offset in range(first, first + 5)
+            ]
+        )
+        for first in range(0, 60, 5)
+    ]
+
+
+SPREADS = [
+    pytest.param([1, 11, 21, 31, 41], id="even"),
+    pytest.param([46, 47, 48, 49, 50], id="late"),
+    pytest.param([1, 2, 3, 4, 50], id="early"),
+    pytest.param([50, 1, 20, 3, 7], id="not-rising"),
+    pytest.param([50, 50, 50, 50, 50], id="same"),
+]
+
+
+def first_at(records: Iterable[Record], timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record of a time or later, from an offset on."""
+    found = (one for one in records if one.timestamp_ms >= timestamp_ms and one.offset >= start_offset)
+    return next(((one.offset, one.timestamp_ms) for one in found), None)
+
+
+@pytest.mark.parametrize("times", SPREADS)
+def test_every_timestamp_is_found_before_and_after_the_proof(tmp_path: Path, times: list[int]) -> None:
+    segment = timed(times)
+    records = [one for data in segment for one in read_records(data)]
+    with opened(tmp_path, segment, Layout(index_interval_bytes=1000)) as log:
+        for start_offset in (0, 0, 0, 0, 33):
+            for timestamp_ms in range(FIRST_TIMESTAMP_MS - 1, FIRST_TIMESTAMP_MS + 602):
+                expected = first_at(records, timestamp_ms, start_offset)
+                assert log.segments[0].search_timestamp(timestamp_ms, start_offset=start_offset) == expected
+
+
+SHAPES = [
+    pytest.param([0, 1, 2, 3, 4], [1, 9000, 1, 9000, 1], [1, 2, 3, 4, 5], id="long-sizes"),
+    pytest.param([0, 1, 2, 3, 4], [300, 300, 300, 300, 300], [0, 9000, 18000, 27000, 36000], id="long-times"),
+    pytest.param([0, 9, 9000, 9001, 9002], [300, 300, 300, 300, 300], [1, 2, 3, 4, 5], id="gaps-and-long-offsets"),
+]
+
+
+@pytest.mark.parametrize(("offsets", "sizes", "times"), SHAPES)
+def test_records_of_any_shape_are_found_by_time(
+    tmp_path: Path, offsets: list[int], sizes: list[int], times: list[int]
+) -> None:
+    records = [
+        record(10_000 * number + offset, b"." * size, timestamp_ms=FIRST_TIMESTAMP_MS + 40_000 * number + time_ms)
+        for number in range(6)
+        for offset, size, time_ms in zip(offsets, sizes, times, strict=True)
+    ]
+    segment = [write_batch(records[first : first + 5]) for first in range(0, 30, 5)]
+    with opened(tmp_path, segment, Layout(index_interval_bytes=1000)) as log:
+        for start_offset in (0, 0, 0, 0, 20_005):
+            for last_ms in [one.timestamp_ms for one in records]:
+                for timestamp_ms in (last_ms, last_ms + 1):
+                    expected = first_at(records, timestamp_ms, start_offset)
+                    assert log.segments[0].search_timestamp(timestamp_ms, start_offset=start_offset) == expected
+
+
+def test_batch_replaced_under_a_checked_entry_is_found_out(tmp_path: Path) -> None:
+    with opened(tmp_path, LARGE, Layout(index_interval_bytes=1000)) as log:
+        segment = log.segments[0]
+        for _ in range(4):
+            segment.search_timestamp(FIRST_TIMESTAMP_MS + 43, start_offset=0)
+        path = Path(segment.path)
+        content = bytearray(path.read_bytes())
+        at = sum(map(len, LARGE[:8]))
+        content[at : at + 61] = patch_header(LARGE[8], repair_crc=False, last_offset_delta=5)[:61]
+        path.write_bytes(content)
+        with pytest.raises(CorruptRecordError):
+            segment.search_timestamp(FIRST_TIMESTAMP_MS + 43, start_offset=0)
+
+
+PLAIN = batch(7, 5)
+PLAIN_RECORDS = read_records(PLAIN)
+
+
+@pytest.mark.parametrize("start_offset", [0, 7, 9, 11, 12])
+def test_record_of_a_batch_is_found_by_time(start_offset: int) -> None:
+    for timestamp_ms in range(FIRST_TIMESTAMP_MS + 5, FIRST_TIMESTAMP_MS + 14):
+        expected = next(
+            (
+                (r.offset, r.timestamp_ms)
+                for r in PLAIN_RECORDS
+                if r.timestamp_ms >= timestamp_ms and r.offset >= start_offset
+            ),
+            None,
+        )
+        found = _core.search_timestamp_in_batch(PLAIN, position=0, timestamp_ms=timestamp_ms, start_offset=start_offset)
+        assert found == expected
+
+
+DAMAGED = [
+    pytest.param(PLAIN[:-1], CorruptRecordError, id="cut"),
+    pytest.param(PLAIN[:60], CorruptRecordError, id="cut-in-the-header"),
+    pytest.param(PLAIN[:-1] + bytes([PLAIN[-1] ^ 1]), CorruptRecordError, id="flipped-bit"),
+    pytest.param(patch_header(PLAIN, last_offset_delta=-1), InvalidRecordError, id="last-offset-delta"),
+    pytest.param(patch_header(PLAIN, record_count=6), InvalidRecordError, id="record-count"),
+]
+
+
+@pytest.mark.parametrize(("data", "error"), DAMAGED)
+def test_damaged_batch_is_not_searched(data: bytes, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        _core.search_timestamp_in_batch(data, position=0, timestamp_ms=2**62, start_offset=0)
+
+
+def test_batch_with_codec_is_left_to_the_records() -> None:
+    data = patch_header(PLAIN, attributes=1)
+    with pytest.raises(ValueError, match="codec"):
+        _core.search_timestamp_in_batch(data, position=0, timestamp_ms=0, start_offset=0)

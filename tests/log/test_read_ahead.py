@@ -1,0 +1,150 @@
+"""Goal: parts that several threads decode come in order, bounded in bytes, with errors in their place.
+Method: generators of numbers that note what was decoded and closed; threads wait for events, never for time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterable
+from typing import Any
+
+import pytest
+
+from kstore.errors import CorruptRecordError
+from kstore.log.scan import read_ahead
+
+WAIT_SECONDS = 30
+Decode = Callable[[str], Generator[int, None, None]]
+
+
+def start(parts: Iterable[str], decode: Decode, *, threads: int = 2, most_bytes_ahead: int = 1000) -> Any:
+    """Each item has the size of its own number."""
+    return read_ahead(parts, decode, threads=threads, size_of=int, most_bytes_ahead=most_bytes_ahead)
+
+
+@pytest.mark.parametrize("threads", [2, 3, 5])
+@pytest.mark.parametrize("most_bytes_ahead", [0, 1, 7, 10**9])
+@pytest.mark.parametrize("counts", [[], [0], [100], [0, 0, 3, 0], [1] * 50, [50, 1, 0, 50]], ids=str)
+def test_the_items_of_all_parts_come_in_order(threads: int, most_bytes_ahead: int, counts: list[int]) -> None:
+    def decode(part: str) -> Generator[int, None, None]:
+        number = int(part)
+        yield from (1000 * number + at for at in range(counts[number]))
+
+    parts = [str(number) for number in range(len(counts))]
+    found = list(start(parts, decode, threads=threads, most_bytes_ahead=most_bytes_ahead))
+    assert found == [1000 * number + at for number, count in enumerate(counts) for at in range(count)]
+
+
+def test_a_part_is_decoded_while_the_one_before_it_is_read() -> None:
+    second_is_done = threading.Event()
+
+    def decode(part: str) -> Generator[int, None, None]:
+        yield from range(8)
+        if part == "second":
+            second_is_done.set()
+
+    items = start(["first", "second"], decode)
+    assert next(items) == 0
+    assert second_is_done.wait(timeout=WAIT_SECONDS)
+    assert list(items) == [*range(1, 8), *range(8)]
+
+
+def test_the_readers_thread_decodes_what_no_other_has_begun() -> None:
+    threads: dict[str, threading.Thread] = {}
+    second_is_begun, first_is_done = threading.Event(), threading.Event()
+
+    def decode(part: str) -> Generator[int, None, None]:
+        threads[part] = threading.current_thread()
+        if part == "second":
+            second_is_begun.set()
+            first_is_done.wait(timeout=WAIT_SECONDS)
+        yield 1
+
+    items = start(["first", "second", "third"], decode)
+    assert next(items) == 1
+    assert second_is_begun.wait(timeout=WAIT_SECONDS)
+    first_is_done.set()
+    assert list(items) == [1, 1]
+    assert threads["second"] is not threading.main_thread()
+    assert len(set(threads.values())) <= 2
+
+
+def test_a_reader_whose_next_item_is_being_decoded_helps_with_another_part() -> None:
+    third_is_decoded = threading.Event()
+
+    def decode(part: str) -> Generator[int, None, None]:
+        if part == "second":
+            assert third_is_decoded.wait(timeout=WAIT_SECONDS)
+        yield 1
+        if part == "third":
+            third_is_decoded.set()
+
+    assert list(start(["first", "second", "third"], decode)) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("item_bytes", [1, 100, 1000], ids=lambda size: f"items of {size} bytes")
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_decode_a_bounded_number_of_bytes_ahead_and_close_what_is_unread(threads: int, item_bytes: int) -> None:
+    decoded: list[str] = []
+    closed: list[str] = []
+
+    def endless(part: str) -> Generator[int, None, None]:
+        try:
+            while True:
+                decoded.append(part)
+                yield item_bytes
+        finally:
+            closed.append(part)
+
+    items = start([str(number) for number in range(10)], endless, threads=threads)
+    for _ in range(50):
+        next(items)
+    items.close()
+    assert len(decoded) <= 50 + 1000 // item_bytes + threads
+    assert set(closed) == set(decoded)
+    assert len(set(decoded)) <= threads + 1
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("kstore-scan")]
+
+
+@pytest.mark.parametrize("failing", ["0", "1", "2", "5"])
+def test_an_error_is_raised_after_the_items_before_it(failing: str) -> None:
+    def decode(part: str) -> Generator[int, None, None]:
+        yield from range(3)
+        if part == failing:
+            raise CorruptRecordError("damaged")
+
+    items = start([str(number) for number in range(6)], decode)
+    assert [next(items) for _ in range(3 * int(failing) + 3)] == [0, 1, 2] * (int(failing) + 1)
+    with pytest.raises(CorruptRecordError, match="damaged"):
+        next(items)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("kstore-scan")]
+
+
+@pytest.mark.parametrize("good_count", [0, 1, 2, 5])
+def test_an_error_of_getting_a_part_is_raised_after_the_items_before_it(good_count: int) -> None:
+    def parts() -> Generator[str, None, None]:
+        yield from ["part"] * good_count
+        raise CorruptRecordError("no more parts")
+
+    def decode(_part: str) -> Generator[int, None, None]:
+        yield from range(3)
+
+    items = start(parts(), decode)
+    assert [next(items) for _ in range(3 * good_count)] == [0, 1, 2] * good_count
+    with pytest.raises(CorruptRecordError, match="no more parts"):
+        next(items)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("kstore-scan")]
+
+
+def test_a_reader_who_stops_keeps_no_thread_running() -> None:
+    paused = threading.Event()
+
+    def decode(part: str) -> Generator[int, None, None]:
+        for _ in range(10):
+            yield 200
+            if part == "second":
+                paused.set()
+
+    items = start(["first", "second"], decode, most_bytes_ahead=400)
+    next(items)
+    assert paused.wait(timeout=WAIT_SECONDS)
+    assert list(items) == [200] * 19

@@ -1,0 +1,468 @@
+"""Goal: the coordinator gives out producers, fences them, and ends each transaction whole, also after a crash.
+Method: stores in temporary folders; a crash is a store that fails at a chosen append, and is then opened anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kstore.errors import (
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    LogFailedError,
+    ProducerFencedError,
+    StorageError,
+    TransactionStateError,
+)
+from kstore.log.store import WritableStore, open_store
+from kstore.producer.batches.ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch
+from kstore.producer.transactions.coordinator import (
+    PARTITION_COUNT,
+    TRANSACTION_STATE_TOPIC,
+    TransactionCoordinator,
+    TransactionState,
+    TransactionStatus,
+    coordinator_of,
+    partition_of,
+    read_transaction_state,
+)
+from kstore.record import MemoryRecords
+from kstore.types import TopicPartition
+from tests.making.batches import record
+from tests.reference.codec import write_batch
+
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
+STATUS = TransactionStatus
+
+
+class ManualClock:
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+
+    def wall_clock_ms(self) -> int:
+        return self.now_ms
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    with open_store(tmp_path / "root", "a") as store:
+        store.create_topic("t", 3)
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def store(root: Path) -> Iterator[WritableStore]:
+    with open_store(root, "a") as opened:
+        yield opened
+
+
+@pytest.fixture
+def coordinator(store: WritableStore, clock: ManualClock) -> TransactionCoordinator:
+    return TransactionCoordinator(store, partition_count=3, clock=clock)
+
+
+def data(producer: ProducerIdAndEpoch, *, sequence: int = 0, count: int = 2) -> MemoryRecords:
+    return MemoryRecords(
+        write_batch(
+            [record(offset, b"v") for offset in range(count)],
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+    )
+
+
+def put(coordinator, store, producer, *partitions: TopicPartition, sequence: int = 0, of: str = "id") -> None:
+    coordinator.add_partitions(of, producer, partitions)
+    with coordinator.appending(producer, partitions):
+        for one in partitions:
+            store.log(*one).append(data(producer, sequence=sequence))
+
+
+def committed(store: WritableStore, topic_partition: TopicPartition) -> list[int]:
+    return [one.offset for one in store.log(*topic_partition).read(isolation="read_committed")]
+
+
+def is_decided(store: WritableStore, topic_partition: TopicPartition) -> bool:
+    log = store.log(*topic_partition)
+    return log.last_stable_offset == log.log_end_offset
+
+
+def test_first_producer_of_an_id_has_epoch_0_and_later_ones_the_next(coordinator):
+    producers = [coordinator.init_producer_id("id") for _ in range(3)]
+    assert [one.epoch for one in producers] == [0, 1, 2]
+    assert len({one.producer_id for one in producers}) == 1
+    assert coordinator.init_producer_id("other").producer_id != producers[0].producer_id
+
+
+def test_producer_without_transactional_id_gets_an_id_of_its_own_and_leaves_no_trace(coordinator, store):
+    first, second = coordinator.init_producer_id(None), coordinator.init_producer_id(None)
+    assert first.producer_id != second.producer_id
+    assert (first.epoch, second.epoch) == (0, 0)
+    assert TRANSACTION_STATE_TOPIC not in store.topics
+
+
+@pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
+def test_transaction_ends_in_all_its_partitions_as_it_was_decided(coordinator, store, is_commit):
+    producer = coordinator.init_producer_id("id")
+    put(coordinator, store, producer, T0, T2)
+    assert not is_decided(store, T0)
+    coordinator.end_transaction("id", producer, is_commit=is_commit)
+    for one in (T0, T2):
+        assert is_decided(store, one)
+        assert committed(store, one) == ([0, 1] if is_commit else [])
+    assert store.log(*T1).log_end_offset == 0
+    status = STATUS.COMPLETE_COMMIT if is_commit else STATUS.COMPLETE_ABORT
+    assert coordinator.state("id").status is status
+
+
+def test_next_transaction_of_a_producer_is_another_one(coordinator, store):
+    producer = coordinator.init_producer_id("id")
+    put(coordinator, store, producer, T0)
+    coordinator.end_transaction("id", producer, is_commit=False)
+    put(coordinator, store, producer, T0, sequence=2)
+    coordinator.end_transaction("id", producer, is_commit=True)
+    assert committed(store, T0) == [3, 4]
+
+
+def test_end_called_again_with_the_same_decision_does_nothing(coordinator, store):
+    producer = coordinator.init_producer_id("id")
+    put(coordinator, store, producer, T0)
+    coordinator.end_transaction("id", producer, is_commit=True)
+    end = store.log(*T0).log_end_offset
+    coordinator.end_transaction("id", producer, is_commit=True)
+    assert store.log(*T0).log_end_offset == end
+
+
+def test_end_called_again_with_the_other_decision_is_refused(coordinator, store):
+    producer = coordinator.init_producer_id("id")
+    put(coordinator, store, producer, T0)
+    coordinator.end_transaction("id", producer, is_commit=True)
+    with pytest.raises(TransactionStateError, match="COMPLETE_COMMIT"):
+        coordinator.end_transaction("id", producer, is_commit=False)
+
+
+def test_new_producer_of_an_id_fences_the_old_one_everywhere(coordinator, store):
+    old = coordinator.init_producer_id("id")
+    put(coordinator, store, old, T0)
+    new = coordinator.init_producer_id("id")
+    with pytest.raises(ProducerFencedError):
+        coordinator.add_partitions("id", old, [T1])
+    with pytest.raises(ProducerFencedError):
+        coordinator.end_transaction("id", old, is_commit=True)
+    with pytest.raises(ProducerFencedError):
+        coordinator.init_producer_id("id", current=old)
+    with pytest.raises(InvalidProducerEpochError), coordinator.appending(old, [T0]):
+        pass
+    with pytest.raises(InvalidProducerEpochError):
+        store.log(*T0).append(data(old, sequence=2))
+    assert committed(store, T0) == []
+    assert is_decided(store, T0)
+    put(coordinator, store, new, T0)
+    coordinator.end_transaction("id", new, is_commit=True)
+    assert committed(store, T0) == [3, 4]
+
+
+def test_current_producer_gets_the_next_epoch(coordinator):
+    producer = coordinator.init_producer_id("id")
+    assert coordinator.init_producer_id("id", current=producer) == producer._replace(epoch=1)
+
+
+def test_exhausted_epochs_lead_to_a_new_producer_id(coordinator, store):
+    producer = coordinator.init_producer_id("id")
+    last = ProducerIdAndEpoch(producer.producer_id, MAX_PRODUCER_EPOCH - 1)
+    state = TransactionState(transactional_id="id", producer=last, timeout_ms=1000, last_update_ms=0)
+    coordinator._save(coordinator._entry("id"), state, ack="written")
+    put(coordinator, store, last, T0)
+    new = coordinator.init_producer_id("id")
+    assert new.producer_id != producer.producer_id
+    assert new.epoch == 0
+    assert is_decided(store, T0)
+
+
+def test_data_is_taken_only_for_an_open_transaction_with_its_partition(coordinator):
+    producer = coordinator.init_producer_id("id")
+    with pytest.raises(InvalidTxnStateError, match="EMPTY"), coordinator.appending(producer, [T0]):
+        pass
+    coordinator.add_partitions("id", producer, [T0])
+    with pytest.raises(InvalidTxnStateError, match="without t-1"), coordinator.appending(producer, [T0, T1]):
+        pass
+    coordinator.end_transaction("id", producer, is_commit=True)
+    with pytest.raises(InvalidTxnStateError, match="COMPLETE_COMMIT"), coordinator.appending(producer, [T0]):
+        pass
+    with pytest.raises(InvalidTxnStateError, match="found none"), coordinator.appending(NO_PRODUCER, [T0]):
+        pass
+
+
+def test_id_that_was_never_begun_with_can_do_nothing(coordinator):
+    with pytest.raises(TransactionStateError, match="comes first"):
+        coordinator.add_partitions("id", ProducerIdAndEpoch(1, 0), [T0])
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
+def test_timeout_out_of_bounds_is_refused(coordinator, timeout_ms):
+    with pytest.raises(ValueError, match="timeout_ms"):
+        coordinator.init_producer_id("id", timeout_ms=timeout_ms)
+
+
+def test_empty_transactional_id_is_refused(coordinator):
+    with pytest.raises(ValueError, match="empty"):
+        coordinator.init_producer_id("")
+
+
+def test_transaction_open_for_longer_than_its_timeout_is_aborted_and_its_producer_fenced(coordinator, store, clock):
+    producer = coordinator.init_producer_id("id", timeout_ms=500)
+    put(coordinator, store, producer, T0)
+    clock.now_ms += 500
+    assert coordinator.abort_expired() == 0
+    clock.now_ms += 1
+    assert coordinator.abort_expired() == 1
+    assert is_decided(store, T0)
+    assert committed(store, T0) == []
+    with pytest.raises(ProducerFencedError):
+        coordinator.end_transaction("id", producer, is_commit=True)
+    assert coordinator.abort_expired() == 0
+
+
+def test_transaction_that_keeps_adding_partitions_expires_by_its_start(coordinator, store, clock):
+    producer = coordinator.init_producer_id("id", timeout_ms=500)
+    for number, topic_partition in enumerate((T0, T1, T2)):
+        clock.now_ms += 200 if number else 0
+        put(coordinator, store, producer, topic_partition)
+    clock.now_ms += 100
+    assert coordinator.abort_expired() == 0
+    clock.now_ms += 1
+    assert coordinator.abort_expired() == 1
+    assert all(is_decided(store, one) and committed(store, one) == [] for one in (T0, T1, T2))
+    with pytest.raises(ProducerFencedError):
+        coordinator.add_partitions("id", producer, [T0])
+
+
+def test_state_that_could_not_be_written_is_not_the_coordinators(coordinator, store, monkeypatch):
+    producer = coordinator.init_producer_id("id")
+    before = coordinator.state("id")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise StorageError("full")
+
+    with monkeypatch.context() as patched:
+        for name, number in store.partitions:
+            if name == TRANSACTION_STATE_TOPIC:
+                patched.setattr(store.log(name, number), "append", refuse)
+        with pytest.raises(StorageError, match="full"):
+            coordinator.add_partitions("id", producer, [T0])
+    assert coordinator.state("id") == before
+    coordinator.add_partitions("id", producer, [T0])
+    assert coordinator.state("id").partitions == {T0}
+
+
+def test_transactions_that_a_process_left_behind_expire_without_their_producers(root, clock):
+    with open_store(root, "a") as store:
+        failing = FailingStore(store)
+        coordinator = TransactionCoordinator(failing, partition_count=3, clock=clock)
+        put(coordinator, failing, coordinator.init_producer_id("open", timeout_ms=500), T0, of="open")
+        decided = coordinator.init_producer_id("decided")
+        put(coordinator, failing, decided, T1, of="decided")
+        failing.left = 1
+        with pytest.raises(LogFailedError):
+            coordinator.end_transaction("decided", decided, is_commit=True)
+    clock.now_ms += 501
+    with open_store(root, "a") as store:
+        coordinator = TransactionCoordinator(store, clock=clock)
+        assert coordinator.abort_expired() == 1
+        assert is_decided(store, T0)
+        assert committed(store, T0) == []
+        assert is_decided(store, T1)
+        assert committed(store, T1) == [0, 1]
+
+
+def test_transaction_that_can_not_be_ended_keeps_no_other_open(store, clock, monkeypatch):
+    coordinator = TransactionCoordinator(store, partition_count=3, clock=clock)
+    put(coordinator, store, coordinator.init_producer_id("first", timeout_ms=500), T0, of="first")
+    put(coordinator, store, coordinator.init_producer_id("second", timeout_ms=500), T1, of="second")
+    clock.now_ms += 501
+
+    def refuse(*_, **__):
+        raise LogFailedError("failed")
+
+    monkeypatch.setattr(store.log(*T0), "append", refuse)
+    assert coordinator.abort_expired() == 1
+    assert is_decided(store, T1)
+    assert not is_decided(store, T0)
+
+
+def test_partition_that_is_gone_does_not_keep_a_transaction_open(coordinator, store):
+    producer = coordinator.init_producer_id("id")
+    put(coordinator, store, producer, T0)
+    coordinator.add_partitions("id", producer, [TopicPartition("gone", 0)])
+    coordinator.end_transaction("id", producer, is_commit=True)
+    assert committed(store, T0) == [0, 1]
+
+
+def test_topic_of_states_is_made_as_a_broker_makes_it(store):
+    coordinator_of(store).init_producer_id("id")
+    numbers = [number for topic, number in store.partitions if topic == TRANSACTION_STATE_TOPIC]
+    assert numbers == list(range(PARTITION_COUNT))
+    assert store.topic_id(TRANSACTION_STATE_TOPIC) is not None
+    log = store.log(TRANSACTION_STATE_TOPIC, partition_of("id", partition_count=PARTITION_COUNT))
+    assert log.config.is_compacted
+    states = [read_transaction_state(one.key, one.value) for one in log.read()]
+    assert [(transactional_id, state.status) for transactional_id, state in states] == [("id", STATUS.EMPTY)]
+
+
+def test_states_of_a_transaction_are_recorded_in_the_order_of_a_broker(coordinator, store):
+    producer = coordinator.init_producer_id("id")
+    put(coordinator, store, producer, T0)
+    coordinator.add_partitions("id", producer, [T1])
+    coordinator.add_partitions("id", producer, [T1])
+    coordinator.end_transaction("id", producer, is_commit=True)
+    log = store.log(TRANSACTION_STATE_TOPIC, partition_of("id", partition_count=3))
+    states = [read_transaction_state(one.key, one.value)[1] for one in log.read()]
+    assert [state.status.name for state in states] == [
+        "EMPTY",
+        "ONGOING",
+        "ONGOING",
+        "PREPARE_COMMIT",
+        "COMPLETE_COMMIT",
+    ]
+    assert [sorted(state.partitions) for state in states] == [[], [T0], [T0, T1], [T0, T1], []]
+    assert {state.producer for state in states} == {producer}
+
+
+# Hashes as java.lang.String documents them: s[0] * 31^(n-1) + ... over UTF-16 units, in an int.
+JAVA_HASHES = {
+    "empty": ("", 0),
+    "one letter": ("a", 97),
+    "two letters": ("Aa", 65 * 31 + 97),
+    "surrogates": ("\U0001f600", 0xD83D * 31 + 0xDE00),
+    "negative": ("zzzzzz", sum(122 * 31**power for power in range(6)) - 2**32),
+    "least int": ("polygenelubricants", -(2**31)),
+}
+
+
+@pytest.mark.parametrize(("text", "java_hash"), JAVA_HASHES.values(), ids=JAVA_HASHES)
+def test_partition_of_an_id_is_javas_hash_of_it_without_its_sign(text, java_hash):
+    expected = 0 if java_hash == -(2**31) else abs(java_hash) % 50
+    assert partition_of(text, partition_count=50) == expected
+
+
+def test_one_coordinator_serves_all_producers_of_a_store(store, root):
+    first = coordinator_of(store)
+    assert coordinator_of(store) is first
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7])
+def test_topic_that_is_there_keeps_its_partitions(store, partitions):
+    """A broker names an id's partition by the count in its own settings."""
+    store.create_topic(TRANSACTION_STATE_TOPIC, partitions)
+    TransactionCoordinator(store).init_producer_id("id")
+    assert sum(topic == TRANSACTION_STATE_TOPIC for topic, _ in store.partitions) == partitions
+    log = store.log(TRANSACTION_STATE_TOPIC, partition_of("id", partition_count=partitions))
+    assert log.log_end_offset == 1
+
+
+class FailingStore:
+    """A store that fails the nth append from now on, and all that come behind it."""
+
+    def __init__(self, store: WritableStore) -> None:
+        self._store = store
+        self.left = 10**9
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def log(self, topic, partition=0):
+        return FailingLog(self._store.log(topic, partition), self)
+
+
+class FailingLog:
+    def __init__(self, log, store: FailingStore) -> None:
+        self._log = log
+        self._store = store
+
+    def __getattr__(self, name):
+        return getattr(self._log, name)
+
+    def append(self, *args, **options):
+        if self._store.left <= 0:
+            raise LogFailedError("crashed")
+        self._store.left -= 1
+        return self._log.append(*args, **options)
+
+
+# Appends that end_transaction of two partitions makes: the decision, two markers, the end.
+@pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
+@pytest.mark.parametrize("appends", range(5))
+def test_transaction_cut_off_by_a_crash_is_ended_by_the_next_producer_of_its_id(root, clock, appends, is_commit):
+    with open_store(root, "a") as store:
+        failing = FailingStore(store)
+        coordinator = TransactionCoordinator(failing, partition_count=3, clock=clock)
+        producer = coordinator.init_producer_id("id")
+        put(coordinator, failing, producer, T0, T1)
+        failing.left = appends
+        if appends < 4:
+            with pytest.raises(LogFailedError):
+                coordinator.end_transaction("id", producer, is_commit=is_commit)
+        else:
+            coordinator.end_transaction("id", producer, is_commit=is_commit)
+    with open_store(root, "a") as store:
+        coordinator = TransactionCoordinator(store, clock=clock)
+        new = coordinator.init_producer_id("id")
+        assert new.epoch == (2 if appends == 0 else 1)
+        for one in (T0, T1):
+            assert is_decided(store, one)
+            assert committed(store, one) == ([0, 1] if is_commit and appends > 0 else [])
+        with pytest.raises(ProducerFencedError):
+            coordinator.add_partitions("id", producer, [T0])
+
+
+def test_what_a_crash_left_decided_is_completed_when_all_ids_are_looked_at(root, clock):
+    with open_store(root, "a") as store:
+        failing = FailingStore(store)
+        coordinator = TransactionCoordinator(failing, partition_count=3, clock=clock)
+        producer = coordinator.init_producer_id("id")
+        put(coordinator, failing, producer, T0)
+        failing.left = 1
+        with pytest.raises(LogFailedError):
+            coordinator.end_transaction("id", producer, is_commit=True)
+    with open_store(root, "a") as store:
+        coordinator = TransactionCoordinator(store, clock=clock)
+        coordinator.load()
+        assert committed(store, T0) == [0, 1]
+        assert coordinator.state("id").status is STATUS.COMPLETE_COMMIT
+
+
+def test_end_that_failed_on_the_way_is_completed_by_the_same_call(store, clock):
+    failing = FailingStore(store)
+    coordinator = TransactionCoordinator(failing, partition_count=3, clock=clock)
+    producer = coordinator.init_producer_id("id")
+    put(coordinator, failing, producer, T0, T1)
+    failing.left = 2
+    with pytest.raises(LogFailedError):
+        coordinator.end_transaction("id", producer, is_commit=True)
+    failing.left = 10
+    coordinator.end_transaction("id", producer, is_commit=True)
+    assert (committed(store, T0), committed(store, T1)) == ([0, 1], [0, 1])
+    assert is_decided(store, T1)
+
+
+def test_open_transaction_of_a_store_that_was_closed_goes_on_with_the_same_producer(root, clock):
+    with open_store(root, "a") as store:
+        coordinator = TransactionCoordinator(store, partition_count=3, clock=clock)
+        producer = coordinator.init_producer_id("id")
+        put(coordinator, store, producer, T0)
+    with open_store(root, "a") as store:
+        coordinator = TransactionCoordinator(store, clock=clock)
+        coordinator.end_transaction("id", producer, is_commit=True)
+        assert committed(store, T0) == [0, 1]

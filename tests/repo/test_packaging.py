@@ -1,0 +1,193 @@
+"""Goal: what users install is whole, holds no build leftovers, and works where the source tree is not.
+Method: build wheel and sdist once from a copy of the tree, install the wheel into an empty environment, read."""
+
+from __future__ import annotations
+
+import email
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Translation
+
+pytestmark = [pytest.mark.build, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).resolve().parents[2]
+FLIGHTS = ROOT / "examples" / "flights"
+READ_SEGMENT = ROOT / "tests" / "wheel" / "read_segment.py"
+CODECS = {"cramjam", "crc32c", "isal", "lz4", "zstandard"}
+INSTALLERS = {"pip", "setuptools"}
+# A compilation is "-c SOURCE -o OBJECT" among other arguments; all else goes to the compiler as it is.
+COMPILE_ONCE = """#!/bin/bash
+object= rest=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    -o) object=$2; shift ;;
+    -O3) rest+=(-O1) ;;
+    *) rest+=("$1") ;;
+  esac
+  shift
+done
+case " ${{rest[*]}} " in
+  *" -c "*) ;;
+  *) exec {cc} "${{rest[@]}}" ${{object:+-o "$object"}} ;;
+esac
+preprocessed=$({cc} -E "${{rest[@]/#-c/-P}}" | sha256sum; exit "${{PIPESTATUS[0]}}") || exit 1
+kept={kept}/$(echo "$preprocessed ${{rest[*]}}" | sha256sum | cut -c1-64).o
+[ -e "$kept" ] || {cc} "${{rest[@]}}" -o "$kept" || exit 1
+mkdir -p "$(dirname "$object")" && cp "$kept" "$object"
+"""
+
+
+def run(*command: str | Path, cwd: Path, **variables: str) -> str:
+    """Run a command away from the tree; fail with what it printed."""
+    environment = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "KSTORE_DEBUG"}}
+    environment |= variables
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def build_wheel(source: Path, target: Path, compiler: Path) -> Path:
+    pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
+    run(*pip, "--wheel-dir", target, source, cwd=target.parent, CC=str(compiler))
+    (wheel,) = target.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="session")
+def sdist(translation: Translation, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made where generated C lies about."""
+    target, tree = tmp_path_factory.mktemp("sdist"), translation.tree
+    run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", target, tree, cwd=target)
+    (archive,) = target.glob("*.tar.gz")
+    return archive
+
+
+@pytest.fixture(scope="session")
+def compiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The C compiler, but it takes less pains, on which nothing here depends, and none for what it has compiled."""
+    kept = tmp_path_factory.mktemp("compiler")
+    script = kept / "cc"
+    script.write_text(COMPILE_ONCE.format(kept=shlex.quote(str(kept)), cc=sysconfig.get_config_var("CC")))
+    script.chmod(0o755)
+    return script
+
+
+@pytest.fixture(scope="session")
+def wheel(translation: Translation, compiler: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of `pip wheel .`."""
+    return build_wheel(translation.tree, tmp_path_factory.mktemp("wheel") / "dist", compiler)
+
+
+@pytest.fixture(scope="session")
+def wheel_of_sdist(sdist: Path, compiler: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(sdist, tmp_path_factory.mktemp("from-sdist") / "dist", compiler)
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an empty environment into which the wheel, without extras, was installed."""
+    target = tmp_path_factory.mktemp("installed") / "venv"
+    run(sys.executable, "-m", "venv", target, cwd=target.parent)
+    python = target / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", wheel, cwd=target.parent)
+    return python
+
+
+def names(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name for name in archive.namelist() if ".dist-info/" not in name}
+
+
+def metadata(wheel: Path) -> email.message.Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return email.message_from_bytes(archive.read(name))
+
+
+def tree_sources() -> set[str]:
+    """Return what of the tree belongs into a wheel."""
+    paths = [path for room in ("kstore", "pyspark_kstore") for path in (ROOT / room).rglob("*") if path.is_file()]
+    paths.remove(ROOT / "kstore/core/__init__.py")
+    return {
+        path.relative_to(ROOT).as_posix() for path in paths if path.suffix in {".py", ".pyi"} or path.name == "py.typed"
+    }
+
+
+def test_wheel_holds_the_library_the_sources_and_nothing_else(wheel: Path) -> None:
+    library = f"kstore/_core{sysconfig.get_config_var('EXT_SUFFIX')}"
+    assert names(wheel) == tree_sources() | {library}
+    assert {"kstore/_core.pyi", "kstore/py.typed", "pyspark_kstore/__init__.py"} <= names(wheel)
+
+
+def test_sdist_holds_sources_and_no_generated_file(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"kstore/_core.pyx", "kstore/_core_cpu.h", "kstore/core/format.pxi", "setup.py", "LICENSE"} <= inside
+    assert not [name for name in inside if name.endswith((".c", ".so", ".html", ".pyc"))]
+
+
+def test_sdist_builds_the_same_wheel(wheel: Path, wheel_of_sdist: Path) -> None:
+    assert names(wheel_of_sdist) == names(wheel)
+    assert wheel_of_sdist.name == wheel.name
+
+
+def test_bare_install_needs_only_numpy_and_the_codecs(installed: Path) -> None:
+    listed = json.loads(run(installed, "-m", "pip", "list", "--format", "json", cwd=installed.parent))
+    assert {entry["name"] for entry in listed} - INSTALLERS == {"kstore", "numpy"} | CODECS
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        pytest.param("arrow", {"pyarrow"}, id="arrow"),
+        pytest.param("spark", {"pyarrow", "pyspark"}, id="spark"),
+        pytest.param("cli", {"typer", "rich"}, id="cli"),
+    ],
+)
+def test_extra_names_its_packages(wheel: Path, extra: str, expected: set[str]) -> None:
+    requirements = metadata(wheel).get_all("Requires-Dist") or []
+    named = {re.split(r"[^\w-]", line)[0] for line in requirements if f'extra == "{extra}"' in line}
+    assert named == expected
+
+
+def test_installed_wheel_reads_a_segment_outside_the_tree(installed: Path, tmp_path: Path) -> None:
+    shutil.copytree(FLIGHTS, tmp_path / "flights", ignore=shutil.ignore_patterns("*-1", "*-2"))
+    found = json.loads(run(installed, "-I", READ_SEGMENT, "flights/flights-lz4-0", cwd=tmp_path))
+    assert found["records"] == 36_097
+    assert Path(found["package"]).is_relative_to(installed.parents[1])
+
+
+def test_command_without_its_extra_says_what_to_install(installed: Path, tmp_path: Path) -> None:
+    command = [installed.parent / "kstore", "ls", str(FLIGHTS)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "pip install" in done.stderr
+    assert "kstore[cli]" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_import_needs_no_optional_package(installed: Path, tmp_path: Path) -> None:
+    code = "import sys, kstore; print(sorted({'pyarrow', 'pyspark', 'typer', 'rich'} & set(sys.modules)))"
+    assert run(installed, "-I", "-c", code, cwd=tmp_path).strip() == "[]"
+
+
+def test_wheel_matrix_covers_every_supported_python(wheel: Path) -> None:
+    classifiers = metadata(wheel).get_all("Classifier") or []
+    supported = {
+        match[1] for line in classifiers if (match := re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", line))
+    }
+    built = set(re.findall(r"cp3(\d+)-\*", (ROOT / "wheels.yml").read_text()))
+    assert supported == {f"3.{minor}" for minor in built}

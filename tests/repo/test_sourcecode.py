@@ -1,0 +1,155 @@
+"""Goal: style, types and stubs are right, and the compiled leaves never touch the interpreter.
+Method: run the linters over the tree; translate the core with Cython into a scratch folder and read the C it made."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Translation
+
+pytestmark = pytest.mark.build
+
+ROOT = Path(__file__).resolve().parents[2]
+CORE_SOURCES = [
+    path.relative_to(ROOT).as_posix()
+    for path in [ROOT / "kstore/_core.pyx", *sorted((ROOT / "kstore/core").rglob("*.pxi"))]
+]
+ALLOWLIST = "tests/repo/stubtest-allowlist.txt"
+LEAF = re.compile(r"^cdef\s+(?:inline\s+)?[^\n=(]*?\b(\w+)\s*\([^)]*\)\s*noexcept\s+nogil\s*:", re.MULTILINE)
+FUNCTION = re.compile(r"^cdef\s+(?!class\b|enum\b|struct\b|extern\b)(?:inline\s+)?[^\n=(]*?\b(\w+)\s*\(", re.MULTILINE)
+PYTHON_CALL = re.compile(r"\b(Py[A-Z_]\w*|_Py\w*|__Pyx_\w+)\s*\(")
+# What a build that has nothing to complain about prints.
+USUAL = ("Compiling kstore/_core.pyx because", "[1/1] Cythonizing kstore/_core.pyx")
+# Macros of Cython that expand to plain C: branch hints and the like.
+PLAIN_C = {"__Pyx_likely", "__Pyx_unlikely"}
+
+
+def run(*command: str, cwd: Path = ROOT) -> str:
+    """Run a tool of the environment; fail with what it printed."""
+    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    environment = {**os.environ, "PATH": tools}
+    full = [sys.executable, *command]
+    done = subprocess.run(full, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def test_ruff_finds_nothing() -> None:
+    run("-m", "ruff", "check", "--no-cache", ".")
+
+
+def test_code_is_formatted() -> None:
+    run("-m", "ruff", "format", "--no-cache", "--check", ".")
+
+
+def test_cython_lint_finds_nothing() -> None:
+    run("-m", "cython_lint.cython_lint", *CORE_SOURCES)
+
+
+@pytest.mark.timeout(600)
+def test_types_are_right() -> None:
+    run("-m", "mypy")
+
+
+def test_stub_names_what_the_core_has() -> None:
+    options = ("--mypy-config-file", "pyproject.toml", "--allowlist", ALLOWLIST, "--ignore-unused-allowlist")
+    run("-m", "mypy.stubtest", "kstore._core", *options)
+
+
+def source_constructors() -> dict[str, list[str]]:
+    """Return the constructor parameters of each compiled class that has any, from the Cython source."""
+    found = {}
+    for body in re.split(r"^cdef class ", core_text(), flags=re.MULTILINE)[1:]:
+        if match := re.search(r"^    def __c?init__\(self, (.*?)\):$", body, re.MULTILINE | re.DOTALL):
+            parameters = re.split(r",\s*(?![^()]*\))", match[1])
+            found[re.split(r"\W", body)[0]] = [re.split(r"\s*=", parameter)[0].split()[-1] for parameter in parameters]
+    return found
+
+
+def stub_constructors() -> dict[str, list[str]]:
+    found = {}
+    stubs = sorted((ROOT / "kstore").glob("_core*.pyi"))
+    for node in [node for stub in stubs for node in ast.parse(stub.read_text()).body]:
+        for item in getattr(node, "body", []):
+            if isinstance(node, ast.ClassDef) and isinstance(item, ast.FunctionDef) and item.name == "__init__":
+                keywords = [argument.arg for argument in item.args.kwonlyargs]
+                positional = [argument.arg for argument in item.args.args[1:]]
+                found[node.name] = [*positional, *(["*"] if keywords else []), *keywords]
+    return found
+
+
+def test_stub_has_the_constructors_of_the_source() -> None:
+    assert stub_constructors() == source_constructors()
+
+
+@pytest.fixture(scope="module")
+def c_text(translation: Translation) -> str:
+    """What Cython made of the core."""
+    return (translation.tree / "kstore" / "_core.c").read_text()
+
+
+def test_translation_prints_no_warning_or_hint(translation: Translation) -> None:
+    said = [line for line in translation.log.splitlines() if line != "kstore" and not line.startswith(USUAL)]
+    assert not said
+
+
+def core_text() -> str:
+    return "\n".join((ROOT / name).read_text() for name in CORE_SOURCES)
+
+
+def leaf_names() -> list[str]:
+    return sorted(set(LEAF.findall(core_text())))
+
+
+def c_body(c_text: str, name: str) -> str:
+    """Return the body of one function of the generated C."""
+    head = re.search(rf"^static [^;{{}}]*\b__pyx_f_6kstore_5_core_{name}\([^;{{}}]*\) \{{$", c_text, re.MULTILINE)
+    assert head, f"{name} is not in the generated C"
+    return c_text[head.end() : c_text.index("\n}\n", head.end())]
+
+
+def python_calls(body: str) -> set[str]:
+    """Return the calls of a C body that reach the interpreter or Cython's own helpers."""
+    code = re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL)
+    return set(PYTHON_CALL.findall(code)) - PLAIN_C
+
+
+def test_core_has_leaves() -> None:
+    assert len(leaf_names()) > 20
+
+
+@pytest.mark.parametrize("name", leaf_names())
+def test_leaf_calls_nothing_of_python(c_text: str, name: str) -> None:
+    assert not python_calls(c_body(c_text, name))
+
+
+def test_every_c_function_states_its_exception_rule() -> None:
+    text = core_text()
+    stated = re.compile(r"\b(?:noexcept|except)\b")
+    silent = []
+    for match in FUNCTION.finditer(text):
+        head = text[match.start() : text.index(":\n", match.start())]
+        if not stated.search(head) and returns_c_value(head):
+            silent.append(match[1])
+    assert not silent
+
+
+def returns_c_value(head: str) -> bool:
+    """Say whether a `cdef` head returns something other than a Python object."""
+    kinds = r"void|int|long|bint|char|double|float|Py_ssize_t|size_t|\w+_t"
+    return bool(re.match(rf"cdef\s+(?:inline\s+)?(?:const\s+)?(?:(?:{kinds})\b|\w+\s*\*)", head))
+
+
+def test_purity_check_sees_a_python_call() -> None:
+    source = (
+        "static int __pyx_f_6kstore_5_core_leaf(int n) {\n  /* Py_INCREF(x) */\n  return __Pyx_PyInt_From_int(n);\n}\n"
+    )
+    assert python_calls(c_body(source, "leaf")) == {"__Pyx_PyInt_From_int"}
+    assert python_calls("  if (unlikely(n < 0)) { return leaf(n); }") == set()
