@@ -8,7 +8,7 @@ ENVIRONMENT := .venv/.environment-stamp
 BUILD := .venv/.build-stamp
 CORE := setup.py pyproject.toml $(wildcard kstore/*.pyx kstore/*.h kstore/core/*.pxi kstore/core/*/*.pxi)
 DEBUG_TREE := build/debug
-DEBUG_TESTS := tests/basics tests/core tests/record tests/log tests/producer tests/arrow tests/cli tests/hostile tests/property tests/differential tests/fuzz tests/golden
+DEBUG_TESTS := $(addprefix tests/,basics core record log producer arrow cli hostile property differential fuzz golden)
 # libstdc++ too: without it the sanitizer can't follow what pyarrow throws
 UNDER_SANITIZERS = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
 	PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1

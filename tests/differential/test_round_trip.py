@@ -1,6 +1,6 @@
 """Goal: what kstore writes is read back by everyone as it was written, over the whole matrix of formats.
 
-Method: tests/making/matrix.py says what to write and to find. kstore writes each case; kstore (records and columns), the
+Method: making/matrix.py says what to write and to find. kstore writes each case; kstore (records and columns), the
 reference, aiokafka and kafka-python read it; bytes that the format fixes are compared with the reference's.
 """
 

@@ -1,6 +1,6 @@
 """Goal: MemoryRecordsBuilder writes magics 0 and 1 as Kafka's builder does, and refuses what these have no room for.
 
-Method: the bytes of messages and wrappers by their fields (tests/making/messages.py); tables of calls with their errors.
+Method: the bytes of messages and wrappers by their fields (making/messages.py); tables of calls with their errors.
 """
 
 from __future__ import annotations
