@@ -325,7 +325,8 @@ class Log(Closing):
             follower; "high_watermark" before the batch at the high watermark, as for a consumer (at the log end where
             the root's checkpoint does not tell the mark of a log that is only read); "read_committed" before the batch
             at the last stable offset.
-        Raises: OffsetOutOfRangeError; CorruptRecordError, UnsupportedMagicError for damage on the way.
+        Raises: OffsetOutOfRangeError, also below the first segment, whose records tiered storage has;
+            CorruptRecordError, UnsupportedMagicError for damage on the way.
         Source: Kafka UnifiedLog.read, LogSegment.read.
         """
         if type(max_bytes) is not int or not 0 <= max_bytes <= MAX_INT64:
@@ -347,7 +348,10 @@ class Log(Closing):
         if settled is not None:
             limit = last_stable_offset = settled.last_stable_offset
         records, base_offset, end_offset = b"", None, offset
-        for segment in self._segments_from(offset):
+        segments = self._segments_from(offset)
+        if segments and offset < segments[0].base_offset:
+            raise self._below_segments(offset, first_base_offset=segments[0].base_offset)
+        for segment in segments:
             first = segment.translate_offset(offset)
             if first is not None:
                 end_position = segment.valid_end_position if limit is None else _position_of(segment, limit)
@@ -748,6 +752,14 @@ class Log(Closing):
         if not start <= offset <= end:
             where = f"{self.topic_partition} in {self.path}"
             raise self._out_of_range(offset, f"offset {offset} is out of range of {where}: expected {start} to {end}")
+
+    def _below_segments(self, offset: int, *, first_base_offset: int) -> OffsetOutOfRangeError:
+        where = f"{self.topic_partition} in {self.path}"
+        return self._out_of_range(
+            offset,
+            f"offset {offset} lies below the first segment of {where}: expected {first_base_offset} to "
+            f"{self.log_end_offset}; tiered storage may have it",
+        )
 
     def _out_of_range(self, offset: int, message: str) -> OffsetOutOfRangeError:
         return OffsetOutOfRangeError(

@@ -23,7 +23,7 @@ from typing import Any
 
 from kstore.config import LogConfig
 from kstore.errors import KStoreError
-from kstore.log import FetchData, WritableLog, open_log
+from kstore.log import FetchData, LogAppendInfo, WritableLog, open_log
 from kstore.log.env import Env
 from kstore.log.files.snapshots import encode_snapshot
 from kstore.record import (
@@ -141,6 +141,8 @@ class History:
         self.settings = drawn_settings(self.draw)
         self.config = LogConfig(**{one.ours: one.value for one in self.settings})  # type: ignore[arg-type]
         self.is_managed = self.draw.random() < 0.6
+        self.verifies = self.draw.random() < 0.5
+        self.requires_verification = self.verifies and self.draw.random() < 0.5
         self.producers = {producer_id: Producer(producer_id) for producer_id in PRODUCERS}
         self.epoch = 0
         self.env = SetEnv()
@@ -156,13 +158,16 @@ class History:
 
     def _open_ours(self) -> WritableLog:
         log = open_log(self.roots[0] / PARTITION, "a", self.config, env=self.env)
+        # A log asks for it only where a coordinator can give it.
+        log.producer_state._requires_verification = self.requires_verification
         if self.is_managed:
             log.update_high_watermark(0)
         return log
 
     def _open_theirs(self, *, is_clean: bool, start: int, point: int) -> None:
         settings = [f"{one.theirs}={one.value}" for one in self.settings]
-        fixed = "max.message.bytes=1000000", "transaction.partition.verification.enable=false", "retention.ms=-1"
+        requires = f"transaction.partition.verification.enable={str(self.requires_verification).lower()}"
+        fixed = "max.message.bytes=1000000", requires, "retention.ms=-1"
         directory = self.roots[1] / PARTITION
         self._theirs("open", directory, str(is_clean).lower(), start, point, self.env.now_ms, *settings, *fixed)
 
@@ -250,15 +255,23 @@ class History:
         records = [record(base_offset + i, b"v" * size, b"k%d" % i, timestamp_ms=times[i]) for i in range(count)]
         return write_batch(records, **options)
 
-    def lead(self, data: bytes, origin: AppendOrigin = AppendOrigin.CLIENT) -> Iterator[str]:
-        yield from self.both(
-            "leader",
-            lambda: self.log.append(MemoryRecords(data), partition_leader_epoch=self.epoch, origin=origin),
-            self.epoch,
-            origin.name,
-            "",
-            base64.b64encode(data).decode(),
-        )
+    def lead(self, data: bytes, origin: AppendOrigin = AppendOrigin.CLIENT, verifies: str = "") -> Iterator[str]:
+        """Append as the leader; verifies: "v1" or "v2", the version of transactions, if a verification comes first."""
+
+        def ours() -> LogAppendInfo:
+            guard = None
+            if verifies:
+                (batch,) = MemoryRecords(data).batches()
+                guard = self.log.producer_state.start_verification(
+                    batch.producer_id,
+                    producer_epoch=batch.producer_epoch,
+                    sequence=batch.base_sequence,
+                    now_ms=self.env.now_ms,
+                    supports_epoch_bump=verifies == "v2",
+                )
+            return self.log.append(MemoryRecords(data), partition_leader_epoch=self.epoch, origin=origin, guard=guard)
+
+        yield from self.both("leader", ours, self.epoch, origin.name, verifies, base64.b64encode(data).decode())
 
     def append(self) -> Iterator[str]:
         data = self.batch()
@@ -270,7 +283,7 @@ class History:
     def send(self) -> Iterator[str]:
         producer = self.draw.choice(list(self.producers.values()))
         if producer.sent and self.draw.random() < 0.15:
-            yield from self.lead(self.draw.choice(producer.sent))
+            yield from self.lead(self.draw.choice(producer.sent), verifies=self.version_of_transactions())
             return
         if self.draw.random() < 0.05:
             producer.epoch += self.draw.choice((1, 1, -1)) if producer.epoch else 1
@@ -286,11 +299,14 @@ class History:
             is_transactional=is_transactional,
         )
         end = self.log.log_end_offset
-        yield from self.lead(data)
+        yield from self.lead(data, verifies=self.version_of_transactions() if is_transactional else "")
         if self.log.log_end_offset > end:
             producer.sequence = max(sequence, 0) + self.log.log_end_offset - end
             producer.is_open = is_transactional
             producer.sent = [*producer.sent[-6:], data]
+
+    def version_of_transactions(self) -> str:
+        return self.draw.choice(("v1", "v2", "")) if self.verifies else ""
 
     def end(self) -> Iterator[str]:
         producer = self.draw.choice(list(self.producers.values()))
@@ -382,7 +398,13 @@ class History:
 
     def restart(self) -> Iterator[str]:
         offset = self.draw.randrange(60)
-        yield from self.both("restart", lambda: self.log.truncate_fully_and_start_at(offset), offset, offset)
+        start = offset if self.draw.random() < 0.4 else self.draw.randint(0, offset)
+        yield from self.both(
+            "restart",
+            lambda: self.log.truncate_fully_and_start_at(offset, log_start_offset=start),
+            offset,
+            start,
+        )
         self.producers = {producer_id: Producer(producer_id) for producer_id in PRODUCERS}
 
     def delete(self) -> Iterator[str]:
@@ -453,6 +475,9 @@ class History:
         ):
             # Kafka notes the epoch of an append that it then refuses.
             ours["epochs"] = theirs["epochs"]
+        if ours["epochs"] == [[epoch, offset] for epoch, offset in theirs["epochs"] if offset < end]:
+            # As above, where it is a new epoch, or one that a truncation had removed.
+            ours["epochs"] = theirs["epochs"]
         stable, other = ours["last_stable_offset"], theirs["last_stable_offset"]
         if not self.has_records(min(stable, other), max(stable, other)):
             # A log start inside a batch, or between two: Kafka names the first offset of a batch, even below the start.
@@ -501,7 +526,7 @@ class History:
         """Close both and compare their files."""
         known = partial(
             is_known_file,
-            log_start_offset=self.log.log_start_offset,
+            first_base_offset=self.log.segments[0].base_offset,
             offsets={
                 offset for batch in self.log.batches() for offset in range(batch.base_offset, batch.last_offset + 1)
             },
@@ -600,7 +625,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
 
 
 def is_known_file(
-    name: str, ours: bytes | None, theirs: bytes | None, *, log_start_offset: int, offsets: set[int]
+    name: str, ours: bytes | None, theirs: bytes | None, *, first_base_offset: int, offsets: set[int]
 ) -> bool:
     """Whether docs/durability.md says why a file differs; offsets: all that batches hold."""
     if name.endswith("index"):
@@ -608,7 +633,7 @@ def is_known_file(
         return not theirs
     if not name.endswith(".snapshot"):
         return False
-    if name == f"{log_start_offset:020d}.snapshot" and theirs is None:
+    if name == f"{first_base_offset:020d}.snapshot" and theirs is None:
         # kstore keeps the snapshot at the base of the first segment.
         return True
     # A clean start without any snapshot, for which Kafka writes empty ones; and one inside a gap of offsets.

@@ -36,6 +36,38 @@ _CLIENT = AppendOrigin.CLIENT
 _logger = logging.getLogger("kstore.log")
 
 
+class VerificationGuard:
+    """Proof that the transaction of a producer was verified with its coordinator; compared by identity (KIP-890)."""
+
+    __slots__ = ()
+
+
+class Verification:
+    """A verification under way: its guard and the lowest sequence seen since it began, in the newest epoch.
+
+    Attributes: supports_epoch_bump (whether each transaction of the producer has an epoch of its own).
+    Source: Kafka VerificationStateEntry.
+    """
+
+    __slots__ = ("guard", "lowest_sequence", "producer_epoch", "started_ms", "supports_epoch_bump")
+
+    def __init__(
+        self, *, producer_epoch: int, lowest_sequence: int, started_ms: int, supports_epoch_bump: bool = False
+    ) -> None:
+        self.guard = VerificationGuard()
+        self.producer_epoch = producer_epoch
+        self.lowest_sequence = lowest_sequence
+        self.started_ms = started_ms
+        self.supports_epoch_bump = supports_epoch_bump
+
+    def note(self, *, producer_epoch: int, sequence: int) -> None:
+        """Note the first sequence of another batch that waits for it."""
+        if producer_epoch > self.producer_epoch:
+            self.producer_epoch, self.lowest_sequence = producer_epoch, sequence
+        elif producer_epoch == self.producer_epoch:
+            self.lowest_sequence = min(self.lowest_sequence, sequence)
+
+
 class TransactionMarker(NamedTuple):
     """The record of a control batch that ends a transaction."""
 
@@ -159,20 +191,21 @@ class ProducerAppendInfo:
     """The batches of one producer in one append: checked one after the other, and the state behind them.
 
     Attributes: entry (the state behind the batches so far), started (first offsets of the transactions they open),
-        is_transactional (whether one of them is).
-    Args: current: what the log knows of the producer, None if nothing; lowest_sequence: the lowest seen while its
-        transaction was verified; refuses: False for a replay of what lies in the log, which only logs.
+        ends_verification (whether the producer's verification is over once they are written).
+    Args: current: what the log knows of the producer, None if nothing; verification: the one under way, None if none
+        is; refuses: False for a replay of what lies in the log, which only logs.
     Source: Kafka ProducerAppendInfo.
     """
 
     __slots__ = (
         "_is_unknown",
-        "_lowest_sequence",
+        "_knows_batches",
         "_origin",
         "_refuses",
         "_topic_partition",
+        "_verification",
+        "ends_verification",
         "entry",
-        "is_transactional",
         "started",
     )
 
@@ -183,15 +216,16 @@ class ProducerAppendInfo:
         *,
         current: ProducerStateEntry | None,
         origin: AppendOrigin,
-        lowest_sequence: int | None = None,
+        verification: Verification | None = None,
         refuses: bool = True,
     ) -> None:
         self._topic_partition = topic_partition
         self._origin = origin
         self._refuses = refuses
-        self._lowest_sequence = lowest_sequence
+        self._verification = verification
         self._is_unknown = current is None or current.producer_epoch == NO_PRODUCER_EPOCH
-        self.is_transactional = False
+        self._knows_batches = current is not None and (verification is None or bool(current.kept_batches))
+        self.ends_verification = False
         self.started: tuple[int, ...] = ()
         self.entry = ProducerStateEntry(producer_id) if current is None else current.copy()
 
@@ -202,8 +236,16 @@ class ProducerAppendInfo:
             TransactionCoordinatorFencedError.
         """
         if batch.is_control:
-            self.is_transactional = True
-            return None if batch.marker is None else self._end_transaction(batch, batch.marker)
+            completed = None if batch.marker is None else self._end_transaction(batch, batch.marker)
+            under_way = self._verification
+            # Where each transaction has its own epoch, a marker of the epoch that is verified ended the one before.
+            if (
+                under_way is None
+                or not under_way.supports_epoch_bump
+                or batch.producer_epoch != under_way.producer_epoch
+            ):
+                self.ends_verification = True
+            return completed
         self._append_data(batch)
         return None
 
@@ -215,7 +257,7 @@ class ProducerAppendInfo:
         if self._origin is _CLIENT:
             self._check_sequence(batch)
         if is_transactional:
-            self.is_transactional = True
+            self.ends_verification = True
             if entry.current_txn_first_offset == NO_OFFSET:
                 entry.current_txn_first_offset = base_offset
                 self.started = (*self.started, base_offset)
@@ -229,8 +271,13 @@ class ProducerAppendInfo:
 
     def _check_sequence(self, batch: ProducerBatch) -> None:
         entry, first = self.entry, batch.base_sequence
-        if self._lowest_sequence is not None and first > self._lowest_sequence:
-            raise self._out_of_order(batch, f"at most {self._lowest_sequence}, the lowest that was verified")
+        verification = self._verification
+        if verification is not None:
+            if verification.supports_epoch_bump and first != 0 and not self._knows_batches:
+                raise self._out_of_order(batch, "0 of a producer with epoch bumps of whom no batch is known")
+            if first > verification.lowest_sequence:
+                lowest = verification.lowest_sequence
+                raise self._out_of_order(batch, f"at most {lowest}, the lowest that was verified")
         if batch.producer_epoch != entry.producer_epoch:
             if first != 0 and entry.producer_epoch != NO_PRODUCER_EPOCH:
                 raise self._out_of_order(batch, f"0 in a new epoch (the last one was {entry.producer_epoch})")

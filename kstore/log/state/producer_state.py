@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from kstore.config import LogConfig
-from kstore.errors import CorruptSnapshotError, InvalidTxnStateError
+from kstore.errors import CorruptSnapshotError, InvalidProducerEpochError, InvalidTxnStateError
 from kstore.log.env import DEFAULT_ENV, Env
 from kstore.log.files.names import PRODUCER_SNAPSHOT_SUFFIX, producer_snapshot_offsets, segment_path
 from kstore.log.files.snapshots import (
@@ -27,31 +27,15 @@ from kstore.log.state.producer_append import (
     ProducerAppendInfo,
     ProducerBatch,
     ProducerStateEntry,
+    Verification,
 )
+from kstore.log.state.producer_append import VerificationGuard as VerificationGuard
 from kstore.record import AppendOrigin
 from kstore.types import NO_OFFSET, NO_PRODUCER_ID, TopicPartition
 
 LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
 
 _logger = logging.getLogger("kstore.log")
-
-
-class VerificationGuard:
-    """Proof that the transaction of a producer was verified with its coordinator; compared by identity (KIP-890)."""
-
-    __slots__ = ()
-
-
-class _Verification:
-    """A verification under way: its guard and the lowest sequence seen since it began, in the newest epoch."""
-
-    __slots__ = ("guard", "lowest_sequence", "producer_epoch", "started_ms")
-
-    def __init__(self, *, producer_epoch: int, lowest_sequence: int, started_ms: int) -> None:
-        self.guard = VerificationGuard()
-        self.producer_epoch = producer_epoch
-        self.lowest_sequence = lowest_sequence
-        self.started_ms = started_ms
 
 
 class PreparedAppend:
@@ -103,7 +87,7 @@ class ProducerStateManager:
         self._ongoing: dict[int, int] = {}
         # First offset -> offset of the marker, of the transactions ended at or above the high watermark.
         self._unreplicated: dict[int, int] = {}
-        self._verifications: dict[int, _Verification] = {}
+        self._verifications: dict[int, Verification] = {}
         self._snapshots = self._listed_snapshots()
         self._last_snapshot_offset = 0
         # Up to where a reload still has to be replayed; until then nothing is published as decided.
@@ -121,7 +105,7 @@ class ProducerStateManager:
         """Return what is known of a producer."""
         return self._producers.get(producer_id)
 
-    def tables(self) -> tuple[dict[int, ProducerStateEntry], dict[int, _Verification]]:
+    def tables(self) -> tuple[dict[int, ProducerStateEntry], dict[int, Verification]]:
         """Return the producers and the verifications under way, always the same two, for a LogAppender.
 
         Of an append that follows a producer's last batch it puts the new entry in place by itself; nothing else here
@@ -172,13 +156,12 @@ class ProducerStateManager:
                 self._check_verified(batch, origin=origin, guard=verification_guard)
             info = prepared.infos.get(producer_id)
             if info is None:
-                verification = self._verifications.get(producer_id) if is_client else None
                 info = ProducerAppendInfo(
                     self.topic_partition,
                     producer_id,
                     current=known,
                     origin=origin,
-                    lowest_sequence=None if verification is None else verification.lowest_sequence,
+                    verification=self._verifications.get(producer_id),
                 )
                 prepared.infos[producer_id] = info
             completed = info.append(batch)
@@ -195,8 +178,8 @@ class ProducerStateManager:
             self._take_over(info)
             if info.started:
                 changes_transactions = True
-            if info.is_transactional and self._verifications:
-                self._verifications.pop(info.entry.producer_id, None)
+            if info.ends_verification:
+                self._verifications.pop(producer_id, None)
         if not changes_transactions:
             return []
         completed = [self._complete(one) for one in prepared.completed]
@@ -215,10 +198,13 @@ class ProducerStateManager:
             batch.producer_id,
             current=self._producers.get(batch.producer_id),
             origin=AppendOrigin.REPLICATION,
+            verification=self._verifications.get(batch.producer_id),
             refuses=False,
         )
         completed = info.append(batch)
         self._take_over(info)
+        if info.ends_verification:
+            self._verifications.pop(batch.producer_id, None)
         if completed is not None:
             completed = self._complete(completed)
         self._publish_first_unstable_offset()
@@ -251,22 +237,28 @@ class ProducerStateManager:
             self._publish_first_unstable_offset()
 
     def start_verification(
-        self, producer_id: int, *, producer_epoch: int, sequence: int, now_ms: int
+        self, producer_id: int, *, producer_epoch: int, sequence: int, now_ms: int, supports_epoch_bump: bool = False
     ) -> VerificationGuard | None:
         """Return the guard for the next transactional batch of a producer, None if its transaction is open already.
 
-        Source: Kafka UnifiedLog.maybeStartTransactionVerification.
+        Args: supports_epoch_bump: whether each transaction of the producer has an epoch of its own (transactions of
+            version 2); it then starts at sequence 0 where no batch of it is known, and a marker of the epoch that is
+            verified ends the verification no more. The first call of a verification counts.
+        Raises: InvalidProducerEpochError for an epoch below the one that is known.
+        Source: Kafka UnifiedLog.maybeStartTransactionVerification (KIP-890).
         """
+        self._check_epoch(producer_id, producer_epoch=producer_epoch)
         if self._is_ongoing(producer_id, producer_epoch=producer_epoch):
             return None
         found = self._verifications.get(producer_id)
         if found is None:
-            found = _Verification(producer_epoch=producer_epoch, lowest_sequence=sequence, started_ms=now_ms)
-            self._verifications[producer_id] = found
-        elif producer_epoch > found.producer_epoch:
-            found.producer_epoch, found.lowest_sequence = producer_epoch, sequence
-        elif producer_epoch == found.producer_epoch:
-            found.lowest_sequence = min(found.lowest_sequence, sequence)
+            found = self._verifications[producer_id] = Verification(
+                producer_epoch=producer_epoch,
+                lowest_sequence=sequence,
+                started_ms=now_ms,
+                supports_epoch_bump=supports_epoch_bump,
+            )
+        found.note(producer_epoch=producer_epoch, sequence=sequence)
         return found.guard
 
     def remove_expired_producers(self, now_ms: int) -> int:
@@ -412,6 +404,8 @@ class ProducerStateManager:
             return
         if self._is_ongoing(batch.producer_id, producer_epoch=batch.producer_epoch):
             return
+        # First, since a producer may abort and go on after it.
+        self._check_epoch(batch.producer_id, producer_epoch=batch.producer_epoch)
         verification = self._verifications.get(batch.producer_id)
         if guard is not None and verification is not None and verification.guard is guard:
             return
@@ -421,6 +415,16 @@ class ProducerStateManager:
             producer_id=batch.producer_id,
             producer_epoch=batch.producer_epoch,
         )
+
+    def _check_epoch(self, producer_id: int, *, producer_epoch: int) -> None:
+        known = self._producers.get(producer_id)
+        if known is not None and producer_epoch < known.producer_epoch:
+            raise InvalidProducerEpochError(
+                f"producer {producer_id} of {self.topic_partition}: expected an epoch of at least "
+                f"{known.producer_epoch}, found {producer_epoch}",
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+            )
 
     def _is_ongoing(self, producer_id: int, *, producer_epoch: int) -> bool:
         known = self._producers.get(producer_id)

@@ -217,8 +217,8 @@ class LocalLog:
         self.active.truncate_to(offset, position=position, timestamp=timestamp)
         self._cut = offset, written_end_offset
 
-    def restart(self, base_offset: int) -> None:
-        """Remove all segments and begin one, durably.
+    def restart(self, base_offset: int, *, log_start_offset: int) -> None:
+        """Remove all segments and begin one, durably; a high watermark that is managed goes to the new end.
 
         Raises: StorageError, with a part perhaps removed.
         """
@@ -227,7 +227,9 @@ class LocalLog:
         self.active = self._opened(base_offset, is_new=True)
         self.active.flush()
         self._cut = _NO_CUT
-        self.move_start(base_offset)
+        self.move_start(log_start_offset)
+        if self._high_watermark is not None:
+            self._high_watermark = base_offset
 
     def ends_below(self, offset: int) -> bool:
         """Whether there are sealed segments that end below an offset."""

@@ -252,16 +252,16 @@ class LogCutting:
         self.gate.check_place(self.local.active.records)
         with self._cutting(offset):
             if offset < self.local.first_base_offset:
-                self._restart_at(offset)
+                self._restart_at(offset, log_start_offset=offset)
             else:
                 self._cut_to(offset)
         return True
 
-    def restart_at(self, offset: int) -> None:
-        """Remove all records; the log starts and ends at `offset`."""
+    def restart_at(self, offset: int, *, log_start_offset: int) -> None:
+        """Remove all records; the log ends at `offset`, and so does what is replicated."""
         self.gate.check_place(self.local.active.records)
         with self._cutting(0):
-            self._restart_at(offset)
+            self._restart_at(offset, log_start_offset=log_start_offset)
 
     def start_at(self, offset: int) -> int:
         """Let the log start at an offset, unless it starts behind it; return where it starts.
@@ -305,15 +305,15 @@ class LogCutting:
         self._reload_producers(offset)
         self.producers.on_high_watermark(local.high_watermark)
 
-    def _restart_at(self, offset: int) -> None:
+    def _restart_at(self, offset: int, *, log_start_offset: int) -> None:
         """Remove all segments and begin one at an offset."""
         self.durability.lower(DurablePoint(0, 0, 0))
-        self.local.restart(offset)
+        self.local.restart(offset, log_start_offset=log_start_offset)
         self.epochs.clear()
         self.local.follow(self.epochs)
         self.producers.truncate_fully_and_start_at(offset)
         self._reload_producers(offset)
-        self.files.save_log_start_offset(offset)
+        self.files.save_log_start_offset(log_start_offset)
         self.local.publish(offset)
         self.durability.follow_restart()
 
@@ -621,15 +621,21 @@ class WritableLog(PublishedLog):
             self._gate.check()
             return self._cutting.truncate_to(offset)
 
-    def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Remove all records, durably; the log starts and ends at `offset`.
+    def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None) -> None:
+        """Remove all records, leader epochs and producers, durably; the log ends at `offset`, its high watermark too.
 
-        Raises: ValueError as truncate_to.  Source: Kafka UnifiedLog.truncateFullyAndStartAt.
+        Args: log_start_offset: where the log starts, None for `offset`. A start below it says that tiered storage has
+            the records in between.
+        Raises: ValueError as truncate_to, and for a log start above `offset`.
+        Source: Kafka UnifiedLog.truncateFullyAndStartAt.
         """
         offset = checked_int("offset", offset, least=0)
+        start = offset
+        if log_start_offset is not None:
+            start = checked_int("log_start_offset", log_start_offset, least=0, greatest=offset)
         with self._gate.flush_lock, self._gate.append_lock:
             self._gate.check()
-            self._cutting.restart_at(offset)
+            self._cutting.restart_at(offset, log_start_offset=start)
 
     def delete_records(self, before_offset: int) -> int:
         """Make `before_offset` the start of the log, durably, and return it; segments wholly below it are removed.

@@ -26,6 +26,7 @@ from kstore.log.state.producer_append import (
     ProducerBatch,
     ProducerStateEntry,
     TransactionMarker,
+    Verification,
     producer_batch,
     producer_batches_in,
     read_marker,
@@ -125,7 +126,7 @@ def test_batches_of_one_append_follow_each_other() -> None:
 
 @pytest.mark.parametrize(("sequence", "is_taken"), [(4, True), (5, True), (6, False)])
 def test_sequence_is_at_most_the_lowest_that_was_verified(sequence: int, is_taken: bool) -> None:
-    info = append_info(None, lowest_sequence=5)
+    info = append_info(None, verification=Verification(producer_epoch=0, lowest_sequence=5, started_ms=0))
     if is_taken:
         info.append(data(sequence))
     else:

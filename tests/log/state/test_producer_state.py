@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kstore.config import LogConfig
-from kstore.errors import InvalidTxnStateError, OutOfOrderSequenceError, StorageError
+from kstore.errors import InvalidProducerEpochError, InvalidTxnStateError, OutOfOrderSequenceError, StorageError
 from kstore.log.env import DEFAULT_ENV, Env
 from kstore.log.files.snapshots import ProducerSnapshotEntry, read_snapshot, write_snapshot
 from kstore.log.state.producer_append import CompletedTransaction, ProducerBatch, TransactionMarker
@@ -71,9 +71,9 @@ def data(producer_id: int, offset: int) -> ProducerBatch:
     return batch(producer_id, offset, transactional=True)
 
 
-def end(producer_id: int, offset: int, *, abort: bool = False) -> ProducerBatch:
+def end(producer_id: int, offset: int, *, epoch: int = 0, abort: bool = False) -> ProducerBatch:
     content = TransactionMarker(abort, 0, NOW_MS + offset)
-    return ProducerBatch(producer_id, 0, -1, offset, offset, NOW_MS + offset, True, True, content)
+    return ProducerBatch(producer_id, epoch, -1, offset, offset, NOW_MS + offset, True, True, content)
 
 
 def append(
@@ -436,3 +436,65 @@ def test_marker_takes_the_guard_of_a_transaction_that_never_began(tmp_path: Path
     append(manager, end(1, 0, abort=True), origin=AppendOrigin.COORDINATOR)
     with pytest.raises(InvalidTxnStateError):
         manager.analyze([batch(1, 1, sequence=0, transactional=True)], origin=CLIENT, verification_guard=guard)
+
+
+def start(manager: ProducerStateManager, *, epoch: int = 0, sequence: int = 0, bumps: bool = True) -> VerificationGuard:
+    guard = manager.start_verification(
+        1, producer_epoch=epoch, sequence=sequence, now_ms=NOW_MS, supports_epoch_bump=bumps
+    )
+    assert guard is not None
+    return guard
+
+
+@pytest.mark.parametrize("bumps", [True, False], ids=["epoch-bumps", "one-epoch"])
+@pytest.mark.parametrize("is_known", [True, False], ids=["by-a-marker", "unknown"])
+def test_new_producer_with_epoch_bumps_starts_at_sequence_0(
+    manager: ProducerStateManager, bumps: bool, is_known: bool
+) -> None:
+    if is_known:
+        append(manager, end(1, 0, epoch=1), origin=AppendOrigin.COORDINATOR)
+    start(manager, epoch=2, sequence=7, bumps=bumps)
+    sent = [batch(1, 1, sequence=7, epoch=2, transactional=True)]
+    if bumps:
+        with pytest.raises(OutOfOrderSequenceError, match="expected sequence 0 of a producer with epoch bumps"):
+            manager.analyze(sent, origin=CLIENT)
+    elif is_known:
+        with pytest.raises(OutOfOrderSequenceError, match="0 in a new epoch"):
+            manager.analyze(sent, origin=CLIENT)
+    else:
+        manager.analyze(sent, origin=CLIENT)
+    manager.analyze([batch(1, 1, sequence=0, epoch=2, transactional=True)], origin=CLIENT)
+
+
+@pytest.mark.parametrize(("bumps", "marker_epoch", "stays"), [(True, 2, True), (True, 3, False), (False, 2, False)])
+def test_marker_of_the_transaction_before_leaves_the_guard_of_a_bumped_epoch(
+    tmp_path: Path, bumps: bool, marker_epoch: int, stays: bool
+) -> None:
+    manager = manager_of(tmp_path, requires_verification=True)
+    guard = start(manager, epoch=2, bumps=bumps)
+    append(manager, end(1, 0, epoch=marker_epoch), origin=AppendOrigin.COORDINATOR)
+    sent = [batch(1, 1, sequence=0, epoch=marker_epoch, transactional=True)]
+    if stays:
+        manager.commit(manager.analyze(sent, origin=CLIENT, verification_guard=guard))
+        assert manager.first_unstable_offset == 1
+    else:
+        with pytest.raises(InvalidTxnStateError):
+            manager.analyze(sent, origin=CLIENT, verification_guard=guard)
+
+
+def test_stale_epoch_is_named_before_the_missing_verification(tmp_path: Path) -> None:
+    manager = manager_of(tmp_path, requires_verification=True)
+    append(manager, end(1, 0, epoch=2), origin=AppendOrigin.COORDINATOR)
+    with pytest.raises(InvalidProducerEpochError, match="at least 2, found 1"):
+        manager.analyze([batch(1, 1, sequence=0, epoch=1, transactional=True)], origin=CLIENT)
+    with pytest.raises(InvalidProducerEpochError, match="at least 2, found 1"):
+        start(manager, epoch=1)
+
+
+def test_replay_of_a_transaction_ends_its_verification(tmp_path: Path) -> None:
+    manager = manager_of(tmp_path, requires_verification=True)
+    guard = start(manager, bumps=False)
+    manager.replay(data(1, 0))
+    manager.replay(end(1, 1))
+    with pytest.raises(InvalidTxnStateError):
+        manager.analyze([batch(1, 2, sequence=1, transactional=True)], origin=CLIENT, verification_guard=guard)

@@ -95,6 +95,60 @@ def test_log_starts_anew_at_any_offset(log: WritableLog, directory: Path, offset
         assert (reopened.log_start_offset, offsets(reopened)) == (offset, [offset, offset + 1])
 
 
+@pytest.mark.parametrize(("offset", "start"), [(20, 20), (20, 12), (20, 0), (0, 0), (1000, 7)])
+@pytest.mark.parametrize("mark", [None, 5, 30], ids=["unmanaged", "mark-below", "mark-above"])
+def test_log_emptied_at_an_offset_starts_at_the_log_start_that_was_asked_for(
+    log: WritableLog, directory: Path, offset: int, start: int, mark: int | None
+) -> None:
+    if mark is not None:
+        log.update_high_watermark(mark)
+    log.truncate_fully_and_start_at(offset, log_start_offset=start)
+    # Kafka lets the high watermark follow to the new end, also from below.
+    assert (log.log_start_offset, log.high_watermark, log.last_stable_offset, log.log_end_offset) == (
+        start,
+        offset,
+        offset,
+        offset,
+    )
+    assert log.leader_epochs.entries == ()
+    starts = read_offset_checkpoint(directory.parent / "log-start-offset-checkpoint")
+    assert starts[TopicPartition("t", 0)] == start
+    # As a broker does, since the start is below: it would load the producers from here.
+    assert log.producer_state.snapshot_offsets == ((offset,) if start < offset else ())
+    log.append(MemoryRecords(batch(0, 2)))
+    assert log.high_watermark == (offset + 2 if mark is None else offset)
+    assert offsets(log) == [offset, offset + 1]
+
+
+def test_what_tiered_storage_has_is_out_of_range_of_a_fetch(log: WritableLog) -> None:
+    log.truncate_fully_and_start_at(20, log_start_offset=12)
+    log.append(MemoryRecords(batch(0, 2)))
+    for isolation in ("read_uncommitted", "high_watermark", "read_committed"):
+        for offset in (12, 19):
+            with pytest.raises(OffsetOutOfRangeError, match="below the first segment"):
+                log.fetch(offset, 1000, isolation=isolation)  # type: ignore[arg-type]
+        assert log.fetch(20, 1000, isolation=isolation).base_offset == 20  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [(21, ValueError), (-1, ValueError), (1.0, TypeError)],
+    ids=["above-the-end", "negative", "float"],
+)
+def test_log_start_that_can_not_be_is_refused_before_anything_goes(
+    log: WritableLog, start: int, kind: type[Exception]
+) -> None:
+    with pytest.raises(kind, match="log_start_offset"):
+        log.truncate_fully_and_start_at(20, log_start_offset=start)
+    assert offsets(log) == list(range(30))
+
+
+def test_log_truncated_below_its_first_segment_starts_and_ends_there(log: WritableLog) -> None:
+    log.truncate_fully_and_start_at(20, log_start_offset=5)
+    assert log.truncate_to(9)
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (9, 9, 9)
+
+
 def test_cut_reaches_the_indexes(log: WritableLog, directory: Path) -> None:
     log.truncate_to(20)
     active = log.segments[-1]
