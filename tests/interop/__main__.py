@@ -1,7 +1,7 @@
-"""`python -m tests.interop`: kstore and Kafka's own classes write the matrix of making/matrix.py for each other to
-read, kstore and a real broker write one root by turns, and so do their producers; kstore and Kafka's UnifiedLog take the same
-random histories; kstore reads and verifies while a broker writes.
+"""`python -m tests.interop`: kstore and Kafka's own classes write the matrix of making/matrix.py for each other to read.
 
+kstore and a real broker write one root by turns, and so do their producers; kstore and Kafka's UnifiedLog take the same
+random histories; kstore reads and verifies while a broker writes.
 Needs Maven and a JDK; the jars are kept in build/interop. Ends with 1 if a case differs or the tools can't be had.
 """
 
