@@ -1,4 +1,4 @@
-"""`python -m tests.interop`: kstore and Kafka's own classes write the matrix of making/matrix.py for each other to read.
+"""`python -m tests.interop`: kstore and Kafka's own classes write the matrix of making/matrix.py for each other.
 
 kstore and a real broker write one root by turns, and so do their producers; kstore and Kafka's UnifiedLog take the same
 random histories; kstore reads and verifies while a broker writes.
