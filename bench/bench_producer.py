@@ -18,6 +18,7 @@ import numpy as np
 from bench.common import MIB, Case, Contestant, Settings, interleaved, require_equal
 from bench.other_languages import JAVA_PRODUCER, Rivals
 from bench.producer_pool import pool_case
+from kstore.producer.append_columns import append_columns
 from kstore.producer.batches.accumulator import BufferPool, RecordAccumulator
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.producer.sending.store_sink import StoreSink
@@ -107,7 +108,8 @@ class Drained:
 
     def append_columns(self, columns: RecordColumns, partition: int | None) -> None:
         """Append all rows, to a partition or by their keys."""
-        self._accumulator.append_columns(
+        append_columns(
+            self._accumulator,
             TOPIC,
             columns,
             partition=partition,

@@ -44,9 +44,9 @@ from kstore.log.files.names import (
     parse_segment_name,
 )
 from kstore.log.plan import Extent, ScanRange, extents, plan_ranges
-from kstore.log.replaced import ERRORS_OF_A_CHANGE, MOST_LOOKS, ListedFile, change_behind, is_settled
 from kstore.log.segment.indexes import IndexCache
 from kstore.log.segment.records import status_of_segment
+from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE, MOST_LOOKS, ListedFile, change_behind, is_settled
 from kstore.log.segment.segment import LogContext, LogSegment
 from kstore.log.state.transactions import NOTHING_SETTLED, AbortedTransaction, Transactions, settle_transactions
 from kstore.record import Record, RecordBatch

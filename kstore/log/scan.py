@@ -22,8 +22,8 @@ from kstore.config import LogConfig
 from kstore.errors import CorruptRecordError, UnsupportedMagicError
 from kstore.log.env import DEFAULT_ENV, Env, FileIdentity, ReadFile, open_listed
 from kstore.log.plan import FileRange, ScanRange
-from kstore.log.replaced import ListedFile, change_behind
 from kstore.log.segment.records import cut_off
+from kstore.log.segment.replaced import ListedFile, change_behind
 
 Item = TypeVar("Item")
 Part = TypeVar("Part")

@@ -34,9 +34,9 @@ from kstore.log.files.names import (
 from kstore.log.files.root_files import read_meta_properties, read_partition_metadata
 from kstore.log.files.snapshots import SNAPSHOT_ENTRY_SIZE, SNAPSHOT_OVERHEAD, ProducerSnapshotEntry, read_snapshot
 from kstore.log.log import Log
-from kstore.log.replaced import ERRORS_OF_A_CHANGE, MOST_LOOKS, ListedFile
 from kstore.log.segment.check import IndexFile, OffsetIndexCheck, SegmentCheck, TimeIndexCheck
 from kstore.log.segment.indexes import MAX_INDEX_BYTES
+from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE, MOST_LOOKS, ListedFile
 from kstore.log.segment.segment import LogSegment
 from kstore.log.segment.transaction_index import TRANSACTION_INDEX_ENTRY_SIZE, AbortedTxn, decode_aborted_txns
 from kstore.log.state.leader_epochs import epoch_of_offset

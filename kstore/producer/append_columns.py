@@ -32,6 +32,45 @@ def record_columns_of(columns: Any, *, timestamp_ms: int) -> Iterable[RecordColu
     return (record_columns(batch, timestamp_ms=timestamp_ms) for batch in to_record_batches(columns))
 
 
+def append_columns(
+    accumulator: RecordAccumulator,
+    topic: str,
+    columns: RecordColumns,
+    *,
+    partition: int | None = None,
+    max_time_to_block_ms: int,
+    cluster: Cluster,
+    now_ms: int | None = None,
+    max_record_bytes: int | None = None,
+    on_new_batch: Callable[[int], object] | None = None,
+) -> ColumnsFuture:
+    """Append all rows as batches that take no other records, behind what waits already.
+
+    Args: partition: None to place each row by its key, as Kafka's producer does, and rows without a key in the
+        partition of records that name none; columns: without offsets; max_time_to_block_ms: how long to wait for
+        memory, for each batch; now_ms: None for the clock's; max_record_bytes: what a record may take in a batch of
+        its own; on_new_batch: called with the partition behind each batch, or some, to wake who sends them.
+    Returns: a future of (partition, base_offset, record_count) for each batch, in the order of their making. What
+        fails when batches wait already, such as memory that comes too late, fails the future.
+    Raises: ProducerClosedError; TransactionStateError; BufferExhaustedError; UnknownTopicOrPartitionError;
+        RecordTooLargeError; ValueError with the row, for columns that no record can be made of. Then nothing was
+        appended.
+    Threads: safe; rows are packed without the GIL.  Cost: one pass to check, one to pack, one to place keys; memory
+        of the pool, and 12 bytes for each row where keys are placed.
+    """
+    append = ColumnsAppend(
+        accumulator,
+        topic,
+        columns,
+        max_time_to_block_ms=max_time_to_block_ms,
+        max_record_bytes=max_record_bytes,
+        now_ms=accumulator.clock.monotonic_ms() if now_ms is None else now_ms,
+        cluster=cluster,
+        on_new_batch=on_new_batch,
+    )
+    return append.run(partition)
+
+
 # Batches that are packed by one call, without the GIL: taking it back costs more than packing one.
 _MOST_AT_ONCE = 32
 
@@ -40,7 +79,7 @@ class ColumnsAppend:
     """One call of append_columns().
 
     Args: max_record_bytes: None for no bound but the memory of the pool; on_new_batch: as of
-        RecordAccumulator.append_columns.
+        append_columns.
     Raises: ValueError, with the row, for columns of which no record can be made; RecordTooLargeError.
     Threads: the one that calls; the GIL is released while rows are checked, placed and packed.
     """
@@ -135,7 +174,7 @@ class ColumnsAppend:
             count = self._pack_batches(batches, held, queue.topic_partition, most=most)
             packed = batches[:count]
             accumulator.append_batches(queue, batches, count=count, info=info, cluster=self._cluster)
-            self._future.add(partition, packed)
+            self._future.add(partition, ((batch.result, batch.record_count) for batch in packed))
         finally:
             # What is in no queue, and where an interrupt came before it was in a batch.
             give_up(accumulator.pool, held, batches)

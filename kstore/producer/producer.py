@@ -27,7 +27,7 @@ from kstore.errors import (
     UnknownTopicOrPartitionError,
     checked_int,
 )
-from kstore.producer.append_columns import record_columns_of
+from kstore.producer.append_columns import append_columns, record_columns_of
 from kstore.producer.batches.accumulator import BufferPool, RecordAccumulator
 from kstore.producer.batches.futures import ColumnsFuture, FutureRecordMetadata, RecordMetadata, failed_future
 from kstore.producer.cluster import Cluster, PartitionInfo
@@ -393,7 +393,7 @@ class Producer(SendPath):
             kstore.record.packing.RecordColumns of Arrow's or NumPy's buffers. partition: None to go by the keys.
         Returns: a future of (partition, base_offset, record_count) for each batch, in the order of their making.
         Raises: as send() outside of the future, and what send() tells by it.
-        Cost: as RecordAccumulator.append_columns; interceptors, serializers and partitioner_class are not asked.
+        Cost: as append_columns; interceptors, serializers and partitioner_class are not asked.
         """
         self._check_usable()
         partition = _checked_partition(partition)
@@ -408,7 +408,8 @@ class Producer(SendPath):
         try:
             for one in record_columns_of(columns, timestamp_ms=self._clock.wall_clock_ms()):
                 waited_ms = self._clock.monotonic_ms() - before_ms
-                appended = self._accumulator.append_columns(
+                appended = append_columns(
+                    self._accumulator,
                     topic,
                     one,
                     partition=partition,

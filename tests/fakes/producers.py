@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 from kstore.errors import KStoreError, ProducerClosedError
+from kstore.producer.append_columns import append_columns
 from kstore.producer.batches import accumulator as accumulator_module
 from kstore.producer.batches import batch as compression_ratio
 from kstore.producer.batches import futures as result
@@ -220,7 +221,8 @@ class Scenario:
         column = BinaryColumn(offsets, b"".join(values))
         columns = RecordColumns(ROWS, 0, key=self.random.choice([None, column]), value=column)
         try:
-            future = self.accumulator.append_columns(
+            future = append_columns(
+                self.accumulator,
                 TOPIC,
                 columns,
                 partition=self.random.choice([None, 1]),

@@ -22,6 +22,7 @@ from kstore.errors import (
     RecordTooLargeError,
     UnknownTopicOrPartitionError,
 )
+from kstore.producer.append_columns import append_columns
 from kstore.producer.batches.accumulator import RecordAccumulator
 from kstore.producer.batches.batch import ProducerBatch
 from kstore.producer.batches.futures import AppendedBatch, ColumnsFuture
@@ -58,7 +59,7 @@ def append(
     accumulator: RecordAccumulator, columns: RecordColumns, partition: int | None = 0, **arguments: Any
 ) -> ColumnsFuture:
     arguments = {"cluster": CLUSTER, "max_time_to_block_ms": 0, "now_ms": 0, **arguments}
-    return accumulator.append_columns(TOPIC, columns, partition=partition, **arguments)
+    return append_columns(accumulator, TOPIC, columns, partition=partition, **arguments)
 
 
 def drain_all(accumulator: RecordAccumulator) -> list[ProducerBatch]:

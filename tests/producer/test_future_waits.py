@@ -30,7 +30,7 @@ def columns() -> Ended:
     batch = open_batch()
     batch.try_append(0, None, b"v", (), None, 0)
     future = ColumnsFuture()
-    future.add(3, [batch])
+    future.add(3, [(batch.result, batch.record_count)])
     future.wait()
     return batch, [future]
 

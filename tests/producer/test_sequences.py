@@ -13,8 +13,8 @@ from kstore.errors import (
     ProducerTimeoutError,
     RecordTooLargeError,
 )
-from kstore.producer.batches.ids import MAX_PRODUCER_EPOCH, ProducerIdAndEpoch
-from kstore.producer.batches.sequences import PartitionSequences, add_to_sequence, is_sequence_behind
+from kstore.producer.batches.ids import MAX_PRODUCER_EPOCH, ProducerIdAndEpoch, add_to_sequence
+from kstore.producer.batches.sequences import PartitionSequences, is_sequence_behind
 from kstore.producer.cluster import Cluster, PartitionInfo
 from kstore.producer.transactions.manager import TransactionManager
 from tests.fakes.sending import CLUSTER, T0, T1, Producing, again, fails

@@ -27,9 +27,9 @@ from kstore.config import LogConfig
 from kstore.errors import CorruptionError, KStoreError, UnsupportedError
 from kstore.log.env import FileIdentity, OpenFiles
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_path
-from kstore.log.replaced import ListedFile
 from kstore.log.segment.indexes import MAX_INDEX_BYTES, IndexCache, OffsetIndex, TimeIndex
 from kstore.log.segment.records import HEADER_CHUNK_BYTES, SegmentRecords, is_preallocated
+from kstore.log.segment.replaced import ListedFile
 from kstore.record.batches import SIZE_UP_TO_MAGIC
 from kstore.types import MAX_OFFSET, OffsetAndTimestamp, TopicPartition
 

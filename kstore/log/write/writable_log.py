@@ -22,7 +22,6 @@ from kstore.log.files.checkpoints import EpochEntry, PartitionMarks
 from kstore.log.files.durable_point import DurablePoint
 from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import PartitionDirectory
-from kstore.log.published_log import PublishedLog
 from kstore.log.recovery.context import LoadedLog, RecoveryMode, RecoveryReport
 from kstore.log.segment.transaction_index import AbortedTxn
 from kstore.log.state.leader_epochs import LeaderEpochCache
@@ -31,6 +30,7 @@ from kstore.log.state.producer_state import PreparedAppend, ProducerStateManager
 from kstore.log.write.durability import Durability
 from kstore.log.write.local_log import Cuts, LocalLog
 from kstore.log.write.ownership import WriteGate, WriterFiles
+from kstore.log.write.published_log import PublishedLog
 from kstore.log.write.rules import (
     Ack,
     LeaderRules,

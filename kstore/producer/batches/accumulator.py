@@ -19,7 +19,6 @@ from kstore._core import (
 from kstore.compression import CompressionType, compress
 from kstore.environment import SYSTEM_CLOCK, Clock
 from kstore.errors import KStoreError, ProducerClosedError, TransactionStateError
-from kstore.producer.append_columns import ColumnsAppend
 from kstore.producer.batches.batch import CompressionRatioEstimator, ProducerBatch
 from kstore.producer.batches.drain import (
     NO_READY_CHECK_MS,
@@ -29,13 +28,12 @@ from kstore.producer.batches.drain import (
     RetryBackoff,
     SequenceManager,
 )
-from kstore.producer.batches.futures import ColumnsFuture, ProduceRequestResult
+from kstore.producer.batches.futures import ProduceRequestResult
 from kstore.producer.batches.incomplete import Flushes, IncompleteBatches
 from kstore.producer.batches.sequences import is_sequence_behind
 from kstore.producer.cluster import Cluster, Node
 from kstore.producer.partitioner import BuiltInPartitioner, StickyPartitionInfo
 from kstore.record import MemoryRecordsBuilder
-from kstore.record.packing import RecordColumns
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -72,7 +70,7 @@ class RecordAccumulator(AppendPath):
         partition_availability_timeout_ms: how long a node may take nothing until it is not chosen, 0: for ever.
         random: draws partitions and waiting times.
     Every now_ms is of one time line that never goes back. A batch that is muted, backing off or blocked is passed over.
-    Threads: append, append_columns and flushes from any number; the rest from one at a time, the sender's.
+    Threads: append, append_batches and flushes from any number; the rest from one at a time, the sender's.
     Lifetime: the buffer of a batch is used again after deallocate(), and not before a writer has let go of it.
     Source: Kafka RecordAccumulator.
     """
@@ -198,44 +196,6 @@ class RecordAccumulator(AppendPath):
                 now_ms += self.clock.monotonic_ms() - before_ms
         finally:
             self.pool.deallocate_all(held)
-
-    def append_columns(
-        self,
-        topic: str,
-        columns: RecordColumns,
-        *,
-        partition: int | None = None,
-        max_time_to_block_ms: int,
-        cluster: Cluster,
-        now_ms: int | None = None,
-        max_record_bytes: int | None = None,
-        on_new_batch: Callable[[int], object] | None = None,
-    ) -> ColumnsFuture:
-        """Append all rows as batches that take no other records, behind what waits already.
-
-        Args: partition: None to place each row by its key, as Kafka's producer does, and rows without a key in the
-            partition of records that name none; columns: without offsets; max_time_to_block_ms: how long to wait for
-            memory, for each batch; now_ms: None for the clock's; max_record_bytes: what a record may take in a batch of
-            its own; on_new_batch: called with the partition behind each batch, or some, to wake who sends them.
-        Returns: a future of (partition, base_offset, record_count) for each batch, in the order of their making. What
-            fails when batches wait already, such as memory that comes too late, fails the future.
-        Raises: ProducerClosedError; TransactionStateError; BufferExhaustedError; UnknownTopicOrPartitionError;
-            RecordTooLargeError; ValueError with the row, for columns that no record can be made of. Then nothing was
-            appended.
-        Threads: safe; rows are packed without the GIL.  Cost: one pass to check, one to pack, one to place keys; memory
-            of the pool, and 12 bytes for each row where keys are placed.
-        """
-        append = ColumnsAppend(
-            self,
-            topic,
-            columns,
-            max_time_to_block_ms=max_time_to_block_ms,
-            max_record_bytes=max_record_bytes,
-            now_ms=self.clock.monotonic_ms() if now_ms is None else now_ms,
-            cluster=cluster,
-            on_new_batch=on_new_batch,
-        )
-        return append.run(partition)
 
     def append_batches(
         self,

@@ -20,7 +20,7 @@ from kstore._core import (
 from kstore.compression import CompressionType
 from kstore.errors import KStoreError
 from kstore.producer.batches.futures import FutureRecordMetadata, ProduceRequestResult, RecordMetadata, record_metadata
-from kstore.producer.batches.sequences import add_to_sequence
+from kstore.producer.batches.ids import add_to_sequence
 from kstore.record import MemoryRecords, MemoryRecordsBuilder
 from kstore.types import NO_OFFSET, TopicPartition
 

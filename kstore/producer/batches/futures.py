@@ -15,7 +15,7 @@ from kstore.producer.batches.waiting import Latch, SafeFuture
 from kstore.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:
-    from kstore.producer.batches.batch import ProducerBatch
+    pass
 
 _MS_PER_S = 1000
 
@@ -167,9 +167,9 @@ class ColumnsFuture(SafeFuture[list[AppendedBatch]]):
         """Why not all rows came into batches, None if they did."""
         return self._error
 
-    def add(self, partition: int, batches: Iterable[ProducerBatch]) -> None:
-        """Count batches in, before wait() is called."""
-        self._batches += [(partition, batch.result, batch.record_count) for batch in batches]
+    def add(self, partition: int, batches: Iterable[tuple[ProduceRequestResult, int]]) -> None:
+        """Count batches in, each by its result and record count, before wait() is called."""
+        self._batches += [(partition, result, record_count) for result, record_count in batches]
 
     def join(self, other: ColumnsFuture) -> None:
         """Count the batches of another append in, and its error if it failed, before wait() is called."""

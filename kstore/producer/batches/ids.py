@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import NamedTuple
 
+from kstore.config import MAX_INT32
 from kstore.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 MAX_PRODUCER_EPOCH = 2**15 - 1
@@ -29,3 +30,8 @@ NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 def random_producer_id() -> int:
     """Return a producer id from 2^61 to 2^62 - 1."""
     return _LEAST_RANDOM_ID + secrets.randbelow(_LEAST_RANDOM_ID)
+
+
+def add_to_sequence(sequence: int, *, count: int) -> int:
+    """Return the sequence so many records behind another; 0 follows 2^31 - 1."""
+    return (sequence + count) & MAX_INT32

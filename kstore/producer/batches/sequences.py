@@ -7,18 +7,13 @@ from typing import TYPE_CHECKING
 
 from kstore._core import number_batches
 from kstore.config import MAX_INT32
-from kstore.producer.batches.ids import NO_PRODUCER, ProducerIdAndEpoch
+from kstore.producer.batches.ids import NO_PRODUCER, ProducerIdAndEpoch, add_to_sequence
 from kstore.types import NO_SEQUENCE, TopicPartition
 
 if TYPE_CHECKING:
     from kstore.producer.batches.batch import ProducerBatch
 
 _HALF = 2**30
-
-
-def add_to_sequence(sequence: int, *, count: int) -> int:
-    """Return the sequence so many records behind another; 0 follows 2^31 - 1."""
-    return (sequence + count) & MAX_INT32
 
 
 def is_sequence_behind(sequence: int, *, other: int) -> bool:

@@ -14,7 +14,7 @@ from kstore.log.env import Env
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.log import Found, Log, Watch
 from kstore.log.recovery.context import LoadedLog, RecoveryContext
-from kstore.log.replaced import ERRORS_OF_A_CHANGE
+from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE
 from kstore.log.segment.segment import LogSegment
 from kstore.log.state.transactions import (
     NOTHING_SETTLED,
