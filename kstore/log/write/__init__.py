@@ -1,1 +1,1 @@
-"""The writable log: appends, rolls, truncation, durability. Uses everything below it."""
+"""The writable log: appends, rolls, truncation, durability. May use every other folder of kstore.log."""

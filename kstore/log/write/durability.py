@@ -1,4 +1,4 @@
-"""GroupCommit: threads that wait for a flush share one. Layer 5."""
+"""Flushing a log: GroupCommit shares one flush among waiting threads, Durability keeps the recovery point."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from kstore.log.write.local_log import LocalLog
 from kstore.log.write.ownership import WriteGate, WriterFiles
 from kstore.log.write.rules import Ack
 
-# How long a flush is put off at most for the threads that waited for the last one or behind it.
+# How long a flush is delayed at most, so that threads that waited for the previous flush can join it.
 GATHER_SECONDS = 0.001
 
 
 class _Waiter:
-    """A thread that waits for `turn`: for an answer, for an error, or to lead the next flush; then it wakes `next`.
+    """A waiting thread. Its `turn` lock is released when it has a result or an error, or when it must lead the next
+    flush; it then wakes `next`.
 
-    While is_leader is set, it is this thread that owes the others an answer: those of `group`, and who came since.
+    While `is_leader` is set, this thread owes a result to the others: those in `group`, and those that arrived since.
     """
 
     __slots__ = ("error", "flushed_offset", "group", "is_gone", "is_leader", "is_woken", "next", "offset", "turn")
@@ -40,12 +41,13 @@ class _Waiter:
 
 
 class GroupCommit:
-    """One flush at a time for all threads that wait; who comes while one runs waits for the next.
+    """Runs one flush at a time for all waiting threads. Threads that arrive during a flush wait for the next one.
 
-    A thread of those that wait leads the next flush. Where several were seen with the last one, it waits a moment for
-    as many; a thread that is alone never does.
-    flush: makes the log durable and returns the offset up to which it is; called without a lock held.
-    Threads: safe.
+    One of the waiting threads leads the next flush. If several threads were waiting at the previous flush, the leader
+    waits up to GATHER_SECONDS for as many to arrive; a thread that is alone never waits.
+    Args: flush: makes the log durable and returns the offset up to which it is durable (exclusive). Called without a
+        lock held.
+    Threads: thread-safe.
     """
 
     def __init__(self, flush: Callable[[], int]) -> None:
@@ -59,10 +61,11 @@ class GroupCommit:
         self._cuts = 0
 
     def wait_until(self, offset: int) -> int:
-        """Return once every record below `offset` is durable, with the offset up to which they are.
+        """Wait until every record below `offset` is durable.
 
-        That is less than `offset` only if the log was cut below it meanwhile.
-        Raises: what the flush raised, in each thread that waited for it.
+        Returns: the offset up to which records are durable (exclusive); less than `offset` only if a truncation went
+            below it.
+        Raises: whatever the flush raised, in each thread that waited for it.
         """
         if self._flushed_offset >= offset:
             return self._flushed_offset
@@ -89,7 +92,7 @@ class GroupCommit:
         return waiter.flushed_offset
 
     def lower(self, offset: int) -> None:
-        """Take back that records from `offset` on are durable, before offsets of a log that was cut are used again."""
+        """Declare records from `offset` on not durable, before a truncated log reuses their offsets."""
         with self._lock:
             self._flushed_offset = min(self._flushed_offset, offset)
             self._cuts += 1
@@ -114,7 +117,7 @@ class GroupCommit:
         return flushed_offset
 
     def _gather(self) -> None:
-        """Wait until as many threads have come as were seen with the last flush, or for a moment."""
+        """Wait until as many threads have arrived as waited at the previous flush, at most GATHER_SECONDS."""
         gathering = threading.Lock()
         gathering.acquire()
         with self._lock:
@@ -126,9 +129,11 @@ class GroupCommit:
             self._gathering = None
 
     def _settle(self, leader: _Waiter, flushed_offset: int | None, error: KStoreError | None, *, is_cut: bool) -> None:
-        """Under the lock, answer those that a flush was for, choose who leads the next one, and have all woken.
+        """Hand out the result of a flush, choose the leader of the next one, and start waking the threads. Requires the
+        lock.
 
-        All is prepared first: an interrupt leaves it as it was, to be settled again, or all done.
+        Everything is prepared before any state changes: an interrupt leaves either the old state, to be settled again,
+        or the complete new one.
         """
         waiting = [waiter for waiter in (*leader.group, *self._waiters) if not waiter.is_gone]
         busy_threads = 1 + len(waiting)
@@ -150,7 +155,7 @@ class GroupCommit:
         for waiter, following in zip(woken, followers, strict=False):
             waiter.next = following
         heir = waiting[0] if waiting else None
-        # No call from here on but the last, which wakes, so that no interrupt comes between.
+        # No calls from here on except the last one, which wakes: an interrupt can only arrive at a call.
         self._busy_threads = busy_threads
         self._waiters = waiting[1:]
         self._is_led = heir is not None
@@ -162,25 +167,25 @@ class GroupCommit:
             woken[0].turn.release()
 
     def _wake_next(self, waiter: _Waiter) -> None:
-        """Wake one thread after the other: many at once would only fight for the interpreter."""
+        """Wake one thread, which wakes the next one: many at once would only compete for the GIL."""
         if waiter.next is None:
             return
         with self._lock:
             self._wake_behind(waiter)
 
     def _wake_behind(self, waiter: _Waiter) -> None:
-        """Under the lock, wake the next one that is not gone."""
+        """Wake the next thread that has not given up. Requires the lock."""
         following = waiter.next
         while following is not None and following.is_gone:
             following = following.next
-        # As in _settle.
+        # No calls between these assignments either, see _settle.
         waiter.next = None
         if following is not None:
             following.is_woken = True
             following.turn.release()
 
     def _abandon(self, waiter: _Waiter) -> None:
-        """Go away without an answer: wake who is to be woken, and leave it to another thread to lead."""
+        """Give up without a result: pass on a wake-up that was received, and hand leadership to another thread."""
         with self._lock:
             waiter.is_gone = True
         if waiter.is_woken:
@@ -191,18 +196,19 @@ class GroupCommit:
 
 
 def _copy_of(error: KStoreError) -> KStoreError:
-    """Return one object for each thread, since raising one adds a traceback to it."""
+    """Return a copy for one thread to raise, since raising an exception adds a traceback to it."""
     copied = copy.copy(error)
     copied.__cause__ = error
     return copied
 
 
 class Durability:
-    """The recovery point of one log, and who waits for it.
+    """The recovery point of one log, and the flushes that advance it.
 
-    Attributes: flushed_offset (the recovery point: all below it survives a power cut), needs_no_flush (whether an
-    append with ack "written" has nothing to wait for).
-    Threads: safe; what says so asks for the append lock, or for both.
+    Attributes: flushed_offset (the recovery point: every record below it survives a power cut), needs_no_flush (true if
+        an append with ack "written" has nothing to wait for).
+    Threads: thread-safe, except methods documented as requiring the append lock or both locks (flush lock and append
+        lock).
     """
 
     def __init__(
@@ -229,18 +235,20 @@ class Durability:
         self.needs_no_flush = not self._flushes_by_itself
 
     def flush(self) -> int:
-        """Wait until all that was appended is durable, and return the offset up to which it is."""
+        """Wait until everything appended is durable, and return the offset up to which it is durable (exclusive)."""
         gate, end = self._gate, self._local.log_end_offset
         gate.check()
         if self.flushed_offset >= end:
-            # No sync will look.
+            # No flush will run, so nothing else checks that the lock and the files are still in place.
             with gate.flush_lock:
                 gate.check()
                 gate.check_place(self._local.active.records)
         return self._group.wait_until(end)
 
     def flush_if_due(self) -> bool:
-        """Flush if flush_ms has passed since the last flush and there is something to flush; return whether it did."""
+        """Flush if flush_ms milliseconds have passed since the last flush and there is something to flush; return
+        whether it did.
+        """
         if self._local.log_end_offset <= self.flushed_offset:
             return False
         if self._env.monotonic_ms() - self._flushed_ms < self._config.flush_ms:
@@ -249,7 +257,7 @@ class Durability:
         return True
 
     def flush_behind(self, last_offset: int, ack: Ack) -> None:
-        """Flush what an append up to last_offset has to wait for."""
+        """Flush what an append up to `last_offset` (inclusive) has to wait for."""
         rolled_offset = None if self._rolled_offset is None else self._take_rolled_offset()
         if ack == "flushed" or last_offset + 1 - self.flushed_offset >= self._config.flush_messages:
             self._group.wait_until(last_offset + 1)
@@ -258,7 +266,7 @@ class Durability:
         self.flush_if_due()
 
     def flush_rolled(self) -> None:
-        """Flush the segment that was rolled last, unless that was seen to."""
+        """Flush the segment that was rolled last, unless another thread has taken care of it."""
         rolled_offset = self._take_rolled_offset()
         if rolled_offset is not None:
             self._flush_rolled_to(rolled_offset)
@@ -266,34 +274,38 @@ class Durability:
     def _flush_rolled_to(self, offset: int) -> None:
         self._group.wait_until(offset)
         if self._local.unflushed:
-            # All its records were durable already: no flush has closed its files.
+            # All its records were durable already, so no flush has closed its files.
             self._sync()
 
     def note_roll(self) -> None:
-        """Under the append lock, leave it to the next flush_behind or flush_rolled to flush what lies there now."""
+        """Make the next flush_behind or flush_rolled flush the records up to the current log end. Requires the append
+        lock.
+        """
         self._rolled_offset = self._local.log_end_offset
         self.needs_no_flush = False
 
     def lower(self, point: DurablePoint) -> None:
-        """Under both locks, take back all above a point, durably, before the log is cut to it.
+        """Durably lower the recovery point to `point`, before the log is truncated to it. Requires both locks.
 
-        Raises: StorageError; the log must not be cut then.
+        Raises: StorageError; the log must not be truncated then.
         """
         self.flushed_offset = min(self.flushed_offset, point.offset)
         self._files.lower_recovery_point(point.offset)
         self._durable_point.lower(point)
 
     def follow_cut(self) -> None:
-        """Under both locks, let no flush of before answer for offsets behind the log's end, which are used again."""
+        """Stop earlier flushes from vouching for offsets >= the log end offset, which are reused. Requires both
+        locks.
+        """
         self._group.lower(self._local.log_end_offset)
 
     def follow_restart(self) -> None:
-        """Under both locks, follow a log that begins anew with a segment that is durable."""
+        """Take over the end of a log that restarted with one durable, empty segment. Requires both locks."""
         self.follow_cut()
         self.flushed_offset = self._local.log_end_offset
 
     def close(self) -> None:
-        """Under both locks, close the segments that take appends or were not flushed, with all that is in them durable.
+        """Make all records durable and close the segments that are active or not flushed yet. Requires both locks.
 
         Raises: StorageError.
         """
@@ -302,7 +314,7 @@ class Durability:
         self.flushed_offset = self._local.log_end_offset
 
     def _take_rolled_offset(self) -> int | None:
-        """Return where the log was rolled, if nobody has seen to its flush since."""
+        """Return the log end offset of the last roll, or None if another thread has taken care of its flush."""
         with self._gate.append_lock:
             rolled_offset, self._rolled_offset = self._rolled_offset, None
             self.needs_no_flush = not self._flushes_by_itself

@@ -1,6 +1,6 @@
-"""LocalLog: the segments of a log that is written, its bounds, and what readers see of both.
+"""Truncations of a log, as lock-free readers see them, and LocalLog: the segments and bounds of a log being written.
 
-Layer 5. Every step leaves files that load as a log without a gap, wherever it is cut off; readers see none of it before
+After every step the files load as a log without a gap, wherever a crash interrupts it. Readers see a change only after
 it is published.
 """
 
@@ -22,10 +22,11 @@ from kstore.types import TimestampOffset
 
 
 class Cuts:
-    """The cuts of a log since it was opened, each counted twice: before its files change, and behind.
+    """A counter of truncations since the log was opened. Each one is counted twice, before and after the files change,
+    so that a reader that overlaps it always sees the counter move.
 
-    Attributes: made (how many there were), lowest ((number, offset) of each that no later one went below).
-    Threads: one that cuts, beside any number that ask.
+    Attributes: made (the counter), lowest ((counter, offset) of each truncation that no later one undercut).
+    Threads: one writer, any number of readers.
     """
 
     def __init__(self) -> None:
@@ -35,43 +36,44 @@ class Cuts:
 
     @contextmanager
     def under_way(self, offset: int) -> Iterator[None]:
-        """Tell readers that what lies at an offset and behind it goes."""
+        """Announce that records from `offset` on are being removed."""
         self._is_under_way = True
         self.note(offset)
         try:
             yield
         finally:
-            # Once more, for who began to read meanwhile.
+            # Count again for readers that started during the truncation.
             self.note(offset)
             self._is_under_way = False
 
     def note(self, offset: int) -> None:
-        """Count a cut."""
+        """Count a truncation to `offset`."""
         below = tuple(one for one in self.lowest if one[1] < offset)
-        # In this order: who sees the number finds the offset.
+        # Publish the offset before the counter: a reader that sees the counter must find the offset.
         self.lowest = (*below, (self.made, offset))
         self.made += 1
 
     def lowest_since(self, known: int) -> int | None:
-        """Return from where on the log was cut since there were `known` cuts, None if it was not."""
+        """Return the lowest offset truncated to since `made` was `known`, or None."""
         return min((offset for number, offset in self.lowest if number >= known), default=None)
 
     def may_have_changed(self, known: int) -> bool:
-        """Tell whether files changed, or change now, under who read when there were `known` cuts."""
+        """True if a truncation started, or is running, since `made` was `known`."""
         return self._is_under_way or self.made != known
 
 
-# The segments that take no more; the one that does, its size, and the log's end.
+# The sealed segments, the active segment, its size in bytes, and the log end offset.
 Published: TypeAlias = tuple[tuple[LogSegment, ...], WritableSegment, int, int]
 _NO_CUT = (-1, -1)
 
 
 class LocalLog:
-    """The segments of one log: those that take no more, and the last, which does; and from where to where it goes.
+    """The segments of one log, sealed ones and the active one, and its bounds.
 
-    Attributes: sealed (as readers see them, by base offset), active, unflushed (sealed since the last flush, with their
-    files still open), appender (the compiled end, which has the bounds and the leader epoch of the last append).
-    Threads: the append lock guards every method; published, segments and the bounds may be read without it.
+    Attributes: sealed (as readers see them, by base offset), active (the segment that takes appends), unflushed (sealed
+        since the last flush, with their files still open), appender (the compiled append path, which holds the bounds
+        and the leader epoch of the last append).
+    Threads: every method requires the append lock; published, segments and the bounds may be read without it.
     Source: Kafka LocalLog.
     """
 
@@ -102,9 +104,9 @@ class LocalLog:
             producers=producers,
             verifications=verifications,
         )
-        # To which offset the log was cut last, and where its last batch ended then.
+        # The offset of the last truncation, and the offset after the last batch that it left.
         self._cut = _NO_CUT
-        # None while it is the log's end.
+        # None while the high watermark is the log end offset.
         self._high_watermark: int | None = None
         self._viewed: tuple[Published, tuple[LogSegment, ...]] | None = None
         self.publish(loaded.log_end_offset)
@@ -121,50 +123,50 @@ class LocalLog:
 
     @property
     def written_end_offset(self) -> int:
-        """The offset behind the last batch: the log's end, unless a cut inside a batch was the last change."""
+        """The offset after the last batch: the log end offset, unless the last change truncated inside a batch."""
         end, written_end = self._cut
         return written_end if end == self.log_end_offset else self.log_end_offset
 
     @property
     def high_watermark(self) -> int:
-        """The log's end, unless update_high_watermark manages it."""
+        """The high watermark: the log end offset until update_high_watermark is first called."""
         mark = self._high_watermark
         return max(self.appender.log_end_offset if mark is None else mark, self.appender.log_start_offset)
 
     def update_high_watermark(self, offset: int) -> int:
-        """Take over the high watermark from now on and return what it is, within the bounds."""
+        """Set the high watermark, clamped to the bounds, and return it; it no longer follows the log end offset."""
         self._high_watermark = mark = max(min(offset, self.log_end_offset), self.log_start_offset)
         return mark
 
     def move_start(self, offset: int) -> None:
-        """Let the log start at an offset."""
+        """Set the log start offset."""
         self.appender.log_start_offset = offset
 
     def follow(self, epochs: LeaderEpochCache) -> None:
-        """Take over what leader epoch the log ends with, so that an append knows whether it begins another."""
+        """Copy the latest leader epoch to the appender, so that an append knows whether it starts another one."""
         self.appender.leader_epoch = epochs.latest_epoch
 
     def publish(self, log_end_offset: int) -> None:
-        """Let readers see the segments as they are now."""
+        """Publish the current segments and the log end offset to readers."""
         if self._high_watermark is not None:
             self._high_watermark = min(self._high_watermark, log_end_offset)
         self.appender.publish(self.sealed, self.active, self.active.appender, log_end_offset=log_end_offset)
 
     @property
     def published(self) -> Published:
-        """What readers see, replaced in one step."""
+        """What readers see; replaced in one step."""
         found: Published = self.appender.published
         return found
 
     @property
     def is_published(self) -> bool:
-        """Whether readers see all that was written to the active segment."""
+        """Whether readers see everything that was written to the active segment."""
         _, active, size, end = self.published
         return self.active is active and active.size_in_bytes == size and active.base_offset <= end
 
     @property
     def segments(self) -> tuple[LogSegment, ...]:
-        """The segments by base offset as readers see them."""
+        """The segments as readers see them, by base offset."""
         published, viewed = self.published, self._viewed
         if viewed is None or viewed[0] is not published:
             sealed, active, size, end = published
@@ -179,11 +181,11 @@ class LocalLog:
         return self.sealed[0].base_offset if self.sealed else self.active.base_offset
 
     def roll(self, base_offset: int) -> None:
-        """Put a new segment after the active one, which stays open until its indexes are flushed.
+        """Add a new active segment; the old one stays open until its indexes are flushed.
 
-        The old one is trimmed, durably, before the new one is made: zeros that a crash left between two segments would
-        end the log for a broker.
-        Raises: StorageError, with the segments as before.  Source: Kafka LocalLog.roll.
+        The old one is durably trimmed to its size before the new one is created: zeros that a crash left between two
+        segments would end the log for a broker.
+        Raises: StorageError, with the segments unchanged.  Source: Kafka LocalLog.roll.
         """
         old = self.active
         old.seal()
@@ -203,10 +205,11 @@ class LocalLog:
     def cut(
         self, last: LogSegment, *, offset: int, position: int, timestamp: TimestampOffset, written_end_offset: int
     ) -> None:
-        """Remove what lies behind `position` of a segment, where `offset` stands; it becomes the active one. Durable.
+        """Durably truncate segment `last` at `position`, remove the later segments, and make `last` the active one.
 
-        Args: timestamp: the largest of what stays; written_end_offset: behind the last batch that stays.
-        Raises: StorageError, with a part perhaps removed.
+        Args: offset: the new log end offset; position: in bytes, where the first removed batch starts; timestamp: the
+            largest of the records that remain; written_end_offset: the offset after the last remaining batch.
+        Raises: StorageError, with part of it possibly removed.
         """
         self._remove_behind(last.base_offset)
         if self.active.base_offset != last.base_offset:
@@ -218,9 +221,9 @@ class LocalLog:
         self._cut = offset, written_end_offset
 
     def restart(self, base_offset: int, *, log_start_offset: int) -> None:
-        """Remove all segments and begin one, durably; a high watermark that is managed goes to the new end.
+        """Durably remove all segments and create one; a high watermark that was set becomes the new log end offset.
 
-        Raises: StorageError, with a part perhaps removed.
+        Raises: StorageError, with part of it possibly removed.
         """
         self._remove_behind(None)
         self.sealed = ()
@@ -232,14 +235,14 @@ class LocalLog:
             self._high_watermark = base_offset
 
     def ends_below(self, offset: int) -> bool:
-        """Whether there are sealed segments that end below an offset."""
+        """Whether there are sealed segments that end at or below `offset`."""
         return bool(self.sealed) and (self.sealed[0].next_base_offset or 0) <= offset
 
     def remove_below(self, offset: int) -> list[int]:
-        """Remove the sealed segments that end below an offset, durably, and return their base offsets.
+        """Durably remove the sealed segments that end at or below `offset`, and return their base offsets.
 
-        Readers that have them open read on.
-        Raises: StorageError, with some perhaps removed.
+        Readers that have them open can continue to read.
+        Raises: StorageError, with some possibly removed.
         """
         gone = [one.base_offset for one in self.sealed if one.next_base_offset and one.next_base_offset <= offset]
         self.sealed = self.sealed[len(gone) :]
@@ -253,13 +256,13 @@ class LocalLog:
         self.unflushed = tuple(segment for segment in self.unflushed if segment not in flushed)
 
     def close_handlers(self) -> None:
-        """Close the files, and nothing else."""
+        """Close the files without flushing."""
         with ExitStack() as files:
             for segment in (*self.unflushed, self.active):
                 files.callback(segment.close_handlers)
 
     def _remove_behind(self, base_offset: int | None) -> None:
-        """Remove the segments behind one, all if None, the last first."""
+        """Remove the segments after `base_offset` (all of them for None), last one first."""
         if base_offset is None or self.active.base_offset > base_offset:
             self.active.close_handlers()
             self._remove([self.active.base_offset])
@@ -269,14 +272,14 @@ class LocalLog:
             self._remove([removed])
 
     def _close_unflushed(self, base_offsets: Sequence[int]) -> None:
-        """Close the files of sealed segments that are about to go, or to be opened anew."""
+        """Close the files of sealed segments that are about to be removed or reopened."""
         closed = [segment for segment in self.unflushed if segment.base_offset in base_offsets]
         self.drop_flushed(closed)
         for segment in closed:
             segment.close_handlers()
 
     def _remove(self, base_offsets: Sequence[int]) -> None:
-        """Remove the files of segments, in this order, durably."""
+        """Durably remove the files of segments, in the given order."""
         for base_offset in base_offsets:
             for suffix in SEGMENT_SUFFIXES:
                 self._env.unlink(segment_path(self._context.directory, base_offset, suffix=suffix))
@@ -285,7 +288,7 @@ class LocalLog:
             self._forget(base_offset)
 
     def _forget(self, base_offset: int) -> None:
-        """Let go of what readers keep of the files of a segment, which are removed or changed."""
+        """Drop the open files and index views that readers keep of a segment whose files are removed or changed."""
         for suffix in SEGMENT_SUFFIXES:
             path = segment_path(self._context.directory, base_offset, suffix=suffix)
             self._context.files.forget(path)

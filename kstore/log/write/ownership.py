@@ -1,6 +1,8 @@
-"""WriterFiles: what a writer holds beside the segments of its partition: lock, durable point, the root's checkpoints.
+"""The right to write a log: WriteGate holds its locks and failure state, WriterFiles the partition lock, the durable
+point and the root's checkpoints.
 
-Layer 5. A log that is opened alone keeps the root's marker and checkpoints, as a broker would; in a Store, the Store.
+A log that is opened on its own maintains the root's clean shutdown marker and checkpoints, as a broker would; in a
+Store, the Store does.
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ _logger = logging.getLogger("kstore.log")
 
 
 class WriteGate:
-    """Who may change a log now, and whether anybody may.
+    """The two locks of a log, and whether it may still be changed.
 
-    It shuts for good when the log is closed, when a call failed that may have left something behind, and in a child
-    made by fork().
-    Attributes: flush_lock (for what must not happen while files are synced; taken first), append_lock (for what the log
-    is), is_open (whether check would pass), failure (the first one).
+    The gate shuts for good when the log is closed, when a failed call may have left something in the files, and in a
+    child process made by fork().
+    Attributes: flush_lock (excludes changes while files are synced; taken first), append_lock (guards the log's state),
+        is_open (whether check would pass), failure (the first one, or None).
     """
 
     def __init__(self, topic_partition: TopicPartition, path: str, *, files: WriterFiles) -> None:
@@ -52,7 +54,7 @@ class WriteGate:
         disown_in_child(self)
 
     def check(self) -> None:
-        """Raise LogClosedError, LogLockedError after a fork, or LogFailedError if the log takes no more."""
+        """Raise LogClosedError, LogLockedError after a fork, or LogFailedError if the log accepts no changes."""
         if self._is_closed:
             raise LogClosedError(f"the log of {self._name} was closed", path=self._path)
         self._files.check_owner()
@@ -65,11 +67,11 @@ class WriteGate:
             ) from self.failure
 
     def check_place(self, records: FileRecords) -> None:
-        """Fail unless the lock keeps others out still and the active segment's records are where they belong.
+        """Check that the lock still excludes other writers and that the active segment's file is still at its path.
 
-        Asked before what could harm another writer's files (a roll, a truncation, the end of a log), and by each flush,
-        so that nothing counts as durable that nobody will find; an append does not ask.
-        Raises: LogLockedError, StorageError.  Cost: four stats.
+        Called before operations that could damage another writer's files (a roll, a truncation, closing), and by each
+        flush, so that nothing counts as durable in a file that no reader will find. An append does not check.
+        Raises: LogLockedError, StorageError; the gate is shut then.  Cost: four stat calls.
         """
         try:
             self._files.check_held()
@@ -79,14 +81,14 @@ class WriteGate:
             raise
 
     def fail(self, error: BaseException) -> None:
-        """Let nothing pass any more, since the files may hold what nobody was told of."""
+        """Shut the gate: the files may hold records whose append was reported as failed."""
         self.is_open = False
         if self.failure is None:
             self.failure = error
             _logger.error("%s takes no more until it is opened anew: %r", self._path, error)
 
     def close(self) -> None:
-        """Let nothing pass any more, as the log is about to be closed."""
+        """Shut the gate because the log is about to be closed."""
         self.is_open = False
         self._is_closed = True
 
@@ -96,7 +98,7 @@ class WriteGate:
 
 
 class _Root:
-    """A root while this process writes some of its partitions one by one, and what it knows of its shutdown."""
+    """A root while this process writes some of its partitions one by one, and whether each was closed cleanly."""
 
     def __init__(self, marker: CleanShutdown | None) -> None:
         self.marker = marker
@@ -105,12 +107,12 @@ class _Root:
         self.is_harmed = False
 
     def is_clean(self, names: Iterable[str]) -> bool:
-        """Whether each of the partitions was closed: before, as the marker said, or since."""
+        """Whether all the named partitions were closed cleanly: before this process (by the marker), or since."""
         return not self.is_harmed and (self.marker is not None or self.closed_names.issuperset(names))
 
 
 class _Roots:
-    """The roots by path; what changes a root's marker or checkpoints holds the lock."""
+    """The open roots, by path. A change of a root's marker or checkpoints requires the lock."""
 
     def __init__(self) -> None:
         self.disown()
@@ -125,7 +127,7 @@ disown_in_child(_roots)
 
 
 class WriterFiles:
-    """The lock of one partition and what its writer keeps in the directory and the root.
+    """The lock of one partition, and the files that its writer maintains in the directory and the root.
 
     Args: keeps_checkpoints: whether closing writes the root's checkpoints; False in a Store.
     """
@@ -158,10 +160,10 @@ class WriterFiles:
     def load(
         self, *, config: LogConfig, mode: RecoveryMode, trusts_recovery_point: bool, is_clean: bool | None
     ) -> LoadedLog:
-        """Load the log, recovered unless it is known to have been closed.
+        """Load the log, with recovery unless it is known to have been closed cleanly.
 
-        Args: is_clean: None to tell by the marks that closing left.
-        Raises: CorruptLogError and the like, StorageError.
+        Args: is_clean: None to decide by the marker that a clean shutdown leaves.
+        Raises: CorruptLogError and its subclasses, StorageError.
         """
         was_closed = self._take_marker() if is_clean is None else is_clean
         loaded = load_log(
@@ -179,33 +181,34 @@ class WriterFiles:
 
     @property
     def durable_point(self) -> DurablePointFile:
-        """The durable point, once the log is loaded."""
+        """The durable point file. Raises LogClosedError until the log is loaded."""
         if self._durable_point is None:
             raise LogClosedError(f"{self._directory.path} was not loaded", path=self._directory.path)
         return self._durable_point
 
     def check_owner(self) -> None:
-        """Raise LogLockedError in a child made by fork(), LogClosedError after close()."""
+        """Raise LogLockedError in a child process made by fork(), LogClosedError after close()."""
         self._lock.check_owner()
 
     def check_held(self) -> None:
-        """Raise as check_owner, or LogLockedError if the lock keeps nobody out any more."""
+        """Raise as check_owner does, or LogLockedError if the lock no longer excludes other writers."""
         self._lock.check_held()
 
     @property
     def is_owner(self) -> bool:
-        """Whether this process may write, and is no child made by fork()."""
+        """Whether this process holds the lock, and is not a child made by fork()."""
         return self._lock.is_owner
 
     def save_log_start_offset(self, offset: int) -> None:
-        """Write the start of the log into the root's checkpoint, durably.
+        """Durably write the log start offset to the root's checkpoint.
 
         Raises: StorageError.
         """
         self._save(LOG_START_OFFSET_CHECKPOINT, offset)
 
     def lower_recovery_point(self, offset: int) -> None:
-        """Take back, before the log is cut to an offset, that the root's checkpoint says more is durable.
+        """Durably lower the recovery point in the root's checkpoint to at most `offset`, before the log is truncated to
+        it.
 
         Raises: StorageError.
         """
@@ -214,7 +217,7 @@ class WriterFiles:
             self._save(RECOVERY_POINT_CHECKPOINT, offset)
 
     def close(self, marks: PartitionMarks | None) -> None:
-        """Leave what a clean shutdown leaves, None for another end of the log, and release the lock.
+        """Write what a clean shutdown leaves, unless `marks` is None, and release the lock.
 
         Raises: StorageError, with the lock released.
         """
@@ -230,7 +233,7 @@ class WriterFiles:
             self.release()
 
     def release(self) -> None:
-        """Close the files and release the lock, and nothing else."""
+        """Close the files and release the lock, without writing anything."""
         try:
             with _roots.lock:
                 root = _roots.by_path.get(self._directory.root)
@@ -243,7 +246,7 @@ class WriterFiles:
             self._lock.release()
 
     def _take_marker(self) -> bool:
-        """Remove the marker of a clean shutdown, if the root has it, and return whether this log was closed."""
+        """Remove the root's clean shutdown marker if it exists, and return whether this log was closed cleanly."""
         with _roots.lock:
             root = _roots.by_path.get(self._directory.root)
             if root is None:
@@ -255,7 +258,7 @@ class WriterFiles:
             return root.is_clean([self._name])
 
     def _give_marker(self) -> None:
-        """Write the marker if this was the last open log of the root and all of them are closed."""
+        """Write the marker if this was the last open log of the root and all of its partitions were closed cleanly."""
         with _roots.lock:
             root = _roots.by_path.get(self._directory.root)
             if root is None or self._name not in root.open_names:

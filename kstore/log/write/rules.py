@@ -1,7 +1,7 @@
-"""What becomes of records on their way into a log, before a byte is written: as a leader, as a follower.
+"""Checks and changes of records before an append writes a byte: LeaderRules for a leader, functions for both roles.
 
-Layer 5. The common append, one V2 batch that needs no more than new header fields, is one compiled call; all else takes
-the steps of kstore.record.validation, which also name what is wrong.
+The common append, one V2 batch that needs only new header fields, is a single compiled call. Everything else goes
+through kstore.record.validation, which also names what is wrong.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _ANY_CODEC = -1
 
 
 class LogAppendInfo(NamedTuple):
-    """What an append did.
+    """The result of an append.
 
-    base_offset and last_offset are those of its records, -1 if there were none; of a follower's wrappers of magic 0 and
-    1 base_offset is that of the first wrapper's last record. log_append_time_ms is -1 unless the topic has
-    LogAppendTime. is_duplicate: an idempotent producer sent them before; these are the offsets of then, and nothing was
-    appended.  Source: Kafka LogAppendInfo.
+    base_offset and last_offset are the offsets of its records, -1 if there were none. For wrapper messages of magic 0
+    and 1 appended by a follower, base_offset is the last offset of the first wrapper. log_append_time_ms is -1 unless
+    the topic uses LogAppendTime. is_duplicate: an idempotent producer sent the records before; the offsets are those of
+    the first time, and nothing was appended.  Source: Kafka LogAppendInfo.
     """
 
     base_offset: int
@@ -53,9 +53,10 @@ class LogAppendInfo(NamedTuple):
 
 
 class LeaderRules:
-    """What one log does to records that it gives offsets to; made of its config.
+    """What a leader checks and changes in records of one log before it assigns offsets; made from the log's config.
 
-    Attributes: is_append_time, of message.timestamp.type; assigner, for the common append; None if none can be one.
+    Attributes: is_append_time (message.timestamp.type is LogAppendTime), assigner (the compiled common append, None if
+        the message format is older than V2).
     """
 
     def __init__(self, config: LogConfig) -> None:
@@ -83,9 +84,9 @@ class LeaderRules:
             )
 
     def pack(self, records: RecordBatch | Iterable[Record]) -> MemoryRecords:
-        """Return a batch, or records in one batch in the codec of the log, as a producer would send them.
+        """Return a batch, or Record objects packed into one batch with the log's codec, as a producer would send them.
 
-        Raises: ValueError for no record, or for records that no batch can hold; TypeError for anything else.
+        Raises: ValueError for no record, or for records that do not fit one batch; TypeError for anything else.
         """
         if isinstance(records, (str, bytes, bytearray, memoryview)) or not isinstance(records, Iterable):
             raise TypeError(f"expected MemoryRecords, a RecordBatch or Records, got {type(records).__name__}")
@@ -109,10 +110,10 @@ class LeaderRules:
         now_ms: int,
         origin: AppendOrigin,
     ) -> AppendSurvey:
-        """Check records and return them with the offsets from base_offset on.
+        """Check records, assign offsets from base_offset on, and return the result.
 
-        Raises: as validate_and_assign_offsets; RecordTooLargeError; InvalidRecordError for a batch of a client that
-            does not count from 0, or of a Raft leader in another epoch.
+        Raises: as validate_and_assign_offsets; RecordTooLargeError; InvalidRecordError for a client's batch whose base
+            offset is not 0, or a Raft leader's batch with another leader epoch.
         """
         self._check_sent(records, partition_leader_epoch=partition_leader_epoch, origin=origin)
         result = validate_and_assign_offsets(
@@ -149,7 +150,7 @@ class LeaderRules:
 
 
 def check_ack(ack: str) -> None:
-    """Raise ValueError for an acknowledgement that there is not."""
+    """Raise ValueError for an unknown acknowledgement."""
     if ack not in _ACKS:
         raise ValueError(f"ack must be one of {', '.join(_ACKS)}, got {ack!r}")
 
@@ -157,7 +158,7 @@ def check_ack(ack: str) -> None:
 def check_fetched(survey: AppendSurvey, *, log_end_offset: int) -> None:
     """Check the offsets of batches that a follower fetched.
 
-    Raises: OffsetsOutOfOrderError; UnexpectedAppendOffsetError if they start below the log's end.
+    Raises: OffsetsOutOfOrderError; UnexpectedAppendOffsetError if they start below the log end offset.
     Source: Kafka UnifiedLog.appendAsFollower.
     """
     if survey.disorder_position >= 0:
@@ -175,7 +176,7 @@ def check_fetched(survey: AppendSurvey, *, log_end_offset: int) -> None:
 
 
 def check_fits_segment(survey: AppendSurvey, config: LogConfig) -> None:
-    """Raise RecordBatchTooLargeError for an append that is larger than a segment may be."""
+    """Raise RecordBatchTooLargeError for an append larger than a segment may be."""
     if survey.size_in_bytes > config.segment_bytes:
         raise RecordBatchTooLargeError(
             f"size of the append: expected at most {config.segment_bytes} bytes (segment_bytes), "
@@ -184,7 +185,7 @@ def check_fits_segment(survey: AppendSurvey, config: LogConfig) -> None:
 
 
 def check_offsets_fit_segment(survey: AppendSurvey, *, base_offset: int) -> None:
-    """Raise RecordBatchTooLargeError for an append whose offsets no index of one segment can hold."""
+    """Raise RecordBatchTooLargeError for an append whose offsets exceed the 32-bit relative offsets of an index."""
     if survey.first_offset < base_offset or survey.last_offset - base_offset > MAX_INT32:
         raise RecordBatchTooLargeError(
             f"offsets of the append: expected from {base_offset} to {base_offset + MAX_INT32}, "
@@ -193,7 +194,7 @@ def check_offsets_fit_segment(survey: AppendSurvey, *, base_offset: int) -> None
 
 
 def follow_epochs(epochs: LeaderEpochCache, survey: AppendSurvey, *, config: LogConfig) -> None:
-    """Assign the leader epochs of an append, durably, before it is written; messages of magic 0 and 1 have none.
+    """Durably assign the leader epochs of an append before it is written; messages of magic 0 and 1 have none.
 
     Raises: StorageError.
     """
@@ -209,7 +210,9 @@ def follow_epochs(epochs: LeaderEpochCache, survey: AppendSurvey, *, config: Log
 
 
 def next_base_offset(survey: AppendSurvey, *, log_end_offset: int) -> int:
-    """Return the base offset of a segment that starts with these batches; wrappers do not tell their first offset."""
+    """Return the base offset of a segment that starts with these batches; wrapper messages do not state their first
+    offset, so that one is a lower bound.
+    """
     first_offset = survey.last_offset - MAX_INT32 if survey.has_messages else survey.first_offset
     return max(log_end_offset, first_offset)
 

@@ -1,9 +1,9 @@
-"""WritableLog: one partition directory with its only writer; readers in its threads need no lock.
+"""WritableLog: one partition directory and its only writer, with appends, flushes, truncation and closing.
 
-Layer 5. The public face of the parts that own the state: LocalLog (segments, bounds, what readers see), AppendPath (an
-append that asks for more than one compiled call), Durability (syncs, the recovery point), LogCutting (removal of
-records), WriteGate (the two locks, failures), WriterFiles (the lock of the partition, the root's checkpoints). Here the
-locks are taken; the reading half is PublishedLog.
+It takes the locks and delegates to the parts that own the state: LocalLog (segments, bounds, what readers see),
+AppendPath (appends that need more than one compiled call), Durability (flushes, the recovery point), LogCutting
+(removal of records), WriteGate (the two locks, failures), WriterFiles (the partition lock, the root's checkpoints).
+Reading is inherited from PublishedLog and needs no lock.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from kstore.types import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampOffset
 
 @dataclass(frozen=True, kw_only=True)
 class AppendPath:
-    """The way of an append into one log; it keeps no state of its own.
+    """The slow path of an append into one log; it has no state of its own.
 
-    Threads: the append lock guards every method.
+    Threads: every method requires the append lock.
     """
 
     local: LocalLog
@@ -63,7 +63,7 @@ class AppendPath:
     env: Env
 
     def append_all_sent(self, batches: Sequence[MemoryRecords], *, now_ms: int) -> list[LogAppendInfo | KStoreError]:
-        """Append as leader each batch, those together that are common appends; see WritableLog.append_batches."""
+        """Append each batch as leader, runs of common appends in one call; see WritableLog.append_batches."""
         sent = list(batches)
         done: list[LogAppendInfo | KStoreError] = []
         while len(done) < len(sent):
@@ -88,7 +88,7 @@ class AppendPath:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         guard: VerificationGuard | None = None,
     ) -> LogAppendInfo:
-        """Append as leader; survey: None if the records have no offsets yet."""
+        """Append as leader. Args: survey: None if the records have no offsets yet."""
         append_time_ms = now_ms if self.rules.is_append_time else NO_TIMESTAMP
         if survey is None:
             appender = self.local.appender
@@ -114,9 +114,9 @@ class AppendPath:
         return self._append(survey, origin=origin, now_ms=now_ms, append_time_ms=NO_TIMESTAMP, guard=None)
 
     def roll(self, base_offset: int) -> None:
-        """Put a new segment after the active one, whose records are durable then; its indexes are flushed later.
+        """Start a new segment. The old one's records are durable then; its indexes are flushed later.
 
-        Otherwise a power cut could leave records of the new segment without the last ones of the old.
+        Without that sync, a power cut could leave records of the new segment without the last ones of the old.
         """
         local, producers = self.local, self.producers
         written_end = local.written_end_offset
@@ -125,14 +125,16 @@ class AppendPath:
             local.roll(base_offset)
             self.durability.note_roll()
             local.publish(local.log_end_offset)
-            # Where offsets are missing before the segment, a snapshot among them would tell of a segment that is lost.
+            # If offsets are missing before the new segment, a snapshot in that gap would describe a segment that is
+            # lost.
             producers.delete_snapshots_between(written_end, end_offset=base_offset)
             producers.update_map_end_offset(base_offset)
             producers.take_snapshot()
 
     def fail_unless_undone(self, error: BaseException) -> None:
-        """Shut the gate after an error that may leave something behind: any of the disk's but a lack of space, or an
-        interrupt between a write and its publication."""
+        """Shut the gate after an error that may leave something in the files: any storage error except lack of space,
+        or an interrupt between a write and its publication.
+        """
         is_undone = self.local.is_published
         if isinstance(error, StorageError):
             is_undone = is_undone and error.is_out_of_space and not self.local.active.records.has_failed
@@ -140,7 +142,7 @@ class AppendPath:
             self.gate.fail(error)
 
     def _append_together(self, sent: list[MemoryRecords], *, start: int, now_ms: int) -> list[LogAppendInfo]:
-        """Append those of the batches from one on that are common appends."""
+        """Append the run of common appends that begins at index `start`."""
         try:
             return self.local.appender.append_all_sent(sent, start=start, now_ms=now_ms)
         except BaseException as error:
@@ -156,7 +158,7 @@ class AppendPath:
         append_time_ms: int,
         guard: VerificationGuard | None,
     ) -> LogAppendInfo:
-        """Append what was surveyed, with all that has to be known of it."""
+        """Append surveyed batches, and update leader epochs, producers and transactions."""
         local = self.local
         check_fits_segment(survey, self.config)
         rolls = local.active.should_roll(survey, now_ms=now_ms)
@@ -183,7 +185,7 @@ class AppendPath:
         return done
 
     def _write(self, survey: AppendSurvey, prepared: PreparedAppend | None) -> None:
-        """Write batches, take over what they do to producers and transactions, and then let readers see them."""
+        """Write batches, apply them to producers and transactions, and then publish them to readers."""
         local = self.local
         with self._failing_unless_undone():
             local.active.append(survey)
@@ -210,7 +212,7 @@ class AppendPath:
 
     @contextmanager
     def _restoring_epochs(self) -> Iterator[None]:
-        """Take the leader epochs of an append back if it leaves nothing else behind."""
+        """Restore the leader epochs if an append fails and leaves nothing else in the files."""
         before, end = self.epochs.entries, self.local.log_end_offset
         try:
             yield
@@ -229,9 +231,9 @@ class AppendPath:
 
 @dataclass(frozen=True, kw_only=True)
 class LogCutting:
-    """The removal of records from one log; it keeps no state of its own, and a step that fails shuts the gate.
+    """The removal of records from one log. It has no state of its own; a step that fails shuts the gate.
 
-    Threads: both locks guard every method.
+    Threads: every method requires both locks.
     """
 
     local: LocalLog
@@ -244,7 +246,7 @@ class LogCutting:
     env: Env
 
     def truncate_to(self, offset: int) -> bool:
-        """Remove every batch that holds an offset from `offset` on, and return whether there was any."""
+        """Remove every batch that holds an offset >= `offset`, and return whether there was any."""
         if offset >= self.local.log_end_offset:
             self.epochs.truncate_from_end(offset)
             self.local.follow(self.epochs)
@@ -258,15 +260,15 @@ class LogCutting:
         return True
 
     def restart_at(self, offset: int, *, log_start_offset: int) -> None:
-        """Remove all records; the log ends at `offset`, and so does what is replicated."""
+        """Remove all records; the log end offset and the high watermark become `offset`."""
         self.gate.check_place(self.local.active.records)
         with self._cutting(0):
             self._restart_at(offset, log_start_offset=log_start_offset)
 
     def start_at(self, offset: int) -> int:
-        """Let the log start at an offset, unless it starts behind it; return where it starts.
+        """Raise the log start offset to `offset` if it is lower, and return the log start offset.
 
-        Let go of what lies below; also of what an earlier call could not.
+        Remove the segments and state below it, including those that an earlier call failed to remove.
         """
         local = self.local
         self.gate.check_place(local.active.records)
@@ -282,7 +284,7 @@ class LogCutting:
         return start
 
     def _cut_to(self, offset: int) -> None:
-        """Remove what lies at or behind an offset of the first segment or a later one."""
+        """Remove every batch that holds an offset >= `offset`, where `offset` is not below the first segment."""
         local = self.local
         self.producers.update_map_end_offset(local.log_end_offset)
         last = [segment for segment in local.segments if segment.base_offset <= offset][-1]
@@ -306,7 +308,7 @@ class LogCutting:
         self.producers.on_high_watermark(local.high_watermark)
 
     def _restart_at(self, offset: int, *, log_start_offset: int) -> None:
-        """Remove all segments and begin one at an offset."""
+        """Remove all segments and create an empty one at `offset`."""
         self.durability.lower(DurablePoint(0, 0, 0))
         self.local.restart(offset, log_start_offset=log_start_offset)
         self.epochs.clear()
@@ -318,9 +320,10 @@ class LogCutting:
         self.durability.follow_restart()
 
     def _reload_producers(self, end_offset: int) -> None:
-        """Set the producers back to the end of the log: the newest snapshot below it, and the log after that.
+        """Restore the producer state at the new log end: load the newest snapshot below it, then replay the log after
+        that.
 
-        As in Kafka, snapshots are taken on the way, at the last two segments, and at the end.
+        As in Kafka, snapshots are taken during the replay, at the last two segments, and at the end.
         Source: Kafka UnifiedLog.rebuildProducerState.
         """
         local, producers = self.local, self.producers
@@ -350,7 +353,7 @@ class LogCutting:
 
     @contextmanager
     def _cutting(self, offset: int) -> Iterator[None]:
-        """Tell readers that what lies at an offset and behind it goes, and take no more if that fails on the way."""
+        """Announce a truncation at `offset` to readers, and shut the gate if it fails."""
         with self.cuts.under_way(offset):
             try:
                 yield
@@ -363,17 +366,18 @@ _CLIENT = AppendOrigin.CLIENT
 
 
 class WritableLog(PublishedLog):
-    """The log in one partition directory with the right to write it; a context manager that closes it.
+    """The log in one partition directory, with the right to write it; a context manager that closes it.
 
-    What append returned from survives the end of the process, with ack "flushed" also a power cut. After a write or a
-    sync that failed it takes no more until it is opened anew (LogFailedError), but for a write that found no space,
-    which leaves nothing behind; readers go on. An iterator gives what the log held when it was asked for; if the log is
-    cut under it, it goes on or raises OffsetOutOfRangeError.
-    One that is dropped without close() gives its lock back at once, with a ResourceWarning, and is recovered when it is
-    opened again.
-    Attributes: leader_epochs, producer_state (for its answers; the log changes it), recovery_report (of the opening).
-    Raises: from every method that writes: LogClosedError, LogFailedError, StorageError; LogLockedError after a fork.
-    Threads: any number read and append; append with ack "flushed" and flush share their syncs.
+    An append that returned survives the end of the process; with ack "flushed", also a power cut. After a failed write
+    or sync the log accepts no changes until it is reopened (LogFailedError), except after a write that ran out of
+    space, which leaves nothing in the files; reading stays possible. An iterator returns what the log held when it was
+    created; if a truncation removes records under it, it continues or raises OffsetOutOfRangeError.
+    A log that is garbage-collected without close() releases its lock at once, with a ResourceWarning, and is recovered
+    when it is next opened.
+    Attributes: leader_epochs, producer_state (read-only for callers; the log changes it), recovery_report (of the
+        opening).
+    Raises: every method that writes: LogClosedError, LogFailedError, StorageError; LogLockedError after a fork.
+    Threads: any number may read and append; appends with ack "flushed" and flush share their syncs.
     Source: Kafka UnifiedLog, LocalLog.
     """
 
@@ -412,7 +416,7 @@ class WritableLog(PublishedLog):
         )
         producers.on_high_watermark(self.high_watermark)
         self._dropping = weakref.finalize(self, _drop, self.path, local, files)
-        # At the end of the process the system gives everything back, and threads may still append.
+        # At process exit the OS releases everything, and other threads may still append.
         self._dropping.atexit = False
 
     @classmethod
@@ -427,10 +431,11 @@ class WritableLog(PublishedLog):
         is_clean: bool | None = None,
         env: Env = DEFAULT_ENV,
     ) -> WritableLog:
-        """Lock, load and if need be recover the log; see kstore.open_log.
+        """Lock, load and, if necessary, recover the log; see kstore.open_log.
 
-        Args: lock: of this partition, released by close(), for who keeps the root's checkpoints and marker; is_clean:
-            then, whether the log was closed. None to take the lock, and to keep them.
+        Args: lock: the partition's lock, released by close(), from a caller that maintains the root's checkpoints and
+            marker itself; None to take the lock and maintain them here. is_clean: with a lock, whether the log was
+            closed cleanly; None to decide by the marker.
         """
         files = WriterFiles.acquire(directory, lock=lock, env=env)
         try:
@@ -453,19 +458,19 @@ class WritableLog(PublishedLog):
         origin: AppendOrigin = _CLIENT,
         guard: VerificationGuard | None = None,
     ) -> LogAppendInfo:
-        """Append as the partition's leader: check the records and give them the next offsets.
+        """Append as the partition's leader: check the records and assign the next offsets.
 
-        Args: records: MemoryRecords as a producer sends them (offsets from 0; one batch if it is V2 or compressed); a
-            batch, of whatever offsets; or Record objects, which become one batch in the topic's codec. What is given
-            stays as it is.
-            ack: what has happened when this returns: "written" (or "buffered", a word for producers) survives the end
-            of the process, "flushed" a power cut.
+        Args: records: MemoryRecords as a producer sends them (offsets from 0; exactly one batch if it is V2 or
+            compressed); a batch with any offsets; or Record objects, which become one batch with the topic's codec. The
+            argument is not changed.
+            ack: what has happened when this returns: "written" survives the end of the process, "flushed" a power cut.
+            "buffered" is meant for producers and does the same as "written".
             partition_leader_epoch: None for the epoch of the last append, 0 in a new log.
-            guard: of a transaction that was verified; see ProducerStateManager.start_verification.
+            guard: of a verified transaction; see ProducerStateManager.start_verification.
         Raises: before anything is written: CorruptRecordError, InvalidRecordError, UnsupportedError;
-            RecordValidationError and its kin, RecordTooLargeError, RecordBatchTooLargeError, ProducerStateError.
-        Cost: one write; for one V2 batch that needs no more than new header fields, of a producer that goes on where it
-            was, one compiled call; else an object per batch.
+            RecordValidationError and its subclasses, RecordTooLargeError, RecordBatchTooLargeError, ProducerStateError.
+        Cost: one write. One compiled call for one V2 batch that needs only new header fields and continues its
+            producer's sequence; otherwise one object per batch.
         Source: Kafka UnifiedLog.appendAsLeader.
         """
         if ack != "written":
@@ -504,12 +509,12 @@ class WritableLog(PublishedLog):
     def append_batches(
         self, batches: Sequence[MemoryRecords], *, ack: Ack = "written"
     ) -> list[LogAppendInfo | KStoreError]:
-        """Append what producers sent, each as append does, by as few writes and locks as can be.
+        """Append what producers sent, each as append does, with as few writes and lock acquisitions as possible.
 
-        Returns: of each in order what was done, or why it was refused. Behind one that could not be written
-            (StorageError) none is tried: that error is theirs too.
-        Raises: LogClosedError, LogFailedError before anything is written. With ack "flushed" the error of a flush is
-            that of all that were appended.
+        Returns: for each element in order the result, or the error that refused it. After one that could not be written
+            (StorageError) no more are tried; they get the same error.
+        Raises: LogClosedError, LogFailedError before anything is written. With ack "flushed", an error of the flush
+            becomes the result of every append.
         """
         check_ack(ack)
         for one in batches:
@@ -531,10 +536,11 @@ class WritableLog(PublishedLog):
         return done
 
     def append_as_follower(self, records: MemoryRecords, *, ack: Ack = "written") -> LogAppendInfo:
-        """Append batches with the offsets that their leader gave; gaps are allowed, an incomplete last batch falls off.
+        """Append batches with the offsets that their leader assigned. Gaps are allowed; an incomplete last batch is
+        dropped.
 
         Raises: CorruptRecordError, InvalidRecordError, UnsupportedMagicError; OffsetsOutOfOrderError;
-            UnexpectedAppendOffsetError below the log's end; RecordBatchTooLargeError; nothing is written then.
+            UnexpectedAppendOffsetError below the log end offset; RecordBatchTooLargeError. Nothing is written then.
         Cost: one write and one compiled call.  Source: Kafka UnifiedLog.appendAsFollower.
         """
         if ack != "written":
@@ -556,7 +562,7 @@ class WritableLog(PublishedLog):
         return done
 
     def remove_expired_producers(self) -> int:
-        """Forget producers silent for producer_id_expiration_ms, as a broker does every 10 minutes; return how many."""
+        """Forget producers idle for producer_id_expiration_ms, as a broker does every 10 minutes; return how many."""
         with self._gate.append_lock:
             self._gate.check()
             return self.producer_state.remove_expired_producers(self._env.wall_clock_ms())
@@ -564,30 +570,34 @@ class WritableLog(PublishedLog):
     # Flush and roll
 
     def marks(self) -> PartitionMarks:
-        """Return what the checkpoints of the root should say of this log."""
+        """Return the offsets that the root's checkpoints should hold for this log."""
         recovery_point = min(self._durability.flushed_offset, self._local.written_end_offset)
         return PartitionMarks(recovery_point, self.log_start_offset, self.high_watermark, self.log_end_offset)
 
     @property
     def has_failed(self) -> bool:
-        """Whether a failure made the log take no more, or kept it from being closed cleanly."""
+        """Whether a failure made the log refuse changes, or kept it from being closed cleanly."""
         return self._gate.failure is not None
 
     @property
     def flushed_offset(self) -> int:
-        """The offset up to which the log survives a power cut, as far as is known (the recovery point)."""
+        """The recovery point: every record below it is known to survive a power cut."""
         return self._durability.flushed_offset
 
     def flush(self) -> int:
-        """Wait until all that was appended survives a power cut, and return the offset up to which it does."""
+        """Wait until everything appended survives a power cut; return the offset up to which it does (exclusive)."""
         return self._durability.flush()
 
     def flush_if_due(self) -> bool:
-        """Flush if flush_ms has passed since the last flush and there is something to flush; return whether it did."""
+        """Flush if flush_ms milliseconds have passed since the last flush and there is something to flush; return
+        whether it did.
+        """
         return self._durability.flush_if_due()
 
     def roll(self) -> int:
-        """Begin a new segment, if the last one has records, and return its base offset; the old one is flushed."""
+        """Start a new segment if the active one has records; flush the old one. Return the active segment's base
+        offset.
+        """
         with self._gate.append_lock:
             self._gate.check()
             if self._local.active.size_in_bytes:
@@ -596,10 +606,10 @@ class WritableLog(PublishedLog):
         self._durability.flush_rolled()
         return base_offset
 
-    # Marks and truncation
+    # High watermark and truncation
 
     def update_high_watermark(self, offset: int) -> int:
-        """Take over the high watermark from now on and return what it is, within the log's bounds.
+        """Set the high watermark, clamped to the log's bounds, and return it; it no longer follows the log end offset.
 
         Source: Kafka UnifiedLog.updateHighWatermark.
         """
@@ -611,9 +621,9 @@ class WritableLog(PublishedLog):
             return mark
 
     def truncate_to(self, offset: int) -> bool:
-        """Remove every batch that holds an offset from `offset` on, durably, and return whether there was any.
+        """Durably remove every batch that holds an offset >= `offset`, and return whether there was any.
 
-        The next append gets `offset`, also where the batch that held it began below.
+        The next append gets `offset`, even if the batch that held it started below.
         Raises: ValueError for an offset below 0 or above 2^63 - 1.  Source: Kafka UnifiedLog.truncateTo.
         """
         offset = checked_int("offset", offset, least=0)
@@ -622,11 +632,10 @@ class WritableLog(PublishedLog):
             return self._cutting.truncate_to(offset)
 
     def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None) -> None:
-        """Remove all records, leader epochs and producers, durably; the log ends at `offset`, its high watermark too.
+        """Durably remove all records, leader epochs and producers; log end and high watermark become `offset`.
 
-        Args: log_start_offset: where the log starts, None for `offset`. A start below it says that tiered storage has
-            the records in between.
-        Raises: ValueError as truncate_to, and for a log start above `offset`.
+        Args: log_start_offset: None for `offset`. A lower one means that tiered storage has the records in between.
+        Raises: ValueError as truncate_to, and for a log_start_offset above `offset`.
         Source: Kafka UnifiedLog.truncateFullyAndStartAt.
         """
         offset = checked_int("offset", offset, least=0)
@@ -638,9 +647,9 @@ class WritableLog(PublishedLog):
             self._cutting.restart_at(offset, log_start_offset=start)
 
     def delete_records(self, before_offset: int) -> int:
-        """Make `before_offset` the start of the log, durably, and return it; segments wholly below it are removed.
+        """Durably raise the log start offset to `before_offset` and return it; segments entirely below it are removed.
 
-        A start that the log has passed already stays.
+        A log start offset that is higher already is kept.
         Raises: OffsetOutOfRangeError above the high watermark; ValueError as truncate_to.
         Source: Kafka UnifiedLog.maybeIncrementLogStartOffset.
         """
@@ -653,10 +662,11 @@ class WritableLog(PublishedLog):
             return self._cutting.start_at(before_offset)
 
     def close(self) -> None:
-        """Flush, write snapshot, indexes and checkpoints as a clean shutdown leaves them, close, release the lock.
+        """Flush, write snapshot, indexes and checkpoints as a clean shutdown does, close the files, and release the
+        lock.
 
         A second call does nothing; after a failure the files are only closed.
-        Raises: StorageError, with all closed and the next opening a recovery.
+        Raises: StorageError; everything is closed then, and the next opening recovers the log.
         """
         gate, marks = self._gate, None
         with gate.flush_lock, gate.append_lock:
@@ -671,7 +681,8 @@ class WritableLog(PublishedLog):
                 try:
                     if gate.failure is None and self._writer_files.is_owner:
                         gate.check_place(self._local.active.records)
-                        # First, so that the rest finds descriptors where the process has no other left.
+                        # First: it closes files, so that the rest finds descriptors even if the process has run out of
+                        #     them.
                         self._durability.close()
                         self.producer_state.update_map_end_offset(self.log_end_offset)
                         self.producer_state.take_snapshot()
@@ -682,8 +693,10 @@ class WritableLog(PublishedLog):
 
 
 def _drop(path: str, local: LocalLog, files: WriterFiles) -> None:
-    """Close the files of a log that was dropped without close(), and release its lock; it is recovered when it is
-    opened again."""
+    """Close the files of a log that was garbage-collected without close(), and release its lock.
+
+    The log is recovered when it is next opened.
+    """
     try:
         if files.is_owner:
             warnings.warn(f"unclosed log {path}", ResourceWarning, stacklevel=2)
