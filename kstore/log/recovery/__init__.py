@@ -1,1 +1,1 @@
-"""Loading a log after a crash, in three modes. Uses files, segment, state."""
+"""Loading a log after a crash, in three modes. May use files, segment and state."""

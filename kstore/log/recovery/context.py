@@ -1,4 +1,4 @@
-"""RecoveryContext: the partition that is recovered, as every step of recovery asks for it. Layer 5."""
+"""RecoveryContext, the partition as every step of recovery needs it, and the types that loading returns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RecoveryMode: TypeAlias = Literal["strict", "point_in_time", "salvage"]
 
 
 def check_recovery(mode: object, *, trusts_recovery_point: bool) -> None:
-    """Raise ValueError for a mode that there is not, and for salvage of segments that it must not read."""
+    """Raise ValueError for an unknown mode, and for salvage combined with segments that are not to be read."""
     if mode not in get_args(RecoveryMode):
         raise ValueError(f"recovery must be one of {', '.join(get_args(RecoveryMode))}, got {mode!r}")
     if mode == "salvage" and trusts_recovery_point:
@@ -32,10 +32,10 @@ def check_recovery(mode: object, *, trusts_recovery_point: bool) -> None:
 
 
 class LoadedSegment(NamedTuple):
-    """One segment: the bytes of its .log, the offset behind its last batch, its largest timestamp.
+    """One segment: the size of its .log in bytes, the offset after its last batch, its largest timestamp.
 
-    max_timestamp_ms, offset_of_max_timestamp: -1 without timestamps, and where the segment was not read. next_offset:
-    of a segment that was not read the base offset of the one behind it.
+    max_timestamp_ms, offset_of_max_timestamp: -1 if the segment has no timestamps or was not read. next_offset: if the
+    segment was not read, the base offset of the next segment.
     """
 
     base_offset: int
@@ -46,12 +46,13 @@ class LoadedSegment(NamedTuple):
 
 
 class RecoveryReport(NamedTuple):
-    """What loading did to the files, or in a dry run would do.
+    """What loading did to the files, or would do in a dry run.
 
-    truncated_bytes: cut off the end of .log files, or out of them by salvage, but for preallocated space between
-    segments; deleted_segments: base offsets of those that went as a whole, whose bytes count no further; rebuilt: names
-    of index files and checkpoints that were written anew because they were missing or wrong; damage: what was found, as
-    large as it is (point_in_time cuts all that comes after the first as well); quarantined: paths of the copies.
+    truncated_bytes: removed from the end of .log files, or from anywhere in them by salvage; preallocated space between
+    segments does not count. deleted_segments: base offsets of segments removed entirely; their bytes are not in
+    truncated_bytes. rebuilt: names of index files and checkpoints rewritten because they were missing or wrong. damage:
+    each damaged range in its real size (point_in_time also truncates everything after the first one). quarantined:
+    paths of the copies.
     """
 
     log_start_offset: int
@@ -64,15 +65,15 @@ class RecoveryReport(NamedTuple):
 
     @property
     def is_unharmed(self) -> bool:
-        """Whether nothing was cut, deleted or found damaged."""
+        """Whether nothing was truncated, deleted or found damaged."""
         return not (self.truncated_bytes or self.deleted_segments or self.damage)
 
 
 class LoadedLog(NamedTuple):
-    """A log ready to be opened: segments by base offset, at least one; no file is left open.
+    """A log ready to be opened: its segments by base offset, at least one. No file is left open.
 
-    recovery_point: up to where the log needs no flush. producer_state is that at log_end_offset; after a dry run it and
-    leader_epochs are empty.
+    recovery_point: the offset below which the log needs no flush. producer_state is the state at log_end_offset; after
+    a dry run it and leader_epochs are empty.
     """
 
     segments: tuple[LoadedSegment, ...]
@@ -86,9 +87,9 @@ class LoadedLog(NamedTuple):
 
 @dataclass(frozen=True)
 class RecoveryContext:
-    """Where the partition lies, its settings, and the system that its files are read and changed by.
+    """The partition's directory, its configuration, and the Env that reads and changes its files.
 
-    log_start_offset: of the root's checkpoint, 0 where that names none.
+    log_start_offset: from the root's checkpoint, 0 if it has no entry.
     """
 
     directory: PartitionDirectory
@@ -105,13 +106,13 @@ class RecoveryContext:
         return self.directory.path
 
     def path_of(self, name: str) -> str:
-        """Return the path of a name in the partition's directory."""
+        """Return the path of a file in the partition's directory."""
         return join_path(self.path, name)
 
     def walk(
         self, name: str, *, base_offset: int, next_base_offset: int | None, start_position: int = 0
     ) -> SegmentWalk:
-        """Walk the .log of that name; see walk_segment."""
+        """Walk the .log with this name; see walk_segment."""
         return walk_segment(
             self.path_of(name),
             base_offset=base_offset,
@@ -122,12 +123,12 @@ class RecoveryContext:
         )
 
     def producer_state(self) -> ProducerStateManager:
-        """Return the producers of the partition, none of them loaded."""
+        """Return an empty producer state of the partition."""
         return ProducerStateManager(self.topic_partition, self.path, config=self.config, env=self.env)
 
     @contextmanager
     def check_of(self, files: SegmentFiles, *, next_base_offset: int | None) -> Iterator[SegmentCheck]:
-        """Give the walk over a segment that goes on behind damage, which looks at no record."""
+        """Context manager: a check of one segment's batches that continues after damage and does not read records."""
         with OpenFiles(self.env) as open_files:
             records = SegmentRecords(
                 open_files,
@@ -140,7 +141,7 @@ class RecoveryContext:
             yield SegmentCheck(records, topic_partition=self.topic_partition, config=self.config, is_deep=False)
 
     def cleaned_below(self) -> int:
-        """Return the offset up to which a cleaner has been over the log, or may have been by the settings."""
+        """Return the offset below which a cleaner has cleaned the log, or may have by its configuration."""
         if self.config.is_compacted:
             return MAX_INT64
         offsets = read_checkpoint(self.directory.root, CLEANER_CHECKPOINT, self.env)

@@ -1,6 +1,9 @@
-"""The files of a partition directory as recovery finds them: segments, and what an interrupted deletion or swap left.
+"""The files of a partition directory as recovery finds them: segments, leftovers of interrupted deletions and swaps,
+and the quarantine.
 
-Layer 5. list_partition only looks; settle_side_files does what the listing says. Source: Kafka LogLoader.
+list_partition only reads; settle_side_files carries out what the listing says. Quarantine keeps copies of what is
+removed.
+Source: Kafka LogLoader.
 """
 
 from __future__ import annotations
@@ -34,9 +37,8 @@ _REPLACED_FILES = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
 
 
 class SegmentFiles(NamedTuple):
-    """One segment: log_name is the .log as it is called now, index_sizes the size in bytes of each index by suffix.
-
-    index_names: what those are called now.
+    """The files of one segment. log_name: the current name of the .log; size_in_bytes: its size; index_sizes: size in
+    bytes of each index, by suffix; index_names: current names of the indexes, by suffix.
     """
 
     base_offset: int
@@ -47,13 +49,16 @@ class SegmentFiles(NamedTuple):
 
 
 class PartitionFiles(NamedTuple):
-    """A partition directory, as it will be once its side files are settled.
+    """A partition directory as it will be once its side files are settled.
 
-    removed: names to be removed: .deleted and .cleaned files, temporary ones, swaps that were not complete, what a
-        complete one replaces, and orphans. orphans: indexes without a .log. renamed: (name, final name) of complete
-        swaps, those of a .log last. segments: by base offset. snapshot_offsets: of the producer snapshots that stay.
-        misplaced: what has the name of a side file that can be rebuilt and is none: a directory, link, FIFO or device,
-        or a file too large for an index. It counts as missing.
+    misplaced: entries with the name of a side file that can be rebuilt, but which are directories, links, FIFOs,
+    devices or files too large for an index. They count as missing.
+    removed: names to be removed: .deleted and .cleaned files, temporary files, incomplete swaps, files that a complete
+    swap replaces, and orphans.
+    orphans: indexes without a .log.
+    renamed: (name, final name) of complete swaps, .log files last.
+    segments: by base offset.
+    snapshot_offsets: of the producer snapshots that remain.
     """
 
     misplaced: tuple[str, ...]
@@ -65,7 +70,7 @@ class PartitionFiles(NamedTuple):
 
 
 class _Names:
-    """The names of a directory, sorted by what state they are in."""
+    """The names in a directory, grouped by their state suffix."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.plain: dict[str, SegmentName] = {}
@@ -86,17 +91,17 @@ class _Names:
 
 
 def list_partition(path: str, *, env: Env, end_offset_of: Callable[[str, int], int | None]) -> PartitionFiles:
-    """Look at a partition directory and settle on paper what lies beside its segments.
+    """List a partition directory and decide what to do with the files beside its segments, without changing anything.
 
-    end_offset_of: called with the name and the base offset of a .log.swap, gives the offset behind its last batch,
-        None if the file is damaged; then it replaces nothing.
+    Args: end_offset_of: called with the name and the base offset of a .log.swap; returns the offset after its last
+        batch, or None if the file is damaged, in which case it replaces nothing.
     Raises: StorageError; SegmentTooLargeError.
     """
     listed = env.listdir(path)
     sizes = {name: _side_file_size(path, name, env) for name in listed if _is_rebuilt(name)}
     names = _Names(name for name in listed if sizes.get(name, 0) is not None)
     swaps, cleaned = names.in_state[SWAP_STATE], names.in_state[CLEANED_STATE]
-    # A swap beside a cleaner's unfinished output is of the same round, which is to be done again.
+    # A swap at or above a .cleaned file belongs to the same unfinished cleaning round, which the cleaner will repeat.
     least_cleaned = min((one.base_offset for one in cleaned.values()), default=None)
     unfinished = {name for name, one in swaps.items() if least_cleaned is not None and one.base_offset >= least_cleaned}
     replaced: set[str] = set()
@@ -130,7 +135,7 @@ def list_partition(path: str, *, env: Env, end_offset_of: Callable[[str, int], i
 
 
 def settle_side_files(path: str, files: PartitionFiles, env: Env, quarantine: Quarantine) -> None:
-    """Set aside, remove and rename what the listing says, each step durable before the next.
+    """Quarantine, remove and rename what the listing says, each step durable before the next.
 
     Raises: StorageError.
     """
@@ -146,13 +151,13 @@ def settle_side_files(path: str, files: PartitionFiles, env: Env, quarantine: Qu
 
 
 def _is_rebuilt(name: str) -> bool:
-    """Tell whether a name is that of a side file which can be rebuilt from the log."""
+    """Whether a name is that of a side file which can be rebuilt from the log."""
     found = parse_segment_name(name)
     return name == LEADER_EPOCH_CHECKPOINT if found is None else found.suffix != LOG_SUFFIX
 
 
 def _side_file_size(path: str, name: str, env: Env) -> int | None:
-    """Return the size of a side file, None for what is no file, or too large to be one."""
+    """Return the size of a side file in bytes, or None if it is not a regular file or too large to be an index."""
     status = env.stat(join_path(path, name), follow_symlinks=False)
     if status is None:
         raise _removed(join_path(path, name))
@@ -175,7 +180,7 @@ def _segments(
     path: str, current: dict[str, str], sizes: Mapping[str, int | None], env: Env
 ) -> tuple[SegmentFiles, ...]:
     segments: dict[int, SegmentFiles] = {}
-    # By final name a segment's .index comes before its .log.
+    # Sorted with the .log files first, since a segment's entry must exist before its indexes are added.
     for final in sorted(current, key=lambda name: (not name.endswith(LOG_SUFFIX), name)):
         name = parse_segment_name(final)
         if name is None or name.suffix not in SEGMENT_SUFFIXES:
@@ -206,7 +211,8 @@ _MAX_NAMES_TRIED = 10_000
 
 
 class Quarantine:
-    """Keeps copies below a partition directory; with is_on false it keeps nothing, and moved files are removed.
+    """Keeps copies of removed data in a subdirectory of the partition. With is_on false nothing is copied, and taken
+    files are removed.
 
     Attributes: kept (paths of the copies).
     """
@@ -219,7 +225,7 @@ class Quarantine:
         self._is_on = is_on
 
     def keep_range(self, path: str, *, position: int, size_in_bytes: int) -> None:
-        """Copy a range of a file; zeros alone are not worth a copy.
+        """Copy a range of a file, unless it holds only zeros.
 
         Raises: StorageError.
         """
@@ -233,9 +239,9 @@ class Quarantine:
         self.kept.append(target)
 
     def take(self, names: Iterable[str]) -> None:
-        """Move files of the partition here, or remove them, in that order; durable when it returns.
+        """Move files of the partition to the quarantine, or remove them, in the given order; durable on return.
 
-        A directory is moved in any case: nothing here removes what it holds.
+        A directory is always moved: nothing here removes its content.
         Raises: StorageError.
         """
         taken = list(names)

@@ -1,7 +1,7 @@
-"""find_whole_batches: which bytes of a damaged .log are its batches, and which only look like one.
+"""find_whole_batches: decides which bytes of a damaged .log are its batches, and which only look like one.
 
-Layer 5. A producer may store a batch with a right CRC inside a value, so that bytes found by a search prove nothing. A
-batch counts only where its start is proven; docs/durability.md has the rules and the reasons for them.
+A producer may store a batch with a valid CRC inside a value, so bytes found by a search prove nothing. A batch counts
+only if its start is proven; docs/durability.md has the rules and the reasons for them.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from kstore.log.segment.records import entry_size, holds_only_zeros
 from kstore.record import RecordBatch
 from kstore.record.batches import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
 
-# Bytes whose CRC may be computed in searches of one segment, in multiples of its size.
+# Limit on the bytes whose CRC the searches of one segment compute, in multiples of its size.
 SEARCH_EFFORT = 8
-# How many index entries in a row have to agree on how far the bytes of a file have moved.
+# How many consecutive index entries must agree on how far the bytes of a file have moved.
 ENTRIES_THAT_AGREE = 3
 
-# Larger than any relative offset inside a wrapper.
+# Larger than any relative offset inside a wrapper message.
 _ANY_OFFSET = 2**40
 _SIZE = struct.Struct(">i")
 _SIZE_AT = LOG_OVERHEAD - _SIZE.size
@@ -44,10 +44,10 @@ _LEAST_ENTRY_BYTES = LEAST_MESSAGE_SIZES[0]
 
 
 class WholeBatch(NamedTuple):
-    """A batch with a right CRC; span: its last offset less its first.
+    """A batch with a valid CRC. span: its last offset minus its first.
 
-    magic: the byte in the file if that is wrong and has to be 2, else None; stored_size: what the file says of its size
-    if that is wrong, else None.
+    magic: the magic byte in the file if it is wrong and must be 2, else None; stored_size: the size in the file if it
+    is wrong, else None.
     """
 
     position: int
@@ -71,7 +71,7 @@ class WholeBatch(NamedTuple):
         return self.magic is not None or self.stored_size is not None
 
     def mended(self, content: bytes, *, last_offset: int) -> bytes:
-        """Return the bytes of this batch with the right magic byte and size, and an offset."""
+        """Return the bytes of this batch with the right magic byte, size and offset."""
         data = bytearray(content)
         if self.magic is not None:
             data[MAGIC_POSITION] = 2
@@ -88,10 +88,12 @@ def find_whole_batches(
     index_content: bytes | None,
     config: LogConfig,
 ) -> tuple[list[WholeBatch], list[Damage]]:
-    """Return the batches of a .log that are proven and whole, in order, and the ranges between them.
+    """Return the proven whole batches of a .log, in order, and the damaged ranges between them.
 
-    Args: next_base_offset: of the segment after it; index_content: its offset index, None if there is none.
-    Raises: StorageError.  Cost: reads the file once, around damage twice; without an index up to SEARCH_EFFORT times.
+    Args: next_base_offset: of the next segment, None for the last one; index_content: the offset index, None if there
+        is none.
+    Raises: StorageError.  Cost: reads the file once, and twice around damage; without an index up to SEARCH_EFFORT
+        times.
     """
     framing = _Framing(
         file, base_offset=base_offset, next_base_offset=next_base_offset, index_content=index_content, config=config
@@ -148,7 +150,7 @@ class _Framing:
     # What is proven
 
     def _pass_damage(self, start: int) -> int:
-        """Note the damage at `start`; return where the next batch is proven to start, else the end of the file."""
+        """Report the damage at `start`, and return where the next batch is proven to start, or the end of the file."""
         reason = self._reason_at(start)
         if holds_only_zeros(self._file, position=start, end_position=self._size):
             self._note(start, end_position=self._size, reason="zero bytes after the last batch")
@@ -160,24 +162,24 @@ class _Framing:
             end = self._next_shifted(start)
         position = self._note_search(start, end, limit=limit, reason=reason)
         if end is None or end == proven:
-            # By the index or by its distance this batch is one of the log, whatever lies before it.
+            # The index, or the distance to the damage, proves that this batch is part of the log whatever precedes it.
             self._expected_offset = self._base_offset
         return position
 
     def _next_indexed(self, start: int) -> int | None:
-        """Return the first position after `start` at which an index entry and a batch agree."""
+        """Return the first position after `start` at which an index entry and a batch agree, or None."""
         first = bisect_right(self._entries, (start, MAX_INT32 + self._base_offset))
         for slot in range(first, len(self._entries)):
             position, offset = self._entries[slot]
             if self._agrees(slot) and self._leaves_room(position, offset=offset):
-                # Else the bytes of the file may have moved, and this is chance.
+                # Without this the bytes of the file may have moved, and the match may be a coincidence.
                 is_last = slot + 1 == len(self._entries)
                 if self._leads_to(self._size if is_last else self._entries[slot + 1][0], position=position):
                     return position
         return None
 
     def _leads_to(self, target: int, *, position: int) -> bool:
-        """Tell whether whole batches with rising offsets follow one another from a position to another one.
+        """True if whole batches with rising offsets follow one another from `position` to exactly `target`.
 
         Zeros count as the end of the file.
         """
@@ -192,7 +194,7 @@ class _Framing:
         return position == target
 
     def _agrees(self, slot: int) -> bool:
-        """Tell whether an index entry and the batch at its position agree."""
+        """True if an index entry and the batch at its position agree."""
         if slot not in self._proofs:
             position, offset = self._entries[slot]
             limit = self._entries[slot + 1][0] if slot + 1 < len(self._entries) else self._size
@@ -200,15 +202,15 @@ class _Framing:
         return self._proofs[slot]
 
     def _leaves_room(self, position: int, *, offset: int) -> bool:
-        """Tell whether there are offsets for what is damaged before a batch that an index entry speaks of.
+        """True if offsets are left for the damaged bytes before the batch of an index entry.
 
-        Where the offsets up to here are beyond that of the entry, it is they that are wrong.
+        If the expected offset is above that of the entry, the expected offset is what is wrong.
         """
         batch = self._whole_at(position)
         return batch is None or offset < self._expected_offset or self._expected_offset < batch.first_offset
 
     def _is_append_of(self, position: int, *, offset: int, limit: int) -> bool:
-        """Tell whether an append starts at a position whose first offset, or whose last one, is in an index entry."""
+        """True if an append starts at `position` whose first or last offset is `offset`, that of an index entry."""
         batch = self._whole_at(position)
         if batch is None or offset in (batch.first_offset, batch.last_offset):
             return batch is not None
@@ -220,7 +222,10 @@ class _Framing:
         return batch.last_offset == offset
 
     def _next_shifted(self, start: int) -> int | None:
-        """Return the first batch that index entries prove in a file out of which, or into which, bytes have gone."""
+        """Return the position of the first batch that index entries prove in a file that lost or gained bytes.
+
+        Returns: None if no ENTRIES_THAT_AGREE entries in a row agree.
+        """
         self._look_ahead(start + 1, end_position=self._size)
         positions = {batch.last_offset: batch.position for batch in self._ahead.batches if batch.position > start}
         streak: list[int] = []
@@ -238,10 +243,11 @@ class _Framing:
         return None
 
     def _end_by_size(self, start: int, *, limit: int) -> int | None:
-        """Return the end of the damaged batch at `start`, and of others right after it, if their sizes can be believed.
+        """Return the end of the damaged batch at `start` and of damaged ones directly after it, if their sizes are
+        credible, else None.
 
-        They can if no other size is proven by the CRC, a whole batch follows whose offsets leave room for the damaged
-        ones, and none of those after it speaks against it.
+        They are if the CRC proves no other size, a whole batch follows whose offsets leave room for the damaged ones,
+        and nothing after that contradicts it.
         """
         position, least_offset = start, self._expected_offset
         while not self._is_exhausted:
@@ -262,13 +268,13 @@ class _Framing:
         return None
 
     def _is_contradicted(self, batch: WholeBatch, *, start: int, position: int, limit: int) -> bool:
-        """Tell whether anything speaks against a batch that follows, by its size, the damaged one at a position.
+        """True if there is evidence against `batch`, which follows the damaged batch at `position` by that one's size.
 
-        That is what the header of the damaged one says of its offsets, of which one field may be damaged too; a whole
-        batch that lies across the start of this one, or that fits into the gap of offsets before it; one after it with
-        offsets that this one would have to be before, or right after it with offsets of the next segment. Those are
-        looked for from `start` on. Where nothing comes after the damaged batch, that is, if but for one bit its size
-        leads to the limit, nothing could speak against it.
+        Evidence is: a damaged header whose offsets do not match (one of its fields may be damaged too); a whole batch,
+            searched for from `start` on, that overlaps the start of `batch` or fits into the gap of offsets before it;
+            a later batch whose offsets are not above those of the unbroken row from `batch` on; a batch directly after
+            it with offsets of the next segment. Also true if the damaged size is one bit away from reaching `limit`:
+            the damaged batch may then be the last one, and there could be no evidence against `batch`.
         """
         self._look_ahead(start + 1, end_position=limit)
         following, first_after = self._whole_at(batch.end_position), self._whole_at(limit)
@@ -299,7 +305,7 @@ class _Framing:
         return least is not None and least <= row_end.last_offset
 
     def _end_of_row(self, batch: WholeBatch) -> WholeBatch:
-        """Return the last of the whole batches that follow one another without a gap of bytes or offsets."""
+        """Return the last of the whole batches that follow one another without a gap in bytes or offsets."""
         following: WholeBatch | None = batch
         while following is not None:
             batch = following
@@ -319,7 +325,7 @@ class _Framing:
         return self._batch_of(self._bytes_at(position, size=size), position) if size else None
 
     def _size_at(self, position: int) -> int:
-        """Return the size that a batch at a position declares, 0 if it can't have that one."""
+        """Return the size in bytes that a batch at a position declares, or 0 if it is impossible."""
         head = self._bytes_at(position, size=SIZE_UP_TO_MAGIC)
         if len(head) < SIZE_UP_TO_MAGIC:
             return 0
@@ -327,7 +333,7 @@ class _Framing:
         return size if _LEAST_ENTRY_BYTES <= size <= min(self._config.max_batch_bytes, self._size - position) else 0
 
     def _batch_of(self, content: bytes, position: int) -> WholeBatch | None:
-        """Return the batch that these bytes are, perhaps with another magic byte."""
+        """Return the batch in these bytes, possibly with a corrected magic byte, or None."""
         data = bytearray(content)
         for magic in (None,) if data[MAGIC_POSITION] == 2 else (None, data[MAGIC_POSITION]):
             if magic is not None:
@@ -344,7 +350,7 @@ class _Framing:
         return None
 
     def _resized_at(self, position: int) -> WholeBatch | None:
-        """Return the batch at a position whose size field is wrong, if its CRC tells the right one."""
+        """Return the batch at a position whose size field is wrong, if its CRC determines the right size, else None."""
         if position not in self._resized:
             self._resized[position] = self._resize(position)
         return self._resized[position]
@@ -359,7 +365,7 @@ class _Framing:
         data = self._file.pread(most, position=position)
         self._effort_bytes -= len(data)
         sizes = sizes_by_crc(data)
-        # Two of them are the work of somebody who computed a CRC for it.
+        # More than one match means that somebody crafted a CRC for one of them.
         if len(sizes) != 1:
             return None
         stored, end = entry_size(head), position + sizes[0]
@@ -371,7 +377,7 @@ class _Framing:
         return None if batch is None else batch._replace(stored_size=stored)
 
     def _may_start_at(self, position: int) -> bool:
-        """Tell whether the bytes at a position are the header of a batch, or zeros."""
+        """True if the bytes at a position are a batch header or zeros."""
         head = self._bytes_at(position, size=RECORD_BATCH_OVERHEAD)
         if not any(head):
             return True
@@ -382,7 +388,7 @@ class _Framing:
         return True
 
     def _search(self, position: int, *, end_position: int) -> Iterator[WholeBatch]:
-        """Yield each batch with a right CRC in a range that lies in no other, wherever one starts."""
+        """Yield the batches with a valid CRC in a range, wherever they start; none overlaps the one before."""
         while position < end_position:
             batch = self._whole_at(position)
             if batch is None or batch.end_position > end_position:
@@ -394,7 +400,7 @@ class _Framing:
             position = batch.end_position
 
     def _next_found(self, position: int, *, end_position: int) -> WholeBatch | None:
-        """Return the next batch with a right CRC that starts at a position or after it; see SEARCH_EFFORT."""
+        """Return the next batch with a valid CRC that starts at or after `position`, or None; see SEARCH_EFFORT."""
         at = 0
         while end_position - position >= _LEAST_ENTRY_BYTES:
             chunk = self._bytes_at(position, size=min(self._config.read_chunk_bytes, end_position - position))
@@ -422,7 +428,7 @@ class _Framing:
         return None
 
     def _look_ahead(self, position: int, *, end_position: int) -> None:
-        """Have all batches of a range in self._ahead, proven or not."""
+        """Search a range for batches, proven or not, and keep them in self._ahead."""
         if not self._ahead.covers(position):
             self._ahead = _Ahead(position)
         if self._ahead.end_position < end_position:
@@ -430,13 +436,13 @@ class _Framing:
                 self._ahead.add(batch)
             self._ahead.end_position = end_position
 
-    # What is noted
+    # What is reported
 
     def _note_search(self, start: int, end: int | None, *, limit: int, reason: str) -> int:
-        """Note a damaged range and the whole batches in it that nothing proves; return its end.
+        """Report a damaged range, and the unproven whole batches in it; return its end.
 
-        Without an `end` that is `limit`, or the first batch in an unbroken row of them that lies farther from its start
-        than the largest batch is long, so that it is inside no other.
+        If `end` is None, it is `limit`, or the first batch in an unbroken row that is at least max_batch_bytes away
+        from the start of the row, so that no other batch can contain it.
         """
         position = row_start = row_end = start
         row: list[WholeBatch] = []
@@ -455,7 +461,7 @@ class _Framing:
         return end
 
     def _note_row(self, position: int, row: list[WholeBatch], reason: str) -> int:
-        """Note batches that follow one another and what lies before them; return their end."""
+        """Report a row of adjacent batches and the damage before them; return their end."""
         if not row:
             return position
         self._note(position, end_position=row[0].position, reason=reason)
@@ -495,9 +501,9 @@ class _Framing:
 
 
 class _Ahead:
-    """Batches that a search found, from a position on.
+    """Batches found by a search from a position on.
 
-    Attributes: end_position (up to where the search went), batches.
+    Attributes: end_position (how far the search went), batches.
     """
 
     def __init__(self, start: int = 0) -> None:
@@ -520,9 +526,9 @@ class _Ahead:
         self._least = []
 
     def least_offset(self, position: int, *, end_position: int, least: int) -> int | None:
-        """Return the least first offset of the batches that start in a range, None if there are none.
+        """Return the smallest first offset of the batches that start in a range, None if there are none.
 
-        Left out are offsets below `least`, and those that the batches before and after show to be wrong.
+        Offsets below `least`, and those that the neighbouring batches show to be wrong, count as very large.
         """
         first, last = bisect_left(self._positions, position), bisect_left(self._positions, end_position)
         if last < len(self._positions):
@@ -552,12 +558,12 @@ class _Ahead:
 
 
 def _differ_by_one_bit(size: int, *, other: int) -> bool:
-    """Tell whether the fields of two sizes differ in just one bit."""
+    """True if the size fields of two sizes differ in exactly one bit."""
     return (((size - LOG_OVERHEAD) ^ (other - LOG_OVERHEAD)) & _UNSIGNED).bit_count() == 1
 
 
 def _span_of_wrapper(data: bytearray, config: LogConfig) -> int:
-    """Return the last offset less the first of the records in a V0 or V1 wrapper, whatever its own offset is.
+    """Return the last offset minus the first of the records in a V0 or V1 wrapper, whatever the wrapper's own offset.
 
     Raises: CorruptionError, UnsupportedError.
     """

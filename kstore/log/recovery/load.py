@@ -1,7 +1,8 @@
-"""load_log: brings the files of a partition to a state that can be appended to, and says what that took.
+"""load_log: brings the files of a partition to a state that can be appended to, and reports what that took.
 
-Layer 5. Looks first (recovery_plan), refuses if it must (recovery_strict), then acts (recovery_steps). Takes no lock
-and leaves no file open. Source: Kafka LogLoader.
+It plans by reading (recovery/plan.py, recovery/salvage.py), refuses if mode strict requires it (recovery/strict.py),
+and only then changes files. load_producer_state rebuilds the producers. Takes no lock and leaves no file open.
+Source: Kafka LogLoader.
 """
 
 from __future__ import annotations
@@ -47,15 +48,15 @@ def load_log(
     dry_run: bool = False,
     trusts_recovery_point: bool = False,
 ) -> LoadedLog:
-    """Load a partition, recovering what a crash may have left half done.
+    """Load a partition, recovering what a crash may have left unfinished.
 
-    Args: recovery_point, log_start_offset: of the root's checkpoints, None where they name no offset; is_clean: the
-        root was shut down cleanly, so that no more than the end of the last segment and files missing by the listing
-        are looked at; keeps_copies: what is cut goes to the quarantine directory; dry_run: change nothing;
-        trusts_recovery_point: after an unclean shutdown leave the segments below it unread, as Kafka does; damage there
-        is met by who reads it. The caller holds the lock.
-    Raises: CorruptLogError in mode strict, with nothing changed; StorageError, after which it can be called again;
-        ValueError for another mode, or salvage with trusts_recovery_point, since it reads everything.
+    Args: recovery_point, log_start_offset: from the root's checkpoints, None if they have no entry. is_clean: the root
+        was shut down cleanly, so that only the end of the last segment, and files that the listing shows to be missing,
+        are checked. keeps_copies: copy removed data to the quarantine directory. dry_run: change nothing.
+        trusts_recovery_point: after an unclean shutdown, leave the segments below it unread, as Kafka does; damage
+        there surfaces when it is read. The caller holds the lock.
+    Raises: CorruptLogError in mode strict, with nothing changed; StorageError, after which the call can be repeated;
+        ValueError for an unknown mode, or for salvage with trusts_recovery_point, since salvage reads everything.
     Cost: after an unclean shutdown one pass over the log, with trusts_recovery_point from that point on.
     """
     check_recovery(mode, trusts_recovery_point=trusts_recovery_point)
@@ -113,8 +114,8 @@ class _Loading:
         )
 
     def _refuse(self, plan: RecoveryPlan, *, point: int, noted_point: int) -> None:
-        """Raise what mode strict finds wrong."""
-        # What was durable is of no interest any more if all of it lies below the log start.
+        """Raise the error if mode strict refuses the plan."""
+        # If all that was durable lies below the log start offset, its loss does not matter any more.
         if self._mode != "strict" or plan.log_end_offset < self._context.log_start_offset >= point:
             return
         refusal = find_refusal(self._context, plan, point=point, noted_point=noted_point)
@@ -122,7 +123,7 @@ class _Loading:
             raise refusal
 
     def _salvage(self, durable: DurablePointFile, quarantine: Quarantine, *, dry_run: bool) -> list[SalvagedSegment]:
-        """Write damaged segments anew; afterwards no walk finds damage any more."""
+        """Rewrite damaged segments; a later walk finds no damage."""
         files = self._listed()
         if not dry_run:
             settle_side_files(self._context.path, files, self._context.env, quarantine)
@@ -134,7 +135,7 @@ class _Loading:
         return salvaged
 
     def _durable_after(self, plan: RecoveryPlan) -> DurablePoint:
-        """Return the highest point that may still be true once the plan is carried out."""
+        """Return the highest point that may still be true after the plan is carried out."""
         if not plan.segments:
             return DurablePoint(0, 0, 0)
         last = plan.segments[-1]
@@ -152,7 +153,7 @@ class _Loading:
         return walk.next_offset if walk.status == "end" else None
 
     def _drop_below_log_start(self, plan: RecoveryPlan) -> None:
-        """Let all segments go if the log ends before it starts."""
+        """Drop all segments if the log ends below its start offset."""
         if plan.segments and plan.log_end_offset < self._context.log_start_offset:
             kept = {one.base_offset for one in plan.segments}
             plan.dropped = [files for files in plan.files.segments if files.base_offset in kept] + plan.dropped
@@ -185,7 +186,7 @@ class _Loading:
                     cache.assign(epoch, start_offset=start_offset)
         if is_missing and cache.entries:
             plan.rebuilt.append(LEADER_EPOCH_CHECKPOINT)
-        # In this order, so that loading again changes nothing.
+        # In this order, loading again changes nothing.
         cache.truncate_from_start(self._context.log_start_offset)
         cache.truncate_from_end(plan.log_end_offset)
         return cache
@@ -230,10 +231,10 @@ def _loaded(segment: SegmentPlan) -> LoadedSegment:
 def load_producer_state(
     context: RecoveryContext, segments: Sequence[SegmentPlan], *, log_start_offset: int, log_end_offset: int
 ) -> ProducerStateManager:
-    """Return the producers at log_end_offset; snapshots are written at each recovered segment and at the log end.
+    """Return the producer state at log_end_offset; snapshots are written at each recovered segment and at the log end.
 
-    A snapshot at the base of the first segment stays and serves, unless the log starts behind it: it alone has the
-    producers whose records retention removed. A broker uses it too, but drops it behind its first recovery.
+    A snapshot at the base offset of the first segment is kept and used, unless the log starts after it: only it has the
+    producers whose records retention removed. A broker uses it too, but drops it after its first recovery.
     Raises: StorageError.
     """
     replay, env = _Replay(context, segments, log_start_offset=log_start_offset), context.env
@@ -244,10 +245,11 @@ def load_producer_state(
     replayed_to: int | None = None
     for segment in recovered:
         if replayed_to is not None and replayed_to <= log_start_offset:
-            # No snapshot may lie there, and without one Kafka begins anew at each segment.
+            # No snapshot may exist at or below the log start, and without one Kafka starts each segment with empty
+            # state.
             manager = context.producer_state()
         replay.bring_to(manager, segment.base_offset, snapshot_offsets={*last_two, segment.base_offset})
-        # Kafka loads the snapshot at each segment's base anew.
+        # Kafka reloads the snapshot at each segment's base offset.
         manager.reload_own(now_ms=env.wall_clock_ms())
         replay.run(manager, segment, end_offset=segment.next_offset)
         replayed_to = segment.next_offset
@@ -255,16 +257,17 @@ def load_producer_state(
             continue
         next_base_offset = following.get(segment.base_offset, segment.next_offset)
         if next_base_offset > segment.next_offset:
-            # Kafka takes a snapshot inside the gap too and loads that; here it would tell of a segment that is lost.
+            # Kafka also takes a snapshot inside the gap and loads that one; here it would describe a segment that is
+            # lost.
             manager.reload_own(now_ms=env.wall_clock_ms())
         manager.update_map_end_offset(next_base_offset)
         manager.take_snapshot()
     if recovered:
-        # Loaded anew, so that producers which have expired by now are left out.
+        # Reload, so that producers which have expired by now are left out.
         manager = context.producer_state()
     manager.remove_stray_snapshots(one.base_offset for one in segments)
     replay.bring_to(manager, log_end_offset, snapshot_offsets={*last_two, log_end_offset})
-    # Once more, for one that was the last until now: loading again is to change nothing.
+    # Again, for the snapshot that was the last one until now: loading again must change nothing.
     manager.remove_stray_snapshots(one.base_offset for one in segments)
     return manager
 
@@ -279,7 +282,7 @@ class _Replay:
         self._keeps_first = bool(segments) and 0 < log_start_offset == segments[0].base_offset
 
     def bring_to(self, manager: ProducerStateManager, end_offset: int, *, snapshot_offsets: set[int]) -> None:
-        """Load the newest snapshot up to end_offset and replay what lies between."""
+        """Load the newest snapshot up to end_offset and replay the batches after it."""
         start = self._log_start_offset
         manager.truncate_and_reload(
             log_start_offset=start,

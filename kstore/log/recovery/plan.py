@@ -1,7 +1,8 @@
-"""RecoveryPlan: what recovery will do to the segments of a log, worked out by reading only.
+"""RecoveryPlan: what recovery will do to the segments of a log; Planner makes it by reading only, carry_out applies it.
 
-Layer 5. plan_unclean walks what may be damaged, plan_clean looks only where a clean shutdown leaves a doubt. Nothing is
-changed here, so that strict mode can refuse, and a dry run report, with every byte as it was.
+plan_unclean walks the segments that may be damaged, plan_clean checks only what a clean shutdown leaves open. Planning
+changes nothing, so that strict mode can refuse, and a dry run report, with every byte untouched. OpenTransactions
+rebuilds the transaction indexes.
 """
 
 from __future__ import annotations
@@ -39,9 +40,10 @@ from kstore.log.state.producer_append import ProducerBatch
 
 
 class Cut(NamedTuple):
-    """Damage that ends a segment; offset: the first one that is not, or not surely, in the log any more.
+    """Damage at which a segment is truncated.
 
-    size_in_bytes: of all that lies in the file from the damage on, where the damage itself may be less.
+    offset: the first one that is missing from the log, or may be. size_in_bytes: from the damage to the end of the
+    file; the damage itself may be smaller.
     """
 
     damage: Damage
@@ -52,11 +54,11 @@ class Cut(NamedTuple):
 
 @dataclass
 class SegmentPlan:
-    """What becomes of one segment.
+    """What recovery will do to one segment.
 
-    log_name: of the file that holds it now; start_position: where it starts there; size_in_bytes: from there to the end
-    of the file; end_position: how much of that stays; is_padded: whether the rest is preallocated space. producers and
-    epochs as in SegmentWalk, None if it was not walked. indexes: new content by suffix.
+    log_name: the file that holds it now; start_position: where it starts in that file; size_in_bytes: from there to the
+    end of the file; end_position: how much of that remains; is_padded: whether the rest is preallocated space.
+    producers and epochs as in SegmentWalk, None if it was not walked. indexes: new content by suffix.
     """
 
     base_offset: int
@@ -75,12 +77,12 @@ class SegmentPlan:
 
     @property
     def is_walked(self) -> bool:
-        """Whether its batches were read, so that next_offset is that behind the last of them."""
+        """Whether its batches were read, so that next_offset is the offset after the last one."""
         return self.epochs is not None
 
     @property
     def is_split_off(self) -> bool:
-        """Whether it comes out of the file of another segment, perhaps from its very start."""
+        """Whether it is split off from the file of another segment, possibly from its very start."""
         return self.name != self.log_name.removesuffix(SWAP_STATE)
 
     @property
@@ -90,10 +92,10 @@ class SegmentPlan:
 
 @dataclass
 class RecoveryPlan:
-    """The segments that stay, those that go, and what was found on the way.
+    """The segments that remain, those that are removed, and the damage found.
 
-    cuts: where recovered segments end before their file does; older: damage in segments that are not to be recovered,
-    which stays there; rebuilt: names of index files and checkpoints that are written anew.
+    cuts: where recovered segments are truncated; older: damage in segments that are not recovered, which stays in
+    place; rebuilt: names of index files and checkpoints that are rewritten.
     """
 
     files: PartitionFiles
@@ -109,9 +111,9 @@ class RecoveryPlan:
 
 
 class Planner:
-    """Works out the RecoveryPlan of one partition; see plan_unclean and plan_clean.
+    """Makes the RecoveryPlan of one partition; see plan_unclean and plan_clean.
 
-    Args: point: the offset below which all is durable, as far as that is known.
+    Args: point: the offset below which everything is known to be durable.
     """
 
     def __init__(self, context: RecoveryContext, files: PartitionFiles, *, point: int) -> None:
@@ -121,7 +123,10 @@ class Planner:
         self._transactions: OpenTransactions | None = None
 
     def plan_unclean(self, *, trusts_point: bool) -> RecoveryPlan:
-        """Walk every segment, but with trusts_point none before that of the point whose indexes look sound."""
+        """Plan after an unclean shutdown: walk every segment.
+
+        With trusts_point, segments before that of the recovery point are not walked if their indexes look sound.
+        """
         segments = self._plan.files.segments
         floor = max((slot for slot, one in enumerate(segments) if one.base_offset <= self._point), default=0)
         first = floor if trusts_point else 0
@@ -142,9 +147,10 @@ class Planner:
         return self._plan
 
     def plan_clean(self, noted: DurablePoint | None) -> RecoveryPlan:
-        """Look at the end of the last segment, and rebuild indexes that a listing shows to be wrong.
+        """Plan after a clean shutdown: check the end of the last segment, and rebuild indexes that a listing shows to
+        be wrong.
 
-        noted: the last durable point; where it is the end of the log file, no byte of that is read.
+        Args: noted: the last durable point; if it is the end of the log file, no byte of that is read.
         """
         segments = self._plan.files.segments
         self._take_unread(len(segments))
@@ -153,7 +159,7 @@ class Planner:
         return self._plan
 
     def _take_unread(self, count: int) -> None:
-        """Take the first segments as they are, but read those whose indexes a listing shows to be wrong."""
+        """Take the first `count` segments as they are, but walk those whose indexes a listing shows to be wrong."""
         segments = self._plan.files.segments
         for slot, files in enumerate(segments[:count]):
             if self._looks_sound(files):
@@ -177,7 +183,7 @@ class Planner:
             last.next_offset = tail.next_offset
             last.max_timestamp_ms, last.offset_of_max_timestamp = tail.max_timestamp_ms, tail.offset_of_max_timestamp
             return
-        # The marker is not true of this segment: it is recovered as after a crash.
+        # The clean shutdown marker does not hold for this segment: recover it as after a crash.
         self._plan.segments.pop()
         self._plan.older = [cut for cut in self._plan.older if cut.base_offset != files.base_offset]
         if self._begins_anew(files):
@@ -221,8 +227,9 @@ class Planner:
             )
 
     def _take_older(self, files: SegmentFiles, walk: SegmentWalk) -> None:
-        """Check a segment that recovery leaves alone: its indexes may be written anew, and zeros after its last batch
-        removed where they are preallocated space."""
+        """Check a segment that recovery leaves alone: its indexes may be rewritten, and preallocated zeros after its
+        last batch removed.
+        """
         plan = _planned(files, walk)
         plan.epochs = walk.epochs
         aborted = self._aborted(walk)
@@ -245,9 +252,9 @@ class Planner:
         self._plan.segments.append(plan)
 
     def _take_recovered(self, files: SegmentFiles, walk: SegmentWalk, *, next_base_offset: int | None) -> bool:
-        """Plan what stays of a segment; return whether the segments behind it stay too.
+        """Plan what remains of a segment; return whether the segments after it remain too.
 
-        What its indexes can't reach becomes a segment of its own (Kafka: splitOverflowedSegment).
+        Batches that its indexes cannot address become a segment of their own (Kafka: splitOverflowedSegment).
         """
         start = 0
         self._plan_recovered(files, walk, start_position=start)
@@ -282,7 +289,7 @@ class Planner:
         return Cut(damage, files.base_offset, walk.next_offset, files.size_in_bytes - position)
 
     def _damaged_bytes(self, files: SegmentFiles, walk: SegmentWalk, position: int) -> int:
-        """Return how many bytes are damaged where a walk stopped, as `verify` counts them."""
+        """Return how many bytes are damaged where a walk stopped, counted as `verify` does."""
         left = files.size_in_bytes - position
         if walk.status == "zeros":
             with self._context.env.open_read(self._context.path_of(files.log_name)) as file:
@@ -294,11 +301,11 @@ class Planner:
         return left if step is None else step.end_position - position
 
     def _aborted(self, walk: SegmentWalk) -> bytes | None:
-        """Return the content of the transaction index of a walked segment, None if the state before it is unknown."""
+        """Return the transaction index of a walked segment, None if the transactions open before it are unknown."""
         return None if self._transactions is None else self._transactions.aborted_of(walk.producers)
 
     def _transactions_at(self, slot: int) -> OpenTransactions:
-        """Return the transactions that are open where a segment begins, by the last snapshot before it and a walk."""
+        """Return the transactions open at the start of a segment, from the last snapshot before it and a walk."""
         segments = self._plan.files.segments
         base_offset = segments[slot].base_offset
         transactions = OpenTransactions.of_snapshots(
@@ -311,18 +318,21 @@ class Planner:
         return transactions
 
     def _begins_anew(self, files: SegmentFiles) -> bool:
-        """Tell whether a segment knows of no transaction before it, as all that was is below the log start: there no
-        snapshot may lie, and without one Kafka begins anew at each segment that it recovers."""
+        """True if recovery of a segment starts without open transactions, because everything before it is below the log
+        start.
+
+        No snapshot may exist there, and without one Kafka starts each recovered segment with empty state.
+        """
         if not self._plan.segments:
             return files.base_offset < self._context.log_start_offset
         return self._plan.segments[-1].next_offset <= self._context.log_start_offset
 
     def _settle_transactions(self, base_offset: int, *, is_recovered: bool) -> None:
-        """Take the open transactions of a snapshot at just that offset where it knows more than the walk up to there.
+        """Use the snapshot at exactly this offset where it knows more open transactions than the walk up to there.
 
-        Where recovery begins it is believed as brokers believe it: a cleaner may have removed the records of a
-        transaction whose marker is still to come. In an older segment such a marker needs no entry. What ended inside a
-        gap of offsets only the snapshot knows.
+        Where recovery starts, the snapshot is trusted, as brokers do: a cleaner may have removed the records of a
+        transaction whose marker is still to come. In an older segment such a marker needs no index entry. Only the
+        snapshot knows which transactions ended inside a gap of offsets.
         """
         has_gap = self._plan.segments[-1].next_offset < base_offset
         if not has_gap and not is_recovered:
@@ -373,7 +383,7 @@ def _unread(segments: tuple[SegmentFiles, ...], slot: int) -> SegmentPlan:
 
 
 class OpenTransactions:
-    """The transactions that are open at map_end_offset, and, batch by batch, the ones that end in an abort."""
+    """The transactions open at map_end_offset; fed with batches, it finds those that abort."""
 
     def __init__(self, first_offsets: dict[int, int], *, map_end_offset: int) -> None:
         self._first_offsets = first_offsets
@@ -383,7 +393,7 @@ class OpenTransactions:
     def of_snapshots(
         cls, context: RecoveryContext, snapshot_offsets: Iterable[int], *, base_offset: int
     ) -> OpenTransactions:
-        """Return those that the last readable snapshot up to base_offset has; none are open where there is none."""
+        """Return those of the last readable snapshot at or below base_offset; none if there is no snapshot."""
         for offset in sorted((one for one in snapshot_offsets if one <= base_offset), reverse=True):
             path = segment_path(context.path, offset, suffix=PRODUCER_SNAPSHOT_SUFFIX)
             try:
@@ -397,7 +407,7 @@ class OpenTransactions:
         return cls({}, map_end_offset=0)
 
     def keep_only(self, others: OpenTransactions) -> None:
-        """Forget the transactions that are not among the others, where they may begin earlier."""
+        """Forget the transactions that are not in `others`; there they may start earlier."""
         begun = others._first_offsets
         self._first_offsets = {
             producer_id: first_offset
@@ -406,7 +416,7 @@ class OpenTransactions:
         }
 
     def aborted_of(self, batches: Iterable[ProducerBatch]) -> bytes:
-        """Take the batches from map_end_offset on; return the content of a transaction index of them."""
+        """Process the batches from map_end_offset on, and return the transaction index for them."""
         content = []
         for batch in batches:
             if batch.last_offset < self.map_end_offset:
@@ -424,7 +434,7 @@ class OpenTransactions:
 
 
 def index_content(context: RecoveryContext, name: str) -> bytes | None:
-    """Return the whole index file, None if it is not there or too large to be one."""
+    """Return the content of an index file, None if it does not exist or is too large to be one."""
     try:
         return context.env.read_file(context.path_of(name), max_bytes=MAX_INDEX_BYTES)
     except StorageError as error:
@@ -434,7 +444,7 @@ def index_content(context: RecoveryContext, name: str) -> bytes | None:
 
 
 def plausible_aborted_txns(content: bytes, *, base_offset: int) -> tuple[AbortedTxn, ...] | None:
-    """Return the entries of a transaction index, None if without the log it shows that they can't be right."""
+    """Return the entries of a transaction index, None if they are impossible whatever the log holds."""
     try:
         entries = decode_aborted_txns(content, base_offset=base_offset, path="")
     except CorruptIndexError:
@@ -443,9 +453,10 @@ def plausible_aborted_txns(content: bytes, *, base_offset: int) -> tuple[Aborted
 
 
 def forgets_aborted(content: bytes | None, aborted: bytes, *, base_offset: int) -> bool:
-    """Tell whether a transaction index lacks one of the aborted transactions, or is damaged.
+    """True if a transaction index lacks one of the aborted transactions, or is damaged.
 
-    It may know more, or an earlier first offset: a cleaner removes the data of aborted transactions, not their entries.
+    It may have more of them, or an earlier first offset: a cleaner removes the data of aborted transactions, not their
+    entries.
     """
     if content is None:
         return bool(aborted)
@@ -462,7 +473,7 @@ def forgets_aborted(content: bytes | None, aborted: bytes, *, base_offset: int) 
 def is_wrong_index(
     context: RecoveryContext, files: SegmentFiles, content: bytes | None, *, suffix: str, next_base_offset: int
 ) -> bool:
-    """Hold an offset or time index of a whole segment against its batches; a missing one is wrong, so is an empty one.
+    """Check an offset or time index of a whole segment against its batches; a missing or empty one is wrong.
 
     Cost: reads the segment.
     """
@@ -486,10 +497,10 @@ def is_wrong_index(
 def reaches_beyond(
     content: bytes | None, *, suffix: str, base_offset: int, end_position: int, next_offset: int, least_beyond: int
 ) -> bool:
-    """Tell whether an index is in order and its last entry speaks of a batch behind the end of the log file.
+    """True if an index is in order and its last entry refers to a batch after the end of the log file.
 
-    Such an index bears witness of records that are gone; one that is out of order, or has an offset from least_beyond
-    on, where the segment can't have had any, bears witness of nothing.
+    Such an index is evidence of records that are gone. One that is out of order, or has an offset >= least_beyond,
+    which the segment cannot have held, is evidence of nothing.
     """
     if not content:
         return False
@@ -510,7 +521,7 @@ def reaches_beyond(
 def carry_out(context: RecoveryContext, plan: RecoveryPlan, *, quarantine: Quarantine) -> None:
     """Bring the files of a partition to what the plan says.
 
-    Raises: StorageError; then carrying out a new plan goes on where this one stopped.
+    Raises: StorageError; carrying out a new plan then continues where this one stopped.
     """
     env = context.env
     settle_side_files(context.path, plan.files, env, quarantine)
@@ -535,7 +546,7 @@ def carry_out(context: RecoveryContext, plan: RecoveryPlan, *, quarantine: Quara
 
 
 def _sync_recovered(context: RecoveryContext, plan: RecoveryPlan) -> None:
-    """Make durable what a killed broker may not have synced: its later segments, of which the writer syncs the last."""
+    """Sync what a killed broker may not have synced: the recovered segments except the last, which the writer syncs."""
     recovered = [segment for segment in plan.segments if segment.is_recovered]
     for segment in recovered[:-1]:
         with context.env.open_write(context.path_of(segment.name)) as file:
@@ -545,7 +556,7 @@ def _sync_recovered(context: RecoveryContext, plan: RecoveryPlan) -> None:
 
 
 def drop_segment(files: SegmentFiles, *, quarantine: Quarantine) -> None:
-    """Take all files of a segment out of the partition, its .log first, so that what is left are orphans.
+    """Take all files of a segment out of the partition, its .log first, so that a crash leaves only orphans.
 
     Raises: StorageError.
     """
@@ -554,7 +565,7 @@ def drop_segment(files: SegmentFiles, *, quarantine: Quarantine) -> None:
 
 
 def create_segment(context: RecoveryContext, base_offset: int) -> None:
-    """Make the empty files of a first segment, durably.
+    """Durably create the empty files of a first segment.
 
     Raises: StorageError.
     """
@@ -566,7 +577,7 @@ def create_segment(context: RecoveryContext, base_offset: int) -> None:
 
 
 def _split_off(context: RecoveryContext, segment: SegmentPlan) -> None:
-    """Copy the part of a .log that is to be a segment of its own; the file it comes from is cut afterwards."""
+    """Copy the part of a .log that becomes a segment of its own; the source file is truncated afterwards."""
     source = context.path_of(segment.log_name.removesuffix(SWAP_STATE))
     target = context.path_of(segment.name)
     with context.env.open_read(source) as file:
@@ -574,10 +585,11 @@ def _split_off(context: RecoveryContext, segment: SegmentPlan) -> None:
 
 
 def _cut_short(path: str, end_position: int, env: Env, *, is_in_place: bool) -> None:
-    """Truncate a .log, durably.
+    """Durably truncate a .log.
 
-    Where damage goes and segments follow, by a copy: a truncation that is itself torn may leave zeros, and those
-    segments would be taken for what follows damage. Of preallocated space it only leaves less.
+    If damage is removed and segments follow, this writes a copy: a truncation that is itself interrupted may leave
+    zeros, and the following segments would be taken for data after damage. In preallocated space it only leaves less of
+    it.
     """
     if not is_in_place:
         with env.open_read(path) as source:

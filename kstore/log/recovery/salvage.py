@@ -1,7 +1,7 @@
-"""Salvage: a .log written anew from the batches that are still whole, wherever damage lies between them.
+"""Salvage: rewrites a .log from the batches that are still whole, wherever the damage is.
 
-Layer 5. A batch whose CRC is right is kept even if its size, its offset or its magic byte, which no CRC of magic 2
-covers, can't be right, as long as it is plain what they have to be. Everything else is reported, and a copy of it kept.
+A batch with a valid CRC is kept even if its size, offset or magic byte (which the CRC of magic 2 does not cover) is
+impossible, as long as the right value is certain. Everything else is reported, and a copy of it kept.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from kstore.types import MAX_OFFSET
 
 
 class Piece(NamedTuple):
-    """Bytes of the old file that stay; changed: the single batch that they are, if it does not stay as it is.
+    """A range of bytes of the old file that remains. changed: the single batch in it, if that does not remain
+    unchanged.
 
-    first_offset, end_offset: of its batches, as they will be.
+    first_offset, end_offset: of its batches after the salvage.
     """
 
     position: int
@@ -38,9 +39,9 @@ class Piece(NamedTuple):
 
 
 class SalvagedSegment(NamedTuple):
-    """A segment: what stays of it, in order, and what is wrong with it; pieces is None if it stays as it is.
+    """A segment: what remains of it, in order, and its damage. pieces is None if it remains unchanged.
 
-    is_stray: all of it goes, as it lies inside another one.
+    is_stray: it lies inside another segment and is removed entirely.
     """
 
     files: SegmentFiles
@@ -51,14 +52,14 @@ class SalvagedSegment(NamedTuple):
 
     @property
     def lost_bytes(self) -> int:
-        """How many bytes do not stay."""
+        """How many bytes are removed."""
         if self.pieces is None:
             return 0
         return self.files.size_in_bytes - sum(piece.size_in_bytes for piece in self.pieces)
 
 
 def plan_salvage(context: RecoveryContext, segments: tuple[SegmentFiles, ...]) -> list[SalvagedSegment]:
-    """Look through all segments, and find what is whole in the damaged ones.
+    """Check all segments, and find what is whole in the damaged ones.
 
     Raises: StorageError.  Cost: reads the log once, damaged segments twice.
     """
@@ -79,10 +80,11 @@ def plan_salvage(context: RecoveryContext, segments: tuple[SegmentFiles, ...]) -
 
 
 def _stray_in(context: RecoveryContext, files: SegmentFiles, later: list[SegmentFiles]) -> Damage | None:
-    """Return what is wrong with the next of the later segments if it lies inside a segment and has to go for it.
+    """Return the damage to report for the next of the later segments if it lies inside `files` and must be removed,
+    else None.
 
-    It has if whole batches of the segment go on over its base offset up to just where the one after it begins, or if
-    fewer offsets are lost with it than with those batches.
+    It must if whole batches of `files` continue across its base offset up to exactly where the segment after it starts,
+    or if fewer offsets are lost with it than with those batches.
     """
     stray = later[0]
     next_base_offset = later[1].base_offset if len(later) > 1 else None
@@ -121,7 +123,7 @@ def _whole_batches(
 
 
 def _only_in(batches: list[WholeBatch], others: list[WholeBatch]) -> int:
-    """Return how many offsets of batches, whose offsets rise, are in none of the others, whose offsets rise too."""
+    """Return how many offsets of `batches` are in none of `others`. Offsets rise in both."""
     count, slot = 0, 0
     for batch in batches:
         first_offset = batch.first_offset
@@ -141,7 +143,7 @@ def _end_offset(next_base_offset: int | None) -> int:
 
 
 def _walk_whole(context: RecoveryContext, files: SegmentFiles, next_base_offset: int | None) -> SegmentWalk:
-    """Return the last walk over a segment, which begins where it is still to be split for the last time."""
+    """Return the last walk over a segment: the one over the last part that it must be split into."""
     walk = context.walk(files.log_name, base_offset=files.base_offset, next_base_offset=next_base_offset)
     start = 0
     while walk.status == "overflow":
@@ -167,9 +169,10 @@ def _walk_whole(context: RecoveryContext, files: SegmentFiles, next_base_offset:
 
 
 def carry_out_salvage(context: RecoveryContext, salvaged: Iterable[SalvagedSegment], *, quarantine: Quarantine) -> None:
-    """Write the damaged segments anew, each replaced in one step; their indexes are to be rebuilt afterwards.
+    """Rewrite the damaged segments, each replaced in one step; the caller must rebuild their indexes afterwards.
 
-    Stray segments go first. Raises: StorageError.
+    Stray segments are removed first.
+    Raises: StorageError.
     """
     for segment in salvaged:
         if segment.is_stray:
@@ -185,7 +188,7 @@ def carry_out_salvage(context: RecoveryContext, salvaged: Iterable[SalvagedSegme
 
 
 def as_if_salvaged(plan: RecoveryPlan, salvaged: Iterable[SalvagedSegment]) -> None:
-    """Turn a plan, which ends at the first damage, into what a salvage leads to; for a dry run."""
+    """For a dry run, turn a plan that ends at the first damage into the result of a salvage."""
     plan.segments = [
         SegmentPlan(
             base_offset=one.files.base_offset,
@@ -201,7 +204,7 @@ def as_if_salvaged(plan: RecoveryPlan, salvaged: Iterable[SalvagedSegment]) -> N
 
 
 class _Salvage:
-    """What stays of one segment."""
+    """Works out what remains of one segment."""
 
     def __init__(self, context: RecoveryContext, files: SegmentFiles, next_base_offset: int | None) -> None:
         self._context = context
@@ -219,7 +222,7 @@ class _Salvage:
         return SalvagedSegment(self._files, next_offset, pieces, damage)
 
     def _pieces(self, batches: list[WholeBatch]) -> Iterator[Piece]:
-        """Yield what stays, with neighbours that stay as they are in one piece."""
+        """Yield what remains; adjacent unchanged batches form one piece."""
         piece: Piece | None = None
         for batch, first_offset in self._placed(batches):
             self._note_mended(batch)
@@ -248,10 +251,11 @@ class _Salvage:
             self._note(batch, f"size {batch.stored_size}, by the CRC expected {batch.size_in_bytes}")
 
     def _placed(self, batches: list[WholeBatch]) -> Iterator[tuple[WholeBatch, int]]:
-        """Yield each batch that stays with its first offset.
+        """Yield each batch that remains, with its first offset.
 
-        Most keep theirs. One whose offset contradicts the others is put directly after the batch before it or before
-        the batch after it, where no bytes are lost between the two and the offsets leave room; else it does not stay.
+        Most keep theirs. A batch whose offset contradicts the others is placed directly after the batch before it or
+        directly before the batch after it, if no bytes are lost between the two and enough offsets are left; otherwise
+        it is dropped.
         """
         offsets = range(self._files.base_offset, self._end_offset)
         kept = _with_gaps_filled(batches, _longest_in_order(batches, offsets), offsets)
@@ -281,8 +285,10 @@ class _Salvage:
 
 
 def _longest_in_order(batches: list[WholeBatch], offsets: range) -> set[int]:
-    """Return the slots of the most batches whose offsets rise and lie in a range; of several choices the lowest."""
-    # By how many batches lead up to it: the slot of the one with the lowest last offset, and that offset.
+    """Return the slots of the longest subsequence of batches whose offsets rise and lie in `offsets`; ties go to the
+    lowest offsets.
+    """
+    # For each length of a subsequence: the slot where the one with the lowest last offset ends, and that offset.
     slots: list[int] = []
     last_offsets: list[int] = []
     before: dict[int, int | None] = {}
@@ -307,9 +313,10 @@ def _longest_in_order(batches: list[WholeBatch], offsets: range) -> set[int]:
 
 
 def _with_gaps_filled(batches: list[WholeBatch], kept: set[int], offsets: range) -> set[int]:
-    """Prefer to a batch that leaves a gap of offsets before it the one after it, if the former just fits into the gap.
+    """Where a kept batch leaves a gap of offsets before it and fits exactly into the gap before its successor, keep the
+    successor instead.
 
-    Then it is the offset of the former that is wrong, whichever of the two leaves more batches in order.
+    The offset of the first batch is wrong then, whichever of the two keeps more batches in order.
     """
     kept = set(kept)
     limits = _limits(batches, kept, end_offset=offsets.stop)
@@ -327,7 +334,7 @@ def _with_gaps_filled(batches: list[WholeBatch], kept: set[int], offsets: range)
 
 
 def _limits(batches: list[WholeBatch], kept: set[int], *, end_offset: int) -> list[int]:
-    """Return for each slot, and the end, the first offset of the first batch from there on that is kept."""
+    """Return for each slot, and for the end, the first offset of the first kept batch at or after it."""
     limits = [end_offset] * (len(batches) + 1)
     for slot in reversed(range(len(batches))):
         limits[slot] = batches[slot].first_offset if slot in kept else limits[slot + 1]

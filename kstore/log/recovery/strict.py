@@ -1,9 +1,9 @@
-"""What strict mode refuses: damage or loss of what was durable, with the place of it. Layer 5.
+"""What mode strict refuses: damage to or loss of durable data, with its place.
 
-Batches that are damaged are seen by their CRC. Batches that are gone are seen only by what still speaks of them: an
-index in order whose last entry lies behind the end of its log, a producer snapshot behind the log end, files of a
-segment that has no .log, a recovery point between two batches. A recovery point alone is no witness: brokers write its
-checkpoint after they truncate.
+Damaged batches are found by their CRC. Missing batches are found only by what still refers to them: an index in order
+whose last entry lies after the end of its log, a producer snapshot above the log end, files of a segment that has no
+.log, a recovery point between two batches. A recovery point on its own proves nothing: brokers write that checkpoint
+after they truncate.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from kstore.log.segment.records import first_offset_in, scan_headers
 def find_refusal(
     context: RecoveryContext, plan: RecoveryPlan, *, point: int, noted_point: int
 ) -> CorruptLogError | None:
-    """Return why strict mode can't go on: the first damage below `point`, the offset up to which all was durable.
+    """Return the error with which mode strict refuses, for the first damage below `point`, or None.
 
-    noted_point: what kstore itself noted of that, which is never beyond the truth, 0 if nothing.
+    Args: point: the offset below which everything was durable; noted_point: the same as recorded by kstore itself,
+        which is never too high; 0 if there is no record.
     Raises: StorageError.
     """
     return _Strict(context=context, plan=plan, point=point, noted_point=noted_point).refusal()
@@ -32,7 +33,7 @@ def find_refusal(
 
 @dataclass(frozen=True, kw_only=True)
 class _Strict:
-    """One plan held against what was durable."""
+    """Compares one plan with what was durable."""
 
     context: RecoveryContext
     plan: RecoveryPlan
@@ -57,17 +58,18 @@ class _Strict:
         return None
 
     def _lost(self, segment: SegmentPlan, following: SegmentPlan | None) -> str:
-        """Return why batches seem to be missing behind those of a segment, "" if nothing speaks of them."""
+        """Return why batches seem to be missing after those of a segment, "" if nothing refers to any."""
         if following is None:
             return self._lost_behind(segment, least_beyond=self.point) or self._lost_at_end()
         reason = self._lost_between(segment, following)
         return reason or self._lost_behind(segment, least_beyond=following.base_offset)
 
     def _lost_between(self, segment: SegmentPlan, following: SegmentPlan) -> str:
-        """Return which file speaks of a segment between two neighbours, or of what lay where the second is split off.
+        """Return which file refers to a segment between two neighbours, or to data before a split-off one; "" if none
+        does.
 
-        Below the cleaner's checkpoint such a file is no evidence: the snapshot of a clean shutdown in the midst of a
-        segment stays when the cleaner removes all around it.
+        Below the cleaner's checkpoint such a file is no evidence: the snapshot of a clean shutdown in the middle of a
+        segment remains when the cleaner removes everything around it.
         """
         if following.is_split_off:
             return f"offsets jump: expected {segment.next_offset}, found {following.base_offset}"
@@ -82,7 +84,7 @@ class _Strict:
         return f"segment {missing[-1]} is missing: its {witnesses[missing[-1]]} is there"
 
     def _lost_behind(self, segment: SegmentPlan, *, least_beyond: int) -> str:
-        """Return which index speaks of batches behind the end of a segment."""
+        """Return which index refers to batches after the end of a segment, "" if none does."""
         files = next((one for one in self.plan.files.segments if one.base_offset == segment.base_offset), None)
         for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             name = None if files is None else files.index_names.get(suffix)
@@ -105,9 +107,10 @@ class _Strict:
         return f"batches are missing: there is a producer snapshot of offset {behind[-1]}" if behind else ""
 
     def _gap_over(self, last: SegmentPlan) -> CorruptLogError | None:
-        """Return an error if the point lies strictly inside a gap of offsets: a flush ends at the end of a batch.
+        """Return an error if the recovery point lies strictly inside a gap of offsets: a flush ends at the end of a
+        batch.
 
-        A V0 or V1 wrapper that can't be opened doesn't tell whether there is one.
+        If a V0 or V1 wrapper cannot be decompressed, its first offset is unknown, and None is returned.
         """
         config, position = self.context.config, last.start_position
         log_path, end_position = self.context.path_of(last.log_name), position + last.end_position

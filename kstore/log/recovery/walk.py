@@ -1,6 +1,7 @@
-"""walk_segment: one pass over a .log that checks every batch and gathers what recovery needs of them.
+"""walk_segment, one pass over a .log that checks every batch and collects what recovery needs; find_tail, which finds
+the end of a segment after a clean shutdown.
 
-Layer 5. Stops before the first batch that is not good and says why; nothing behind that is looked at.
+A walk stops before the first bad batch and says why; nothing after that is read.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from kstore.types import NO_PRODUCER_ID
 
 
 class Tail(NamedTuple):
-    """The offset behind the last batch, and the largest timestamp with the last offset of its batch (-1: none)."""
+    """The offset after the last batch, and the largest timestamp with the last offset of its batch (-1: none)."""
 
     next_offset: int
     max_timestamp_ms: int
@@ -58,11 +59,11 @@ def find_tail(
     config: LogConfig,
     env: Env,
 ) -> Tail | None:
-    """Return where the segment ends, None if the file does not end with a whole batch that is its last one.
+    """Return the end of a segment, None if the file does not end with a whole batch that is its last one.
 
-    A batch further up whose offsets do not fit is passed over, as it does not move the end.
-    Args: indexes: the content of both, by suffix; noted: the last durable point, and where that is the end of the file,
-        nothing of the log is read.
+    A batch before the end whose offsets do not fit is skipped, since it does not move the end.
+    Args: indexes: the content of both indexes, by suffix; noted: the last durable point; if it is the end of the file,
+        nothing of the .log is read.
     """
     timestamp_ms, offset_of_timestamp = _last_timestamp(indexes.get(TIME_INDEX_SUFFIX), base_offset=base_offset)
     if noted is not None and noted[1:] == (base_offset, size_in_bytes) and noted.offset > offset_of_timestamp:
@@ -79,7 +80,9 @@ def find_tail(
 
 
 def _last_positions(content: bytes | None, *, base_offset: int) -> tuple[int, tuple[int, int]]:
-    """Return the position of the last entry but one, and position and offset of the last; 0 and base_offset if none."""
+    """Return the position of the second to last entry, then position and offset of the last one; 0 and base_offset for
+    missing ones.
+    """
     index = OffsetIndex(content or b"", base_offset=base_offset, path="")
     if index.entry_count == 0:
         return 0, (0, base_offset)
@@ -106,8 +109,8 @@ class _Headers:
         self._max_batch_bytes = config.max_batch_bytes
 
     def may_start_at(self, target: int, *, position: int) -> bool:
-        """Tell whether a batch may start at a target: it is in the file, and no batch that headers lead to from
-        an earlier position lies around it, since a batch that is a record's value looks like one of the log.
+        """True if a batch may start at `target`: it is in the file, and no batch that headers lead to from an earlier
+        position spans it. Without that check, a batch stored in a record's value would look like one of the log.
         """
         if not 0 <= position < target < self._size:
             return False
@@ -116,15 +119,15 @@ class _Headers:
         while scan.status == "more":
             chunk = self._file.pread(min(wanted, target - position), position=position)
             following = scan.feed(chunk, position)
-            # One header at a time where batches are large, more where they are small.
+            # Read one header at a time while batches are large, more while they are small.
             is_small = following - position <= 2 * wanted
             wanted = min(2 * wanted, HEADER_CHUNK_BYTES) if is_small else RECORD_BATCH_OVERHEAD
             position = following
-        # Damage on the way says nothing about the target; a sound batch around it does.
+        # Damage before the target says nothing about it; a sound batch that spans it does.
         return bool(scan.status != "torn")
 
     def tail_from(self, position: int, before: Tail) -> Tail | None:
-        """Walk from a batch to the end of the file; `before`: what is known of the batches up to there."""
+        """Walk from a batch to the end of the file. Args: before: what is known of the batches up to there."""
         tail, ends_well = before, True
         while position < self._size:
             scan = self._scan(position, previous_last_offset=tail.next_offset - 1)
@@ -155,7 +158,7 @@ class _Headers:
         )
 
     def _misplaced_size(self, position: int) -> int:
-        """Return the size of a batch that is whole, if it is only its offsets that do not fit; else 0."""
+        """Return the size in bytes of a batch that is whole but has offsets that do not fit, else 0."""
         head = self._file.pread(RECORD_BATCH_OVERHEAD, position=position)
         try:
             header = read_header(head, position=position, max_batch_bytes=self._max_batch_bytes)
@@ -173,7 +176,7 @@ def _behind(tail: Tail, scan: HeaderScan) -> Tail:
     return tail._replace(next_offset=scan.last_offset + 1)
 
 
-# Fits the second-level cache, so that the CRC finds there what was just read.
+# Fits the L2 cache, so that the CRC finds the data there that was just read.
 WALK_CHUNK_BYTES = 1024 * 1024
 
 _RECORD_COUNT_AT = RECORD_BATCH_OVERHEAD - 4
@@ -191,12 +194,13 @@ class SegmentWalk(NamedTuple):
     """The good batches at the start of a .log, and why the walk ended.
 
     status: "end" of the file; "torn" in an incomplete batch; "zeros"; "corrupt"; "overlap" at a batch that reaches into
-        the next segment; "overflow" at one whose offset the segment's index can't hold. reason says more of it.
+    the next segment; "overflow" at one whose offset the segment's index cannot hold.
+        `reason` has the details.
     end_position, next_offset: where the good batches end (the segment's base offset if there are none).
-    overflow_base_offset: the first offset of the batch that the walk stopped at for that, else -1.
+    overflow_base_offset: with status "overflow" the first offset of the batch that the walk stopped at, else -1.
     max_timestamp_ms, offset_of_max_timestamp: -1 without timestamps; the latter is its batch's last offset.
-    offset_entries, time_entries: what the indexes of these batches hold, as Kafka's LogSegment.recover writes them.
-    producers: the batches with a producer id; epochs: each leader epoch where it begins, as the batches have it.
+    offset_entries, time_entries: the index contents for these batches, as Kafka's LogSegment.recover writes them.
+    producers: the batches with a producer id; epochs: each leader epoch with its first offset, as in the batches.
     """
 
     status: str
@@ -222,9 +226,9 @@ def walk_segment(
     env: Env,
     start_position: int = 0,
 ) -> SegmentWalk:
-    """Walk the .log at a path from start_position on, as the segment that begins there with base_offset.
+    """Walk a .log from start_position on, as the segment that starts there with base_offset.
 
-    next_base_offset: of the segment behind it; no batch may reach that. Positions count from start_position.
+    Args: next_base_offset: of the next segment; no batch may reach it. Positions are relative to start_position.
     Raises: StorageError.  Cost: reads the file once.
     """
     size = config.segment_index_bytes
@@ -269,9 +273,9 @@ def walk_segment(
 
 
 def walk_headers(file: ReadFile, walk: RecoveryWalk, *, start_position: int = 0) -> Iterator[list[BatchHeader]]:
-    """Drive a walk whose positions count from start_position of its .log, yielding the headers that it notes.
+    """Drive a walk whose positions are relative to start_position of its .log; yield the headers that it collects.
 
-    Iterate it to the end; damage is in the walk's status.
+    Callers iterate to the end; damage is reported in the walk's status.
     Raises: StorageError.  Cost: reads the file once; holds one chunk.
     """
     buffer = memoryview(bytearray(min(WALK_CHUNK_BYTES, walk.end_position)))
@@ -285,7 +289,7 @@ def walk_headers(file: ReadFile, walk: RecoveryWalk, *, start_position: int = 0)
 
 
 class _Notes:
-    """What is to be read of the file again: the markers of control batches, and the batch that a walk stopped at."""
+    """Reads parts of the file a second time: the markers of control batches, and the batch that a walk stopped at."""
 
     def __init__(self, file: ReadFile, *, start_position: int, config: LogConfig) -> None:
         self._file = file
@@ -301,14 +305,14 @@ class _Notes:
             yield batch_of_header(header, self._marker(header) if header.is_control else None)
 
     def epochs_of(self, headers: list[BatchHeader]) -> Iterator[EpochEntry]:
-        """Yield where another leader epoch begins than that of the batch before."""
+        """Yield an entry where the leader epoch differs from that of the batch before."""
         for header in headers:
             if header.magic >= 2 and header.partition_leader_epoch != self._epoch:
                 self._epoch = header.partition_leader_epoch
                 yield EpochEntry(self._epoch, header.base_offset)
 
     def end_of(self, walk: RecoveryWalk, *, next_base_offset: int | None) -> tuple[str, str, int]:
-        """Return how the walk ended, the reason, and where a segment split off there begins (-1 if none does)."""
+        """Return the status of the walk, the reason, and the base offset of a segment to split off (-1 if none)."""
         if walk.status == "end":
             return "end", "", -1
         reason = _REASONS.get(walk.status) or str(getattr(walk.error, "reason", walk.error))
@@ -320,7 +324,7 @@ class _Notes:
         return walk.status, reason, self._first_offset(stopped_at, walk) if walk.status == "overflow" else -1
 
     def _whole_batch_at(self, walk: RecoveryWalk) -> BatchHeader | None:
-        """Return the batch at the end of a walk if its CRC is right and its offsets do not go back."""
+        """Return the batch at the end of a walk if its CRC is valid and its offsets do not go back, else None."""
         position = self._start_position + walk.position
         head = self._file.pread(RECORD_BATCH_OVERHEAD, position=position)
         try:
@@ -331,7 +335,7 @@ class _Notes:
         return header if header.base_offset > walk.last_offset else None
 
     def _first_offset(self, header: BatchHeader, walk: RecoveryWalk) -> int:
-        """Return the first offset of a batch, of a V0 or V1 wrapper its last one where its content can't be right."""
+        """Return the first offset of a batch; for a V0 or V1 wrapper with invalid content, its last offset."""
         data = self._file.pread(header.size_in_bytes, position=header.position)
         try:
             first_offset = first_offset_in(data, header, path=self._file.path, config=self._config)
@@ -341,9 +345,10 @@ class _Notes:
         return first_offset if least <= first_offset <= header.last_offset else header.base_offset
 
     def _marker(self, header: BatchHeader) -> TransactionMarker | None:
-        """Return what the first record of a control batch says; where the record count is too large, as Kafka does.
+        """Return the transaction marker in the first record of a control batch, or None.
 
-        One that can't be read, though its CRC is right, ends no transaction.
+        If the record count is too large, the first record is still read, as Kafka does. A marker that cannot be
+        decoded, although its CRC is valid, ends no transaction.
         """
         if header.record_count == 0:
             return None
