@@ -1,8 +1,8 @@
-"""Kafka's checkpoint text files, read and written: offsets per partition, and start offsets per leader epoch.
+"""Kafka's checkpoint text files: offsets per partition in a root, and start offsets per leader epoch in a partition.
 
-Layer 5. Line 1 is the version, line 2 the number of entries, then one entry a line. A file that breaks a rule
-raises CorruptCheckpointError; whether to go on without it is the caller's decision. Written files are replaced as a
-whole (replace_file).
+Line 1 is the version, line 2 the number of entries, then one entry per line. A file that breaks a rule raises
+CorruptCheckpointError; the caller decides whether to continue without it. Files are always replaced as a whole
+(replace_file).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ TEMPORARY_SUFFIX = ".tmp"
 
 
 def read_text(path: str, env: Env, *, max_bytes: int) -> str | None:
-    """Return the content of a file, None if there is none.
+    """Return the content of a file, None if it does not exist.
 
-    Raises: CorruptCheckpointError if it is larger or not UTF-8; StorageError.
+    Raises: CorruptCheckpointError if it is larger than max_bytes or not UTF-8; StorageError.
     """
     try:
         return env.read_file(path, max_bytes=max_bytes).decode("utf-8")
@@ -48,16 +48,16 @@ def read_text(path: str, env: Env, *, max_bytes: int) -> str | None:
 
 
 def malformed(path: str, reason: str) -> CorruptCheckpointError:
-    """Return the error of a file that breaks a rule."""
+    """Return the error for a file that breaks a rule of its format."""
     return CorruptCheckpointError(f"malformed {path}: {reason}", path=path, position=0, reason=reason)
 
 
 def replace_file(path: str, content: bytes | Iterable[bytes], env: Env = DEFAULT_ENV) -> None:
-    """Write a file beside `path`, then rename it over `path`; when this returns the content survives a power cut.
+    """Write a temporary file, then rename it to `path`; on return the content survives a power cut.
 
-    Args: content: in one piece or several, which may be read from the file that is replaced.
-    After an error the file has the old content or the new, and the one beside it is gone if it could be removed.
-    Threads: one at a time for a path.
+    Args: content: one piece or several, which may be read from the file that is being replaced.
+    After an error the file has either the old or the new content, and the temporary file is removed if possible.
+    Threads: one at a time per path.
     Raises: StorageError.
     Source: Kafka CheckpointFile.write.
     """
@@ -80,7 +80,7 @@ def replace_file(path: str, content: bytes | Iterable[bytes], env: Env = DEFAULT
 
 
 CHECKPOINT_VERSION = 0
-# Some 50,000 partitions with the longest names.
+# About 50,000 partitions with names of maximum length.
 MAX_CHECKPOINT_BYTES = 16 * 1024 * 1024
 MAX_CHECKPOINTS_KEPT = 8
 
@@ -88,14 +88,14 @@ _NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 class EpochEntry(NamedTuple):
-    """A leader epoch and the first offset written under it (Kafka: EpochEntry)."""
+    """A leader epoch and the first offset written in it (Kafka: EpochEntry)."""
 
     epoch: int
     start_offset: int
 
 
 def read_offset_checkpoint(path: str, env: Env = DEFAULT_ENV) -> dict[TopicPartition, int] | None:
-    """Read a root's checkpoint ("topic partition offset"); None if there is no such file.
+    """Read a root's checkpoint ("topic partition offset"); None if the file does not exist.
 
     Raises: CorruptCheckpointError if malformed, too large or not UTF-8; StorageError if unreadable.
     Source: Kafka OffsetCheckpointFile.
@@ -115,7 +115,7 @@ def read_offset_checkpoint(path: str, env: Env = DEFAULT_ENV) -> dict[TopicParti
 
 
 def write_offset_checkpoint(path: str, offsets: Mapping[TopicPartition, int], env: Env = DEFAULT_ENV) -> None:
-    """Write a root's checkpoint anew, in the order of `offsets`.
+    """Replace a root's checkpoint; the entries are in the order of `offsets`.
 
     Raises: ValueError for an entry that could not be read back; StorageError.
     Source: Kafka OffsetCheckpointFile.
@@ -129,10 +129,10 @@ def write_offset_checkpoint(path: str, offsets: Mapping[TopicPartition, int], en
 
 
 class OffsetCheckpoints:
-    """Offset checkpoints of the roots read last, so that opening all logs of a root parses each file once.
+    """A cache of the offset checkpoints read most recently, so that opening all logs of a root parses each file once.
 
-    A file that was replaced or written since is read again.
-    Threads: safe.
+    A file that has been replaced or written since is read again.
+    Threads: thread-safe.
     """
 
     def __init__(self, env: Env) -> None:
@@ -141,7 +141,7 @@ class OffsetCheckpoints:
         self._kept: dict[str, tuple[FileStatus, dict[TopicPartition, int]]] = {}
 
     def offsets(self, path: str) -> Mapping[TopicPartition, int] | None:
-        """Return read_offset_checkpoint(path), perhaps from an earlier call."""
+        """Return read_offset_checkpoint(path), possibly cached."""
         status = self._env.stat(path)
         if status is None:
             return None
@@ -159,7 +159,7 @@ class OffsetCheckpoints:
 
 
 def read_leader_epoch_checkpoint(path: str, env: Env = DEFAULT_ENV) -> list[EpochEntry] | None:
-    """Read a partition's leader-epoch-checkpoint ("epoch startOffset"); None if there is no such file.
+    """Read a partition's leader-epoch-checkpoint ("epoch startOffset"); None if the file does not exist.
 
     Raises: CorruptCheckpointError if malformed, too large or not UTF-8; StorageError if unreadable.
     Source: Kafka LeaderEpochCheckpointFile.
@@ -177,7 +177,7 @@ def read_leader_epoch_checkpoint(path: str, env: Env = DEFAULT_ENV) -> list[Epoc
 
 
 def write_leader_epoch_checkpoint(path: str, entries: Iterable[EpochEntry], env: Env = DEFAULT_ENV) -> None:
-    """Write a partition's leader-epoch-checkpoint anew.
+    """Replace a partition's leader-epoch-checkpoint.
 
     Raises: ValueError for an entry that could not be read back; StorageError.
     Source: Kafka LeaderEpochCheckpointFile.
@@ -229,12 +229,12 @@ def _parse_number(text: str, *, limit: int, path: str, line_number: int) -> int:
 
 
 _logger = logging.getLogger("kstore.log")
-# Two logs of a root never change a checkpoint of it at once.
+# The checkpoint lock: two logs of a root must not read, change and write a checkpoint at the same time.
 _mutex = threading.Lock()
 
 
 class PartitionMarks(NamedTuple):
-    """What the checkpoints of a root say of a partition, and the end of its log."""
+    """The offsets of a partition in the checkpoints of its root, and its log end offset."""
 
     recovery_point: int
     log_start_offset: int
@@ -243,7 +243,7 @@ class PartitionMarks(NamedTuple):
 
 
 def read_checkpoint(root: str, name: str, env: Env) -> dict[TopicPartition, int]:
-    """Return the offsets of a checkpoint, none if it is missing or malformed, of which the log tells.
+    """Return the offsets in a checkpoint; an empty dict if it is missing, or malformed (which is logged).
 
     Raises: StorageError.
     """
@@ -255,7 +255,7 @@ def read_checkpoint(root: str, name: str, env: Env) -> dict[TopicPartition, int]
 
 
 def save_offset(root: str, name: str, topic_partition: TopicPartition, offset: int, env: Env) -> None:
-    """Put one partition's offset into a checkpoint, durably.
+    """Durably write one partition's offset to a checkpoint.
 
     Raises: StorageError.
     """
@@ -266,7 +266,7 @@ def save_offset(root: str, name: str, topic_partition: TopicPartition, offset: i
 
 
 def forget_partitions(root: str, gone: Collection[TopicPartition], env: Env) -> None:
-    """Take partitions out of every checkpoint, durably, so that new ones of the same names start at 0.
+    """Durably remove partitions from every checkpoint, so that new ones with the same names start at 0.
 
     Raises: StorageError.
     """
@@ -285,10 +285,11 @@ def save_marks(
     *,
     kept: Container[TopicPartition],
 ) -> None:
-    """Put the marks of several partitions into the three checkpoints, durably; of the others those in `kept` stay.
+    """Durably write the offsets of several partitions to the three checkpoints; of the other entries those in `kept`
+    remain.
 
-    Args: take_marks: called where no log saves an offset of its own meanwhile: one that lowers its marks, then saves,
-        finds here neither the old ones nor its own written over.
+    Args: take_marks: called while holding the checkpoint lock. Otherwise the offset that a log saves after lowering its
+        marks could be overwritten with an older, higher one.
     Raises: StorageError.
     """
     with _mutex:
@@ -299,14 +300,18 @@ def save_marks(
         _merge(root, HIGH_WATERMARK_CHECKPOINT, high_watermarks, env, kept=kept)
         saved = read_checkpoint(root, LOG_START_OFFSET_CHECKPOINT, env)
         starts = {one: _start(found, saved.get(one)) for one, found in marks.items()}
-        # As in a broker's, only logs of which something was deleted.
+        # As in a broker's checkpoint, only logs from which records were deleted have an entry.
         others = {one for one in saved if one in kept and one not in starts}
         starts = {one: start for one, start in starts.items() if start or one in saved}
         _merge(root, LOG_START_OFFSET_CHECKPOINT, starts, env, kept=others)
 
 
 def _start(marks: PartitionMarks, saved: int | None) -> int:
-    """Return the start to save; one below the first segment stays, since tiered storage has records from there on."""
+    """Return the log start offset to save.
+
+    A saved one is kept unless it is above the log end: below the first segment it is valid, since tiered storage has
+    the records from there on.
+    """
     return marks.log_start_offset if saved is None or saved > marks.log_end_offset else saved
 
 

@@ -1,11 +1,12 @@
-"""How much of a log is known to be durable, kept beside it, so that a torn tail can be told from corruption.
+"""How much of a log is known to be durable, stored next to it, so that a torn tail can be distinguished from
+corruption.
 
-Layer 5. kstore-durable-point in the partition directory has two slots of 32 bytes, big-endian:
+kstore-durable-point in the partition directory has two slots of 32 bytes, big-endian:
 
-    counter int64, offset int64, segment base offset int64, position int32, CRC-32C of these and a mark
+    counter int64, offset int64, segment base offset int64, position int32, CRC-32C of these fields and a mark
 
-The whole slot with the higher counter counts. A slot is written after the sync of the log that it tells of, without a
-sync of its own: what is read after a power cut may be older than the truth, never beyond it.
+The valid slot with the higher counter counts. A slot is written after the sync of the log that it describes, without a
+sync of its own: what is read after a power cut may be older than the truth, but never ahead of it.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _logger = logging.getLogger("kstore.log")
 
 _FIELDS = struct.Struct(">qqqi")
 _CRC = struct.Struct(">I")
-# Counted into the CRC: bytes of another file or another version make no slot.
+# Included in the CRC, so that bytes of another file or format version never form a valid slot.
 _MARK = b"kstore durable point 1"
 
 
 class DurablePoint(NamedTuple):
-    """Every record below `offset`, and the bytes of that segment below `position`, survive a power cut."""
+    """Every record below `offset`, and the bytes of the segment below `position`, survive a power cut."""
 
     offset: int
     segment_base_offset: int
@@ -41,9 +42,9 @@ class DurablePoint(NamedTuple):
 
 
 class DurablePointFile(Closing):
-    """The durable point of one log; its writer alone opens it.
+    """The durable point of one log; only its writer opens it.
 
-    Threads: one at a time.
+    Threads: not thread-safe.
     """
 
     def __init__(self, directory: str, env: Env = DEFAULT_ENV) -> None:
@@ -52,16 +53,16 @@ class DurablePointFile(Closing):
         self._counter, self._point = self._load()
 
     def read(self) -> DurablePoint | None:
-        """Return the point, None if none is known; a file that is damaged or not kstore's tells nothing.
+        """Return the point, or None if none is known; a damaged or foreign file counts as none.
 
-        Raises: nothing; the constructor raises StorageError if the file can't be read.
+        Raises: nothing; the constructor raises StorageError if the file cannot be read.
         """
         return self._point
 
     def advance(self, point: DurablePoint) -> None:
-        """Note that more is durable, after the sync of the log succeeded; a point that is not beyond is passed over.
+        """Record that more is durable, after the sync of the log succeeded; a point that is not higher is ignored.
 
-        A failure is logged and no more: the log is durable all the same, and an older point is as true.
+        A failure is only logged: the log is durable all the same, and the older point remains true.
         Cost: one pwrite.
         """
         _check(point)
@@ -73,11 +74,11 @@ class DurablePointFile(Closing):
             _logger.warning("going on with an older durable point: %s", error)
 
     def lower(self, point: DurablePoint) -> None:
-        """Take back what is about to be removed from the log; durable in both slots when this returns.
+        """Lower the point before records are removed from the log; durable in both slots on return.
 
-        A point that is not below the present one changes nothing. When a log starts anew at a higher offset, only
-        DurablePoint(0, 0, 0) is true before and after.
-        Raises: StorageError; the log must not be cut then.
+        A point that is not below the current one changes nothing. When a log restarts at a higher offset, only
+        DurablePoint(0, 0, 0) is true both before and after.
+        Raises: StorageError; the log must not be truncated then.
         """
         _check(point)
         if self._point is not None and point < self._point:
@@ -87,14 +88,14 @@ class DurablePointFile(Closing):
                 file.sync()
 
     def delete(self) -> None:
-        """Remove the file, as after a clean close: what a broker does to the log then, it says nothing about."""
+        """Remove the file, as after a clean close: it cannot describe what a broker does to the log after that."""
         self.close()
         self._counter, self._point = 0, None
         if self._env.unlink(self.path):
             self._env.sync_directory(split_path(self.path)[0])
 
     def close(self) -> None:
-        """Close the file; a second call does nothing, and a further point opens it again."""
+        """Close the file; a second call does nothing, and writing another point reopens it."""
         REWRITTEN_FILES.release(self)
 
     def _load(self) -> tuple[int, DurablePoint | None]:
@@ -133,7 +134,7 @@ def encode_slot(point: DurablePoint, *, counter: int) -> bytes:
 
 
 def decode_slot(slot: bytes) -> tuple[int, DurablePoint | None]:
-    """Return (counter, point) of a slot, (0, None) if it is empty, short, damaged or of no log."""
+    """Return (counter, point) of a slot, or (0, None) if it is empty, short, damaged or impossible."""
     if len(slot) != SLOT_BYTES or _CRC.unpack_from(slot, _FIELDS.size)[0] != crc32c(_MARK + slot[: _FIELDS.size]):
         return 0, None
     counter, *numbers = _FIELDS.unpack_from(slot)

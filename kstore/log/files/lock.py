@@ -1,8 +1,8 @@
-"""PartitionLock: who may write in a log.dirs root: one process, and in it one log for each partition.
+"""PartitionLock: the right to write in a log.dirs root, held by one process, and within it by one log per partition.
 
-Layer 5. The root's `.lock` is held for as long as any of its partitions is, as a broker's LogManager holds it. So is
-the root itself, as a directory: a `.lock` that somebody removes lets no second kstore in, and the first one finds out
-that a broker may have come in (check_held).
+The root's `.lock` is held as long as any of its partitions is, as a broker's LogManager holds it. The root directory
+itself is locked too: if somebody removes `.lock`, a second kstore process still cannot get in, and the first one
+notices that a broker may have (check_held).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _WHOLE_ROOT = None
 
 
 class _HeldRoot:
-    """A root that this process holds, by its `.lock` and as a directory, and what of it is in use.
+    """A root that this process holds, by its `.lock` and as a directory, and the names in use in it.
 
-    owners has None for the whole root.
+    owners contains None if the whole root is in use.
     """
 
     def __init__(self, file: LockFile, directory: LockFile) -> None:
@@ -33,7 +33,7 @@ class _HeldRoot:
         self.owners: set[str | None] = set()
 
     def close(self) -> None:
-        """Give both locks back, the `.lock` last: who gets that finds the directory free."""
+        """Release both locks, the `.lock` last, so that a process that gets it finds the directory unlocked."""
         try:
             self.directory.close()
         finally:
@@ -41,11 +41,11 @@ class _HeldRoot:
 
 
 class PartitionLock:
-    """The right to write one partition of a root, or with name None all of it, until release().
+    """The right to write one partition of a root, or all of it if name is None, until release().
 
-    Another lock of that partition, or of any in another process or a JVM, is refused. Dropping the last reference
-    releases it too.
-    Threads: safe.
+    Another lock of that partition, or of any partition by another process or a JVM, is refused. Dropping the last
+    reference releases the lock too.
+    Threads: thread-safe.
     """
 
     def __init__(self, held: _HeldRoot, *, root: str, name: str | None, process_id: int, env: Env) -> None:
@@ -57,9 +57,9 @@ class PartitionLock:
 
     @classmethod
     def acquire(cls, root: str, name: str | None, env: Env = DEFAULT_ENV) -> PartitionLock:
-        """Lock the partition directory called `name`, or the whole root, without waiting.
+        """Lock the partition directory called `name`, or the whole root for None, without waiting.
 
-        Raises: LogLockedError; StorageError if there is no such root or no `.lock` can be made.
+        Raises: LogLockedError; StorageError if the root does not exist or `.lock` cannot be created.
         """
         path = join_path(root, LOCK_FILE)
         with _registry.mutex:
@@ -73,9 +73,9 @@ class PartitionLock:
         return cls(held, root=root, name=name, process_id=env.process_id(), env=env)
 
     def share(self, name: str) -> PartitionLock:
-        """Lock one partition under this lock of the whole root, which may be released before it.
+        """Lock one partition under this lock of the whole root, which may be released first.
 
-        Raises: LogLockedError, LogClosedError.
+        Raises: LogLockedError, LogClosedError; ValueError if this is not the lock of a whole root.
         """
         if self.name is not _WHOLE_ROOT:
             raise ValueError(f"only the lock of a whole root can be shared, this is {self.name}'s")
@@ -90,7 +90,7 @@ class PartitionLock:
         return PartitionLock(held, root=self.root, name=name, process_id=self._process_id, env=self._env)
 
     def release(self) -> None:
-        """Give the lock back; a second call does nothing, nor does one in a child made by fork()."""
+        """Release the lock; does nothing the second time, or in a child process made by fork()."""
         if self._env.process_id() != self._process_id:
             return
         with _registry.mutex:
@@ -104,7 +104,8 @@ class PartitionLock:
     def check_owner(self) -> None:
         """Raise unless this process may write.
 
-        Raises: LogLockedError in a child made by fork(), which has a copy of the lock; LogClosedError after release().
+        Raises: LogLockedError in a child process made by fork(), which has a copy of the lock; LogClosedError after
+            release().
         """
         if self._env.process_id() != self._process_id:
             raise _locked(self.root, self.name, f"the lock is that of process {self._process_id}, which made this one")
@@ -113,14 +114,14 @@ class PartitionLock:
 
     @property
     def is_owner(self) -> bool:
-        """Whether this process may write, and is no child made by fork()."""
+        """Whether this process acquired the lock, and is not a child made by fork()."""
         return self._env.process_id() == self._process_id
 
     def check_held(self) -> None:
-        """Raise unless this process may write and keeps others out still.
+        """Raise unless this process may write and the lock still excludes others.
 
-        Raises: as check_owner; LogLockedError if the `.lock` was removed or replaced: a broker may have come in.
-        Cost: two stats.
+        Raises: as check_owner; LogLockedError if `.lock` was removed or replaced: a broker may have got in.
+        Cost: two stat calls.
         """
         self.check_owner()
         held = self._held
@@ -136,7 +137,7 @@ class PartitionLock:
 
 
 class _Registry:
-    """The roots that this process holds, by the identity of `.lock`, which stays while the file is open."""
+    """The roots that this process holds, by the identity of `.lock`, which is stable while the file is open."""
 
     def __init__(self) -> None:
         self.mutex = threading.RLock()
@@ -153,7 +154,9 @@ class _Registry:
         self._roots = {identity: other for identity, other in self._roots.items() if other is not held}
 
     def forget(self) -> None:
-        """Start anew in a child made by fork(), where another thread may have held the mutex; close the copies."""
+        """Reset in a child made by fork(), where another thread may have held the mutex; close the copied
+        descriptors.
+        """
         copies = list(self._roots.values())
         self.mutex = threading.RLock()
         self._roots = {}
@@ -162,10 +165,10 @@ class _Registry:
 
 
 class Disowned(Protocol):
-    """What a child made by fork() has a copy of, and no right to write with."""
+    """An object that a child made by fork() has a copy of, but may not write with."""
 
     def disown(self) -> None:
-        """Refuse to write from now on, and forget locks that a thread of the parent may have held."""
+        """Refuse to write from now on, and replace locks that a thread of the parent may have held."""
 
 
 _registry = _Registry()
@@ -173,12 +176,12 @@ _disowned: WeakSet[Disowned] = WeakSet()
 
 
 def disown_in_child(owner: Disowned) -> None:
-    """Have owner.disown() called in every child made by fork(), as long as the owner lives."""
+    """Have owner.disown() called in every child made by fork(), as long as the owner is alive."""
     _disowned.add(owner)
 
 
 def _hold(root: str, name: str | None, env: Env) -> _HeldRoot:
-    """Under the registry's mutex, lock a root that this process does not hold."""
+    """Lock a root that this process does not hold. Requires the registry's mutex."""
     path = join_path(root, LOCK_FILE)
     with ExitStack() as undoing:
         file = env.lock_file(path)

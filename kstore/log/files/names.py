@@ -1,7 +1,7 @@
-"""Finds partition directories: in a log.dirs root, by their own path, or in a list of both.
+"""File and directory names of Kafka's on-disk layout, and find_partitions, which finds partition directories.
 
-Layer 5. What a directory is follows from its content first, since roots are often named like partitions
-(kafka-logs-1): .log files make a partition, sub-directories named <topic>-<number> a root.
+What a directory is follows from its content first, since roots are often named like partitions (kafka-logs-1): .log
+files make it a partition, subdirectories named <topic>-<number> a root.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 PRODUCER_SNAPSHOT_SUFFIX = ".snapshot"
 SEGMENT_INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-# In the order of removal: what is left of a segment without a .log is removed when the log is loaded.
+# In the order of removal: index files left without a .log are removed when the log is loaded.
 SEGMENT_SUFFIXES = (LOG_SUFFIX, *SEGMENT_INDEX_SUFFIXES)
 
-# States of a segment file, behind its suffix: to be removed, being built by a cleaner, built and to take its place.
+# States of a segment file, appended to its suffix: to be removed; being written by a cleaner; complete and about to
+# replace a segment.
 DELETED_STATE = ".deleted"
 CLEANED_STATE = ".cleaned"
 SWAP_STATE = ".swap"
@@ -47,12 +48,12 @@ CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 QUORUM_STATE = "quorum-state"
-# kstore's own file beside the segments; brokers pass over names that they do not know.
+# kstore's own file beside the segments; brokers ignore names that they do not know.
 DURABLE_POINT = "kstore-durable-point"
-# Where recovery keeps what it takes out of a partition; brokers pass over directories.
+# Where recovery keeps what it removes from a partition; brokers ignore directories.
 QUARANTINE_DIRECTORY = "kstore-quarantine"
 
-# The log of a KRaft quorum, which LogManager leaves alone.
+# The log of a KRaft quorum, which LogManager does not load.
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 MAX_PARTITION = MAX_INT32
@@ -65,14 +66,14 @@ _RETIRED_DIRECTORY = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-(delete|stray|future)"
 
 
 class SegmentName(NamedTuple):
-    """The two parts of a segment file's name; for a .snapshot the offset is the next one to be written."""
+    """The two parts of a segment file's name; for a .snapshot the offset is that of the next record."""
 
     base_offset: int
     suffix: str
 
 
 def parse_segment_name(name: str) -> SegmentName | None:
-    """Split a segment file's name; None if it is none or the number is no int64."""
+    """Split a segment file's name; None if it is not one, or the number does not fit int64."""
     match = _SEGMENT_NAME.fullmatch(name)
     if match is None or int(match[1]) > MAX_OFFSET:
         return None
@@ -86,13 +87,14 @@ def producer_snapshot_offsets(names: Iterable[str]) -> list[int]:
 
 
 def is_metadata_snapshot_name(name: str) -> bool:
-    """Tell whether a file is a snapshot of a KRaft log: offset, epoch, ".checkpoint"."""
+    """Whether a file name is that of a KRaft snapshot: offset, epoch, ".checkpoint"."""
     return _METADATA_SNAPSHOT_NAME.fullmatch(name) is not None
 
 
 def base_offset_file_name(base_offset: int, *, suffix: str) -> str:
-    """Return the 20-digit file name of a segment's file.
+    """Return the name of a segment's file: base_offset in 20 digits, then the suffix.
 
+    Raises: ValueError for a base_offset that is not in [0, MAX_OFFSET].
     Source: Kafka LogFileUtils.filenamePrefixFromOffset.
     """
     if not 0 <= base_offset <= MAX_OFFSET:
@@ -106,7 +108,7 @@ def segment_path(directory: str, base_offset: int, *, suffix: str) -> str:
 
 
 def is_topic_name(name: str) -> bool:
-    """Tell whether Kafka allows the topic name.
+    """Whether Kafka allows the topic name.
 
     Source: Kafka Topic.validate.
     """
@@ -114,7 +116,7 @@ def is_topic_name(name: str) -> bool:
 
 
 def parse_partition_directory_name(name: str) -> TopicPartition | None:
-    """Split a partition directory's name at its last '-'; None if it is none.
+    """Split a partition directory's name at its last '-'; None if it is not one.
 
     Source: Kafka UnifiedLog.parseTopicPartitionName.
     """
@@ -125,7 +127,7 @@ def parse_partition_directory_name(name: str) -> TopicPartition | None:
 
 
 def retired_state(name: str) -> str | None:
-    """Return "delete", "stray" or "future" for a partition directory that a broker renamed so, else None."""
+    """Return "delete", "stray" or "future" if a broker renamed a partition directory to that state, else None."""
     match = _RETIRED_DIRECTORY.fullmatch(name)
     return match[1] if match is not None else None
 
@@ -134,7 +136,7 @@ _SHOWN_NAMES = 3
 
 
 class PartitionDirectory(NamedTuple):
-    """A partition's directory, absolute, and the root that holds it and its checkpoints."""
+    """A partition's directory, as an absolute path, and the root that holds it and its checkpoints."""
 
     topic_partition: TopicPartition
     path: str
@@ -149,10 +151,10 @@ class _Content(NamedTuple):
 def find_partitions(paths: StrPath | Iterable[StrPath], env: Env = DEFAULT_ENV) -> list[PartitionDirectory]:
     """Find the partitions at one or several paths, each a partition directory or a log.dirs root.
 
-    Directories that a broker renamed for deletion or moves (-delete, -stray, -future) are passed over in a root.
-    Returns: sorted by topic, then partition number; the same directory reached twice counts once.
-    Raises: LogNotFoundError if a path is missing, no directory, or neither partition nor root;
-        StorageError if two directories hold the same topic-partition.
+    In a root, directories that a broker renamed for deletion or moves (-delete, -stray, -future) are skipped.
+    Returns: sorted by topic, then partition number; a directory reached twice appears once.
+    Raises: LogNotFoundError if a path is missing, not a directory, or neither a partition nor a root; StorageError if
+        two directories hold the same topic-partition; ValueError for no path.
     """
     directories = path_list(paths)
     if not directories:
@@ -170,9 +172,9 @@ def find_partitions(paths: StrPath | Iterable[StrPath], env: Env = DEFAULT_ENV) 
 
 
 def partitions_of_root(root: str, env: Env = DEFAULT_ENV) -> list[PartitionDirectory]:
-    """Return the partition directories in a root, sorted; none in one that is new.
+    """Return the partition directories in a root, sorted; an empty list for a new root.
 
-    Raises: LogNotFoundError if there is no such directory, or it is itself a partition's.
+    Raises: LogNotFoundError if the directory does not exist, holds segments itself, or holds only other roots.
     """
     content = _look_into(root, env)
     if content.has_logs:
@@ -187,7 +189,7 @@ def partitions_of_root(root: str, env: Env = DEFAULT_ENV) -> list[PartitionDirec
 
 
 def find_partition(path: StrPath, env: Env = DEFAULT_ENV) -> PartitionDirectory:
-    """Return the one partition whose directory the path is.
+    """Return the partition whose directory is `path`.
 
     Raises: LogNotFoundError, also for a log.dirs root.
     """
@@ -221,7 +223,7 @@ def _partitions_at(path: str, env: Env) -> list[PartitionDirectory]:
 
 
 def _is_root(path: str, env: Env) -> bool:
-    """Tell whether a directory named like a partition is a root."""
+    """Whether a directory named like a partition is in fact a root."""
     content = _look_into(path, env)
     return bool(content.partitions) and not content.has_logs
 
@@ -253,7 +255,10 @@ def _look_into(path: str, env: Env) -> _Content:
 
 
 def _as_partition(path: str, content: _Content) -> PartitionDirectory | None:
-    """Return the partition that the directory is, None if it is a root."""
+    """Return the partition that the directory is, or None if it is a root.
+
+    Raises: LogNotFoundError if it is neither.
+    """
     root, name = split_path(path)
     topic_partition = parse_partition_directory_name(name)
     if topic_partition is not None and (content.has_logs or not content.partitions):

@@ -1,6 +1,7 @@
-"""Small files of a log.dirs root and of a partition that say whose they are: read, and written as Kafka does.
+"""Small files that identify a log.dirs root and a partition, read and written as Kafka does.
 
-Layer 5: meta.properties, partition.metadata, .kafka_cleanshutdown. Ids are UUIDs, on disk 22 characters of base64url.
+These are meta.properties, partition.metadata and .kafka_cleanshutdown. Ids are UUIDs, stored as 22 characters of
+base64url.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MAX_ROOT_FILE_BYTES = 64 * 1024
 NO_BROKER_EPOCH = -1
 
 _UUID_TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
-# Kafka keeps 0 and 1 for itself, and draws another one when the text would look like an option of a command.
+# Kafka reserves 0 and 1, and draws another id if the text would look like a command line option.
 _RESERVED_IDS = (0, 1)
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _PARTITION_METADATA = re.compile(r"version: ([0-9]{1,9})\r?\ntopic_id: (\S{1,64})\s*")
@@ -35,9 +36,9 @@ _TO_ESCAPE = re.compile(r"[\\=:#!\t\n\r\f ]|[^\x20-\x7e]")
 
 
 class MetaProperties(NamedTuple):
-    """Which broker of which cluster a root belongs to (Kafka: MetaProperties); version 0 up to ZooKeeper, 1 with KRaft.
+    """The broker and cluster that a root belongs to (Kafka: MetaProperties); version 0 with ZooKeeper, 1 with KRaft.
 
-    node_id: broker.id in version 0. None for what the file does not say.
+    node_id: broker.id in version 0. None for what the file does not contain.
     """
 
     version: int
@@ -47,13 +48,13 @@ class MetaProperties(NamedTuple):
 
 
 class CleanShutdown(NamedTuple):
-    """What a clean shutdown left; broker_epoch is -1 where the file does not say it (before Kafka 3.7)."""
+    """What a clean shutdown left behind; broker_epoch is -1 if the file does not contain it (before Kafka 3.7)."""
 
     broker_epoch: int = NO_BROKER_EPOCH
 
 
 def random_id() -> uuid.UUID:
-    """Return an id for a topic or directory, drawn as Kafka's Uuid.randomUuid does."""
+    """Return a random id for a topic or directory, drawn as Kafka's Uuid.randomUuid does."""
     while True:
         drawn = uuid.uuid4()
         if drawn.int not in _RESERVED_IDS and not id_text(drawn).startswith("-"):
@@ -69,9 +70,9 @@ def id_text(value: uuid.UUID) -> str:
 
 
 def parse_id(text: str) -> uuid.UUID:
-    """Return the id that a text tells.
+    """Parse an id.
 
-    Raises: ValueError unless it is 22 characters of base64url.
+    Raises: ValueError unless the text is 22 characters of base64url.
     Source: Kafka Uuid.fromString.
     """
     if _UUID_TEXT.fullmatch(text) is None:
@@ -83,7 +84,7 @@ def parse_id(text: str) -> uuid.UUID:
 
 
 def read_meta_properties(root: str, env: Env = DEFAULT_ENV) -> MetaProperties | None:
-    """Read a root's meta.properties; None if there is none.
+    """Read a root's meta.properties; None if the file does not exist.
 
     Raises: CorruptCheckpointError if malformed; StorageError.
     Source: Kafka MetaProperties, PropertiesUtils.
@@ -107,9 +108,9 @@ def read_meta_properties(root: str, env: Env = DEFAULT_ENV) -> MetaProperties | 
 
 
 def write_meta_properties(root: str, properties: MetaProperties, env: Env = DEFAULT_ENV) -> None:
-    """Write a root's meta.properties anew, in Kafka's order, with the time in UTC.
+    """Replace a root's meta.properties, with the properties in Kafka's order and the time in UTC.
 
-    Raises: ValueError for another version or a negative node id; StorageError.
+    Raises: ValueError for an unknown version or a negative node id; StorageError.
     """
     version, cluster_id, node_id, directory_id = properties
     if version not in (0, 1) or (node_id is not None and node_id < 0):
@@ -127,7 +128,7 @@ def write_meta_properties(root: str, properties: MetaProperties, env: Env = DEFA
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Return names and values of a Java properties file; of a name that comes twice the last value.
+    """Parse a Java properties file into names and values; of a repeated name the last value counts.
 
     Source: java.util.Properties.load.
     """
@@ -140,7 +141,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def read_partition_metadata(directory: str, env: Env = DEFAULT_ENV) -> uuid.UUID | None:
-    """Read the topic id from a partition's partition.metadata; None if there is no such file.
+    """Read the topic id from a partition's partition.metadata; None if the file does not exist.
 
     Raises: CorruptCheckpointError if malformed or the id is zero; StorageError.
     Source: Kafka PartitionMetadataFile.
@@ -162,7 +163,7 @@ def read_partition_metadata(directory: str, env: Env = DEFAULT_ENV) -> uuid.UUID
 
 
 def write_partition_metadata(directory: str, topic_id: uuid.UUID, env: Env = DEFAULT_ENV) -> None:
-    """Write a partition's partition.metadata anew.
+    """Replace a partition's partition.metadata.
 
     Raises: ValueError for the zero id; StorageError.
     """
@@ -173,7 +174,8 @@ def write_partition_metadata(directory: str, topic_id: uuid.UUID, env: Env = DEF
 
 
 def read_clean_shutdown(root: str, env: Env = DEFAULT_ENV) -> CleanShutdown | None:
-    """Tell whether the root was closed cleanly; None if not. That the file exists is all that counts.
+    """Return the marker of a clean shutdown, None if the root was not closed cleanly. Only the file's existence
+    matters.
 
     Source: Kafka CleanShutdownFileHandler.
     """
@@ -188,13 +190,13 @@ def read_clean_shutdown(root: str, env: Env = DEFAULT_ENV) -> CleanShutdown | No
 
 
 def write_clean_shutdown(root: str, clean_shutdown: CleanShutdown, env: Env = DEFAULT_ENV) -> None:
-    """Say that every log of the root was closed cleanly, as the last step of closing it."""
+    """Mark every log of the root as closed cleanly; the last step of closing it."""
     content = f'{{"version":0,"brokerEpoch":{clean_shutdown.broker_epoch}}}'
     replace_file(join_path(root, CLEAN_SHUTDOWN_FILE), content.encode("ascii"), env)
 
 
 def remove_clean_shutdown(root: str, env: Env = DEFAULT_ENV) -> None:
-    """Take that back, durably, before any log of the root is loaded for writing."""
+    """Durably remove that marker, before any log of the root is loaded for writing."""
     path = join_path(root, CLEAN_SHUTDOWN_FILE)
     if env.unlink(path):
         env.sync_directory(split_path(path)[0])
@@ -209,7 +211,9 @@ def _number(text: str | None, *, name: str, path: str) -> int | None:
 
 
 def _logical_lines(text: str) -> list[str]:
-    """Return the lines of a properties file without comments, those that end in a backslash joined with the next."""
+    """Return the lines of a properties file without comments; lines that end in a backslash are joined with the
+    next.
+    """
     lines = []
     pending = ""
     for natural in re.split(r"\r\n|\r|\n", text):
@@ -227,7 +231,7 @@ def _logical_lines(text: str) -> list[str]:
 
 
 def _unescaped(text: str) -> str:
-    """Return a name or value without escapes; two that are one character in UTF-16 are joined."""
+    """Return a name or value without escapes; two escapes that form one UTF-16 character are joined."""
     units = _ESCAPE.sub(lambda match: _character(match[1]), text)
     return units.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")
 
@@ -239,7 +243,7 @@ def _character(escape: str) -> str:
 
 
 def _escaped(value: str) -> str:
-    """Return a value as java.util.Properties.store writes it; of the spaces only the first needs an escape."""
+    """Return a value as java.util.Properties.store writes it; only a leading space needs an escape."""
     names = {character: f"\\{name}" for name, character in _ESCAPED.items()}
 
     def escape(match: re.Match[str]) -> str:

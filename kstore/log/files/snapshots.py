@@ -1,6 +1,6 @@
-"""Snapshots of producer state: what a .snapshot file holds, read and written byte for byte as Kafka does.
+"""Snapshots of producer state: the content of a .snapshot file, read and written byte for byte as Kafka does.
 
-Layer 5. Format: docs/format.md#producer-snapshot. The file is named by the offset behind the last batch it counts.
+Format: docs/format.md#producer-snapshot. The file is named by the offset after the last batch it includes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kstore.log.files.checkpoints import replace_file
 SNAPSHOT_VERSION = 1
 SNAPSHOT_OVERHEAD = 10
 SNAPSHOT_ENTRY_SIZE = 46
-# Some 1.4 million producers.
+# About 1.4 million producers.
 MAX_SNAPSHOT_BYTES = 64 * 1024 * 1024
 
 _HEADER = struct.Struct(">hIi")
@@ -29,7 +29,7 @@ _LEAST_TABLE_SIZE = 16
 
 
 class ProducerSnapshotEntry(NamedTuple):
-    """One producer in a snapshot, of which only the last batch is kept; -1 where there is nothing.
+    """One producer in a snapshot, with only its last batch; -1 for missing values.
 
     last_offset is that of the last data batch, whose first offset is last_offset - offset_delta.
     """
@@ -47,7 +47,7 @@ class ProducerSnapshotEntry(NamedTuple):
 def decode_snapshot(content: bytes, *, path: str | None = None) -> list[ProducerSnapshotEntry]:
     """Return the entries of a .snapshot file, in the order of the file.
 
-    Raises: CorruptSnapshotError for another version, a size that is not that of the count, or a wrong CRC.
+    Raises: CorruptSnapshotError for an unknown version, a size that does not match the entry count, or a wrong CRC.
     Source: Kafka ProducerStateManager.readSnapshot.
     """
     size = len(content)
@@ -66,9 +66,9 @@ def decode_snapshot(content: bytes, *, path: str | None = None) -> list[Producer
 
 
 def encode_snapshot(entries: Iterable[ProducerSnapshotEntry]) -> bytes:
-    """Return the bytes of a .snapshot file with the entries in the order given.
+    """Return the bytes of a .snapshot file with the entries in the given order.
 
-    Raises: ValueError for a field beyond its type.
+    Raises: ValueError for a value out of range of its field.
     """
     try:
         packed = b"".join([_ENTRY.pack(*entry) for entry in entries])
@@ -94,7 +94,7 @@ def read_snapshot(path: str, env: Env = DEFAULT_ENV) -> list[ProducerSnapshotEnt
 
 
 def write_snapshot(path: str, entries: Iterable[ProducerSnapshotEntry], env: Env = DEFAULT_ENV) -> None:
-    """Write a .snapshot file, over one of that name; unlike Kafka's it is whole after a power cut, or not there.
+    """Write or replace a .snapshot file. Unlike Kafka's, after a power cut it is either complete or unchanged.
 
     Raises: StorageError.
     """
@@ -102,16 +102,19 @@ def write_snapshot(path: str, entries: Iterable[ProducerSnapshotEntry], env: Env
 
 
 def hash_table_size(count: int, *, size: int = _LEAST_TABLE_SIZE) -> int:
-    """Return the buckets of a java.util.HashMap of `size` buckets after it has held `count` keys; it never shrinks."""
+    """Return the buckets of a java.util.HashMap that started with `size` and has held `count` keys; it never
+    shrinks.
+    """
     while count > size * 3 // 4:
         size *= 2
     return size
 
 
 def in_hash_order(producer_ids: Iterable[int], *, table_size: int) -> list[int]:
-    """Return producer ids, given in the order they came, as a java.util.HashMap<Long, _> iterates them.
+    """Return producer ids, given in insertion order, in the iteration order of a java.util.HashMap<Long, _>.
 
-    The order of Kafka's snapshots since 2.x. A bucket of 8 keys and more, which Java makes a tree, may differ.
+    Kafka writes snapshots in this order since 2.x. A bucket of 8 or more keys, which Java turns into a tree, may
+    differ.
     """
 
     def bucket(producer_id: int) -> int:
