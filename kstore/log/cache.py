@@ -1,4 +1,4 @@
-"""SharedCache: things that all open logs of a process keep at hand, within one limit. Layer 5."""
+"""SharedCache: values shared by all open logs of a process, within one limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Loan(Generic[T]):
-    """A value that is kept; users: how many hold it now."""
+    """A cached value; users: how many callers are using it."""
 
     __slots__ = ("is_released", "users", "value", "weight")
 
@@ -24,10 +24,12 @@ class Loan(Generic[T]):
 
 
 class SharedCache(Generic[T]):
-    """Values by owner and path; the least recently used are dropped when the weights at rest pass the limit.
+    """Values by owner and path; when their total weight exceeds the limit, the least recently used idle ones are
+    dropped.
 
-    Args: weigh: the weight of a value; drop: called once with each value that leaves.
-    Threads: safe. A value that is in use is never dropped under its user.
+    Args: limit: in the unit of weigh; weigh: returns the weight of a value; drop: called once with each value that is
+        removed.
+    Threads: thread-safe. A value that is in use is never dropped.
     """
 
     def __init__(self, *, limit: int, weigh: Callable[[T], int], drop: Callable[[T], None]) -> None:
@@ -41,7 +43,7 @@ class SharedCache(Generic[T]):
 
     @contextmanager
     def borrow(self, owner: object, path: str, make: Callable[[], T]) -> Iterator[T]:
-        """Give the owner's value for the time of a with block, made by make() if it is not at hand."""
+        """Context manager: yield the owner's value for `path`, created by make() if it is not cached."""
         loan = self.lend(owner, path, make)
         try:
             yield loan.value
@@ -49,7 +51,7 @@ class SharedCache(Generic[T]):
             self.give_back(loan)
 
     def lend(self, owner: object, path: str, make: Callable[[], T]) -> Loan[T]:
-        """Give the same as borrow until give_back; for calls so short that a with block would cost more."""
+        """Return what borrow yields, for use until give_back; for calls so short that a with block would cost more."""
         key = owner, path
         while True:
             with self._lock:
@@ -64,7 +66,7 @@ class SharedCache(Generic[T]):
                 return loan
 
     def give_back(self, loan: Loan[T]) -> None:
-        """Let go of what lend gave, once."""
+        """Return a loan from lend; exactly once."""
         with self._lock:
             loan.users -= 1
             if self._weight <= self._limit and not loan.is_released:
@@ -75,7 +77,7 @@ class SharedCache(Generic[T]):
         self._drop_all(leaving)
 
     def release(self, owner: object) -> None:
-        """Drop all values of an owner, those in use as soon as they are given back."""
+        """Drop all values of an owner; those in use are dropped when they are given back."""
         with self._lock:
             self._releases += 1
             keys = [key for key in self._entries if key[0] is owner]
@@ -86,7 +88,7 @@ class SharedCache(Generic[T]):
         self._drop_all(leaving)
 
     def release_one(self, owner: object, path: str) -> None:
-        """Drop one value of an owner, if it is kept, as soon as nobody uses it."""
+        """Drop one value of an owner, if it is cached, as soon as it is not in use."""
         with self._lock:
             self._releases += 1
             if (owner, path) not in self._entries:
@@ -97,16 +99,16 @@ class SharedCache(Generic[T]):
         self._drop_all(leaving)
 
     def drop_idle(self) -> bool:
-        """Drop every value that nobody uses now; return whether there was any."""
+        """Drop every value that is not in use; return whether there was any."""
         with self._lock:
             leaving = [self._remove(key) for key, entry in list(self._entries.items()) if entry.users == 0]
         self._drop_all(leaving)
         return bool(leaving)
 
     def _added(self, key: tuple[object, str], value: T, *, releases: int) -> Loan[T] | None:
-        """Keep a value, or take the one that was kept meanwhile; None if there was a release meanwhile.
+        """Cache a value, or use the one that another thread cached first; None if there was a release since `releases`.
 
-        Then the value may be of what had that path before.
+        After a release the value may belong to a file that had the path before.
         """
         entry = Loan(value, self._weigh(value))
         with self._lock:
@@ -121,7 +123,7 @@ class SharedCache(Generic[T]):
         return kept
 
     def _leaving(self) -> list[Loan[T]]:
-        """Remove idle entries, oldest first, until the limit is kept."""
+        """Remove idle entries, least recently used first, until the limit is met."""
         surplus = self._weight - self._limit
         leaving: list[Loan[T]] = []
         if surplus > 0:

@@ -1,4 +1,4 @@
-"""Damage: one damaged range of a file, as verify reports it; corruption: the error of one. Layer 5."""
+"""Damage: one damaged range of a file, as verify reports it; corruption: the error for one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Damage(NamedTuple):
 
 
 def corruption(kind: type[_Error], what: str, *, path: str, position: int, expected: object, found: object) -> _Error:
-    """Return the error of bytes that are not what they have to be."""
+    """Return the error for bytes that differ from what is expected."""
     return kind(
         f"{what} at position {position} of {path}: expected {expected}, found {found}",
         path=path,
@@ -35,9 +35,9 @@ def corruption(kind: type[_Error], what: str, *, path: str, position: int, expec
 def damage_of_file(
     path: str, read: Callable[[], object], *, env: Env, entry_size: int | None = None
 ) -> Iterator[Damage]:
-    """Read a whole file by `read` and yield what is wrong with it; a missing one is no damage.
+    """Read a whole file with `read` and yield its damage; a missing file is not damaged.
 
-    Args: entry_size: in bytes, of a file of which one entry is damaged; None where that is all of it.
+    Args: entry_size: in bytes, for a file in which single entries are damaged; None if damage affects all of it.
     """
     try:
         read()
@@ -51,6 +51,6 @@ def damage_of_file(
 
 
 def size_of_file(path: str, env: Env) -> int:
-    """Return the size of a file in bytes, 0 if there is none."""
+    """Return the size of a file in bytes, 0 if it does not exist."""
     status = env.stat(path)
     return 0 if status is None else status.size_in_bytes

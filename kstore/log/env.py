@@ -1,9 +1,8 @@
-"""The one door to the operating system: files, directories, locks and path arithmetic.
+"""All access to the operating system: files, directories, locks and path arithmetic.
 
-Layer 5. No other module of kstore touches os (but environment.py, for clocks and forks), fcntl or mmap; each gets an
-Env, so that a test can hand in one that fails, lies or counts. Files are opened without following a symbolic link in
-the last component and without blocking, and only regular files are accepted. A call that a signal interrupts is gone on
-with (PEP 475).
+No other module of kstore touches os (except environment.py, for clocks and forks), fcntl or mmap; each gets an Env, so
+that a test can pass one that fails, lies or counts. Files are opened non-blocking and without following a symbolic link
+in the last component, and only regular files are accepted. System calls interrupted by a signal are retried (PEP 475).
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 StrPath = str | os.PathLike[str]
 
 ENOENT = 2
-# What the system says where the process, or the machine, has as many files open as it may.
+# The errno if the process, or the machine, has reached its limit of open files.
 NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 OPEN_FILES_LIMIT = 64
 REWRITTEN_FILES_LIMIT = 32
@@ -44,19 +43,19 @@ _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NEW_FILE_MODE = 0o666
 _NEW_DIRECTORY_MODE = 0o777
 _CHUNK_BYTES = 1 << 20
-# What Linux and macOS take at once.
+# The limit of Linux and macOS for one call (IOV_MAX).
 _MOST_PARTS = 1024
-# What the system says where sendfile does not work between these two, before anything is sent.
+# The errno if sendfile does not support this pair of files, before anything is sent.
 _NO_SENDFILE = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSOCK})
 
 _SYNC_FILE_RANGE_WRITE = 2
-# What the system says where it takes no hint.
+# The errno if the file or system does not support the hint.
 _NO_WRITE_BACK = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.ESPIPE})
 _PAGE_BYTES = 4096
-# What a file system says that has no lock for a directory.
+# The errno of a file system that cannot lock a directory.
 _NO_DIRECTORY_LOCK = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 
-# Of struct statx: mask, inode, seconds and nanoseconds of the time of birth.
+# Of struct statx: mask, inode, seconds and nanoseconds of the birth time.
 _STATX = struct.Struct("=I28xQ40xqI")
 _STATX_BYTES = 256
 _STATX_BTIME = 0x800
@@ -66,7 +65,7 @@ _AT_EMPTY_PATH = 0x1000
 
 
 class FileKind(Enum):
-    """What a path names; OTHER is a symbolic link (where links are not followed), FIFO, socket or device."""
+    """What a path refers to; OTHER is a symbolic link (if links are not followed), FIFO, socket or device."""
 
     FILE = "file"
     DIRECTORY = "directory"
@@ -74,9 +73,10 @@ class FileKind(Enum):
 
 
 class FileIdentity(NamedTuple):
-    """What tells a file from another one of its name: device, inode and time of birth in ns; see is_same_file.
+    """Distinguishes files that had the same name: device, inode and birth time in ns; see is_same_file.
 
-    The time of birth, 0 if unknown, tells it from a later file that got the same inode, as ext4 gives it out at once.
+    The birth time, 0 if unknown, distinguishes a file from a later one with the same inode number, since ext4 reuses
+    them immediately.
     """
 
     device: int
@@ -84,20 +84,22 @@ class FileIdentity(NamedTuple):
     born_ns: int
 
 
-# What a LogReplacedError has found where a file was removed.
+# `found` of a LogReplacedError for a file that was removed.
 NO_FILE = "no file"
 
-# Of a file system that does not tell when a file was born, and is not on a disk: its inodes may not be stable.
+# For a file system that reports no birth times and is not on a disk: its inode numbers may not be stable.
 UNKNOWN_FILE = FileIdentity(0, 0, 0)
 
 
 def is_same_file(one: FileIdentity, other: FileIdentity) -> bool:
-    """Tell whether two identities can be of one file; an unknown one can be of any."""
+    """Whether two identities may be of the same file; an unknown one matches any."""
     return one == other or UNKNOWN_FILE in (one, other)
 
 
 class FileStatus(NamedTuple):
-    """What a path names; identity (device, inode, modification ns) tells a file that was replaced or written."""
+    """What a path refers to; identity (device, inode, modification time in ns) changes if the file is replaced or
+    written.
+    """
 
     kind: FileKind
     size_in_bytes: int
@@ -110,7 +112,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what is held; a second call does nothing."""
+        """Release what is held; a second call does nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -124,7 +126,8 @@ class Closing(ABC):
 class ReadFile(PositionedFile, Closing):
     """A regular file opened for positioned reads; a context manager that closes it.
 
-    Threads: reads are safe from many threads. close() takes place behind running preads; nothing else may run then.
+    Threads: any number may read. close() may be called while pread calls run, and takes effect after the last of them;
+        no other method may run concurrently with it.
     """
 
     def __init__(self, fd: int, *, path: str) -> None:
@@ -132,17 +135,19 @@ class ReadFile(PositionedFile, Closing):
         self._known: FileIdentity | None = None
 
     def size(self) -> int:
-        """Return the current size in bytes; a broker may be growing or cutting the file."""
+        """Return the current size in bytes; a broker may be appending to the file or truncating it."""
         with storage_errors("stat", self.path):
             return os.fstat(self._open_fd()).st_size
 
     def identity(self) -> FileIdentity:
-        """Return what tells this file from others."""
+        """Return the identity of the file."""
         with storage_errors("stat", self.path):
             return _identity(os.fstat(self._open_fd()), self._fd)
 
     def is_listed(self, listed: FileIdentity) -> bool:
-        """Tell whether this is the file that a listing found; costs a look at the file for another listed one only."""
+        """Whether this is the file that a listing found. Cost: a stat for an identity that was not confirmed by the
+        last call.
+        """
         if self._known is not listed:
             if not is_same_file(listed, self.identity()):
                 return False
@@ -162,28 +167,28 @@ class ReadFile(PositionedFile, Closing):
         return done
 
     def skip_hole(self, position: int) -> int:
-        """Return the first position from there on that may hold another byte than zero; the file's size if none does.
+        """Return the first position >= `position` that may hold a nonzero byte; the file's size if there is none.
 
-        It is the position itself where the file system does not tell holes and preallocated space from data.
+        This is `position` itself if the file system does not distinguish holes and preallocated space from data.
         """
         fd = self._open_fd()
         try:
             return os.lseek(fd, position, os.SEEK_DATA)
         except (OSError, AttributeError) as error:
-            # What the system says where no data follows.
+            # ENXIO: no data follows.
             return self.size() if getattr(error, "errno", None) == errno.ENXIO else position
 
     def chunks(self, size: int, *, position: int) -> Iterator[bytes]:
-        """Yield `size` bytes from `position`, a mebibyte at a time; fewer where the file ends."""
+        """Yield `size` bytes from `position`, 1 MiB at a time; fewer at the end of the file."""
         end = position + size
         while position < end and (chunk := self.pread(min(_CHUNK_BYTES, end - position), position=position)):
             yield chunk
             position += len(chunk)
 
     def send_to(self, target: socket.socket, *, position: int, size: int) -> int:
-        """Send `size` bytes from `position` to a stream socket, by sendfile where it goes; return how many were sent.
+        """Send `size` bytes from `position` to a stream socket, with sendfile if possible; return how many were sent.
 
-        Fewer only where the file ends, or when a non-blocking socket takes no more.
+        Fewer only at the end of the file, or when a non-blocking socket accepts no more.
         Raises: TimeoutError after the timeout of the socket; OSError as the socket's own send().
         """
         use_sendfile = hasattr(os, "sendfile") and type(target).sendfile is socket.socket.sendfile
@@ -217,9 +222,9 @@ class ReadFile(PositionedFile, Closing):
 
 
 class WriteFile(ReadFile, PositionedWriteFile):
-    """A regular file opened for positioned reads and writes; is_new: it did not exist before.
+    """A regular file opened for positioned reads and writes; is_new: this call created it.
 
-    Threads: reads are safe from many threads beside one that writes.
+    Threads: any number may read, concurrently with one writer.
     """
 
     def __init__(self, fd: int, *, path: str, is_new: bool) -> None:
@@ -227,7 +232,7 @@ class WriteFile(ReadFile, PositionedWriteFile):
         self.is_new = is_new
 
     def pwritev(self, parts: list[Buffer], *, position: int, size: int) -> None:
-        """Write all of several buffers, `size` bytes together, one behind the other; raises as pwrite."""
+        """Write all of several adjacent buffers, `size` bytes in total; raises as pwrite."""
         if not hasattr(os, "pwritev") or len(parts) > _MOST_PARTS:
             self.pwrite(b"".join(parts), position=position)
             return
@@ -237,18 +242,18 @@ class WriteFile(ReadFile, PositionedWriteFile):
             self.pwrite(b"".join(parts)[done:], position=position + done)
 
     def is_in_place(self) -> bool:
-        """Tell whether the path names this file still, and no other one or none."""
+        """Whether the path still refers to this file."""
         return _is_named(self.path, self._open_fd())
 
     def truncate(self, size: int) -> None:
-        """Cut the file, or lengthen it with zeros that take no space."""
+        """Truncate the file, or extend it with a hole of zeros."""
         with storage_errors("truncate", self.path):
             os.ftruncate(self._open_fd(), size)
 
     def allocate(self, size: int, *, position: int = 0) -> None:
-        """Take the space of the bytes from `position` to `size` now where the OS can; new bytes are zeros.
+        """Allocate disk space for the bytes [position, size) if the OS can; new bytes are zeros.
 
-        A file that is longer keeps its size. If it raises, any part of the space may have been taken.
+        A longer file keeps its size. If this raises, any part of the space may have been allocated.
         """
         with storage_errors("allocate", self.path):
             fd = self._open_fd()
@@ -260,7 +265,7 @@ class WriteFile(ReadFile, PositionedWriteFile):
                 os.ftruncate(fd, size)
 
     def start_write_back(self, size: int, *, position: int) -> None:
-        """Have the OS begin to write the whole pages of these bytes to the disk, where it can; sync waits for them."""
+        """Ask the OS to start writing the whole pages of these bytes to disk, if it can; sync waits for them."""
         call = _sync_file_range()
         if call is None:
             return
@@ -271,7 +276,7 @@ class WriteFile(ReadFile, PositionedWriteFile):
             raise _storage_error("begin to sync", self.path, OSError(number, os.strerror(number)))
 
     def sync(self) -> None:
-        """Wait until the content and the size of the file survive a power cut; its name is sync_directory's."""
+        """Wait until the content and the size of the file survive a power cut; its name needs sync_directory."""
         fd = self._open_fd()
         try:
             if hasattr(os, "fdatasync"):
@@ -283,7 +288,7 @@ class WriteFile(ReadFile, PositionedWriteFile):
 
 
 class LockFile:
-    """A file or directory whose lock is held until close(), against every process and every other opening in this one.
+    """A file or directory that is locked until close(), against other processes and other openings in this one.
 
     A child made by fork() shares the lock; its close() closes its descriptor and leaves the lock to the parent.
     """
@@ -295,7 +300,7 @@ class LockFile:
         self.path = path
 
     def is_in_place(self) -> bool:
-        """Tell whether the path names what is locked still: the lock of a file that was removed keeps nobody out."""
+        """Whether the path still refers to the locked file: the lock of a removed file excludes nobody."""
         return _is_named(self.path, self._fd)
 
     def identity(self) -> tuple[int, int]:
@@ -305,7 +310,7 @@ class LockFile:
         return status.st_dev, status.st_ino
 
     def close(self) -> None:
-        """Give the lock back and close the file, which stays; a second call does nothing."""
+        """Release the lock and close the file, which is not removed; a second call does nothing."""
         fd, self._fd = self._fd, -1
         if fd < 0:
             return
@@ -319,10 +324,11 @@ class LockFile:
 
 
 class Env(SystemClock):
-    """The operating system as kstore sees it; a missing path is an errno ENOENT StorageError unless said otherwise.
+    """The operating system as kstore sees it; a missing path is a StorageError with errno ENOENT unless stated
+    otherwise.
 
     Raises: StorageError, which keeps the errno, from every method.
-    Threads: safe; holds no state.
+    Threads: thread-safe; has no state.
     """
 
     def open_read(self, path: str) -> ReadFile:
@@ -333,7 +339,7 @@ class Env(SystemClock):
         return ReadFile(fd, path=path)
 
     def open_write(self, path: str) -> WriteFile:
-        """Open a regular file for reading and writing, made if there is none; refuses what open_read refuses."""
+        """Open a regular file for reading and writing, creating it if necessary; refuses what open_read refuses."""
         flags = _OPEN_FLAGS | os.O_RDWR
         with storage_errors("open", path):
             try:
@@ -344,7 +350,9 @@ class Env(SystemClock):
         return WriteFile(fd, path=path, is_new=is_new)
 
     def lock_file(self, path: str) -> LockFile | None:
-        """Lock a regular file, made if there is none; None if a process, a JVM or another opening here holds it."""
+        """Lock a regular file, creating it if necessary; None if another process, a JVM or another opening here holds
+        it.
+        """
         with storage_errors("open", path):
             fd = _open_descriptor(path, _OPEN_FLAGS | os.O_RDWR | os.O_CREAT)
         _check_regular(fd, path)
@@ -359,9 +367,9 @@ class Env(SystemClock):
         return LockFile(fd, path=path, unlock=partial(_set_lock, lock_type=fcntl.F_UNLCK))
 
     def lock_directory(self, path: str) -> LockFile | None:
-        """Lock a directory; None if another opening of this or another process holds it. A JVM does not look at it.
+        """Lock a directory; None if another opening of this or another process holds the lock. JVMs do not check it.
 
-        Where the file system knows no such lock, nothing is locked.
+        If the file system has no such lock, nothing is locked.
         """
         with storage_errors("open", path):
             fd = _open_descriptor(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
@@ -377,8 +385,8 @@ class Env(SystemClock):
         return LockFile(fd, path=path, unlock=lambda held: fcntl.flock(held, fcntl.LOCK_UN))
 
     def is_locked(self, path: str) -> bool:
-        """Tell whether somebody holds the lock of a file, without taking it; False where that can't be found out."""
-        # Elsewhere the lock is the process's, and closing the file would drop one that this process holds.
+        """Whether the lock of a file is held, without taking it; False if that cannot be determined."""
+        # On other systems the lock belongs to the process, and closing the file would release one that it holds.
         if sys.platform != "linux":
             return False
         try:
@@ -394,12 +402,12 @@ class Env(SystemClock):
             os.close(fd)
 
     def rename(self, source: str, target: str) -> None:
-        """Rename a file in one step, over one of that name; durable only after sync_directory."""
+        """Rename a file atomically, replacing one of that name; durable only after sync_directory."""
         with storage_errors("rename", source):
             os.replace(source, target)
 
     def unlink(self, path: str) -> bool:
-        """Remove a file and return whether there was one."""
+        """Remove a file and return whether it existed."""
         try:
             with storage_errors("remove", path):
                 os.unlink(path)
@@ -410,7 +418,7 @@ class Env(SystemClock):
         return True
 
     def make_directory(self, path: str) -> bool:
-        """Make a directory in one that exists; return False if there was a directory of that name."""
+        """Create a directory in an existing one; return False if it exists already."""
         try:
             with storage_errors("make directory", path):
                 os.mkdir(path, _NEW_DIRECTORY_MODE)
@@ -444,7 +452,7 @@ class Env(SystemClock):
             return sorted(os.listdir(path))
 
     def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
-        """Return what the path names, None if there is nothing."""
+        """Return the status of what the path refers to, None if it does not exist."""
         try:
             with storage_errors("stat", path):
                 status = os.stat(path, follow_symlinks=follow_symlinks)
@@ -459,7 +467,7 @@ class Env(SystemClock):
         return FileStatus(kind, 0, identity, _identity(status, path))
 
     def process_id(self) -> int:
-        """Return the id of this process; a child made by fork() has another."""
+        """Return the id of this process; a child made by fork() has another one."""
         return os.getpid()
 
 
@@ -467,10 +475,11 @@ DEFAULT_ENV = Env()
 
 
 class OpenFiles(Closing):
-    """The files of one log, opened when first read and kept open among those of all logs of the process.
+    """The files of one log, opened on first read and kept open in a cache shared by all logs of the process.
 
-    At rest at most OPEN_FILES_LIMIT files are open in the process, however many logs and segments there are.
-    Threads: safe. A file that is in use is never closed under its user.
+    When none is in use, at most OPEN_FILES_LIMIT files are open in the process, however many logs and segments there
+    are.
+    Threads: thread-safe. A file that is in use is never closed.
     """
 
     def __init__(self, env: Env, cache: SharedCache[ReadFile] | None = None) -> None:
@@ -480,10 +489,10 @@ class OpenFiles(Closing):
 
     @contextmanager
     def borrow(self, path: str, listed: FileIdentity | None = None) -> Iterator[ReadFile]:
-        """Give the open file for the time of a with block.
+        """Context manager: yield the open file.
 
-        Args: listed: what the file has to be, None for any.
-        Raises: LogReplacedError if it is another one, or gone; LogClosedError after close().
+        Args: listed: the identity that the file must have, None for any.
+        Raises: LogReplacedError if it is another file, or was removed; LogClosedError after close().
         """
         if self._is_closed:
             raise _closed_before(path)
@@ -495,18 +504,19 @@ class OpenFiles(Closing):
             yield from self._borrowed_again(path, listed)
 
     def _borrowed_again(self, path: str, listed: FileIdentity) -> Iterator[ReadFile]:
-        """Give the file that has the name now; the one that was open was listed at another time."""
+        """Yield the file that has the name now; the cached one was listed at another time."""
         self.forget(path)
         with self._cache.borrow(self, path, lambda: self._opened(path, listed)) as file:
             check_listed(file, listed)
             yield file
 
     def forget(self, path: str) -> None:
-        """Close one file, if it is open, as soon as nobody uses it: another one may take its name."""
+        """Close one file, if it is open, as soon as it is not in use: another file may get its name."""
         self._cache.release_one(self, path)
 
     def pread_of(self, path: str, listed: FileIdentity | None = None) -> Callable[..., bytes]:
-        """Return the pread of the open file, which is not held: once it had to be closed, pread raises LogClosedError.
+        """Return the pread of the open file without keeping it in use: after the file is closed, it raises
+        LogClosedError.
 
         Raises: as borrow.
         """
@@ -514,7 +524,7 @@ class OpenFiles(Closing):
             return file.pread
 
     def close(self) -> None:
-        """Close every file, those in use as soon as they are given back."""
+        """Close every file; those in use are closed when they are returned."""
         self._is_closed = True
         self._cache.release(self)
 
@@ -525,9 +535,9 @@ class OpenFiles(Closing):
 
 
 def open_listed(path: str, listed: FileIdentity, env: Env) -> ReadFile:
-    """Open a file to be read that was listed before.
+    """Open a file for reading that was listed before.
 
-    Raises: LogReplacedError if another one has its name, or none; StorageError.
+    Raises: LogReplacedError if another file has its name, or none; StorageError.
     """
     try:
         file = env.open_read(path)
@@ -560,7 +570,7 @@ def _closed_before(path: str) -> LogClosedError:
 
 
 _OPEN_FILES: SharedCache[ReadFile] = SharedCache(limit=OPEN_FILES_LIMIT, weigh=lambda _: 1, drop=ReadFile.close)
-# Small files of all logs that are rewritten again and again, kept open as long as there is room.
+# Small files of all logs that are rewritten repeatedly, kept open up to the limit.
 REWRITTEN_FILES: SharedCache[WriteFile] = SharedCache(
     limit=REWRITTEN_FILES_LIMIT, weigh=lambda _: 1, drop=lambda file: file.close()
 )
@@ -568,7 +578,7 @@ REWRITTEN_FILES: SharedCache[WriteFile] = SharedCache(
 
 @contextmanager
 def open_foreign(path: str) -> Iterator[BinaryIO]:
-    """Give a file that is no log's, open to be read: of any kind, links followed."""
+    """Context manager: open a file that is not part of a log for reading; any kind of file, links are followed."""
     with ExitStack() as stack:
         with storage_errors("open", path):
             file = stack.enter_context(open(path, "rb"))
@@ -576,7 +586,7 @@ def open_foreign(path: str) -> Iterator[BinaryIO]:
 
 
 def lines_of(file: BinaryIO, path: str) -> Iterator[bytes]:
-    """Give the lines of an open file; path stands for it in errors.  Raises: StorageError."""
+    """Yield the lines of an open file; errors name `path`.  Raises: StorageError."""
     with storage_errors("read", path):
         yield from file
 
@@ -588,7 +598,7 @@ def path_list(paths: StrPath | Iterable[StrPath]) -> list[StrPath]:
 
 @cache
 def _sync_file_range() -> Callable[..., int] | None:
-    """Return a call (fd, *, position, size) -> errno or 0 that Python does not name, None where there is none."""
+    """Return sync_file_range, which Python does not expose: (fd, *, position, size) -> errno or 0. None if missing."""
     import ctypes
 
     try:
@@ -604,11 +614,11 @@ def _sync_file_range() -> Callable[..., int] | None:
 
 
 def _identity(status: os.stat_result, of: str | int) -> FileIdentity:
-    """Return the identity of what has this status; of: its path, or a descriptor."""
+    """Return the identity of the file with this status. Args: of: its path, or a descriptor."""
     born = getattr(status, "st_birthtime_ns", None) or int(getattr(status, "st_birthtime", 0) * 10**9)
     if not born and (call := _statx()) is not None:
         inode, born = call(of)
-        # Another file of the name by now: its time of birth would make an identity of two files.
+        # The path refers to another file by now; its birth time would mix the identities of two files.
         born = born if inode in (0, status.st_ino) else -1
     if not born and os.major(status.st_dev) == 0:
         return UNKNOWN_FILE
@@ -617,9 +627,9 @@ def _identity(status: os.stat_result, of: str | int) -> FileIdentity:
 
 @cache
 def _statx() -> Callable[[str | int], tuple[int, int]] | None:
-    """Return a call (path or descriptor) -> (inode, time of birth in ns) that Python does not name, None if missing.
+    """Return statx, which Python does not expose: (path or descriptor) -> (inode, birth time in ns). None if missing.
 
-    Both are 0 where there is no such file, or the file system keeps no such time. Links are not followed.
+    Both are 0 if the file does not exist, or the birth time alone if the file system has none. Links are not followed.
     """
     import ctypes
 
@@ -644,7 +654,7 @@ def _statx() -> Callable[[str | int], tuple[int, int]] | None:
 
 
 def absolute_path(path: StrPath) -> str:
-    """Return the path as an absolute str without trailing slash or "." parts; links are not resolved.
+    """Return the path as an absolute str without a trailing slash or "." parts; links are not resolved.
 
     Raises: TypeError for bytes paths; StorageError for an empty one.
     """
@@ -668,7 +678,7 @@ def split_path(path: str) -> tuple[str, str]:
 
 @contextmanager
 def storage_errors(action: str, path: str) -> Iterator[None]:
-    """Turn an OSError inside the with block into a StorageError that names the action and the path."""
+    """Context manager: convert an OSError to a StorageError that names the action and the path."""
     try:
         yield
     except StorageError:
@@ -688,7 +698,7 @@ def _storage_error(action: str, path: str, error: OSError) -> StorageError:
 
 
 def _open_descriptor(path: str, flags: int, *, mode: int = _NEW_FILE_MODE) -> int:
-    """Open a file as os.open does; where no descriptor is left, after those were closed that nobody uses now."""
+    """Open a file as os.open does; if no descriptor is left, close cached files that are not in use and retry."""
     try:
         return os.open(path, flags, mode)
     except OSError as error:
@@ -701,7 +711,7 @@ def _open_descriptor(path: str, flags: int, *, mode: int = _NEW_FILE_MODE) -> in
 
 
 def _check_regular(fd: int, path: str) -> None:
-    """Close the descriptor and raise if it is not of a regular file."""
+    """Close the descriptor and raise if it is not a regular file."""
     try:
         with storage_errors("stat", path):
             mode = os.fstat(fd).st_mode
@@ -713,7 +723,7 @@ def _check_regular(fd: int, path: str) -> None:
 
 
 def _is_named(path: str, fd: int) -> bool:
-    """Tell whether a path names the file of an open descriptor, whose inode no other file can get."""
+    """Whether a path refers to the file of an open descriptor, whose inode number no other file can get."""
     with storage_errors("stat", path):
         held = os.fstat(fd)
         try:
@@ -724,9 +734,9 @@ def _is_named(path: str, fd: int) -> bool:
 
 
 def _set_lock(fd: int, *, lock_type: int) -> None:
-    """Lock or unlock a whole file: l_whence and l_start 0, l_len 0 (to the end), l_pid 0, as struct flock has them.
+    """Lock or unlock a whole file: l_whence and l_start 0, l_len 0 (to the end), l_pid 0, as in struct flock.
 
-    Where there are no locks of an open file, a lock of the process, which any close() of the file would drop.
+    Without open file description locks this takes a lock of the process, which any close() of the file would release.
     """
     if sys.platform == "linux":
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", lock_type, os.SEEK_SET, 0, 0, 0))
@@ -735,7 +745,7 @@ def _set_lock(fd: int, *, lock_type: int) -> None:
 
 
 def _is_locked(fd: int) -> bool:
-    """Tell whether another opening of the file holds a lock; see _set_lock."""
+    """Whether another opening of the file holds a lock; see _set_lock."""
     asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     lock_type: int = struct.unpack_from("h", fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))[0]
     return lock_type != fcntl.F_UNLCK

@@ -1,7 +1,4 @@
-"""open_log: a partition directory opened for reading, or for reading and writing.
-
-Layer 5.
-"""
+"""open_log: opens a partition directory for reading, or for reading and writing."""
 
 from __future__ import annotations
 
@@ -50,16 +47,16 @@ def open_log(
 ) -> Log:
     """Open the log in one partition directory, for reading ("r") or as its only writer ("a").
 
-    Mode "a" makes the directory if only its parent is there, and recovers a log that was not closed.
+    Mode "a" creates the directory if its parent exists, and recovers a log that was not closed.
     Args: recovery: what to do about damage, "strict", "point_in_time" or "salvage" (docs/durability.md);
-        trusts_recovery_point: recover only from the recovery point on, as Kafka does, in place of reading the whole log
-        once; lock: that the caller holds for this partition, released by close(); None to take it.
-    Raises: LogNotFoundError if there is no partition directory at the path, and in mode "a" no place for one;
-        StorageError; SegmentTooLargeError for a .log above 2147483647 bytes; ValueError for another mode or recovery,
-        or salvage with trusts_recovery_point.
+        trusts_recovery_point: recover only from the recovery point on, as Kafka does, instead of reading the whole log
+        once; lock: this partition's lock, held by the caller and released by close(); None to acquire it.
+    Raises: LogNotFoundError if there is no partition directory at the path, and in mode "a" none can be created;
+        StorageError; SegmentTooLargeError for a .log above 2147483647 bytes; ValueError for an unknown mode or
+        recovery, or salvage with trusts_recovery_point.
         Mode "a" also: LogLockedError; CorruptLogError if strict recovery refuses the log.
-    Cost: one listing and one stat per segment; no file is opened for mode "r", and only the last segment's for mode "a"
-        if the log was closed.
+    Cost: one listing and one stat per segment; mode "r" opens no file, and mode "a" only those of the last segment if
+        the log was closed.
     """
     settings = LogConfig.or_default(config)
     check_recovery(recovery, trusts_recovery_point=trusts_recovery_point)
@@ -78,7 +75,7 @@ def open_log(
 
 
 def _made_partition(path: StrPath, env: Env, *, is_locked: bool) -> PartitionDirectory:
-    """Return the partition directory, made if its name tells topic and partition."""
+    """Return the partition directory; create it if its name has the form <topic>-<partition>."""
     absolute = absolute_path(path)
     root, name = split_path(absolute)
     topic_partition = parse_partition_directory_name(name)

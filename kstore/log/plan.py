@@ -1,7 +1,7 @@
-"""ScanRange: a part of a log that one worker reads on its own; plan_ranges: how a log is cut into them.
+"""ScanRange: a part of a log that one worker reads on its own; plan_ranges: splits a log into them.
 
-Layer 5. A cut lies where a header walk from a verified index entry (or from the last cut) arrives, so a wrong index
-costs time only. Each range names its files, since it may be read in another process.
+A split point is where a header walk from a verified index entry (or from the previous split point) arrives, so a wrong
+index costs only time. Each range names its files, since another process may read it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class FileRange(NamedTuple):
     """The whole batches of [start_position, end_position) of one .log file.
 
     Its segment starts at base_offset and ends before next_base_offset, None for the last segment. With finds_end the
-    batches may end before end_position, at what a crash left: who reads them finds where.
+    batches may end before end_position, at what a crash left; the reader finds out where.
     """
 
     path: str
@@ -35,13 +35,13 @@ class FileRange(NamedTuple):
 
 @dataclass(frozen=True)
 class ScanRange:
-    """The records with start_offset <= offset < end_offset, all of which lie in these parts of files.
+    """The records with start_offset <= offset < end_offset, all of which are in these parts of files.
 
     The first and the last batch may also hold records outside these offsets. path is the partition's directory.
-    end_offset is MAX_OFFSET where the end of the log is found by reading it; size_in_bytes may be too large then.
-    aborted: (producer id, first offset, last offset) of the transactions whose records are left out. identities: of
-    the files that were planned, by path, so that a worker reads no others of their names.
-    Lifetime: valid while the files keep their content, and reading tells if they did not; picklable.
+    end_offset is MAX_OFFSET if the end of the log is found by reading it; size_in_bytes may be too large then. aborted:
+    (producer id, first offset, last offset) of the transactions whose records are left out. identities: of the planned
+    files, by path, so that a worker reads no other files with their names.
+    Lifetime: valid while the files keep their content; reading raises an error if they did not. Picklable.
     """
 
     topic: str
@@ -60,7 +60,7 @@ class ScanRange:
 
     @property
     def size_in_bytes(self) -> int:
-        """The bytes to read."""
+        """The number of bytes to read."""
         return sum(file.end_position - file.start_position for file in self.files)
 
 
@@ -74,16 +74,16 @@ class Extent(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """The start of a batch, and an offset that lies at or below all of its and above all before."""
+    """A split point: the start of a batch, and an offset at or below all of its offsets and above all before."""
 
     position: int
     offset: int
 
 
 class _Planner:
-    """Collects file ranges until they are about max_bytes, then gives them as a ScanRange.
+    """Collects file ranges until they have about max_bytes, then yields them as a ScanRange.
 
-    With max_bytes None each segment is a range, and none is cut.
+    With max_bytes None each segment is one range, and none is split.
     """
 
     def __init__(self, topic_partition: TopicPartition, *, path: str, start_offset: int, max_bytes: int | None) -> None:
@@ -103,7 +103,8 @@ class _Planner:
         while end_position - position > self._room():
             cut = _find_cut(segment, position=position, target=position + self._room(), end_position=end_position)
             if self._files and (cut is None or cut.position > position + self._room()):
-                # Not one batch fits behind what earlier segments gave: close at the segment bound and cut anew.
+                # Not one batch fits after the earlier segments' parts: close the range at the segment bound and split
+                # again.
                 yield from self.close(end_offset=segment.base_offset)
                 continue
             if cut is None:
@@ -114,7 +115,7 @@ class _Planner:
         self._add(segment, start_position=position, end_position=end_position, finds_end=finds_end)
 
     def close(self, *, end_offset: int) -> Iterator[ScanRange]:
-        """Yield what was collected as a range, if there is anything."""
+        """Yield the collected parts as a range, if there are any."""
         if self._files:
             yield ScanRange(
                 *self._topic_partition,
@@ -149,11 +150,11 @@ def plan_ranges(
     log_end_offset: int | None,
     max_bytes: int | None,
 ) -> Iterator[ScanRange]:
-    """Cut the records of [start_offset, end_offset) into ranges of about max_bytes, each when asked for; see Log.plan.
+    """Split the records of [start_offset, end_offset) into ranges of about max_bytes, lazily; see Log.plan.
 
-    If end_offset is the log's end and the last segment ends in damage, the last range covers the damage as well.
-    log_end_offset None: it is not known, and who reads the last range finds it. max_bytes None: a range for each
-    segment.
+    If end_offset is the log end and the last segment ends in damage, the last range covers the damage as well.
+    Args: log_end_offset: None if it is not known, and the reader of the last range finds it; max_bytes: None for one
+        range per segment.
     """
     planner = _Planner(topic_partition, path=path, start_offset=start_offset, max_bytes=max_bytes)
     for extent in extents(segments, start_offset=start_offset, end_offset=end_offset, log_end_offset=log_end_offset):
@@ -164,9 +165,9 @@ def plan_ranges(
 def extents(
     segments: Sequence[LogSegment], *, start_offset: int, end_offset: int, log_end_offset: int | None
 ) -> Iterator[Extent]:
-    """Yield the part of each segment for the batches that hold records of [start_offset, end_offset).
+    """Yield the part of each segment with the batches that hold records of [start_offset, end_offset).
 
-    Whatever stands at the end of the last segment is included if end_offset is log_end_offset.
+    Everything at the end of the last segment is included if end_offset is log_end_offset.
     """
     reaches_end = log_end_offset is None or end_offset >= log_end_offset
     if start_offset >= end_offset and not reaches_end:
@@ -196,7 +197,7 @@ def extents(
 
 
 def _starts_before(offset: int, batch: BatchHeader, segment: LogSegment) -> bool:
-    """Tell whether a batch may have records below an offset; a damaged one may, so that reading meets the damage."""
+    """Whether a batch may have records below an offset; a damaged one may, so that reading reports the damage."""
     try:
         return segment.records.first_offset(batch) < offset
     except (CorruptionError, UnsupportedError):
@@ -204,9 +205,9 @@ def _starts_before(offset: int, batch: BatchHeader, segment: LogSegment) -> bool
 
 
 def _find_cut(segment: LogSegment, *, position: int, target: int, end_position: int) -> _Cut | None:
-    """Return the last batch that starts in (position, target], or the first one behind position if there is none.
+    """Return the last batch that starts in (position, target], or the first one after `position` if there is none.
 
-    None if no other batch starts before end_position, or damage hides where.
+    None if no other batch starts before end_position, or damage hides where it does.
     """
     for start in _walk_starts(segment, position=position, target=target, end_position=end_position):
         walk = segment.records.walk(position=start, end_position=target)
@@ -229,10 +230,10 @@ def _find_cut(segment: LogSegment, *, position: int, target: int, end_position: 
 
 
 def _walk_starts(segment: LogSegment, *, position: int, target: int, end_position: int) -> Iterator[int]:
-    """Yield batch boundaries of [position, target] from which to walk to the target, the best one first.
+    """Yield batch boundaries in [position, target] from which to walk to the target, the best one first.
 
-    The entry nearest to the target is passed over: what lies before it has to be walked too, so that the batch at
-    the cut is known to follow in order.
+    The entry nearest to the target is skipped: what precedes it has to be walked too, so that the batch at the split
+    point is known to follow in order.
     """
     index = segment.offset_index
     if index is not None:

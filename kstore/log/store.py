@@ -1,7 +1,7 @@
-"""Store: the topics of a log.dirs root, and what they keep together: lock, checkpoints, clean-shutdown marker.
+"""Store and WritableStore: the topics of a log.dirs root and what they share: lock, checkpoints, clean shutdown marker.
 
-Layer 5. Kafka keeps no settings of topics in the root, so whoever opens it gives them. __cluster_metadata, the log of a
-KRaft quorum, can be read and is otherwise left to the broker.
+Kafka does not keep topic configurations in the root, so callers pass them. __cluster_metadata, the log of a KRaft
+quorum, can be read and is otherwise left to the broker. recover_partitions recovers the partitions of a root.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from kstore.types import TopicPartition
 
 
 class RecoveredPartition(NamedTuple):
-    """What became of one partition: its report, or why strict recovery left it as it is."""
+    """The outcome for one partition: its report, or the error with which strict recovery refused it."""
 
     directory: PartitionDirectory
     report: RecoveryReport | None
@@ -69,7 +69,7 @@ def recover_partitions(
     trusts_recovery_point: bool = False,
     env: Env = DEFAULT_ENV,
 ) -> Iterator[RecoveredPartition]:
-    """Recover partitions of one root, whatever it says of its last shutdown, and give what became of each.
+    """Recover partitions of one root, whether or not it was shut down cleanly, and yield the outcome of each.
 
     At the end, the root is marked as closed cleanly if these are all of its partitions and none was refused.
     Args: keeps_copies, trusts_recovery_point, dry_run: as in load_log; a dry run takes no lock.
@@ -141,7 +141,7 @@ class _Recovery:
         return RecoveredPartition(directory, loaded.report)
 
     def _settle(self, directory: PartitionDirectory, lock: PartitionLock) -> None:
-        """Flush a recovered log and leave its files as closing does."""
+        """Flush a recovered log and leave its files as a clean close does."""
         name = str(directory.topic_partition)
         log = WritableLog.open(directory, config=self._config, lock=lock.share(name), is_clean=True, env=self._env)
         log.close()
@@ -150,7 +150,7 @@ class _Recovery:
     def _finish(self, marker: CleanShutdown) -> None:
         there = {one.topic_partition for one in partitions_of_root(self._root, self._env)}
         save_marks(self._root, lambda: self._marks, self._env, kept=there)
-        # KRaft's own log is a broker's to load, and no part of what the marker is about.
+        # KRaft's own log is loaded by the broker, and the marker does not cover it.
         if self._marks.keys() >= {one for one in there if one.topic != CLUSTER_METADATA_TOPIC}:
             write_clean_shutdown(self._root, marker, self._env)
 
@@ -201,13 +201,12 @@ def open_store(
 ) -> Store | WritableStore:
     """Open a log.dirs root, for reading ("r") or as its only writer ("a").
 
-    Mode "a" makes the root if only its parent is there, and recovers every log if the root was not closed cleanly; a
-    log that strict recovery refuses does not keep the others from being written.
-    Args: config: of every topic that topic_configs does not name; recovery, trusts_recovery_point: as in open_log;
-        cluster_id, node_id: for a root without meta.properties, drawn at random and 1 unless given; of one that has it
-        they must be those.
-    Raises: LogNotFoundError if there is no such directory; LogLockedError; StorageError; CorruptCheckpointError for a
-        malformed meta.properties; ValueError for another mode, or another cluster's or node's root.
+    Mode "a" creates the root if its parent exists, and recovers every log if the root was not closed cleanly. A log
+    that strict recovery refuses does not prevent writing to the others.
+    Args: config: of every topic that is not in topic_configs; recovery, trusts_recovery_point: as in open_log;
+        cluster_id, node_id: for a root without meta.properties, default random and 1; for one with it they must match.
+    Raises: LogNotFoundError if the directory does not exist; LogLockedError; StorageError; CorruptCheckpointError for a
+        malformed meta.properties; ValueError for an unknown mode, or a root of another cluster or node.
     """
     if mode not in ("r", "a"):
         raise ValueError(f'mode must be "r" or "a", got {mode!r}')
@@ -236,7 +235,7 @@ def open_store(
 
 
 class _TopicConfigs:
-    """The settings of each topic."""
+    """The configuration of each topic."""
 
     def __init__(self, default: LogConfig, by_topic: Mapping[str, LogConfig]) -> None:
         self._default = default
@@ -250,10 +249,10 @@ class _TopicConfigs:
 
 
 class _Logs(Closing, Generic[_SomeLog]):
-    """The partitions of a root and the logs of it that are open; a context manager that closes them.
+    """The partitions of a root and its open logs; a context manager that closes them.
 
     Attributes: root, meta_properties (None if the root has none).
-    Threads: safe.
+    Threads: thread-safe.
     """
 
     def __init__(self, root: str, configs: _TopicConfigs, *, env: Env) -> None:
@@ -283,7 +282,7 @@ class _Logs(Closing, Generic[_SomeLog]):
     def topic_id(self, topic: str) -> uuid.UUID | None:
         """Return the topic's id from partition.metadata, None if no partition of it has one (before Kafka 2.8).
 
-        Raises: LogNotFoundError if there is no such topic; CorruptCheckpointError, StorageError.
+        Raises: LogNotFoundError if the topic does not exist; CorruptCheckpointError, StorageError.
         """
         numbers = [partition for name, partition in self.partitions if name == topic]
         if not numbers:
@@ -297,7 +296,7 @@ class _Logs(Closing, Generic[_SomeLog]):
     def log(self, topic: str, partition: int = 0) -> _SomeLog:
         """Return the open log of a partition, the same one for every caller until it is closed.
 
-        Raises: LogNotFoundError if there is no such partition; as open_log.
+        Raises: LogNotFoundError if the partition does not exist; as open_log.
         """
         with self._mutex:
             self._check_open()
@@ -318,7 +317,7 @@ class _Logs(Closing, Generic[_SomeLog]):
 
     @abstractmethod
     def _open(self, directory: PartitionDirectory) -> _SomeLog:
-        """Open the log of a partition, under the mutex."""
+        """Open the log of a partition. Requires the mutex."""
 
     def _directory(self, topic_partition: TopicPartition) -> PartitionDirectory:
         with self._mutex:
@@ -334,10 +333,11 @@ class _Logs(Closing, Generic[_SomeLog]):
 
 
 class Store(_Logs[Log]):
-    """A log.dirs root that is read. Takes no lock, writes nothing; each Log is a snapshot of when it was asked for.
+    """A log.dirs root opened for reading. Takes no lock and writes nothing; each Log is a snapshot of the time of the
+    first log() call for it.
 
     Attributes: root, meta_properties.
-    Threads: safe.
+    Threads: thread-safe.
     """
 
     def _open(self, directory: PartitionDirectory) -> Log:
@@ -345,11 +345,11 @@ class Store(_Logs[Log]):
 
 
 class WritableStore(_Logs[WritableLog]):
-    """A log.dirs root with its only writer. Logs are opened when they are asked for.
+    """A log.dirs root with its only writer. A log is opened when it is first requested.
 
-    Attributes: root, meta_properties, recovery_reports (of the logs that opening had to recover), refused (why strict
-    recovery left a log as it is; log() raises that).
-    Threads: safe.  Source: Kafka LogManager.
+    Attributes: root, meta_properties, recovery_reports (of the logs that were recovered when the root was opened),
+        refused (the error with which strict recovery refused a log; log() raises it).
+    Threads: thread-safe.  Source: Kafka LogManager.
     """
 
     meta_properties: MetaProperties
@@ -395,12 +395,12 @@ class WritableStore(_Logs[WritableLog]):
         config: LogConfig | None = None,
         topic_id: uuid.UUID | str | None = None,
     ) -> uuid.UUID:
-        """Make the directories of a topic, each with an empty segment, and return the topic's id.
+        """Create the directories of a topic, each with an empty segment, and return the topic's id.
 
-        Args: topic_id: the one that a cluster knows the topic by, drawn at random unless given; config: kept for as
-            long as the store is open.
-        Raises: ValueError for a name that Kafka refuses, a topic that is there, an id that is none; StorageError, with
-            the partitions that were made until then.
+        Args: topic_id: the one that a cluster knows the topic by, random by default; config: kept as long as the store
+            is open.
+        Raises: ValueError for a name that Kafka does not allow, a topic that exists, or an invalid id; StorageError,
+            with the partitions created up to then.
         """
         if not is_topic_name(name) or name == CLUSTER_METADATA_TOPIC:
             raise ValueError(f"a topic name has up to 249 of a-z A-Z 0-9 . _ -, and is not KRaft's own; got {name!r}")
@@ -416,10 +416,9 @@ class WritableStore(_Logs[WritableLog]):
         return made_id
 
     def create_partitions(self, topic: str, partitions: int) -> None:
-        """Give a topic as many partitions as named, with its id.
+        """Add partitions to a topic, with its id, until it has `partitions` of them.
 
-        Raises: ValueError unless that is at least as many as it has; LogNotFoundError if there is no such topic;
-            StorageError.
+        Raises: ValueError if it has more already; LogNotFoundError if the topic does not exist; StorageError.
         """
         with self._mutex:
             self._check_writable()
@@ -430,9 +429,9 @@ class WritableStore(_Logs[WritableLog]):
             self._create_partitions(topic, missing, topic_id)
 
     def checkpoint(self) -> None:
-        """Write how far each log is flushed, where it starts, and its high watermark, as a broker does each minute.
+        """Write the recovery point, log start offset and high watermark of each log, as a broker does every minute.
 
-        Recovery that trusts the first of these reads no segment below it.
+        A recovery that trusts the recovery point reads no segment below it.
         Raises: StorageError, LogLockedError after a fork.
         """
         with self._mutex:
@@ -442,8 +441,9 @@ class WritableStore(_Logs[WritableLog]):
     def close(self) -> None:
         """Close every log and leave the root as a clean shutdown does; a second call does nothing.
 
-        The marker that spares the next one a recovery is written only if every log of the root is whole and was closed.
-        Raises: StorageError, with everything closed and unlocked, and without that marker.
+        The clean shutdown marker, which makes a recovery unnecessary, is written only if every log of the root is whole
+        and was closed.
+        Raises: StorageError, with everything closed and unlocked, and no marker written.
         """
         with self._mutex:
             if self._is_closed:
@@ -536,7 +536,7 @@ class WritableStore(_Logs[WritableLog]):
 
 
 def _drop(root: str, lock: PartitionLock) -> None:
-    """Release the lock of a store that was dropped without close(); its logs see to themselves."""
+    """Release the lock of a store that was garbage-collected without close(); its logs have finalizers of their own."""
     try:
         if lock.is_owner:
             warnings.warn(f"unclosed store {root}", ResourceWarning, stacklevel=2)
@@ -545,9 +545,9 @@ def _drop(root: str, lock: PartitionLock) -> None:
 
 
 def _claim(root: str, *, cluster_id: str | None, node_id: int | None, env: Env) -> MetaProperties:
-    """Return the root's meta.properties, written if there is none.
+    """Return the root's meta.properties, written if it does not exist.
 
-    Raises: ValueError if the root is another cluster's or node's.
+    Raises: ValueError if the root belongs to another cluster or node.
     """
     found = read_meta_properties(root, env)
     if found is None:

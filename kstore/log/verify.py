@@ -1,7 +1,8 @@
-"""SideFileCheck: transaction indexes, producer snapshots, leader epochs and the topic id against the log beside them.
+"""verify: checks a log and its side files, and yields each Damage; verify_checkpoints does so for a root.
 
-Layer 5. Told every batch of a walk in order. What the log can't tell any more, since it was cleaned, cut at the start
-or is damaged, is no damage of a side file.
+Verification walks the segments, SideFileCheck compares transaction indexes, producer snapshots, leader epochs and the
+topic id with the batches. What the log cannot show any more, because it was cleaned, deleted up to its start offset or
+is damaged, does not count as damage of a side file.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from kstore.types import NO_OFFSET, NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_ID, N
 
 
 class SideFileState(NamedTuple):
-    """What a SideFileCheck knew at a moment, under the names of its attributes."""
+    """The state of a SideFileCheck at one moment, under the names of its attributes."""
 
     snapshot_entries: dict[int, dict[ProducerSnapshotEntry, tuple[str, int]]]
     open: dict[int, int]
@@ -59,12 +60,12 @@ class SideFileState(NamedTuple):
 
 
 class SideFileCheck:
-    """Holds the side files of a log against its batches.
+    """Compares the side files of a log with its batches.
 
-    start() comes first, then step() for each batch in order, with finish_segment() behind the last one of each segment,
+    Call start() first, then step() for each batch in order, finish_segment() after the last one of each segment, and
     finish() at the end.
-    Args: has_grown: tells whether the log was written since it was listed, so that side files may be ahead of it.
-    Threads: not safe.  Cost: a read of each control batch; memory for the side files of the log.
+    Args: has_grown: returns whether the log was written since it was listed, so that side files may be ahead of it.
+    Threads: not thread-safe.  Cost: a read of each control batch; memory for the side files of the log.
     """
 
     def __init__(self, log: Log, *, has_grown: Callable[[], bool], env: Env) -> None:
@@ -73,20 +74,20 @@ class SideFileCheck:
         self._env = env
         self._epochs: list[EpochEntry] = []
         self._wrong_epochs: Damage | None = None
-        # Last offset of a batch -> what snapshots say of it, with the path and the position of the entry.
+        # Last offset of a batch -> what snapshots say about it, with the path and the position of the entry.
         self._snapshot_entries: dict[int, dict[ProducerSnapshotEntry, tuple[str, int]]] = {}
         self._snapshots: dict[str, int] = {}
         self._open: dict[int, int] = {}
         self._aborted: list[AbortedTxn] = []
-        # Of the segment at hand, as far as they matter for its transaction index.
+        # Offset -> description of the other transactions that ended in the current segment.
         self._others: dict[int, str] = {}
         self._last_offset = -1
-        # From here on no offset is left out.
+        # From this offset on there is no gap in the offsets.
         self._whole_from = 0
         self._is_damaged = False
 
     def start(self) -> Iterator[Damage]:
-        """Read the files of the partition and check each by itself.
+        """Read the files of the partition and check each on its own.
 
         Raises: StorageError.
         """
@@ -98,7 +99,7 @@ class SideFileCheck:
             yield from self._check_snapshot(segment_path(directory, offset, suffix=PRODUCER_SNAPSHOT_SUFFIX), offset)
 
     def state(self) -> SideFileState:
-        """Return what is known so far, for restore."""
+        """Return the current state, for restore."""
         return SideFileState(
             dict(self._snapshot_entries),
             dict(self._open),
@@ -111,7 +112,7 @@ class SideFileCheck:
         )
 
     def restore(self, state: SideFileState) -> None:
-        """Go back to what was known when the state was taken, with the files of the partition as they are by now."""
+        """Restore a state, with the files of the partition as they are now."""
         self._epochs, self._snapshots, self._snapshot_entries = [], {}, {}
         for _ in self.start():
             pass
@@ -122,7 +123,7 @@ class SideFileCheck:
         self._last_offset, self._whole_from = state.last_offset, state.whole_from
 
     def step(self, segment: LogSegment, header: BatchHeader | None, *, is_damaged: bool) -> Iterator[Damage]:
-        """Take the next batch of a segment, or a stretch without one."""
+        """Process the next batch of a segment, or a range without one."""
         if header is None or is_damaged:
             self._is_damaged |= is_damaged
             return
@@ -138,11 +139,11 @@ class SideFileCheck:
         if header.is_control:
             self._end_transaction(segment, header)
         elif header.is_transactional and header.record_count and not self._is_below_log_start(header):
-            # What lies below the log start nobody is served, and brokers that load the log there forget it.
+            # Records below the log start are not served, and brokers that load the log there forget the transaction.
             self._open.setdefault(header.producer_id, header.base_offset)
 
     def finish_segment(self, segment: LogSegment) -> Iterator[Damage]:
-        """Check the transaction index of a segment whose batches are all told."""
+        """Check the transaction index of a segment after step was called for all of its batches."""
         yield from self._flush_wrong_epochs()
         path = segment_path(self._log.path, segment.base_offset, suffix=TRANSACTION_INDEX_SUFFIX)
         found: list[AbortedTxn] = []
@@ -156,7 +157,7 @@ class SideFileCheck:
         self._aborted, self._others = [], {}
 
     def finish(self) -> Iterator[Damage]:
-        """Check that nothing is said of offsets above the log end, which a damaged log can't be asked."""
+        """Check that no file refers to offsets above the log end; skipped for a log that is damaged or has grown."""
         if self._is_damaged or self._has_grown():
             return
         log_end_offset = self._log.log_end_offset
@@ -220,7 +221,7 @@ class SideFileCheck:
             self._aborted.append(AbortedTxn(header.producer_id, first_offset, header.last_offset, NO_OFFSET))
 
     def _is_below_log_start(self, header: BatchHeader) -> bool:
-        """Whether nobody is served the batch any more, so that a cleaner passes over its transaction."""
+        """Whether the batch is no longer served, so that a cleaner ignores its transaction."""
         return header.last_offset < self._log.log_start_offset
 
     def _marker(self, segment: LogSegment, header: BatchHeader) -> TransactionMarker | None:
@@ -242,8 +243,8 @@ class SideFileCheck:
             elif one.first_offset > one.last_offset:
                 reason = f"first offset {one.first_offset} above the marker"
             elif one.last_stable_offset > self._log.log_end_offset and not self._has_grown():
-                # Above the marker it may lie: a follower that takes several batches at once knows of transactions that
-                # begin behind it.
+                # It may be above the marker: a follower that appends several batches at once already knows of
+                # transactions that begin after it.
                 reason = f"last stable offset {one.last_stable_offset} behind the log end"
             if reason is not None:
                 yield Damage(path, slot * TRANSACTION_INDEX_ENTRY_SIZE, TRANSACTION_INDEX_ENTRY_SIZE, reason)
@@ -273,7 +274,7 @@ class SideFileCheck:
 
 
 def _contradiction(entry: ProducerSnapshotEntry, offset: int) -> str | None:
-    """Return why an entry can't be in a snapshot at that offset."""
+    """Return why an entry is impossible in a snapshot at that offset, or None."""
     if not -1 <= entry.last_offset < offset:
         return f"last offset of producer {entry.producer_id}: expected less than {offset}, found {entry.last_offset}"
     if not -1 <= entry.current_txn_first_offset < offset:
@@ -285,9 +286,9 @@ def _contradiction(entry: ProducerSnapshotEntry, offset: int) -> str | None:
 
 
 def _compared(entries: dict[ProducerSnapshotEntry, tuple[str, int]], header: BatchHeader) -> Iterator[Damage]:
-    """Yield the snapshot entries that say something else of a batch than its header does.
+    """Yield a Damage for each snapshot entry that contradicts the header of its batch.
 
-    Kafka 0.11 notes the offset of a transaction's marker together with the sequence of the data before it.
+    Kafka 0.11 stores the offset of a transaction's marker together with the sequence of the data before it.
     """
     delta = header.last_offset - header.base_offset
     sequence = NO_SEQUENCE if header.base_sequence == NO_SEQUENCE else (header.base_sequence + delta) & MAX_INT32
@@ -311,9 +312,9 @@ IndexCheck = OffsetIndexCheck | TimeIndexCheck
 class Verification:
     """A walk over one log that yields each Damage; see verify.
 
-    batch_count and record_count (damaged batches left out, and unless deep the content of V0 and V1 wrappers) grow
-    while it is iterated.
-    Threads: not safe.
+    batch_count and record_count (damaged batches are not counted, nor, unless deep, the records inside V0 and V1
+    wrappers) grow during the iteration.
+    Threads: not thread-safe.
     """
 
     def __init__(self, log: Log, *, is_deep: bool, env: Env) -> None:
@@ -321,7 +322,7 @@ class Verification:
         self._is_deep = is_deep
         self._env = env
         self._first_listed: dict[str, ListedFile | None] = {}
-        # The end of the last sound batch of the segment at hand.
+        # The end of the last sound batch of the current segment.
         self._sound_end = 0
         self.batch_count = 0
         self.record_count = 0
@@ -333,7 +334,7 @@ class Verification:
         if self._is_deep:
             side_files = SideFileCheck(self._log, has_grown=self._has_changed, env=self._env)
             found = list(side_files.start())
-            # A broker writes a snapshot in place, so what is wrong with one is looked at again at the end.
+            # A broker writes a snapshot in place, so a damaged one is checked again at the end.
             early = bool(found) and self._is_written()
             yield from () if early else found
         else:
@@ -365,14 +366,13 @@ class Verification:
             yield from side_files.finish()
 
     def _segment_of(self, offset: int) -> LogSegment:
-        """Return the segment with an offset, the next one if it is gone."""
+        """Return the segment that holds an offset, or the next one if it is gone."""
         return next(one for one in self._log.segments if one.next_base_offset is None or one.next_base_offset > offset)
 
     def _confirmed(self, segment: LogSegment, side_files: SideFileCheck | None) -> list[Damage]:
-        """Return the damage of a segment that is found twice.
+        """Return the damage of a segment that is found twice, the second time after a new listing.
 
-        The second time it is listed again. Somebody may write the log: an append that is half done, files that belong
-        to different moments are no damage.
+        The log may be written concurrently: a half-finished append, or files of different moments, is not damage.
         """
         counts = self.batch_count, self.record_count
         state = None if side_files is None else side_files.state()
@@ -386,7 +386,7 @@ class Verification:
         if again.base_offset != segment.base_offset:
             raise LogReplacedError(f"{segment.path} was removed since it was listed", path=segment.path)
         if side_files is not None and state is not None:
-            # Where a cleaner was over the segments before, its transaction indexes know no more of what they held.
+            # If a cleaner processed the segments before, their transaction indexes no longer list what they held.
             side_files.restore(state._replace(open={}) if self._has_moved_before(again) else state)
         damage = [one for one in self._verify_segment(again, side_files) if (one.path, one.position) in first]
         if again.is_last and any(self._is_at_the_end(one, again) for one in damage) and self._is_written():
@@ -394,7 +394,7 @@ class Verification:
         return damage
 
     def _has_moved_before(self, segment: LogSegment) -> bool:
-        """Tell whether the segments before one are other files than when the log was first listed."""
+        """Whether the segments before this one are different files than when the log was first listed."""
         before = [one for one in self._log.segments if one.base_offset < segment.base_offset]
         first = [path for path in self._first_listed if path < segment.path]
         if first != [one.path for one in before]:
@@ -403,15 +403,15 @@ class Verification:
         return any(now is not None and then is not None and now.identity != then.identity for now, then in pairs)
 
     def _is_at_the_end(self, damage: Damage, segment: LogSegment) -> bool:
-        """Tell whether damage is where an append may be half done."""
+        """Whether damage is at a place where an append may be half finished."""
         return damage.path == segment.path and damage.position >= self._sound_end
 
     def _is_written(self) -> bool:
-        """Tell whether a broker, or kstore, holds the log open to write it."""
+        """Whether a broker, or kstore, has the log open for writing."""
         return self._env.is_locked(join_path(split_path(self._log.path)[0], LOCK_FILE))
 
     def _has_changed(self) -> bool:
-        """Tell whether the log was appended to, or its segments are others, since it was listed."""
+        """Whether the log was appended to, or its segments changed, since it was listed."""
         listed = [(one.path, one.size_in_bytes) for one in self._log.segments]
         found = ((path, self._env.stat(path)) for path, _ in listed)
         now = [(path, None if status is None else status.size_in_bytes) for path, status in found]
@@ -468,21 +468,23 @@ class Verification:
 def verify(log: Log, *, deep: bool = True, env: Env = DEFAULT_ENV) -> Verification:
     """Return a Verification: iterate it for each Damage of the log, segment by segment.
 
-    Checked are every batch (framing, CRC, order of offsets, place in its segment), every offset and time index entry
+    This checks every batch (framing, CRC, order of offsets, place in its segment), every offset and time index entry
     against the log, and the leader-epoch-checkpoint; if deep, also each record, and transaction indexes, producer
     snapshots, leader epochs and partition.metadata against the log. An incomplete batch at the very end is reported;
-    zero bytes there are not, they are preallocated space. A missing file is no damage, but for the transaction index
-    of a segment in which a transaction was aborted: without it a broker serves what was rolled back.
-    The log may be written meanwhile: damage is told if it is found a second time after the log was listed again, and at
+    zero bytes there are not, since they are preallocated space. A missing file is not damage, except the transaction
+    index of a segment in which a transaction was aborted: without it a broker serves what was rolled back.
+    The log may be written concurrently: damage is reported if it is found again after a new listing of the log, and at
     the very end only if nobody holds the lock of the root.
-    Raises: StorageError while iterating; LogReplacedError if another log, or none, has the path by now.
+    Raises: StorageError while iterating; LogReplacedError if the path has another log, or none, by now.
     Cost: reads everything once, a damaged segment twice.
     """
     return Verification(log, is_deep=deep, env=env)
 
 
 def verify_checkpoints(root: str, env: Env = DEFAULT_ENV) -> Iterator[Damage]:
-    """Yield a Damage for each malformed offset checkpoint or meta.properties of a root; a missing one is none."""
+    """Yield a Damage for each malformed offset checkpoint or meta.properties of a root; a missing file is not
+    damage.
+    """
     for path in (join_path(root, name) for name in ROOT_CHECKPOINTS):
         yield from damage_of_file(path, partial(read_offset_checkpoint, path, env), env=env)
     yield from damage_of_file(join_path(root, META_PROPERTIES), partial(read_meta_properties, root, env), env=env)
