@@ -1,4 +1,4 @@
-"""The `kstore` command. docs/cli.md is its contract."""
+"""The `kstore` command, specified in docs/cli.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXIT_BROKEN_PIPE = 141
 
 
 def main() -> int:
-    """Run the command with the arguments of the process and return its exit status."""
+    """Run the command with the process's arguments and return its exit status."""
     try:
         from kstore.cli.app import run
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The Typer application: options and their help; each command's module is imported when it runs."""
+"""The Typer application: options and their help. Each command's module is imported only when that command runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Recovery(str, Enum):
-    """What to do about damage."""
+    """How `recover` treats damage."""
 
     STRICT = "strict"
     POINT_IN_TIME = "point_in_time"
@@ -28,7 +28,7 @@ class Recovery(str, Enum):
 
 
 class Compression(str, Enum):
-    """Kafka's names of the codecs."""
+    """Compression codecs, by Kafka's names."""
 
     NONE = "none"
     GZIP = "gzip"
@@ -38,7 +38,7 @@ class Compression(str, Enum):
 
 
 class Isolation(str, Enum):
-    """Which records of transactions are shown (Kafka: isolation.level)."""
+    """Whether records of aborted and open transactions are shown (Kafka: isolation.level)."""
 
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
@@ -55,11 +55,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich" if IS_TERMINAL else None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit status: 0 fine, 1 damage found, 2 wrong use.",
+    epilog="Exit status: 0 success, 1 damage found, 2 usage error.",
 )
 
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="A partition directory or a log.dirs root.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic; repeatable.")]
 Partitions = Annotated[
     list[int] | None, typer.Option("--partition", metavar="N", min=0, help="Only this partition; repeatable.")
@@ -72,20 +72,20 @@ def run() -> int:
         app(prog_name="kstore")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0
-    except OSError as error:  # help and version are written by Typer
+    except OSError as error:  # Typer itself writes the help and the version, outside of execute()
         return unwritable(Output(), error)
     return 0
 
 
 def unwritable(out: Output, error: OSError) -> int:
-    """Report that standard output can't be written, and return the exit status."""
+    """Report that standard output can't be written and return the exit status."""
     out.abandon()
     out.notice(f"cannot write standard output: {error.strerror or error}")
     return EXIT_WRONG_USE
 
 
 def execute(command: Callable[[Output], int]) -> None:
-    """Call the command and end the process with its status; every failure is one line on standard error."""
+    """Call the command and exit with its status. Each failure is reported as one line on standard error."""
     out = Output()
     try:
         try:
@@ -104,7 +104,10 @@ def execute(command: Callable[[Output], int]) -> None:
 
 
 def command(name: str) -> Callable[[Callable[Concatenate[Output, Arguments], int]], Callable[Arguments, None]]:
-    """Make a function a command of that name; it gets the Output and its options, and returns the exit status."""
+    """Return a decorator that registers a function as the command `name`.
+
+    The function takes the Output and the command's options, and returns the exit status.
+    """
 
     def register(function: Callable[Concatenate[Output, Arguments], int]) -> Callable[Arguments, None]:
         @wraps(function)
@@ -120,19 +123,19 @@ def command(name: str) -> Callable[[Callable[Concatenate[Output, Arguments], int
 
 
 def selection_of(directory: str, topics: list[str] | None, partitions: list[int] | None) -> Selection:
-    """Return the Selection of a command's arguments."""
+    """Return the partitions that DIR, --topic and --partition select."""
     return Selection(directory=directory, topics=tuple(topics or ()), partitions=tuple(partitions or ()))
 
 
 def show_version(is_wanted: bool) -> None:
-    """End the process after printing the version, if it is wanted."""
+    """Print the version and exit, if is_wanted."""
     if is_wanted:
         from importlib.metadata import PackageNotFoundError, version
 
         try:
             typer.echo(f"kstore {version('kstore')}")
         except PackageNotFoundError:
-            typer.echo("kstore, not installed")
+            typer.echo("kstore (not installed)")
         raise typer.Exit
 
 
@@ -152,7 +155,7 @@ def list_partitions(
     topic: Topics = None,
     partition: Partitions = None,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Look at every batch for magics and codecs, not at the start of each file.")
+        bool, typer.Option("--exact", help="Read every batch for magics and codecs, not just the start of each file.")
     ] = False,
     json: Json = False,
 ) -> int:
@@ -175,24 +178,24 @@ def print_records(
         str, typer.Option("--to", metavar="N|earliest|latest", help="Show offsets below this one.")
     ] = "latest",
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only records at or after: epoch ms or ISO-8601, UTC if unsaid.")
+        str | None, typer.Option(metavar="TIME", help="Only records at or after: epoch ms or ISO-8601, UTC by default.")
     ] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Only records before this time.")] = None,
     limit: Annotated[int | None, typer.Option(metavar="N", min=0, help="Show at most N records.")] = None,
-    control: Annotated[bool, typer.Option("--control", help="Show control records too.")] = False,
+    control: Annotated[bool, typer.Option("--control", help="Also show control records.")] = False,
     isolation: Annotated[
-        Isolation, typer.Option(help="read_committed leaves out aborted and undecided transactions.")
+        Isolation, typer.Option(help="read_committed omits aborted records and stops at the last stable offset.")
     ] = Isolation.READ_UNCOMMITTED,
     key_decoder: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Decode keys too: string, long, uuid, ... as Kafka's deserializers."),
+        typer.Option(metavar="NAME", help="Also decode keys: string, long, uuid, ... as Kafka's deserializers do."),
     ] = None,
     value_decoder: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Decode values too, in the same way.")
+        str | None, typer.Option(metavar="NAME", help="Also decode values, with the same names.")
     ] = None,
     json: Json = False,
 ) -> int:
-    """Print records, partition after partition, in offset order."""
+    """Print records in offset order, one partition after another."""
     from kstore.cli import cat
 
     wanted = cat.Wanted(
@@ -212,30 +215,30 @@ def print_records(
 def dump_files(
     out: Output,
     path: Annotated[
-        str, typer.Argument(metavar="FILE|DIR", help="A file of a partition or a root, or a directory of them.")
+        str, typer.Argument(metavar="FILE|DIR", help="A file of a partition or of a root, or such a directory.")
     ],
     topic: Topics = None,
     partition: Partitions = None,
-    records: Annotated[bool, typer.Option("--records", help="Show the records of each batch too.")] = False,
+    records: Annotated[bool, typer.Option("--records", help="Also show the records of each batch.")] = False,
     offsets: Annotated[
-        bool, typer.Option("--offsets-decoder", help="Show records, decoded as those of __consumer_offsets.")
+        bool, typer.Option("--offsets-decoder", help="Show records, decoded as __consumer_offsets records.")
     ] = False,
     transactions: Annotated[
-        bool, typer.Option("--transaction-log-decoder", help="Show records, decoded as those of __transaction_state.")
+        bool, typer.Option("--transaction-log-decoder", help="Show records, decoded as __transaction_state records.")
     ] = False,
     share_state: Annotated[
-        bool, typer.Option("--share-group-state-decoder", help="Show records, decoded as those of __share_group_state.")
+        bool, typer.Option("--share-group-state-decoder", help="Show records, decoded as __share_group_state records.")
     ] = False,
     metadata: Annotated[
-        bool, typer.Option("--cluster-metadata-decoder", help="Show records, decoded as those of __cluster_metadata.")
+        bool, typer.Option("--cluster-metadata-decoder", help="Show records, decoded as __cluster_metadata records.")
     ] = False,
     remote_log: Annotated[
         bool,
-        typer.Option("--remote-log-metadata-decoder", help="Show records, decoded as those of __remote_log_metadata."),
+        typer.Option("--remote-log-metadata-decoder", help="Show records, decoded as __remote_log_metadata records."),
     ] = False,
     json: Json = False,
 ) -> int:
-    """Show every batch or entry as it lies in a file, damaged ones too."""
+    """Show each batch or index entry of a file, even if damaged."""
     from kstore.cli import dump
     from kstore.cli.decoders import Decoder
 
@@ -256,11 +259,11 @@ def verify_partitions(
     partition: Partitions = None,
     deep: Annotated[
         bool,
-        typer.Option("--deep/--shallow", help="Decode records and check side files too, or stop at headers and CRCs."),
+        typer.Option("--deep/--shallow", help="Also decode records and check side files, or only headers and CRCs."),
     ] = True,
     json: Json = False,
 ) -> int:
-    """Check every batch and index entry, and name each damaged range."""
+    """Check every batch and index entry and list damaged ranges."""
     from kstore.cli import verify
 
     return verify.run(selection_of(directory, topic, partition), out, is_json=json, is_deep=deep)
@@ -273,17 +276,17 @@ def list_offsets(
     time: Annotated[
         str,
         typer.Option(
-            metavar="TIME|earliest|latest|max-timestamp", help="Epoch ms, ISO-8601 (UTC if unsaid), or a name."
+            metavar="TIME|earliest|latest|max-timestamp", help="Epoch ms, ISO-8601 (UTC by default), or a name."
         ),
     ],
     topic: Topics = None,
     partition: Partitions = None,
     isolation: Annotated[
-        Isolation, typer.Option(help="read_committed: the end is where the first undecided transaction starts.")
+        Isolation, typer.Option(help="read_committed: the log ends at the last stable offset.")
     ] = Isolation.READ_UNCOMMITTED,
     json: Json = False,
 ) -> int:
-    """Show the first offset at or after a time, as ListOffsets answers."""
+    """Show the first offset at or after a time, as ListOffsets does."""
     from kstore.cli import offsets
 
     wanted = offsets.Wanted(offsets.parse_time(time), only_committed=isolation is Isolation.READ_COMMITTED)
@@ -299,22 +302,22 @@ def recover_partitions(
     mode: Annotated[
         Recovery,
         typer.Option(
-            help="strict refuses damage of what was durable, point_in_time cuts there, salvage keeps what is whole."
+            help="At damage of durable records: strict fails, point_in_time truncates, salvage keeps whole batches."
         ),
     ] = Recovery.STRICT,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, say what would be done.")] = False,
-    copies: Annotated[bool, typer.Option("--copies/--no-copies", help="Keep a copy of what is cut.")] = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, report what would be done.")] = False,
+    copies: Annotated[bool, typer.Option("--copies/--no-copies", help="Keep a copy of what is removed.")] = True,
     trust_recovery_point: Annotated[
         bool,
-        typer.Option("--trust-recovery-point", help="Leave segments below the recovery point unread, as Kafka does."),
+        typer.Option("--trust-recovery-point", help="Skip segments below the recovery point, as Kafka does."),
     ] = False,
     json: Json = False,
 ) -> int:
-    """Recover logs after a crash, and say what that took."""
+    """Recover logs after a crash and report what was changed."""
     from kstore.cli import recover
 
     if trust_recovery_point and mode is Recovery.SALVAGE:
-        raise WrongUseError("--trust-recovery-point is not for --mode salvage, which reads every segment")
+        raise WrongUseError("--trust-recovery-point can't be used with --mode salvage, which reads every segment")
     wanted = recover.Wanted(
         mode=mode.value, dry_run=dry_run, keeps_copies=copies, trusts_recovery_point=trust_recovery_point
     )
@@ -331,18 +334,18 @@ def import_records(
         ),
     ],
     directory: Annotated[
-        str, typer.Argument(metavar="DIR", help="A log.dirs root, made if it is new, or a partition.")
+        str, typer.Argument(metavar="DIR", help="A log.dirs root, created if missing, or a partition.")
     ],
-    topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="In place of the topics of the records.")] = None,
+    topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="Overrides the topics of the records.")] = None,
     partition: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="In place of the partitions of the records.")
+        int | None, typer.Option(metavar="N", min=0, help="Overrides the partitions of the records.")
     ] = None,
     compression: Annotated[Compression, typer.Option(help="Codec of the batches.")] = Compression.NONE,
     batch_bytes: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1 << 30, help="Size of a batch, uncompressed.")
+        int, typer.Option(metavar="N", min=1, max=1 << 30, help="Uncompressed size of a batch in bytes.")
     ] = 1 << 16,
     keep_offsets: Annotated[
-        bool, typer.Option("--keep-offsets", help="Append with the records' own offsets, which must rise.")
+        bool, typer.Option("--keep-offsets", help="Keep the records' own offsets, which must increase.")
     ] = False,
     json: Json = False,
 ) -> int:

@@ -1,4 +1,4 @@
-"""What the user typed, turned into offsets, times and partitions."""
+"""Parsing of command-line arguments into offsets, times and partitions."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _SHOWN_CHARACTERS = 60
 
 
 class WrongUseError(Exception):
-    """The command line can't be obeyed; the message is for the user."""
+    """A usage error (exit status 2). Its message is shown to the user."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """The partitions asked for: DIR, narrowed by topic names and partition numbers (empty: all)."""
+    """The partitions to work on: those of DIR, narrowed by topic names and partition numbers (empty: all)."""
 
     directory: str
     topics: tuple[str, ...] = ()
     partitions: tuple[int, ...] = ()
 
     def find(self) -> list[PartitionDirectory]:
-        """Return the selected partition directories, by topic and partition.
+        """Return the selected partition directories, sorted by topic and partition.
 
-        Raises: LogNotFoundError if DIR holds no log, WrongUseError if nothing of it was selected.
+        Raises: LogNotFoundError if DIR holds no log, WrongUseError if no partition in it matches.
         """
         from kstore.log.files.names import find_partitions
 
@@ -53,7 +53,10 @@ class Selection:
 
 
 def parse_offset(text: str, *, option: str) -> int:
-    """Return an offset from its digits, `earliest` (0) or `latest` (the largest int64)."""
+    """Return the offset that `text` gives in digits or as `earliest` (0) or `latest` (the largest int64).
+
+    Raises: WrongUseError that names the option.
+    """
     if text == "earliest":
         return 0
     if text == "latest":
@@ -65,7 +68,10 @@ def parse_offset(text: str, *, option: str) -> int:
 
 
 def parse_timestamp_ms(text: str, *, option: str) -> int:
-    """Return ms since the epoch from a number of ms or an ISO-8601 time, rounded up; without a zone it is UTC."""
+    """Return ms since the epoch from a number of ms or an ISO-8601 time (UTC if it has no zone), rounded up.
+
+    Raises: WrongUseError that names the option.
+    """
     timestamp_ms = _int64(text)
     if timestamp_ms is not None:
         return timestamp_ms
@@ -82,7 +88,7 @@ def parse_timestamp_ms(text: str, *, option: str) -> int:
 
 
 def _int64(text: str) -> int | None:
-    """Return the number that the decimal digits are, None for anything else and beyond 64 bits."""
+    """Return the value of decimal digits with an optional minus sign, or None for other text and beyond int64."""
     digits = text.removeprefix("-")
     if not digits.isascii() or not digits.isdigit() or len(digits) > _SHOWN_CHARACTERS:
         return None

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Which records: start_offset <= offset < end_offset, since_ms <= timestamp < until_ms, at most limit in all."""
+    """Which records to print: start_offset <= offset < end_offset, since_ms <= timestamp < until_ms, at most limit."""
 
     start_offset: int
     end_offset: int
@@ -50,26 +50,29 @@ class Wanted:
 
     @property
     def takes_whole_batches(self) -> bool:
-        """Tell whether no record is left out or decoded but by its offset."""
+        """True if records are selected by offset only and not decoded, so that whole batches can be printed at once."""
         return all(limit is None for limit in (self.since_ms, self.until_ms, self.limit, self.decoders))
 
     def __post_init__(self) -> None:
         if self.start_offset > self.end_offset:
-            raise WrongUseError(f"--from {self.start_offset} lies behind --to {self.end_offset}")
+            raise WrongUseError(f"--from {self.start_offset} is greater than --to {self.end_offset}")
         if self.since_ms is not None and self.until_ms is not None and self.since_ms > self.until_ms:
-            raise WrongUseError(f"--since {self.since_ms} lies behind --until {self.until_ms}")
+            raise WrongUseError(f"--since {self.since_ms} is greater than --until {self.until_ms}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decoders:
-    """How keys and values are decoded; None leaves them as they are."""
+    """The decoders of keys and of values; None means not decoded."""
 
     key: Decoder | None
     value: Decoder | None
 
     @classmethod
     def named(cls, key: str | None, value: str | None) -> Decoders | None:
-        """Return the built-in decoders of these names, None if there is none."""
+        """Return the built-in decoders of these names, or None if both names are None.
+
+        Raises: WrongUseError for an unknown name.
+        """
         decoders = []
         for name, option in ((key, "--key-decoder"), (value, "--value-decoder")):
             try:
@@ -79,7 +82,10 @@ class Decoders:
         return None if key is value is None else cls(key=decoders[0], value=decoders[1])
 
     def decoded(self, record: Record, topic_partition: TopicPartition) -> dict[str, object]:
-        """Return what is decoded of a record, by the name of its field."""
+        """Return the decoded key and value of a record, by JSON field name.
+
+        Raises: RecordDeserializationError.
+        """
         found = {}
         for origin, data, decoder in (("key", record.key, self.key), ("value", record.value, self.value)):
             if decoder is not None:
@@ -92,7 +98,7 @@ class Decoders:
 
 
 class Group(NamedTuple):
-    """Records of one batch, as parts_of gives them; shown, if not None, is what stands for them in the output."""
+    """Records of one batch, or `shown`, the text to print for all records of the batch, with no records."""
 
     records: list[Record]
     timestamp_type: int
@@ -101,7 +107,7 @@ class Group(NamedTuple):
 
 
 def run(selection: Selection, wanted: Wanted, out: Output, *, is_json: bool) -> int:
-    """Print the wanted records and return the exit status; a damaged batch ends its partition, not the others."""
+    """Print the selected records and return the exit status. A damaged batch ends its own partition only."""
     status = EXIT_FINE
     left = wanted.limit
     for partition in selection.find():
@@ -138,7 +144,7 @@ def show(
     is_json: bool,
     decoded: Callable[[Record], dict[str, object]] | None = None,
 ) -> None:
-    """Write the records, all of one batch."""
+    """Write records of one batch."""
     if group.shown is not None:
         out.line(group.shown)
         return
@@ -156,19 +162,19 @@ def show(
 
 
 def decoded_fields(decoded: Callable[[Record], dict[str, object]], record: Record) -> str:
-    """Return the JSON fields of what is decoded of a record."""
+    """Return the decoded key and value of a record as JSON fields."""
     return ",".join(f'"{name}":{JSON_TEXT(plain_decoded(value))}' for name, value in decoded(record).items())
 
 
 def decoded_text(value: object) -> str | None:
-    """Return a decoded value for people, None where the bytes themselves are shown as well as can be."""
+    """Return a decoded value as text, or None if its bytes are to be shown instead."""
     if value is None or value == "" or isinstance(value, bytes | memoryview):
         return None
     return value if isinstance(value, str) else JSON_TEXT(plain_decoded(value)).strip('"')
 
 
 def plain_decoded(value: object) -> object:
-    """Return a decoded value as JSON can hold it: a UUID by its 36 characters, the rest as plain_value."""
+    """Return a decoded value in a form that JSON can hold: a UUID as 36 characters, anything else as plain_value."""
     if isinstance(value, list):
         return [plain_decoded(one) for one in value]
     if isinstance(value, memoryview):
@@ -179,15 +185,15 @@ def plain_decoded(value: object) -> object:
 def groups(
     log: Log, wanted: Wanted, *, show_batch: Callable[[RecordBatch], str | None] | None = None
 ) -> Iterator[Group]:
-    """Give the wanted records of one log, in parts of batches, none empty; every batch passed over is checked too.
+    """Yield the selected records of one log in parts of batches. Skipped batches of the range are verified too.
 
-    Args: show_batch: gives what stands for all records of a batch in the output, None where they are wanted one by one.
+    Args: show_batch: returns the text for all records of a batch, or None if they must be shown one by one.
     """
     start_offset = max(wanted.start_offset, log.log_start_offset)
     settled = log.transactions() if wanted.only_committed else None
     is_aborted = None if settled is None else settled.aborted_filter()
     end_offset = min(wanted.end_offset, log.log_end_offset if settled is None else settled.last_stable_offset)
-    # Numbers below 0 have a meaning of their own there.
+    # Negative timestamps are special values of offset_for_timestamp.
     if wanted.since_ms is not None and wanted.since_ms >= 0:
         found = log.offset_for_timestamp(wanted.since_ms)
         if found is None:
@@ -223,7 +229,7 @@ def groups(
 
 
 def by_timestamp_type(records: list[Record], header: BatchHeader) -> Iterator[tuple[int, list[Record]]]:
-    """Give the records of a batch with their timestamp type; those inside a V0 or V1 wrapper may differ in it."""
+    """Yield the records of a batch grouped by timestamp type, which can vary inside a V0 or V1 wrapper."""
     if header.has_base_offset:
         if records:
             yield header.timestamp_type, records

@@ -1,4 +1,4 @@
-"""Damaged ranges as the commands show them that look for damage."""
+"""Damaged ranges as JSON objects and table rows, for `verify` and `recover`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAMAGE_COLUMNS = (
 
 
 def damage_objects(damage: Iterable[Damage]) -> list[dict[str, object]]:
-    """Return what JSON tells of each range."""
+    """Return the JSON object of each range."""
     return [
         {"file": split_path(path)[1], "position": position, "size": size_in_bytes, "reason": reason}
         for path, position, size_in_bytes, reason in damage
@@ -31,7 +31,7 @@ def damage_objects(damage: Iterable[Damage]) -> list[dict[str, object]]:
 
 
 def damage_rows(topic_partition: TopicPartition, damage: Iterable[Damage]) -> list[list[str]]:
-    """Return the table cells of each range, as DAMAGE_COLUMNS."""
+    """Return the table cells of each range, in the order of DAMAGE_COLUMNS."""
     return [
         [str(topic_partition), split_path(path)[1], str(position), str(size_in_bytes), reason]
         for path, position, size_in_bytes, reason in damage

@@ -1,4 +1,4 @@
-"""The decoders of `kstore dump` for the records of internal topics: JSON as Kafka's DumpLogSegments prints it."""
+"""Decoders of `kstore dump` for the records of internal topics; JSON as Kafka's DumpLogSegments prints it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DELETED = "<DELETE>"
 
 
 class Decoder(Enum):
-    """Which topic the records are of."""
+    """The internal topic whose records are decoded."""
 
     OFFSETS = "offsets"
     TRANSACTION_LOG = "transaction-log"
@@ -45,7 +45,7 @@ _OF_VALUES = {
 
 
 class Decoded(NamedTuple):
-    """JSON of the decoded key and value, None for a key or value that there is none of; error: why both are None."""
+    """JSON of the decoded key and value, None for one that is missing. error: why decoding failed (both are None)."""
 
     key: str | None
     value: str | None
@@ -53,7 +53,7 @@ class Decoded(NamedTuple):
 
 
 def decode(decoder: Decoder, record: Record) -> Decoded:
-    """Decode a record of an internal topic; what can't be decoded gives an error, not an exception."""
+    """Decode a record of an internal topic. A record that can't be decoded returns an error and raises nothing."""
     try:
         if decoder in _OF_VALUES:
             return Decoded(None, metadata_json(_OF_VALUES[decoder](record.value)))
@@ -67,7 +67,7 @@ def decode(decoder: Decoder, record: Record) -> Decoded:
 
 
 def json_fields(decoder: Decoder, record: Record) -> str:
-    """Return the fields that a decoder adds to the JSON object of a record."""
+    """Return the JSON fields that a decoder adds to the object of a record."""
     decoded = decode(decoder, record)
     key = "" if decoder in _OF_VALUES else f'"decodedKey":{decoded.key or "null"},'
     error = "" if decoded.error is None else f',"decodeError":{JSON_TEXT(decoded.error)}'
@@ -75,7 +75,7 @@ def json_fields(decoder: Decoder, record: Record) -> str:
 
 
 def texts(decoder: Decoder, record: Record) -> tuple[str | None, str | None]:
-    """Return what stands for key and value in a line of text; None where the bytes themselves are to be shown."""
+    """Return the text shown for key and value, None where the bytes are to be shown instead."""
     decoded = decode(decoder, record)
     if decoded.error is not None or decoder in _OF_VALUES:
         return None, decoded.value
@@ -83,11 +83,12 @@ def texts(decoder: Decoder, record: Record) -> tuple[str | None, str | None]:
 
 
 def message_json(message: InternalMessage, name: str, number: str | None) -> str:
-    """Return a key by its type or a value by its version, as Kafka prints them."""
+    """Return the JSON of a key with its type, or of a value with its version, in Kafka's layout."""
     return JSON_TEXT({name: number} | _content(message))
 
 
 def metadata_json(message: InternalMessage) -> str:
+    """Return the JSON of a value with its type and version, in Kafka's layout."""
     kind = message.name if isinstance(message, DecodedMessage) else message.type_id
     return JSON_TEXT({"type": kind, "version": message.version} | _content(message))
 

@@ -1,4 +1,4 @@
-"""`kstore dump`: every batch or entry as it lies in a file."""
+"""`kstore dump`: every batch or index entry of a file, damaged ones included."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ BATCH_HEADING = (
 
 
 class DumpFile(NamedTuple):
-    """A file to dump; label stands for it where several files are shown."""
+    """A file to dump. label: its name in the output if several are shown; suffix: its kind, or its whole name."""
 
     path: str
     label: str
@@ -75,7 +75,7 @@ class DumpFile(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What only the records of a V0 or V1 wrapper tell; None where they can't be decoded."""
+    """First offset and record count of a batch. For a V0 or V1 wrapper they need decoding; None if that fails."""
 
     base_offset: int | None
     record_count: int | None
@@ -83,7 +83,7 @@ class Content(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Style:
-    """How to show things; prefix opens each JSON object, decoder is for records of an internal topic."""
+    """How to show a file. prefix: the first fields of each JSON object; decoder: of records of an internal topic."""
 
     is_json: bool
     with_records: bool
@@ -92,7 +92,10 @@ class Style:
 
 
 def run(selection: Selection, out: Output, *, is_json: bool, with_records: bool, decoder: Decoder | None = None) -> int:
-    """Show the file, or all files of the directory, and return the exit status."""
+    """Show the file, or all files of the directory, and return the exit status.
+
+    Raises: WrongUseError, LogNotFoundError; for a single file also its KStoreError.
+    """
     path = absolute_path(selection.directory)
     style = Style(is_json=is_json, with_records=with_records or decoder is not None, decoder=decoder)
     found = DEFAULT_ENV.stat(path)
@@ -100,7 +103,7 @@ def run(selection: Selection, out: Output, *, is_json: bool, with_records: bool,
         raise WrongUseError(f"{path} does not exist")
     if found.kind is not FileKind.DIRECTORY:
         if selection.topics or selection.partitions:
-            raise WrongUseError(f"--topic and --partition go with a directory, {path} is a file")
+            raise WrongUseError(f"--topic and --partition need a directory, but {path} is a file")
         return dump_file(named_file(path), out, style)
     status = EXIT_FINE
     for file in files_of(selection, path):
@@ -116,9 +119,9 @@ def run(selection: Selection, out: Output, *, is_json: bool, with_records: bool,
 
 
 def named_file(path: str) -> DumpFile:
-    """Return what the name of a file says it is; a state that a broker appended (.deleted, ...) is looked through.
+    """Return the kind of a file by its name. A state that a broker appended to the name (.deleted, ...) is ignored.
 
-    Raises: WrongUseError if no kind of file that is read has such a name.
+    Raises: WrongUseError if no kind of file that can be dumped has such a name.
     """
     name = split_path(path)[1]
     plain = name
@@ -131,14 +134,17 @@ def named_file(path: str) -> DumpFile:
     parsed = parse_segment_name(plain)
     suffix = next((suffix for suffix in SUFFIXES if plain.endswith(suffix)), None)
     if suffix is None:
-        raise WrongUseError(f"{path} has the name of no kind of file that Kafka writes")
+        raise WrongUseError(f"{path} is not named like any file that Kafka writes")
     if suffix in SEGMENT_INDEX_SUFFIXES and parsed is None:
         raise WrongUseError(f"{path} must be named by its base offset in 20 digits: its entries are relative to it")
     return DumpFile(path, name, suffix, parsed.base_offset if parsed is not None else None)
 
 
 def files_of(selection: Selection, path: str) -> Iterator[DumpFile]:
-    """Give the files of a directory in name order: its own; those of its partitions too, if it is a root."""
+    """Yield the files of a directory in name order, then, if it is a root, those of its selected partitions.
+
+    The root's own files are left out if topics or partitions are selected.
+    """
     is_whole = not selection.topics and not selection.partitions
     own = list(known_files(path, label_prefix="")) if is_whole else []
     if any(file.base_offset is not None for file in own):
@@ -154,7 +160,7 @@ def files_of(selection: Selection, path: str) -> Iterator[DumpFile]:
 
 
 def known_files(directory: str, *, label_prefix: str) -> Iterator[DumpFile]:
-    """Give the strictly named files of a partition directory or a root in name order."""
+    """Yield the files of a partition directory or a root that are named exactly as Kafka names them, in name order."""
     for name in DEFAULT_ENV.listdir(directory):
         path, label = join_path(directory, name), label_prefix + name
         parsed = parse_segment_name(name)
@@ -178,7 +184,7 @@ def dump_file(file: DumpFile, out: Output, style: Style) -> int:
 
 
 def dump_log(path: str, out: Output, style: Style) -> int:
-    """Show the batches of a .log, going on behind each by its size field."""
+    """Show the batches of a .log, damaged ones included, and return the exit status."""
     config = LogConfig()
     status = EXIT_FINE
     opened = DEFAULT_ENV.open_read(path)
@@ -205,7 +211,7 @@ def dump_log(path: str, out: Output, style: Style) -> int:
 
 
 def show_batch(entry: Entry, header: BatchHeader, out: Output, style: Style, *, path: str) -> int:
-    """Show one batch, its records too if asked; returns the exit status."""
+    """Show one batch, with its records if style says so, and return the exit status."""
     status = EXIT_FINE
     parts: Iterable[list[Record]] | None = None
     content = Content(header.base_offset, header.record_count) if header.has_base_offset else Content(None, None)
@@ -233,9 +239,9 @@ def show_batch(entry: Entry, header: BatchHeader, out: Output, style: Style, *, 
 
 
 def checked_parts(batch: RecordBatch) -> tuple[Iterable[list[Record]], Content]:
-    """Return the records of a batch, all of which can be decoded, and what they tell of it.
+    """Decode all records of a batch; return them in parts, with the batch's first offset and record count.
 
-    A batch of one part is decoded once, a larger one again when its parts are shown.
+    A batch of one part is decoded once. A larger one is decoded again when its parts are shown, to bound memory.
     Raises: as RecordBatch.records().
     """
     first: list[Record] = []
@@ -248,7 +254,7 @@ def checked_parts(batch: RecordBatch) -> tuple[Iterable[list[Record]], Content]:
 
 
 def json_text(entry: Entry, header: BatchHeader, content: Content, style: Style) -> str:
-    """Return the JSON object of a batch up to its records."""
+    """Return the JSON object of a batch up to, and without, its records and closing brace."""
     return json_batch(
         header,
         magic=entry.magic,
@@ -267,7 +273,7 @@ def show_json(
     out: Output,
     style: Style,
 ) -> None:
-    """Write the JSON object of a batch as a line; its records are null where they can't be decoded."""
+    """Write the JSON object of a batch as one line. `records` is null if they can't be decoded."""
     text = json_text(entry, header, content, style)
     if not style.with_records:
         out.line(text + "}")
@@ -286,7 +292,7 @@ def show_json(
 
 
 def batch_parts(entry: Entry, header: BatchHeader, content: Content) -> list[Part]:
-    """Return a batch as one line under BATCH_HEADING."""
+    """Return the line of a batch, with the columns of BATCH_HEADING."""
     offsets = f"{'?' if content.base_offset is None else content.base_offset}-{header.last_offset}"
     count = "?" if content.record_count is None else str(content.record_count)
     producer = "-" if header.producer_id == -1 else str(header.producer_id)
@@ -314,7 +320,7 @@ def batch_parts(entry: Entry, header: BatchHeader, content: Content) -> list[Par
 
 
 def dump_index(file: DumpFile, out: Output, style: Style) -> int:
-    """Show the entries of an .index or .timeindex, without the trailing run of zero slots."""
+    """Show the entries of an .index or .timeindex without its trailing zero slots, and return the exit status."""
     entry_size = ENTRY_SIZES[file.suffix]
     content = DEFAULT_ENV.read_file(file.path, max_bytes=MAX_INDEX_BYTES)
     rows: Iterator[tuple[int, int]]
@@ -335,6 +341,6 @@ def dump_index(file: DumpFile, out: Output, style: Style) -> int:
     surplus = len(content) % entry_size
     if surplus:
         place = f"position {len(content) - surplus} of {file.path}"
-        out.notice(f"damage at {place}: the last {surplus} bytes are no whole entry of {entry_size} bytes")
+        out.notice(f"damage at {place}: the last {surplus} bytes are not a whole entry of {entry_size} bytes")
         return EXIT_DAMAGE
     return EXIT_FINE

@@ -1,4 +1,4 @@
-"""`kstore dump` of what lies beside the segments: transaction index, snapshots, checkpoints, files of a root."""
+"""`kstore dump` of all other files: transaction indexes, producer snapshots, checkpoints and the files of a root."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from kstore.cli.output import Output
 
-# Names and values may be any text, lone surrogates too.
+# Escapes everything but ASCII: names and values may be any text, even lone surrogates.
 _JSON_TEXT = json.JSONEncoder(separators=(",", ":")).encode
 _ABORTED_TXN_FIELDS = ("version", "producerId", "firstOffset", "lastOffset", "lastStableOffset")
 _PRODUCER_FIELDS = (
@@ -58,7 +58,7 @@ _PRODUCER_FIELDS = (
 
 
 class Table(NamedTuple):
-    """What a file holds, an object for each row; error: what is wrong with it, shown behind the rows."""
+    """The content of a file: field names, and the values of each row. error: what is wrong, reported after the rows."""
 
     fields: tuple[str, ...]
     rows: list[tuple[object, ...]]
@@ -68,7 +68,7 @@ class Table(NamedTuple):
 def dump_side_file(path: str, kind: str, out: Output, *, base_offset: int | None, is_json: bool, prefix: str) -> int:
     """Show a file of one of SIDE_FILE_KINDS and return the exit status.
 
-    Raises: KStoreError for one that can't be read at all.
+    Raises: KStoreError if the file can't be read at all.
     """
     fields, rows, error = SIDE_FILE_KINDS[kind](path, base_offset or 0)
     if is_json:
@@ -81,7 +81,7 @@ def dump_side_file(path: str, kind: str, out: Output, *, base_offset: int | None
 
 
 def show_text(fields: tuple[str, ...], rows: list[tuple[object, ...]], out: Output) -> None:
-    """Write a table with a heading, each column as wide as it has to be."""
+    """Write a table with a heading; each column is as wide as its widest cell."""
     cells = [
         [time_text(value) if name == "timestamp" and isinstance(value, int) else text_of(value) for name, value in row]
         for row in (zip(fields, one, strict=True) for one in rows)
@@ -95,12 +95,12 @@ def show_text(fields: tuple[str, ...], rows: list[tuple[object, ...]], out: Outp
 
 
 def text_of(value: object) -> str:
-    """Return a value of a row for people."""
+    """Return a value of a row as text."""
     return printable(value) if isinstance(value, str) else _JSON_TEXT(value)
 
 
 def transaction_index_table(path: str, base_offset: int) -> Table:
-    """Return the entries as they lie there, and what breaks their rules."""
+    """Return all whole entries as they are stored, and the first error that validation finds."""
     content = DEFAULT_ENV.read_file(path, max_bytes=MAX_INDEX_BYTES)
     whole = len(content) - len(content) % TRANSACTION_INDEX_ENTRY_SIZE
     entries = enumerate(ABORTED_TXN.iter_unpack(memoryview(content)[:whole]))
@@ -114,7 +114,7 @@ def transaction_index_table(path: str, base_offset: int) -> Table:
 
 
 def snapshot_table(path: str, _: int) -> Table:
-    """Return the producers in the order of the file."""
+    """Return the producers in file order."""
     rows: list[tuple[object, ...]] = []
     for slot, entry in enumerate(read_snapshot(path)):
         batches = ProducerStateEntry.of_snapshot(entry).batches
@@ -148,43 +148,46 @@ def offset_checkpoint_table(path: str, _: int) -> Table:
 
 
 def partition_metadata_table(path: str, _: int) -> Table:
-    """Return the one line of a partition.metadata."""
+    """Return the topic id of a partition.metadata, no rows if the file is missing."""
     topic_id = read_partition_metadata(split_path(path)[0])
     return Table(("topicId",), [] if topic_id is None else [(id_text(topic_id),)])
 
 
 def properties_table(path: str, _: int) -> Table:
-    """Return a properties file as one object, its names as they are there."""
+    """Return a properties file as one row, with its property names as the fields."""
     properties = parse_properties(text_in(path))
     return Table(tuple(properties), [tuple(properties.values())])
 
 
 def json_table(path: str, _: int) -> Table:
-    """Return a file that is one JSON object; an empty one has no fields."""
+    """Return a file that holds one JSON object as one row; an empty file has no fields.
+
+    Raises: CorruptCheckpointError, StorageError.
+    """
     text = text_in(path)
     try:
         content = json.loads(text, parse_constant=refuse_constant) if text.strip() else {}
     except (ValueError, RecursionError) as error:
-        raise malformed(path, f"no JSON: {error}") from error
+        raise malformed(path, f"not JSON: {error}") from error
     if not isinstance(content, dict):
         raise malformed(path, f"expected a JSON object, found {type(content).__name__}")
     return Table(tuple(content), [tuple(content.values())])
 
 
 def refuse_constant(name: str) -> None:
-    """Refuse NaN and Infinity, which JSON does not have."""
+    """Refuse NaN and Infinity, which Python accepts but JSON does not have."""
     raise ValueError(f"found {name}")
 
 
 def text_in(path: str) -> str:
-    """Return the content of a small file as text; "" if it is gone by now.
+    """Return the content of a small file as text, or "" if it does not exist any more.
 
     Raises: CorruptCheckpointError, StorageError.
     """
     return read_text(path, DEFAULT_ENV, max_bytes=MAX_CHECKPOINT_BYTES) or ""
 
 
-# By suffix, or by the whole name of the file.
+# Keyed by suffix or by whole file name.
 SIDE_FILE_KINDS: dict[str, Callable[[str, int], Table]] = {
     TRANSACTION_INDEX_SUFFIX: transaction_index_table,
     PRODUCER_SNAPSHOT_SUFFIX: snapshot_table,

@@ -1,4 +1,4 @@
-"""Where `kstore import` gets records from: JSON lines as `kstore cat --json` writes them, Parquet and Arrow files."""
+"""Input of `kstore import`: JSON lines as `kstore cat --json` writes them, Parquet and Arrow files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NAMED_COLUMNS = (*_PACKED_COLUMNS, "offset", "topic", "partition", "isControl")
 
 
 class Row(NamedTuple):
-    """One record of a JSON line; place says which."""
+    """One record of a JSON line. place: names the line in error messages."""
 
     place: str
     topic: str | None
@@ -41,7 +41,7 @@ class Row(NamedTuple):
 
 
 def json_rows(path: str) -> Iterator[Row]:
-    """Give the records of a file of JSON lines, or of standard input; control records are left out.
+    """Yield the records of a file of JSON lines, or of standard input, without control records.
 
     Raises: WrongUseError that names the line; StorageError.
     """
@@ -59,7 +59,7 @@ def json_rows(path: str) -> Iterator[Row]:
                     yield _row(fields, place)
             except (ValueError, KeyError, TypeError, RecursionError, binascii.Error) as error:
                 reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
-                raise WrongUseError(f"{place} is no record: {reason}") from error
+                raise WrongUseError(f"{place} is not a record: {reason}") from error
 
 
 def _row(fields: dict[str, Any], place: str) -> Row:
@@ -101,16 +101,16 @@ def _bytes(text: object) -> bytes | None:
 
 
 def arrow_batches(path: str) -> Iterator[pyarrow.RecordBatch]:
-    """Give the record batches of a Parquet file, or of an Arrow IPC file or stream.
+    """Yield the record batches of a Parquet file, or of an Arrow IPC file or stream.
 
-    Raises: WrongUseError if it is neither, or pyarrow is missing; StorageError if there is none.
+    Raises: WrongUseError if the file is none of these or pyarrow is not installed; StorageError if it can't be opened.
     """
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
         raise WrongUseError(
-            f"{path} is read with pyarrow, which is not installed: pip install 'kstore[arrow]'"
+            f"reading {path} needs pyarrow, which is not installed: pip install 'kstore[arrow]'"
         ) from error
     with open_foreign(path) as file:
         try:
@@ -130,9 +130,10 @@ def arrow_batches(path: str) -> Iterator[pyarrow.RecordBatch]:
 def split_by_partition(
     batch: pyarrow.RecordBatch, *, topic: str | None, partition: int | None, place: str
 ) -> Iterator[tuple[str | None, int | None, pyarrow.RecordBatch]]:
-    """Give the rows of each topic and partition, in their order; those given stand in place of the columns.
+    """Yield topic, partition and rows for each partition in a batch, without control records. Rows keep their order.
 
-    Raises: WrongUseError, which begins with the place, for a column that names no such thing.
+    Args: topic, partition: if not None, used in place of the columns; place: starts every error message.
+    Raises: WrongUseError for a topic, partition or isControl column of a wrong type or with an impossible value.
     """
     import pyarrow.compute as pc
 
@@ -151,7 +152,7 @@ def _check_columns(schema: pyarrow.Schema, place: str) -> None:
 
     for name in _NAMED_COLUMNS:
         if schema.names.count(name) > 1:
-            raise WrongUseError(f"{place}: column {name} is there {schema.names.count(name)} times")
+            raise WrongUseError(f"{place}: column {name} appears {schema.names.count(name)} times")
     expected = {
         "topic": ("strings", _is_text),
         "partition": ("integers", kinds.is_integer),
@@ -185,7 +186,7 @@ def _groups(
 
 
 def packed_columns(batch: pyarrow.RecordBatch, *, with_offset: bool) -> Iterator[pyarrow.RecordBatch]:
-    """Give the columns that make a record, in pieces whose offsets fit one segment if they rise."""
+    """Yield the columns that make up a record, in pieces: the increasing offsets of one piece fit one segment."""
     import pyarrow.types as kinds
 
     wanted = (*_PACKED_COLUMNS, "offset") if with_offset else _PACKED_COLUMNS

@@ -1,4 +1,4 @@
-"""`kstore import`: appends the records of a file to the logs of a root, or to one log."""
+"""`kstore import`: append the records of a file to the logs of a root, or to one log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Target: TypeAlias = "Callable[[str | None, int | None], WritableLog]"
 
-MOST_NEW_PARTITIONS = 10_000  # what Kafka's controller makes by one request
+MOST_NEW_PARTITIONS = 10_000  # the most that Kafka's controller creates per request
 
 COLUMNS = (
     Column("topic"),
@@ -43,7 +43,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What to append and how; topic and partition, if given, stand in place of what the records say."""
+    """What to import and where. topic and partition, if not None, override those of the records."""
 
     path: str
     directory: str
@@ -55,7 +55,7 @@ class Wanted:
 
 
 def run(wanted: Wanted, out: Output, *, is_json: bool) -> int:
-    """Append everything, say how much went where, and return the exit status."""
+    """Append all records, print the record count and log end of each partition, and return the exit status."""
     with ExitStack() as stack:
         if wanted.path.endswith(ARROW_SUFFIXES):
             batches = _begun(arrow_batches(wanted.path))
@@ -79,12 +79,12 @@ def run(wanted: Wanted, out: Output, *, is_json: bool) -> int:
 
 
 def _begun(items: Iterator[Item]) -> Iterator[Item]:
-    """Take the first item before anything is opened for it, so that a file that can't be read leaves no new root."""
+    """Read the first item now, before the target is opened, so that an unreadable file does not create a root."""
     return chain(list(islice(items, 1)), items)
 
 
 def _open_target(wanted: Wanted, stack: ExitStack) -> Target:
-    """Open the root, or the one partition, which takes the records of all."""
+    """Open the root, or the single partition, which then takes all records."""
     try:
         find_partition(wanted.directory)
     except LogNotFoundError:
@@ -95,9 +95,12 @@ def _open_target(wanted: Wanted, stack: ExitStack) -> Target:
 
 
 def _made_log(store: WritableStore, topic: str | None, partition: int | None) -> WritableLog:
-    """Return a log of a root; topics and partitions are made as records ask for them."""
+    """Return a log of the root, after creating its topic and partitions if they do not exist.
+
+    Raises: WrongUseError if the records have no topic, or the topic or partition can't be created.
+    """
     if topic is None:
-        raise WrongUseError("the records name no topic: name one with --topic")
+        raise WrongUseError("the records have no topic: set one with --topic")
     wanted = TopicPartition(topic, partition or 0)
     if wanted not in store.partitions:
         try:
@@ -105,7 +108,7 @@ def _made_log(store: WritableStore, topic: str | None, partition: int | None) ->
             if wanted.partition - has >= MOST_NEW_PARTITIONS:
                 raise WrongUseError(
                     f"partition {wanted.partition} of topic {topic!r}, which has {has}: "
-                    f"at most {MOST_NEW_PARTITIONS} are made for one record"
+                    f"one record creates at most {MOST_NEW_PARTITIONS} partitions"
                 )
             if has:
                 store.create_partitions(topic, wanted.partition + 1)
@@ -117,9 +120,9 @@ def _made_log(store: WritableStore, topic: str | None, partition: int | None) ->
 
 
 class _Importer:
-    """Packs records into batches, one pending for each log, and appends them with the offsets that they get.
+    """Packs records into batches, one pending batch per log, assigns their offsets and appends them.
 
-    Attributes: counts, of each partition the records appended and the log's end.
+    Attributes: counts: (records appended, log end offset) of each partition.
     """
 
     def __init__(self, wanted: Wanted, target: Target) -> None:
@@ -129,7 +132,10 @@ class _Importer:
         self._pending: dict[WritableLog, tuple[MemoryRecordsBuilder, int]] = {}
 
     def add_row(self, row: Row) -> None:
-        """Take one record of a JSON line."""
+        """Add one record of a JSON line.
+
+        Raises: WrongUseError for values that a batch can't hold, and the errors of append_as_follower.
+        """
         log = self._log_of(row.topic, row.partition)
         pending = self._pending.get(log)
         if pending is not None and self._wanted.keeps_offsets and row.offset - pending[0].base_offset > MAX_INT32:
@@ -151,7 +157,10 @@ class _Importer:
             self._flush(log)
 
     def add_batch(self, batch: pyarrow.RecordBatch) -> None:
-        """Take an Arrow record batch."""
+        """Append the records of an Arrow record batch.
+
+        Raises: WrongUseError for columns or values that a batch can't hold, and the errors of append_as_follower.
+        """
         from kstore.cli.import_sources import packed_columns, split_by_partition
 
         for topic, partition, part in split_by_partition(
@@ -178,7 +187,7 @@ class _Importer:
             self._append(log, run, count=0)
 
     def finish(self) -> None:
-        """Append what is pending."""
+        """Append all pending batches."""
         for log in list(self._pending):
             self._flush(log)
 

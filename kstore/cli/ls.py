@@ -1,4 +1,4 @@
-"""`kstore ls`: one line per partition, from headers and without reading the logs through."""
+"""`kstore ls`: one line per partition, from batch headers, without reading whole logs unless --exact is given."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COLUMNS = (
 
 @dataclass
 class Listing:
-    """What ls shows of one partition; timestamps are those of the first record and of the last batch."""
+    """One partition as `ls` shows it. Timestamps are that of the first record and the largest of the last batch."""
 
     topic_partition: TopicPartition
     log_start_offset: int
@@ -49,7 +49,7 @@ class Listing:
     codec_ids: set[int] = field(default_factory=set)
 
     def add(self, header: BatchHeader) -> None:
-        """Take note of a batch's magic and codec."""
+        """Add a batch's magic and codec."""
         self.magics.add(header.magic)
         self.codec_ids.add(header.codec)
 
@@ -76,7 +76,7 @@ class Listing:
         )
 
     def row(self) -> list[str]:
-        """Return the table cells, as COLUMNS."""
+        """Return the table cells, in the order of COLUMNS."""
         return [
             self.topic_partition.topic,
             str(self.topic_partition.partition),
@@ -92,7 +92,7 @@ class Listing:
 
 
 def run(selection: Selection, out: Output, *, is_json: bool, is_exact: bool) -> int:
-    """List the selected partitions and return the exit status; one that can't be read is left out."""
+    """List the selected partitions and return the exit status. One that can't be read is reported and left out."""
     status = EXIT_FINE
     rows = []
     for partition in selection.find():
@@ -117,7 +117,7 @@ def run(selection: Selection, out: Output, *, is_json: bool, is_exact: bool) -> 
 def list_log(log: Log, *, is_exact: bool) -> Listing:
     """Return the Listing of one log.
 
-    Cost: the first SAMPLE_BYTES of each segment, or all of it if is_exact, and the end of the last one.
+    Cost: reads the first SAMPLE_BYTES of each segment, or all of it if is_exact, and the end of the last one.
     """
     listing = Listing(
         topic_partition=log.topic_partition,
@@ -139,7 +139,7 @@ def list_log(log: Log, *, is_exact: bool) -> Listing:
 
 
 def first_headers(segment: LogSegment, *, limit_bytes: int) -> Iterator[BatchHeader]:
-    """Give the headers of the batches in the first limit_bytes of a segment, that of its first batch in any case."""
+    """Yield the headers of the batches in the first limit_bytes of a segment, at least that of its first batch."""
     boundary = segment.records.walk(position=0, end_position=min(limit_bytes, segment.valid_end_position)).position
     if boundary > 0:
         for header, _ in segment.records.read_batches(position=0, end_position=boundary):
@@ -151,7 +151,7 @@ def first_headers(segment: LogSegment, *, limit_bytes: int) -> Iterator[BatchHea
 
 
 def last_header(log: Log) -> BatchHeader | None:
-    """Return the header of the log's last batch, None if the log holds no record from its start offset on."""
+    """Return the header of the log's last batch, or None if the log is empty from its log start offset on."""
     if log.log_start_offset == log.log_end_offset:
         return None
     for segment in reversed(log.segments):
@@ -170,7 +170,7 @@ def last_header(log: Log) -> BatchHeader | None:
 
 
 def first_timestamp_ms(log: Log) -> int | None:
-    """Return the timestamp of the first record at or after the log start offset."""
+    """Return the timestamp of the first record at or after the log start offset, or None if there is none."""
     start_offset = log.log_start_offset
     for batch in log.batches(start_offset):
         records = batch.records(verify=False, headers=False)

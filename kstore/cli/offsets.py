@@ -1,4 +1,4 @@
-"""`kstore offsets`: the offset of each partition at a time, as a broker's ListOffsets answers."""
+"""`kstore offsets`: the offset of each partition at a time, as a broker's ListOffsets returns it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kstore.cli.output import Output
     from kstore.log import Log
 
-# Kafka's names and numbers of times that are none.
+# Names of Kafka's tools, and numbers of ListOffsets, for its special timestamps.
 SPECIAL_TIMES = {"latest": LATEST, "earliest": EARLIEST, "max-timestamp": MAX_TIMESTAMP}
 UNKNOWN_OFFSET = -1
 COLUMNS = (
@@ -29,14 +29,17 @@ COLUMNS = (
 
 
 class Wanted(NamedTuple):
-    """The time asked for, in ms or one of SPECIAL_TIMES; only_committed: the end is the last stable offset."""
+    """The requested time: ms, or one of SPECIAL_TIMES. only_committed: the log ends at the last stable offset."""
 
     timestamp_ms: int
     only_committed: bool
 
 
 def parse_time(text: str) -> int:
-    """Return the time that --time names."""
+    """Return the timestamp in ms, or special timestamp, of the --time option.
+
+    Raises: WrongUseError.
+    """
     if text in SPECIAL_TIMES:
         return SPECIAL_TIMES[text]
     timestamp_ms = parse_timestamp_ms(text, option="--time")
@@ -46,7 +49,10 @@ def parse_time(text: str) -> int:
 
 
 def run(selection: Selection, wanted: Wanted, out: Output, *, is_json: bool) -> int:
-    """Answer for the selected partitions and return the exit status; one that can't be read is left out."""
+    """Print the offset of each selected partition and return the exit status.
+
+    A partition that can't be read is reported and left out.
+    """
     status = EXIT_FINE
     rows = []
     for partition in selection.find():
@@ -67,9 +73,9 @@ def run(selection: Selection, wanted: Wanted, out: Output, *, is_json: bool) -> 
 
 
 def list_offset(log: Log, wanted: Wanted) -> OffsetAndTimestamp:
-    """Return the offset and timestamp that a broker answers, each -1 where there is none.
+    """Return the offset and timestamp that a broker would return, -1 for one that does not exist.
 
-    Cost: of MAX_TIMESTAMP and of an end that is committed, a walk over the whole log.
+    Cost: MAX_TIMESTAMP and only_committed walk the whole log.
     """
     unknown = OffsetAndTimestamp(UNKNOWN_OFFSET, NO_TIMESTAMP)
     if wanted.timestamp_ms == EARLIEST:

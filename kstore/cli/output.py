@@ -1,6 +1,6 @@
-"""Standard output in blocks, one-line notices on standard error, tables and progress for terminals.
+"""Standard output in blocks, one-line notices on standard error, and tables and a progress bar for terminals.
 
-Rich is imported only when the stream concerned is a terminal.
+Rich is imported only if the stream in question is a terminal.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Part(NamedTuple):
 
 
 class Column(NamedTuple):
-    """Heading of a table column; numbers stand right."""
+    """Heading of a table column. Number columns are right-aligned."""
 
     heading: str
     is_number: bool = False
@@ -56,7 +56,7 @@ LOG_COLUMNS = (
 
 
 class Output:
-    """The standard streams as the commands use them. Threads: one."""
+    """The standard streams as the commands use them. Not thread-safe."""
 
     def __init__(self, *, stdout: TextIO | None = None, stderr: TextIO | None = None) -> None:
         self._stdout = sys.stdout if stdout is None else stdout
@@ -67,7 +67,7 @@ class Output:
         self.is_terminal = self._stdout is not None and self._stdout.isatty()
 
     def line(self, text: str) -> None:
-        """Write one line, in blocks unless standard output is a terminal."""
+        """Write one line. It is buffered unless standard output is a terminal."""
         self._pending.append(text)
         self._pending.append("\n")
         self._pending_characters += len(text)
@@ -75,14 +75,14 @@ class Output:
             self.flush()
 
     def piece(self, text: str) -> None:
-        """Write a piece of a line that line() ends, in blocks."""
+        """Write a piece of a line, buffered. A call of line() must end the line."""
         self._pending.append(text)
         self._pending_characters += len(text)
         if self._pending_characters >= BLOCK_CHARACTERS:
             self.flush()
 
     def styled(self, parts: Sequence[Part]) -> None:
-        """Write one line, coloured when standard output is a terminal."""
+        """Write one line, in colour if standard output is a terminal."""
         if not self.is_terminal:
             self.line("".join(part.text for part in parts))
             return
@@ -91,7 +91,7 @@ class Output:
         self._rich().print(Text.assemble(*((part.text, part.style) for part in parts)), soft_wrap=True)
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-        """Write a table of aligned columns that are never cut, on a terminal with bold headings."""
+        """Write a table of aligned columns that are never truncated. On a terminal its headings are bold."""
         lines = [[column.heading for column in columns], *rows]
         widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
         for number, line in enumerate(lines):
@@ -102,7 +102,7 @@ class Output:
             self.styled([Part("  ".join(cells).rstrip(), "" if number else "bold")])
 
     def notice(self, message: object) -> None:
-        """Write one line to standard error, after what was written to standard output before it."""
+        """Write one line to standard error, after flushing standard output to keep the order."""
         self.flush()
         if self._stderr is None:
             return
@@ -111,15 +111,15 @@ class Output:
         self._stderr.flush()
 
     def failure(self, error: KStoreError | WrongUseError) -> int:
-        """Report the error in one line and return the exit status it means."""
+        """Report an error as one line and return its exit status."""
         self.notice(error)
         return exit_status(error)
 
     @contextmanager
     def progress(self, words: Callable[[], str], *, total_bytes: int) -> Iterator[Callable[[int], None]]:
-        """Show a bar on standard error while it is a terminal; the value is called with the bytes done since.
+        """Show a progress bar if standard error is a terminal. Yields a function to call with each count of bytes done.
 
-        words is called for the text beside the bar, from another thread.
+        Args: words: returns the text next to the bar; called from another thread.
         """
         if self._stderr is None or not self._stderr.isatty():
             yield lambda _: None
@@ -133,7 +133,7 @@ class Output:
             yield lambda done_bytes: bar.advance(task, done_bytes)
 
     def flush(self) -> None:
-        """Hand everything written so far to the operating system."""
+        """Write all buffered output to the operating system."""
         pending, self._pending, self._pending_characters = self._pending, [], 0
         if not pending or self._stdout is None:
             return
@@ -143,7 +143,7 @@ class Output:
         self._stdout.buffer.flush()
 
     def abandon(self) -> None:
-        """Drop what is pending and close standard output: its reader has gone."""
+        """Drop buffered output and close standard output, after a write to it failed."""
         self._pending.clear()
         try:
             self._stdout.close()
@@ -160,7 +160,7 @@ class Output:
 
 
 class _Words:
-    """Words that Rich asks for anew each time it draws."""
+    """Text that Rich requests again each time it draws the bar."""
 
     def __init__(self, words: Callable[[], str]) -> None:
         self._words = words
@@ -172,7 +172,7 @@ class _Words:
 
 
 def exit_status(error: KStoreError | WrongUseError) -> int:
-    """Return 2 for wrong use (no such log, no permission, offset out of range), else 1."""
+    """Return 2 for a usage error (no such log, no permission, offset out of range), else 1."""
     if isinstance(error, WrongUseError | LogNotFoundError | OffsetError):
         return EXIT_WRONG_USE
     if isinstance(error, StorageError) and error.errno in WRONG_PATH_ERRNOS:
@@ -181,12 +181,12 @@ def exit_status(error: KStoreError | WrongUseError) -> int:
 
 
 def printable(text: str) -> str:
-    """Return the text with everything a terminal would act on as backslash escapes."""
+    """Return the text with backslash escapes for non-printable characters, which could control a terminal."""
     return text if text.isprintable() else text.translate(_ESCAPES)
 
 
 class _Escapes(dict[int, str]):
-    """By code point, what printable shows of it: made when it is first met, and without an object per character."""
+    """A table for str.translate that escapes non-printable code points. Entries are added when first used."""
 
     def __missing__(self, code_point: int) -> str:
         character = chr(code_point)

@@ -1,4 +1,4 @@
-"""`kstore recover`: brings partitions to a state that can be appended to, and says what that took."""
+"""`kstore recover`: repair partitions so that they can be appended to, and report what was changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *LOG_COLUMNS,
-    Column("cut bytes", is_number=True),
+    Column("truncated bytes", is_number=True),
     Column("deleted segments", is_number=True),
     Column("rebuilt files", is_number=True),
     Column("damaged ranges", is_number=True),
@@ -29,7 +29,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """How to recover."""
+    """The options of a recovery."""
 
     mode: RecoveryMode
     dry_run: bool
@@ -38,9 +38,9 @@ class Wanted:
 
 
 def run(selection: Selection, wanted: Wanted, out: Output, *, is_json: bool) -> int:
-    """Recover the selected partitions and return the exit status: 1 if anything was cut, damaged or refused.
+    """Recover the selected partitions and return the exit status: 1 if one was truncated, damaged or refused.
 
-    What was done is shown even if an error ends it.
+    If an error ends the command, the partitions recovered before it are still shown. __cluster_metadata is left alone.
     """
     status = EXIT_FINE
     reports: list[tuple[TopicPartition, RecoveryReport]] = []
@@ -97,7 +97,7 @@ def json_of(topic_partition: TopicPartition, report: RecoveryReport) -> str:
 
 
 def row_of(topic_partition: TopicPartition, report: RecoveryReport) -> list[str]:
-    """Return the table cells, as COLUMNS."""
+    """Return the table cells, in the order of COLUMNS."""
     numbers = (
         topic_partition.partition,
         report.log_start_offset,

@@ -1,7 +1,7 @@
-"""Records, batches and times as JSON text and as lines for people.
+"""Records, batches and times as JSON and as lines of text.
 
-JSON is built as text, one formatted string per record: a dict per record and a general encoder cost several times
-as much.
+JSON is formatted directly as one string per record: a dict per record and a general encoder cost several times as
+much.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ CODEC_NAMES = tuple(codec.label for codec in CompressionType)
 TIMESTAMP_TYPE_LABELS = {int(kind): kind.label for kind in TimestampType}
 JSON_BOOL = ("false", "true")
 MAGIC_V2 = 2
-# Of one text of JSON that is made at once, and of Records that are held at once: a batch that was inflated from a
-# few KiB may hold millions.
+# Bounds on one JSON text built at once, and on Records held at once: a compressed batch of a few KiB may hold
+# millions of records.
 MOST_TEXT_BYTES = 32 * MIB
 MOST_RECORDS = 65536
 MOST_RECORDS_BYTES = 32 * MIB
@@ -50,7 +50,7 @@ def codec_name(codec_id: int) -> str:
 
 
 def control_type(key: bytes | None) -> str:
-    """Return the type that a control record's key names: version int16, type int16 (Kafka: ControlRecordType)."""
+    """Return the type in a control record's key, which is version int16, type int16 (Kafka: ControlRecordType)."""
     if key is None or len(key) < 4 or int.from_bytes(key[:2], "big", signed=True) < 0:
         return "UNKNOWN(no type)"
     number = int.from_bytes(key[2:4], "big", signed=True)
@@ -58,7 +58,7 @@ def control_type(key: bytes | None) -> str:
 
 
 def control_fields(key: bytes | None, value: bytes | None) -> str:
-    """Return the JSON fields that say what a control record's value holds, `controlError` too if it can't be read."""
+    """Return the JSON fields of a control record's value, with `controlError` if it can't be decoded."""
     try:
         decoded = decode_control_record(key, value)
     except (InvalidRecordError, MemoryLimitError) as error:
@@ -67,7 +67,10 @@ def control_fields(key: bytes | None, value: bytes | None) -> str:
 
 
 def plain_value(value: object) -> object:
-    """Return what JSON can hold: dataclasses as objects with Kafka's names, bytes and UUIDs as base64."""
+    """Return a value in a form that JSON can hold.
+
+    Dataclasses become objects with Kafka's names; bytes and UUIDs base64; NaN and infinities strings.
+    """
     if is_dataclass(value):
         names = [field.name for field in fields(value) if field.name not in ("control_type", "version")]
         shown = {name: getattr(value, name) for name in names}
@@ -93,13 +96,13 @@ def plain_value(value: object) -> object:
 
 
 def kafka_name(name: str) -> str:
-    """Return the name that Kafka's JSON gives to a field: kraft_version -> kRaftVersion."""
+    """Return the name of a field in Kafka's JSON: kraft_version -> kRaftVersion."""
     first, *others = name.removesuffix("_ms").replace("kraft", "k_raft").split("_")
     return first + "".join(other.capitalize() for other in others)
 
 
 def header_key_text(key: str) -> str:
-    """Return a header key with U+FFFD for its bytes that are not UTF-8."""
+    """Return a header key with U+FFFD for bytes that are not UTF-8."""
     return key if key.isascii() else key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -124,8 +127,8 @@ def json_records(
 ) -> list[str]:
     """Return one JSON object per record of a batch.
 
-    Args: prefix: fields that stand first in each object, ending in a comma. timestamp_type: the batch's. more: gives
-        the fields that stand last in the object of a record that is no control record.
+    Args: prefix: the first fields of each object, ending in a comma. timestamp_type: of all the records. more: returns
+        the last fields of a record's object; not called for control records.
     """
     middle = f',"timestampType":"{TIMESTAMP_TYPE_LABELS[timestamp_type]}","key":'
     opening = f'{{{prefix}"offset":'
@@ -147,17 +150,16 @@ def json_records(
 
 
 def parts_of(records: RecordIterator) -> Iterator[list[Record]]:
-    """Give the Records in lists of at most MOST_RECORDS, of about MOST_RECORDS_BYTES at most, none empty."""
+    """Yield the Records in non-empty lists of at most MOST_RECORDS records and about MOST_RECORDS_BYTES bytes."""
     while part := records.take(most_records=MOST_RECORDS, most_bytes=MOST_RECORDS_BYTES):
         yield part
 
 
 def json_of_plain(batch: RecordBatch, *, prefix: str = "", separator: str = ",") -> str | None:
-    """Return json_records of a batch, joined, at once.
+    """Return json_records of a whole batch, joined by `separator`: the fast path, in one call to the core.
 
-    None for control batches, where that is not easily done, and where it might take more than MOST_TEXT_BYTES.
-
-    The batch's CRC is not checked.
+    Returns: None if the slow path is needed: magic 0 or 1, a control batch, a non-ASCII prefix, an invalid record,
+        records that are not plainly copied, or text that might exceed MOST_TEXT_BYTES. The CRC is not checked.
     """
     if batch.magic < MAGIC_V2 or batch.is_control or not prefix.isascii():
         return None
@@ -203,7 +205,7 @@ def json_number(number: int | None) -> str:
 
 
 def time_text(timestamp_ms: int | None) -> str:
-    """Return the UTC time in ISO-8601 with ms, the bare number outside the years 1 to 9999, `-` for none."""
+    """Return the UTC time in ISO-8601 with ms, the number of ms outside the years 1 to 9999, or `-` for None and -1."""
     if timestamp_ms is None or timestamp_ms == -1:
         return "-"
     try:
@@ -214,7 +216,7 @@ def time_text(timestamp_ms: int | None) -> str:
 
 
 def bytes_text(data: bytes | None) -> str:
-    """Return bytes as readable text: UTF-8, escapes for the rest, `<null>` and `<empty>` for those two."""
+    """Return bytes as readable text: UTF-8 with escapes for the rest, `<null>` for None, `<empty>` for no bytes."""
     if data is None:
         return "<null>"
     if not data:
@@ -231,7 +233,7 @@ def record_parts(
 ) -> list[Part]:
     """Return a record as one tab-separated line: offset, time, key, value, then headers or the control type.
 
-    Args: texts: what stands for the bytes of key and value.
+    Args: texts: decoded key and value, each shown in place of the bytes if not None.
     """
     key, value = texts
     parts = [

@@ -1,6 +1,6 @@
-"""A .log file as entries: where each one lies, its bytes, and why the walk ended where it did.
+"""The batches of a .log file: position, bytes and error of each, and the reason why the iteration ended.
 
-Unlike a Log, which stops at the first damage, this goes on behind every entry whose size field can be believed.
+Unlike a Log, which stops at the first damage, this continues after a damaged batch if its size field is plausible.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ MAGIC_V2 = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One batch as it lies in the file.
+    """One batch of the file, damaged or not.
 
-    header is None for an entry too small for one; error says what is wrong with the batch,
-    None if nothing is; is_valid tells whether the CRC is right.
+    header: None if the entry is too small for one; error: what is wrong with the batch, or None;
+    is_valid: whether the CRC is correct.
     """
 
     position: int
@@ -41,7 +41,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Tail:
-    """Bytes at the end of a file that are no entry; is_zeros: space preallocated by a broker, no damage."""
+    """Bytes at the end of a file that are not a batch. is_zeros: preallocated by a broker, not damage."""
 
     position: int
     size_in_bytes: int
@@ -50,8 +50,9 @@ class Tail:
 
 
 class SegmentFile:
-    """Entries of one .log in file order; tail is set when the iteration has ended, None if nothing is left over.
+    """Iterates over the batches of one .log in file order.
 
+    tail is set when the iteration ends, to None if the last batch ends at the end of the file.
     Memory: one chunk and one batch.
     """
 
@@ -84,7 +85,7 @@ class SegmentFile:
             reason = "zeros to the end of the file" if is_zeros else "zeros in place of a batch"
             return Tail(position=position, size_in_bytes=left, reason=reason, is_zeros=is_zeros)
         if len(start) < SIZE_UP_TO_MAGIC:
-            reason = f"batch cut off in its header: expected at least {SIZE_UP_TO_MAGIC} bytes, found {left}"
+            reason = f"truncated batch header: expected at least {SIZE_UP_TO_MAGIC} bytes, found {left}"
             return Tail(position=position, size_in_bytes=left, reason=reason)
         size = declared_size(start)
         if size < (least := LEAST_MESSAGE_SIZES[0]):
@@ -92,7 +93,7 @@ class SegmentFile:
             reason = f"size field too small: expected at least {expected}, found {found}"
             return Tail(position=position, size_in_bytes=left, reason=reason)
         if size > left:
-            reason = f"batch cut off: expected {size} bytes, found {left}"
+            reason = f"truncated batch: expected {size} bytes, found {left}"
             return Tail(position=position, size_in_bytes=left, reason=reason)
         if size > self._max_batch_bytes:
             reason = f"batch larger than the limit: expected at most {self._max_batch_bytes} bytes, found {size}"
@@ -145,7 +146,7 @@ class SegmentFile:
 
 
 def declared_size(start: bytes) -> int:
-    """Return the size of an entry, with the 12 bytes before the size field, as its size field states it."""
+    """Return the size of an entry in bytes by its size field, including the 12 bytes up to the end of that field."""
     return int.from_bytes(start[8:12], "big", signed=True) + _core.LOG_OVERHEAD
 
 
@@ -155,7 +156,7 @@ def magic_of(start: bytes) -> int:
 
 
 def read_header_of_any_magic(data: memoryview, *, position: int, path: str) -> BatchHeader:
-    """Read a header whose magic is neither 0, 1 nor 2 as Kafka reads it: as if it were 2."""
+    """Read a header whose magic is not 0, 1 or 2 as Kafka does: as if it were 2."""
     start = bytearray(data[: _core.RECORD_BATCH_OVERHEAD])
     start[_core.MAGIC_POSITION] = MAGIC_V2
     return _core.read_header(start, position=position, path=path)

@@ -33,7 +33,7 @@ COLUMNS = (
 
 @dataclass
 class Verdict:
-    """What verify says of one partition; counts leave damaged batches out."""
+    """The result of verifying one partition. Counts exclude damaged batches."""
 
     topic: str
     partition: int
@@ -49,23 +49,23 @@ class Verdict:
         return JSON_TEXT({**vars(self), "damage": damage_objects(self.damage)})
 
     def row(self) -> list[str]:
-        """Return the table cells, as COLUMNS."""
+        """Return the table cells, in the order of COLUMNS."""
         return [self.topic, *(str(value) for value in list(vars(self).values())[1:-1]), str(len(self.damage))]
 
     def damage_rows(self) -> list[list[str]]:
-        """Return the table cells of each damage, as DAMAGE_COLUMNS."""
+        """Return the table cells of each damaged range, in the order of DAMAGE_COLUMNS."""
         return damage_rows(TopicPartition(self.topic, self.partition), self.damage)
 
 
 @dataclass
 class Progress:
-    """What the progress bar tells beside the bytes: the partition at work and its batches so far."""
+    """The text next to the progress bar: the current partition and its batches so far."""
 
     partition: str | None = None
     verification: Verification | None = None
 
     def text(self) -> str:
-        """Return the words for now."""
+        """Return the current text."""
         if self.partition is None:
             return ""
         batches = self.verification.batch_count if self.verification is not None else 0
@@ -115,7 +115,7 @@ def run(selection: Selection, out: Output, *, is_json: bool, is_deep: bool) -> i
 
 
 def verdict_of(log: Log, verification: Verification) -> Verdict:
-    """Run the verification to its end."""
+    """Run the verification to its end and return the result."""
     damage = list(verification)
     topic, partition = log.topic_partition
     return Verdict(
@@ -131,7 +131,7 @@ def verdict_of(log: Log, verification: Verification) -> Verdict:
 
 
 def total_size_in_bytes(partitions: list[PartitionDirectory]) -> int:
-    """Return the size of all .log files; a partition that can't be opened counts as 0."""
+    """Return the size in bytes of all .log files. A partition that can't be opened counts as 0."""
     total = 0
     for partition in partitions:
         try:

@@ -126,10 +126,10 @@ DAMAGES = [
     pytest.param("replication-offset-checkpoint", b"1\n0\n", 0, "expected version 0", id="offsets"),
     pytest.param("partition.metadata", b"version: 0\n", 0, "partition.metadata", id="topic-id"),
     pytest.param("meta.properties", b"a=\xff\n", 0, "not UTF-8", id="meta-properties"),
-    pytest.param("quorum-state", b"{", 0, "no JSON", id="quorum-state-cut"),
+    pytest.param("quorum-state", b"{", 0, "not JSON", id="quorum-state-cut"),
     pytest.param("quorum-state", b"[1]", 0, "expected a JSON object, found list", id="quorum-state-list"),
     pytest.param("quorum-state", b'{"a":NaN}', 0, "found NaN", id="quorum-state-nan"),
-    pytest.param("quorum-state", b"[" * 100_000, 0, "no JSON", id="quorum-state-deep"),
+    pytest.param("quorum-state", b"[" * 100_000, 0, "not JSON", id="quorum-state-deep"),
 ]
 
 

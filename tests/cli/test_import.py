@@ -160,22 +160,22 @@ def test_least_that_a_line_needs_is_topic_and_timestamp(kstore, tmp_path):
 
 
 BAD_LINES = [
-    pytest.param("{", "is no record", id="no-json"),
-    pytest.param("[1]", "is no record", id="no-object"),
+    pytest.param("{", "is not a record", id="no-json"),
+    pytest.param("[1]", "is not a record", id="no-object"),
     pytest.param('{"topic":"t"}', "no field 'timestamp'", id="no-timestamp"),
     pytest.param('{"topic":"t","timestamp":"now"}', "timestamp must be a number", id="timestamp"),
     pytest.param('{"topic":"t","timestamp":-2}', "timestamp must be a number from -1", id="negative-timestamp"),
     pytest.param('{"topic":"t","timestamp":1,"partition":-1}', "partition must be", id="negative-partition"),
     pytest.param('{"topic":"t","timestamp":1,"partition":true}', "partition must be", id="boolean-partition"),
-    pytest.param('{"topic":"t","timestamp":1,"key":"*"}', "is no record", id="no-base64"),
-    pytest.param('{"topic":"t","timestamp":1,"headers":[["a"]]}', "is no record", id="half-a-header"),
-    pytest.param('{"topic":"t","timestamp":1,"headers":7}', "is no record", id="no-headers"),
+    pytest.param('{"topic":"t","timestamp":1,"key":"*"}', "is not a record", id="no-base64"),
+    pytest.param('{"topic":"t","timestamp":1,"headers":[["a"]]}', "is not a record", id="half-a-header"),
+    pytest.param('{"topic":"t","timestamp":1,"headers":7}', "is not a record", id="no-headers"),
     pytest.param('{"topic":5,"timestamp":1}', "topic must be a string", id="topic-number"),
-    pytest.param("[" * 100_000, "is no record", id="deep"),
+    pytest.param("[" * 100_000, "is not a record", id="deep"),
     pytest.param('{"topic":"t","timestamp":1,"value":5}', "base64 text or null", id="value-number"),
     pytest.param('{"topic":"t","timestamp":1,"headers":[[1,null]]}', "key must be a string", id="header-key-number"),
     pytest.param(f'{{"topic":"t","timestamp":1,"offset":{2**63 - 1}}}', "offset must be", id="last-offset"),
-    pytest.param(f'{{"topic":"t","timestamp":{"9" * 5000}}}', "is no record", id="number-of-5000-digits"),
+    pytest.param(f'{{"topic":"t","timestamp":{"9" * 5000}}}', "is not a record", id="number-of-5000-digits"),
 ]
 
 
@@ -262,7 +262,7 @@ BAD_COLUMNS = [
     pytest.param([("timestamp", TIMES), ("topic", ["t", None])], "a row has no topic", id="null-topic"),
     pytest.param(
         [("timestamp", TIMES), ("topic", ["t", "t"]), ("value", [b"v", b"w"]), ("value", [1, 2])],
-        "value is there 2 times",
+        "value appears 2 times",
         id="column-twice",
     ),
 ]

@@ -111,7 +111,7 @@ def test_version_is_that_of_the_installed_package(monkeypatch, capsysbinary):
     try:
         expected = f"kstore {version('kstore')}\n"
     except PackageNotFoundError:
-        expected = "kstore, not installed\n"
+        expected = "kstore (not installed)\n"
     assert runner(monkeypatch, capsysbinary)("--version").out == expected
 
 
@@ -140,7 +140,7 @@ def test_no_arguments_show_the_help(monkeypatch, capsysbinary):
 def test_help_names_the_exit_statuses(monkeypatch, capsysbinary):
     run = runner(monkeypatch, capsysbinary)("--help")
     assert run.status == 0
-    assert "0 fine, 1 damage found, 2 wrong use" in run.out
+    assert "0 success, 1 damage found, 2 usage error" in run.out
     assert "..." not in run.out.replace("[ARGS]...", ""), "no command's line is cut"
 
 

@@ -140,7 +140,7 @@ def test_copy_has_the_bytes_that_were_cut(kstore, root):
 def test_part_of_a_root_is_recovered_without_marking_all_of_it_clean(kstore, root):
     run = kstore("recover", root, "--topic", "t", "--mode", "point_in_time")
     assert run.status == 1
-    assert "cut bytes" in run.out
+    assert "truncated bytes" in run.out
     assert not (root / CLEAN).exists()
     checkpointed = (root / "recovery-point-offset-checkpoint").read_text().splitlines()[2:]
     assert sorted(checkpointed) == ["t 0 10", "t 1 3", "u 0 0"]
