@@ -18,8 +18,8 @@ from kstore.producer.interceptors import ProducerInterceptor, ProducerRecord
 from kstore.producer.partitioner import BuiltInPartitioner, Partitioner, RoundRobinPartitioner, StickyPartitionInfo
 from kstore.producer.producer import Producer
 from kstore.producer.sending.sender import Sender
-from kstore.producer.sending.sink import ProduceResponse, Sink
 from kstore.producer.sending.store_sink import StoreSink
+from kstore.producer.sink import ProduceResponse, Sink
 from kstore.producer.transactions.coordinator import TransactionCoordinator, coordinator_of
 from kstore.producer.transactions.manager import TransactionManager
 

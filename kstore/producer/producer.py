@@ -37,8 +37,8 @@ from kstore.producer.metrics import ProducerMetrics
 from kstore.producer.partitioner import Partitioner
 from kstore.producer.sending.completion import SenderHooks
 from kstore.producer.sending.sender import Sender
-from kstore.producer.sending.sink import Metadata
 from kstore.producer.sending.store_sink import StoreSink
+from kstore.producer.sink import Metadata
 from kstore.producer.transactions.coordinator import TransactionCoordinator, coordinator_of
 from kstore.producer.transactions.manager import TransactionManager
 from kstore.types import TopicPartition
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from kstore.producer.batches.batch import ProducerBatch
     from kstore.producer.batches.waiting import TransactionalResult
     from kstore.producer.cluster import Node
-    from kstore.producer.sending.sink import Sink
+    from kstore.producer.sink import Sink
     from kstore.producer.store import ProducerStore
 
 

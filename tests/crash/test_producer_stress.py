@@ -16,8 +16,8 @@ from kstore.environment import SYSTEM_CLOCK
 from kstore.errors import StorageError
 from kstore.log.store import WritableStore, open_store
 from kstore.producer.cluster import Cluster
-from kstore.producer.sending.sink import ProduceResponse
 from kstore.producer.sending.store_sink import StoreSink
+from kstore.producer.sink import ProduceResponse
 from kstore.types import TopicPartition
 from tests.fakes.sending import Producing
 

@@ -11,7 +11,7 @@ from kstore.producer.batches.accumulator import BufferPool, RecordAccumulator
 from kstore.producer.batches.batch import ProducerBatch
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.producer.sending.sender import Sender
-from kstore.producer.sending.sink import ProduceResponse
+from kstore.producer.sink import ProduceResponse
 from kstore.producer.transactions.manager import TransactionManager
 from kstore.types import TopicPartition
 

@@ -13,7 +13,7 @@ from kstore.producer.batches import drain
 from kstore.producer.batches.accumulator import RecordAccumulator
 from kstore.producer.batches.batch import ProducerBatch
 from kstore.producer.sending.completion import BatchCompletion, SenderHooks
-from kstore.producer.sending.sink import ProduceResponse
+from kstore.producer.sink import ProduceResponse
 from tests.making.producing import (
     ALL_BYTES,
     CLUSTER,

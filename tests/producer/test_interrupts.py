@@ -16,7 +16,7 @@ from kstore.errors import ProducerClosedError, TransactionStateError
 from kstore.log import WritableStore
 from kstore.producer import Cluster, Node, Producer
 from kstore.producer.cluster import PartitionInfo
-from kstore.producer.sending.sink import ProduceResponse
+from kstore.producer.sink import ProduceResponse
 from kstore.record.packing import BinaryColumn, RecordColumns
 from kstore.types import TopicPartition
 from tests.fakes.interrupts import Tracer, bounded, first_visits, raise_interrupted, traced

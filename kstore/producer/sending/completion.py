@@ -19,7 +19,7 @@ from kstore.errors import (
     SinkResponseError,
 )
 from kstore.producer.batches.batch import FinalState
-from kstore.producer.sending.sink import ProduceResponse, checked_response
+from kstore.producer.sink import ProduceResponse, checked_response
 from kstore.types import NO_OFFSET
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from kstore.errors import KStoreError, ProducerClosedError, TransactionAbortedEr
 from kstore.producer.batches.waiting import Latch
 from kstore.producer.cluster import Cluster, Node
 from kstore.producer.sending.completion import BatchCompletion, SenderHooks
-from kstore.producer.sending.sink import Sink, answers_of, as_kstore_error, cluster_of
+from kstore.producer.sink import Sink, answers_of, as_kstore_error, cluster_of
 from kstore.producer.store import Ack, is_retriable
 
 if TYPE_CHECKING:

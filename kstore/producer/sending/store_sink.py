@@ -17,7 +17,7 @@ from kstore.errors import (
 from kstore.producer.batches.ids import ProducerIdAndEpoch
 from kstore.producer.batches.sequences import is_sequence_behind
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
-from kstore.producer.sending.sink import ProduceResponse
+from kstore.producer.sink import ProduceResponse
 from kstore.producer.store import Ack, PartitionLog, ProducerStore, is_retriable
 from kstore.producer.transactions.coordinator import TransactionCoordinator
 from kstore.types import NO_OFFSET, NO_SEQUENCE, TopicPartition

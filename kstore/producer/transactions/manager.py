@@ -20,7 +20,7 @@ from kstore.errors import (
 from kstore.producer.batches.ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
 from kstore.producer.batches.sequences import SequenceTracker, is_sequence_behind
 from kstore.producer.batches.waiting import TransactionalResult
-from kstore.producer.sending.sink import ProduceResponse
+from kstore.producer.sink import ProduceResponse
 from kstore.producer.store import Ack, is_retriable
 from kstore.types import NO_SEQUENCE, TopicPartition
 
