@@ -116,8 +116,9 @@ def line_count(path: Path) -> int:
 
 
 def packages() -> list[str]:
-    """Return the packages directly below kstore."""
-    return sorted(f"kstore.{path.parent.name}" for path in (ROOT / "kstore").glob("*/__init__.py"))
+    """Return the packages of Python modules directly below kstore."""
+    folders = {path.parent.name for path in (ROOT / "kstore").glob("*/__init__.py")} - {"core"}
+    return sorted(f"kstore.{name}" for name in folders)
 
 
 if __name__ == "__main__":

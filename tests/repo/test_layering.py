@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.repo.structure import arrows_of, packages, structure_of
+
 pytestmark = pytest.mark.build
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,6 +39,15 @@ LAYERS = {
     "__main__": 8,
     "pyspark_kstore": 8,
 }
+# Inside of log/ and producer/: each wing or module imports only from those to its left, and a wing is free of circles.
+WINGS = {
+    "log": "cache < env < damage, files < segment < state, plan < recovery, scan, log < verify, write < store, opening",
+    "producer": (
+        "cluster, store < partitioner < batches < interceptors, metrics, sink, append_columns < config, transactions"
+        " < sending < producer"
+    ),
+}
+MAX_MODULES = 12
 # (importing file, imported room): each is named in docs/design.md.
 UPWARD_IMPORTS = {("kstore/log/log.py", "arrow"), ("kstore/producer/append_columns.py", "arrow")}
 
@@ -141,6 +152,34 @@ def test_module_imports_only_from_layers_below_its_own(path: Path) -> None:
         if LAYERS[other] >= LAYERS[own]:
             wrong.append(f"{relative(path)}:{line} ({own}) imports {module} ({other})")
     assert not wrong
+
+
+def floors(package: str) -> dict[str, int]:
+    """Return the floor of each wing and module of a package."""
+    return {name.strip(): floor for floor, names in enumerate(WINGS[package].split("<")) for name in names.split(",")}
+
+
+@pytest.mark.parametrize("package", WINGS)
+def test_wing_imports_only_from_wings_below_it(package: str) -> None:
+    floor_of = floors(package)
+    prefix = f"kstore.{package}."
+    wrong = []
+    for name, targets in arrows_of(f"kstore.{package}").items():
+        own = name.removeprefix(prefix).split(".")[0]
+        others = {target.removeprefix(prefix).split(".")[0] for target in targets} - {own}
+        wrong += [f"{name} imports {other}" for other in others if floor_of[other] >= floor_of[own]]
+    assert not wrong
+    assert {name.removeprefix(prefix).split(".")[0] for name in arrows_of(f"kstore.{package}")} == floor_of.keys()
+
+
+@pytest.mark.parametrize("package", packages())
+def test_no_modules_import_each_other(package: str) -> None:
+    assert not structure_of(package).circles
+
+
+@pytest.mark.parametrize("package", ["kstore.log", "kstore.producer", "kstore.record"])
+def test_no_folder_is_crowded(package: str) -> None:
+    assert structure_of(package).fullest_folder <= MAX_MODULES
 
 
 @pytest.mark.parametrize("entry", sorted(UPWARD_IMPORTS), ids=lambda entry: f"{entry[0]}-{entry[1]}")
