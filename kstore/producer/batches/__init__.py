@@ -1,1 +1,1 @@
-"""Batches of the producer before they are sent: memory, queues, sequences, futures."""
+"""Producer batches before they are sent: memory, queues, sequence numbers and futures."""

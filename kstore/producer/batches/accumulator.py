@@ -1,4 +1,4 @@
-"""RecordAccumulator: records gather in batches by partition until they are sent. Layer 5."""
+"""RecordAccumulator and its BufferPool: records are gathered in batches by partition until they are sent."""
 
 from __future__ import annotations
 
@@ -41,14 +41,13 @@ if TYPE_CHECKING:
 
 
 class BufferPool(PoolMemory):
-    """Buffers out of a bounded memory: those of `poolable_size` bytes are used again, others are made and dropped.
+    """Buffers from a bounded memory; those of `poolable_size` bytes are reused, others are allocated and freed.
 
-    Who waits gets memory in the order of asking, piece by piece, and whoever comes meanwhile waits behind; Kafka's pool
-    lets a newcomer pass. All that is held counts, also what a batch grew by: available_memory and what is held are
-    always `memory` together. The free buffer that came back last is the next one out, since it is in the cache.
-
-    Raises: ValueError if memory is negative or poolable_size below 1.
-    Threads: safe; code without the GIL may take and give buffers.  Source: Kafka BufferPool.
+    Waiters are served in FIFO order and gather memory piece by piece; a newcomer queues after them (Kafka's pool lets
+    it overtake). All memory that batches hold counts, including what they grew by: available_memory plus the held bytes
+    always equals `memory`. The free list is a stack, because the buffer returned last is still in the CPU's cache.
+    Raises: ValueError if memory is negative or poolable_size is below 1.
+    Threads: safe; code without the GIL may take and return buffers.  Source: Kafka BufferPool.
     """
 
     def __init__(self, memory: int, poolable_size: int, *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -59,19 +58,21 @@ _MAGIC = 2
 
 
 class RecordAccumulator(AppendPath):
-    """Gather records in batches by partition; a sender asks which are ready, drains them and completes them.
+    """Gathers records in batches by partition; the sender asks which are ready, drains them and completes them.
 
+    All now_ms are times of one monotonic clock. Batches that are muted, backing off or blocked are skipped.
     Args:
-        batch_size: bytes of a batch; a larger record has a batch of its own. pool: where batches get their memory.
+        batch_size: uncompressed bytes of a batch; a larger record gets a batch of its own.
+        pool: allocates the memory of batches.
         linger_ms: how long a batch waits for more records.
-        delivery_timeout_ms: how long after its creation a batch counts as expired.
-        transaction_manager: gives sequence numbers; None without idempotence.
+        delivery_timeout_ms: how long after its creation a batch expires.
+        transaction_manager: assigns sequence numbers; None without idempotence.
         adaptive_partitioning: whether partitions with short queues are chosen more often (KIP-794).
-        partition_availability_timeout_ms: how long a node may take nothing until it is not chosen, 0: for ever.
-        random: draws partitions and waiting times.
-    Every now_ms is of one time line that never goes back. A batch that is muted, backing off or blocked is passed over.
-    Threads: append, append_batches and flushes from any number; the rest from one at a time, the sender's.
-    Lifetime: the buffer of a batch is used again after deallocate(), and not before a writer has let go of it.
+        partition_availability_timeout_ms: how long a node may have batches ready and accept none before its partitions
+            are no longer chosen; 0 for no limit.
+        random: chooses partitions and backoff times.
+    Threads: append, append_batches and flush are thread-safe; the other methods are for one thread, the sender's.
+    Lifetime: the buffer of a batch is reused after deallocate(), but not while a sink still uses it.
     Source: Kafka RecordAccumulator.
     """
 
@@ -108,7 +109,7 @@ class RecordAccumulator(AppendPath):
     ) -> None:
         self.compression = CompressionType.for_name(compression)
         self.compression_level = compression_level
-        # a codec that is not installed is better missed here than by the sender
+        # Fail here, not in the sender, if the codec is not installed.
         compress(self.compression, b"", compression_level)
         self.delivery_timeout_ms = delivery_timeout_ms
         self.incomplete = IncompleteBatches()
@@ -163,11 +164,11 @@ class RecordAccumulator(AppendPath):
         cluster: Cluster,
         abort_on_new_batch: bool,
     ) -> RecordAppendResult:
-        """Append with the queue's lock held; a new batch gets its memory before that."""
+        """Append under the queue's lock; memory for a new batch is allocated before the lock is taken."""
         record = (timestamp_ms, key, value, headers, callback)
         held: list[ColumnBuffer] = []
         try:
-            # Inside: an interrupt at the end of a loop with which a try begins would pass its finally by.
+            # Inside the try: if it began with the loop, an interrupt at the end of an iteration would skip the finally.
             queues = self.queues_of(topic)
             while True:
                 info, chosen = None, partition
@@ -206,10 +207,10 @@ class RecordAccumulator(AppendPath):
         info: StickyPartitionInfo | None,
         cluster: Cluster,
     ) -> None:
-        """Take the first batches out of a list, which take no more records, and put them behind the others.
+        """Move the first `count` batches of a list to the end of a queue; they take no more records.
 
-        Args: info: where BuiltInPartitioner chose the partition.
-        Raises: ProducerClosedError, TransactionStateError, with the list as it was.
+        Args: info: the sticky partition, if BuiltInPartitioner chose the queue's.
+        Raises: ProducerClosedError, TransactionStateError; the list is then unchanged.
         """
         appended_bytes = sum(batch.estimated_size_in_bytes for batch in batches[:count])
         with queue:
@@ -220,7 +221,7 @@ class RecordAccumulator(AppendPath):
                 self._count_sticky(queues, queue, info, appended_bytes, cluster)
 
     def queues_of(self, topic: str) -> TopicQueues:
-        """Return the queues of a topic, which are made when it is first used."""
+        """Return the queues of a topic, created on first use."""
         queues = self.topics.get(topic)
         if queues is None:
             partitioner = BuiltInPartitioner(topic, sticky_batch_size=max(self.batch_size, 1), random=self._random)
@@ -228,7 +229,7 @@ class RecordAccumulator(AppendPath):
         return queues
 
     def queue_of(self, topic_partition: TopicPartition) -> PartitionQueue:
-        """Return the queue of a partition, which is made when it is first used.
+        """Return the queue of a partition, created on first use.
 
         Raises: ValueError for a negative partition.
         """
@@ -251,7 +252,10 @@ class RecordAccumulator(AppendPath):
     def _is_partition_changed(
         self, queues: TopicQueues, queue: PartitionQueue, info: StickyPartitionInfo, cluster: Cluster
     ) -> bool:
-        """Say whether another partition was chosen meanwhile, or is now, by a change that was put off."""
+        """Return whether the sticky partition is no longer `info`.
+
+        Makes a deferred switch first, if the last batch is full.
+        """
         partitioner: BuiltInPartitioner = queues.partitioner
         if partitioner.is_partition_changed(info):
             return True
@@ -268,7 +272,10 @@ class RecordAccumulator(AppendPath):
         appended_bytes: int,
         cluster: Cluster,
     ) -> None:
-        """Tell the partitioner what its partition got; it changes when the last batch is full. The queue is held."""
+        """Count bytes for the sticky partition, which switches once its last batch is full.
+
+        The caller holds the queue.
+        """
         appended_bytes += queues.unstick(info)
         partitioner = queues.partitioner
         partitioner.update_partition_info(info, appended_bytes, cluster, enable_switch=queue.is_full)
@@ -279,17 +286,18 @@ class RecordAccumulator(AppendPath):
     # sending
 
     def ready(self, cluster: Cluster, now_ms: int) -> ReadyCheckResult:
-        """Say which nodes have something to be sent, and when to ask again.
+        """Return the nodes with batches to send, and when to check again.
 
-        A node is ready when the first batch of one of its partitions is full, has lingered, or must not wait: memory is
-        exhausted, the accumulator is closed, a flush is under way, a transaction ends.
+        A node is ready when the first batch of one of its partitions is full, has another one after it, has lingered,
+        or must not wait: memory is exhausted, the accumulator is closed, a flush is in progress, or a transaction is
+        ending.
         Cost: O(partitions that have batches).
         """
         return self._ready_check.run(cluster, now_ms, is_urgent=self._is_urgent)
 
     @property
     def _is_urgent(self) -> bool:
-        """Whether no batch is to wait for more records."""
+        """Whether batches must not wait for more records."""
         manager = self._transaction_manager
         if self.is_closed or self._flushes.in_progress or self.pool.queued > 0:
             return True
@@ -298,10 +306,10 @@ class RecordAccumulator(AppendPath):
     def drain(
         self, cluster: Cluster, nodes: Iterable[Node], max_size: int, *, now_ms: int, batches_per_partition: int = 1
     ) -> dict[int, list[ProducerBatch]]:
-        """Take out, close and return batches for each node by its id, those of a partition in their order.
+        """Remove and close the batches to send; return them by node id, those of a partition in order.
 
-        Args: max_size: bytes of one node's batches; a single larger one goes alone. batches_per_partition: at most so
-            many; behind the first only those that are ready.
+        Args: max_size: the most bytes for one node; a single larger batch is sent alone. batches_per_partition: the
+            most batches of one partition; those after the first are taken only if they are ready.
         Cost: O(partitions that have batches).
         """
         return self._drain.run(
@@ -314,7 +322,7 @@ class RecordAccumulator(AppendPath):
         )
 
     def mute_partition(self, topic_partition: TopicPartition) -> None:
-        """Let no batch of a partition be drained until it is unmuted."""
+        """Drain no batch of a partition until it is unmuted."""
         self.queue_of(topic_partition).is_muted = True
 
     def unmute_partition(self, topic_partition: TopicPartition) -> None:
@@ -324,13 +332,14 @@ class RecordAccumulator(AppendPath):
         return self.queue_of(topic_partition).is_muted
 
     def update_node_latency_stats(self, node_id: int, *, now_ms: int, can_drain: bool) -> None:
-        """Note that a node had something to be sent, and whether any of it could go."""
+        """Record that a node had batches ready, and whether any could be drained."""
         self._ready_check.update_node_latency_stats(node_id, now_ms=now_ms, can_drain=can_drain)
 
     def reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:
-        """Put a batch that failed back: before all others, or where its sequence belongs.
+        """Return a failed batch to its queue: to the front, or in sequence order if there is a transaction manager.
 
-        Raises: ValueError if there is a transaction manager and the batch has no sequence, or is not in flight for it.
+        Raises: ValueError if there is a transaction manager and the batch has no sequence, or its partition has no
+            batch in flight.
         """
         queue = self.queue_of(batch.topic_partition)
         with queue:
@@ -340,9 +349,9 @@ class RecordAccumulator(AppendPath):
             batch.is_inflight = False
 
     def split_and_reenqueue(self, batch: ProducerBatch) -> int:
-        """Split a batch that was too large for the sink, put the pieces back, and return how many there are.
+        """Split a batch that was too large for the sink, enqueue the pieces and return their number.
 
-        A piece that is too large again is split in half. The caller then deallocates the batch itself.
+        A piece that is again too large is split in half. The caller deallocates the batch itself.
         """
         ratio = max(1.0, batch.compression_ratio)
         self.compression_ratios.set_estimation(batch.topic_partition.topic, self.compression, ratio)
@@ -353,7 +362,7 @@ class RecordAccumulator(AppendPath):
         self.incomplete.pass_followers(batch, to=pieces[-1])
         queue = self.queue_of(batch.topic_partition)
         with queue:
-            # who aborts what is incomplete takes it out of the queue, and must not come between
+            # One critical section: an aborting thread that sees a piece as incomplete must also find it in the queue.
             for piece in pieces:
                 self.incomplete.add(piece)
             for piece in reversed(pieces):
@@ -381,16 +390,16 @@ class RecordAccumulator(AppendPath):
     # expiry
 
     def reset_next_batch_expiry_time(self) -> None:
-        """Forget when the next batch expires, before expired_batches() finds it anew."""
+        """Clear next_expiry_time_ms before expired_batches() computes it again."""
         self.next_expiry_time_ms = NO_READY_CHECK_MS
 
     def maybe_update_next_batch_expiry_time(self, batch: ProducerBatch) -> None:
-        """Let next_expiry_time_ms be no later than the end of this batch."""
+        """Lower next_expiry_time_ms to the expiry time of this batch, if earlier."""
         expiry_ms = batch.created_ms + self.delivery_timeout_ms
         self.next_expiry_time_ms = min(self.next_expiry_time_ms, max(expiry_ms, 0))
 
     def expired_batches(self, now_ms: int) -> list[ProducerBatch]:
-        """Take out the batches that were not delivered in time; the caller ends and deallocates them."""
+        """Remove and return the queued batches that have expired; the caller fails and deallocates them."""
         expired = []
         for queue in list(self.active):
             with queue:
@@ -400,7 +409,7 @@ class RecordAccumulator(AppendPath):
                         break
                     queue.pop_first()
                     if not batch.has_sequence:
-                        # One that was sent may get another sequence before its turn to be ended comes.
+                        # A batch with a sequence may still be renumbered, which needs its records.
                         batch.abort_record_appends()
                     self._backoff.forget(batch)
                     expired.append(batch)
@@ -409,10 +418,12 @@ class RecordAccumulator(AppendPath):
     # flushing, completing, aborting
 
     def flush(self, timeout_s: float | None = None, *, wake: Callable[[], object]) -> bool:
-        """Wait until what is incomplete now is done, the pieces of split batches too; say whether it is.
+        """Wait until every batch that is incomplete now, pieces of split batches included, is done.
 
-        Everything is sent meanwhile without waiting for more.
-        Args: wake: called once that is so, for who sends.
+        During a flush all batches are sent without lingering.
+        Args: timeout_s: in seconds, None to wait without limit; wake: called after the flush counts as in progress, to
+            wake the sender.
+        Returns: False if the timeout expires first.
         """
         return self._flushes.run(timeout_s, wake=wake)
 
@@ -429,37 +440,40 @@ class RecordAccumulator(AppendPath):
         return len(self.incomplete) > 0
 
     def deallocate(self, batch: ProducerBatch) -> None:
-        """Forget a batch, and give its memory back as soon as no writer holds it; a second call does nothing."""
+        """Forget a batch and return its memory to the pool once no sink uses it; a second call does nothing."""
         self.incomplete.discard(batch)
         self._backoff.forget(batch)
         batch.deallocate_once()
 
     def abort_incomplete_batches(self) -> None:
-        """Refuse appends, and fail everything that is not done, what is being appended just now too."""
+        """Refuse appends and fail every batch that is not done, appends in progress included."""
         self.is_closed = True
         self._await_appends()
         self.abort_batches(ProducerClosedError("the producer was closed forcefully"))
 
     def is_done_with_transaction(self) -> bool:
-        """Tell whether every batch of a transaction that is no longer open is done."""
+        """Return whether all batches of a transaction that accepts no more records are done."""
         if self.has_incomplete:
             return False
         self._await_appends()
         return not self.has_incomplete
 
     def _await_appends(self) -> None:
-        """Wait for who looked whether appends are refused, as they are now, before they were."""
+        """Wait for the appends that are past the check whether appends are refused.
+
+        They hold their queue's lock, so taking each lock once waits for all of them.
+        """
         for queues in list(self.topics.values()):
             for queue in list(queues.queues.values()):
                 with queue:
                     pass
 
     def abort_batches(self, error: KStoreError) -> None:
-        """Fail everything that is not done; memory of what is in flight comes back when its send returns."""
+        """Fail every batch that is not done; memory of batches in flight is returned when their send ends."""
         self._abort_all(self.incomplete.copy_all(), error)
 
     def abort_undrained_batches(self, error: KStoreError) -> None:
-        """Fail what was never sent, after the batches of its partition that were."""
+        """Fail the batches that were never sent, each after the sent ones of its partition."""
         manager = self._transaction_manager
         batches = [
             one
@@ -469,7 +483,7 @@ class RecordAccumulator(AppendPath):
         self._abort_all([one for one in batches if not self._abort_after_earlier(one, error)], error)
 
     def _abort_after_earlier(self, batch: ProducerBatch, error: KStoreError) -> bool:
-        """Abort a batch as soon as the last one in flight of its partition has ended; return whether there is one."""
+        """Abort a batch once the last one in flight in its partition has completed; return False if there is none."""
         manager = self._transaction_manager
         earlier = None if manager is None else manager.batch_before(batch)
         if earlier is None or earlier.is_done:
@@ -482,9 +496,9 @@ class RecordAccumulator(AppendPath):
         return True
 
     def _abort_all(self, batches: list[ProducerBatch], error: KStoreError) -> None:
-        """Abort batches, those of a partition in their order; a KeyboardInterrupt of a callback is raised at the end.
+        """Abort batches, those of a partition in order; a KeyboardInterrupt from a callback is raised at the end.
 
-        A batch that is held ends as it is to end, right after the one that it waits for.
+        A held batch completes with its own outcome, right after the batch that holds it.
         """
         interrupt: KeyboardInterrupt | None = None
         for batch in self._in_order(batches):
@@ -504,7 +518,10 @@ class RecordAccumulator(AppendPath):
             raise interrupt
 
     def _in_order(self, batches: list[ProducerBatch]) -> list[ProducerBatch]:
-        """Return batches with those in queues last, as they lie there: the pieces of a split one are not the newest."""
+        """Return batches with the queued ones last, in queue order.
+
+        Order of creation would be wrong: the pieces of a split batch are newer than the batches queued after them.
+        """
         places: dict[ProducerBatch, int] = {}
         for queues in list(self.topics.values()):
             for queue in list(queues.queues.values()):
@@ -526,16 +543,16 @@ class RecordAccumulator(AppendPath):
             self._forget_aborted(queue, batch)
 
     def _forget_aborted(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        # who closes it just now looks behind that whether it is done, and gives it back
+        # The thread that is closing it checks is_done afterwards and deallocates it.
         is_being_closed = batch.is_inflight and not batch.is_closed
         with queue:
-            # it may have been put back before it was done
+            # It may have been enqueued again before it was done.
             queue.remove(batch)
         self.incomplete.discard(batch)
         if not is_being_closed:
             self.deallocate(batch)
 
     def close(self) -> None:
-        """Refuse appends from now on; what is there is sent without waiting for more."""
+        """Refuse appends from now on; queued batches are sent without lingering."""
         self.is_closed = True
         self.pool.close()

@@ -1,4 +1,6 @@
-"""ProducerBatch: the records of one partition that are sent together, and what becomes of them. Layer 5."""
+"""ProducerBatch: the records of one partition that are sent together; CompressionRatioEstimator, which predicts their
+size.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,10 @@ _BETTER_STEP = 0.005
 
 
 class CompressionRatioEstimator:
-    """Size behind by size before compression, for each topic and codec; 1.0 until a batch was seen.
+    """Expected compressed size / uncompressed size by topic and codec; 1.0 until a batch was measured.
 
-    It rises fast and falls slowly: too low an estimate makes batches that the broker refuses. Unlike Kafka's it is no
-    global, so that producers do not mix what they know.
-
+    The estimate rises fast and falls slowly, because too low an estimate makes batches that the broker refuses as too
+    large. Kafka's is global; here each accumulator has its own, so that producers do not affect each other.
     Threads: safe.  Source: Kafka CompressionRatioEstimator.
     """
 
@@ -43,11 +44,11 @@ class CompressionRatioEstimator:
         self._lock = threading.Lock()
 
     def estimation(self, topic: str, compression: CompressionType) -> float:
-        """Return the ratio to expect."""
+        """Return the expected ratio."""
         return self._ratios.get((topic, compression), _FIRST_RATIO)
 
     def update_estimation(self, topic: str, compression: CompressionType, observed: float) -> float:
-        """Take the ratio of a batch into account and return the new estimate."""
+        """Adjust the estimate by the ratio of one batch and return the new estimate."""
         with self._lock:
             estimate = self.estimation(topic, compression)
             if observed > estimate:
@@ -58,7 +59,7 @@ class CompressionRatioEstimator:
         return estimate
 
     def set_estimation(self, topic: str, compression: CompressionType, ratio: float) -> None:
-        """Replace the estimate, for a batch that proved too large."""
+        """Replace the estimate, after a batch proved too large."""
         with self._lock:
             self._ratios[topic, compression] = ratio
 
@@ -69,7 +70,7 @@ _MAGIC_V2 = 2
 
 
 class FinalState(Enum):
-    """How a batch ended."""
+    """How a batch completed."""
 
     ABORTED = "aborted"
     FAILED = "failed"
@@ -77,19 +78,18 @@ class FinalState(Enum):
 
 
 class ProducerBatch(BatchAppender):
-    """A batch that is being filled, waits, is sent, and at last succeeds, fails or is aborted.
+    """A batch through its life: filled, queued, sent, and finally succeeded, failed or aborted.
 
-    A record is appended by try_append(), which returns its future, or append_record(), which makes none until it is
-    asked for one. Callbacks run in the order of the appends, in the thread that ends the batch, before any future is
-    done; what they raise is logged. A KeyboardInterrupt is raised again when the batch has ended as a whole.
-
-    Attributes: topic_partition, result (ProduceRequestResult), final_state (None while there is none), created_ms,
-        last_append_ms, last_attempt_ms, drained_ms (all monotonic), attempts, in_retry (it, or what it was split from,
-        was sent before), is_in_doubt (an attempt of it, or of what it was split from, had no certain answer: it may be
-        in the log), is_inflight, send_count, record_count, max_record_size (most bytes that a batch of the largest
-        record takes), is_split_batch.
-    Args: builder: without a record; its buffer, if it was given one, is counted by `pool`. open() makes both.
-    Threads: of two that end a batch one comes first; appends need the caller's order.
+    try_append() appends a record and returns its future; append_record() creates the future only on demand. Callbacks
+    run in append order, in the thread that completes the batch, before any future is done; their exceptions are logged.
+    A KeyboardInterrupt is raised again once the whole batch is completed.
+    Args: builder: without records; its buffer, if given, is accounted for by `pool`. open() creates both.
+    Attributes: topic_partition; result (ProduceRequestResult); final_state (None until completed); created_ms,
+        last_append_ms, last_attempt_ms, drained_ms (monotonic milliseconds); attempts (how often it was enqueued
+        again); in_retry (it, or the batch it was split from, was sent before); is_in_doubt (an attempt to send it, or
+        the batch it was split from, had no definite answer, so it may be in the log); is_inflight; send_count;
+        record_count; max_record_size (upper bound, in bytes, of a batch with only the largest record); is_split_batch.
+    Threads: if two threads complete a batch the first one wins; the caller must serialize appends.
     Source: Kafka ProducerBatch, with KAFKA-19012.
     """
 
@@ -135,7 +135,7 @@ class ProducerBatch(BatchAppender):
         estimator: CompressionRatioEstimator | None = None,
         is_split_batch: bool = False,
     ) -> ProducerBatch:
-        """Begin a batch in a buffer of the pool, which is full where the buffer ends."""
+        """Create a batch in a buffer of the pool; the size of the buffer limits the batch."""
         builder = MemoryRecordsBuilder(
             magic=magic,
             compression=compression,
@@ -151,22 +151,23 @@ class ProducerBatch(BatchAppender):
 
     @property
     def size_in_bytes(self) -> int:
-        """The bytes of the closed batch."""
+        """Size of the closed batch in bytes; closes it if it is open."""
         return self.records().size_in_bytes
 
     def waited_ms(self, now_ms: int) -> int:
-        """Return how long the batch has waited since it was created or put back."""
+        """Return the milliseconds since the batch was created or last enqueued again."""
         return max(0, now_ms - self.last_attempt_ms)
 
     def has_reached_delivery_timeout(self, delivery_timeout_ms: int, *, now_ms: int) -> bool:
-        """Say whether the batch is as old as it may become."""
+        """Return whether the batch is at least delivery_timeout_ms old."""
         return delivery_timeout_ms <= now_ms - self.created_ms
 
     def records(self) -> MemoryRecords:
-        """Close the batch if it is open, and return it: a view of the buffer, the same until the batch is reset.
+        """Close the batch if it is open, and return it: a view of the buffer.
 
-        Raises: ValueError if it was aborted or deallocated, or its producer state contradicts itself.
-        Lifetime: as long as it is kept the buffer is not used again.
+        Returns: the same object each time, until the producer state is reset.
+        Raises: ValueError if it was aborted or deallocated, or if its producer state is inconsistent.
+        Lifetime: the buffer is not reused while the result is referenced.
         """
         if not self.is_closed:
             self.close()
@@ -174,7 +175,7 @@ class ProducerBatch(BatchAppender):
         return records
 
     def close(self) -> None:
-        """Compress the records, write the header, and tell the estimator how well they compressed."""
+        """Compress the records, write the header and report the compression ratio to the estimator."""
         if self.is_closed:
             return
         self.seal()
@@ -183,29 +184,30 @@ class ProducerBatch(BatchAppender):
             self.estimator.update_estimation(self.topic_partition.topic, compression, self.compression_ratio)
 
     def complete(self, base_offset: int, *, log_append_time_ms: int = -1) -> bool:
-        """End the batch as sent; return False if it had ended otherwise before, which stays so.
+        """Complete the batch as succeeded; return False, and change nothing, if it had failed or was aborted before.
 
         Raises: ValueError if it had succeeded before.
         """
         return self._end(FinalState.SUCCEEDED, base_offset, None, log_append_time_ms=log_append_time_ms)
 
     def complete_exceptionally(self, error: KStoreError, record_errors: _ErrorOf | None = None) -> bool:
-        """End the batch as failed, each record with its own error if they differ; return as complete().
+        """Complete the batch as failed; return False, and change nothing, if it had failed or was aborted before.
 
+        Args: error: of all records; record_errors: returns the error of each record by its index instead.
         Raises: ValueError if it had succeeded before.
         """
         return self._end(FinalState.FAILED, NO_OFFSET, record_errors or (lambda _: error))
 
     def abort(self, error: KStoreError) -> None:
-        """End a batch that was not sent, or whose answer is not waited for any more.
+        """Abort a batch that was not sent, or whose answer is no longer awaited.
 
-        Raises: ValueError if it had ended before.
+        Raises: ValueError if it is completed already.
         """
         if not self.abort_unless_done(error):
             raise ValueError(f"{self} had ended before: {self.final_state.value}")
 
     def abort_unless_done(self, error: KStoreError) -> bool:
-        """Do as abort(), but leave a batch alone that has ended; return whether it had not."""
+        """Abort the batch unless it is completed already; return whether it was aborted."""
         if not self.set_final_state(FinalState.ABORTED):
             return False
         self._finish(NO_OFFSET, lambda _: error)
@@ -266,12 +268,13 @@ class ProducerBatch(BatchAppender):
         )
 
     def split(self, split_batch_size: int) -> deque[ProducerBatch]:
-        """Share the records out to batches of at most that size, or of one record, and end this one.
+        """Move the records to new batches of at most split_batch_size bytes, or of one record, and complete this one.
 
-        What was split off before becomes at least two pieces, if it has two records, so that splitting comes to an end.
-        Futures and callbacks go with their records, created_ms stays, and sequences go on from this batch's. The pieces
-        are closed for appends. Their memory counts, whether there is any or not: this batch's is to be deallocated.
-        Raises: ValueError for a batch that has ended or has no records, or for uncompressed ones of magic 0 or 1.
+        A batch that came from a split is divided into at least two pieces if it has two records, so that splitting
+        terminates. Futures and callbacks move with their records, created_ms is kept, and sequences continue from this
+        batch's. The pieces take no more records. Their memory is counted but not waited for, even if the pool has none
+        left; the caller deallocates this batch.
+        Raises: ValueError for a batch that is completed or has no records, or is uncompressed and of magic 0 or 1.
         """
         if self.magic < _MAGIC_V2 and not self.is_compressed:
             raise ValueError(f"an uncompressed batch of magic {self.magic} can't be split")
@@ -352,6 +355,6 @@ class ProducerBatch(BatchAppender):
 
 
 def append_again(piece: ProducerBatch, record: Record) -> bool:
-    """Append a record of a batch that is split, whose callback is moved later; say whether there was room."""
+    """Append a record of a batch being split, without its callback, which moves later; return whether it fits."""
     key, value, headers = record.key, record.value, record.headers
     return piece.append_record(record.timestamp_ms, key, value, headers, None, piece.created_ms) is not None

@@ -1,4 +1,4 @@
-"""Which batches go to a node now: at most one of each partition, by turns. Layer 5."""
+"""Which batches can be sent now: ReadyCheck finds the nodes, RetryBackoff delays retries, Drain takes the batches."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ NO_READY_CHECK_MS = 2**63 - 1
 
 
 class ReadyCheckResult(NamedTuple):
-    """Nodes to drain; when to ask again, NO_READY_CHECK_MS (2^63 - 1) if nothing waits for a time; topics with records
-    for a partition that nobody leads."""
+    """Nodes to drain; milliseconds until the next check; topics with records for a partition without a leader.
+
+    The delay is NO_READY_CHECK_MS (2^63 - 1) if no batch becomes ready by time alone.
+    """
 
     ready_nodes: AbstractSet[Node]
     next_ready_check_delay_ms: int
@@ -32,7 +34,7 @@ class ReadyCheckResult(NamedTuple):
 
 
 class NodeLatencyStats:
-    """When a node could last be sent to, and when it last had something to be sent (KIP-794)."""
+    """When a node last had batches ready, and when some could last be drained; monotonic ms (KIP-794)."""
 
     __slots__ = ("drain_time_ms", "ready_time_ms")
 
@@ -42,10 +44,10 @@ class NodeLatencyStats:
 
 
 class ReadyCheck:
-    """Look at the head of every queue that is not empty; idle partitions cost nothing.
+    """Checks the first batch of every queue that is not empty; idle partitions cost nothing.
 
     Args: active: the queues that are not empty; topics: all queues by topic.
-    Threads: one at a time, beside appends.  Source: Kafka RecordAccumulator.ready.
+    Threads: one thread, concurrent with appends.  Source: Kafka RecordAccumulator.ready.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class ReadyCheck:
     def run(self, cluster: Cluster, now_ms: int, *, is_urgent: bool) -> ReadyCheckResult:
         """Check all queues.
 
-        Args: is_urgent: whether everything is to be sent that is not backing off.
+        Args: is_urgent: whether every batch that is not backing off counts as ready.
         """
         ready_nodes: set[Node] = set()
         unknown_leader_topics: set[str] = set()
@@ -96,7 +98,7 @@ class ReadyCheck:
         return ReadyCheckResult(ready_nodes, delay_ms, unknown_leader_topics)
 
     def _time_left_ms(self, queue: PartitionQueue, cluster: Cluster, now_ms: int, *, is_urgent: bool) -> int | None:
-        """Return how long the head of a queue waits still, None if there is none."""
+        """Return the milliseconds until the first batch of a queue is ready, None if the queue is empty."""
         with queue:
             batch: ProducerBatch | None = queue.first
             if batch is None:
@@ -109,7 +111,7 @@ class ReadyCheck:
             return max(self._linger_ms - batch.waited_ms(now_ms), 0)
 
     def update_node_latency_stats(self, node_id: int, *, now_ms: int, can_drain: bool) -> None:
-        """Note that a node had something to be sent, and whether any of it could go."""
+        """Record that a node had batches ready, and whether any could be drained."""
         if self._partition_availability_timeout_ms <= 0:
             return
         stats = self._node_stats.setdefault(node_id, NodeLatencyStats(now_ms))
@@ -123,14 +125,14 @@ class ReadyCheck:
         return timeout_ms <= 0 or stats is None or stats.ready_time_ms - stats.drain_time_ms <= timeout_ms
 
     def _update_load_stats(self, cluster: Cluster, waiting_topics: set[str]) -> None:
-        """Tell the partitioners that choose by themselves how long the queues are."""
+        """Pass the queue lengths to the partitioners of topics whose sticky partition is in use."""
         for topic in waiting_topics | self._weighted_topics:
             queues = self._topics[topic]
             partitioner = queues.partitioner
             if not queues.is_sticky_used:
                 continue
             infos = cluster.partitions_for_topic(topic)
-            # a partition without a queue would never be drawn
+            # The weights would exclude a partition that has no queue yet.
             if len(queues) < len(infos):
                 continue
             sizes = {
@@ -150,9 +152,9 @@ _JITTER = 0.2
 
 
 class RetryBackoff:
-    """Waiting times that double from initial_ms up to max_ms, each spread by a fifth to both sides.
+    """Backoff times that double from initial_ms up to max_ms, with 20 % jitter either way.
 
-    A batch keeps the time that was drawn for an attempt, where Kafka draws anew at every look.
+    Each attempt of a batch has one random backoff; Kafka draws a new one at every check.
     Threads: safe.  Source: Kafka ExponentialBackoff, KIP-580.
     """
 
@@ -164,14 +166,14 @@ class RetryBackoff:
         self._drawn: dict[ProducerBatch, tuple[int, int]] = {}
 
     def draw_ms(self, failures: int) -> int:
-        """Return a waiting time after so many failures, the first being 0."""
+        """Return a random backoff in milliseconds after that many earlier failures, 0 for the first failure."""
         if self._most_doublings == 0:
             return self._initial_ms
         term = self._initial_ms * _BASE ** min(failures, self._most_doublings)
         return int(min(self._random.uniform(1 - _JITTER, 1 + _JITTER) * term, self._max_ms))
 
     def of_batch_ms(self, batch: ProducerBatch) -> int:
-        """Return how long a batch waits after its last attempt."""
+        """Return the backoff of a batch after its last attempt, in milliseconds."""
         drawn = self._drawn.get(batch)
         if drawn is None or drawn[0] != batch.attempts:
             drawn = batch.attempts, self.draw_ms(max(batch.attempts - 1, 0))
@@ -179,25 +181,25 @@ class RetryBackoff:
         return drawn[1]
 
     def is_backing_off(self, batch: ProducerBatch, now_ms: int) -> bool:
-        """Whether a batch that failed has to wait still; a new leader is tried at once (KAFKA-15415)."""
+        """Return whether a failed batch must still wait; with a new leader it need not (KAFKA-15415)."""
         if batch.attempts == 0 or batch.has_leader_changed_for_the_ongoing_retry:
             return False
         return batch.waited_ms(now_ms) < self.of_batch_ms(batch)
 
     def forget(self, batch: ProducerBatch) -> None:
-        """Let go of a batch that waits no more."""
+        """Discard the backoff of a batch."""
         self._drawn.pop(batch, None)
 
 
 class ProducerIdentity(Protocol):
-    """A producer id and its epoch."""
+    """A producer id and epoch."""
 
     @property
     def is_valid(self) -> bool: ...
 
 
 class SequenceManager(Protocol):
-    """What an accumulator asks of a TransactionManager."""
+    """The methods of TransactionManager that an accumulator calls."""
 
     @property
     def is_transactional(self) -> bool: ...
@@ -231,9 +233,10 @@ class SequenceManager(Protocol):
 
 
 class _Request:
-    """What goes to one node together; is_full: a batch found no room, was_changed: one was taken out of its queue.
+    """The batches of one request to a node.
 
-    Args: lingered_ms: how long a batch that is not full must have waited to go behind another one.
+    Args: lingered_ms: how long a batch that is not full must have waited to follow another one of its partition.
+    Attributes: is_full (a batch did not fit), was_changed (a batch was taken out of its queue).
     """
 
     __slots__ = ("batches", "cluster", "is_full", "lingered_ms", "max_size", "now_ms", "size", "was_changed")
@@ -249,13 +252,12 @@ class _Request:
 
 
 class Drain:
-    """Take batches out of the queues, for one request to each node.
+    """Takes batches out of the queues, for one request to each node.
 
-    A partition that may not send is passed over, where Kafka ends the node's turn. Every node has a place of its own
-    at which it goes on, so that no partition starves: behind the first one of the last request, or at the one for which
-    the request had no room.
-    Args: release: gives the memory of an aborted batch back.
-    Threads: one at a time, beside appends and aborts.  Source: Kafka RecordAccumulator.drain.
+    A partition that may not send is skipped, where Kafka ends the node's turn. To prevent starvation each node has its
+    own starting point: the partition after the first one of its last request, or the one whose batch did not fit.
+    Args: release: deallocates an aborted batch.
+    Threads: one thread, concurrent with appends and aborts.  Source: Kafka RecordAccumulator.drain.
     """
 
     def __init__(
@@ -284,10 +286,10 @@ class Drain:
         now_ms: int,
         is_urgent: bool,
     ) -> dict[int, list[ProducerBatch]]:
-        """Return the batches for each of the nodes; a request takes max_size bytes, or one batch that is larger.
+        """Return the batches for each node; a request has at most max_size bytes, or a single larger batch.
 
-        Args: batches_per_partition: how many there may be of one; behind its first one come only those that are ready
-            themselves, by turns with the other partitions' as long as there is room. is_urgent: whether all are.
+        Args: batches_per_partition: the most batches of one partition; those after the first are taken only if they are
+            ready, in round-robin order over the partitions, while there is room. is_urgent: whether all count as ready.
         """
         queues_of: dict[int, list[PartitionQueue]] = {node.id: [] for node in nodes}
         for queue in list(self._active):
@@ -315,7 +317,10 @@ class Drain:
         return queues[start:] + queues[:start]
 
     def _first_turn(self, node_id: int, request: _Request, queues: list[PartitionQueue]) -> list[PartitionQueue]:
-        """Take one batch of each partition, and note where the node's next request begins; return who had one."""
+        """Take one batch of each partition; return the queues that had one.
+
+        Sets where the node's next request starts.
+        """
         taken: list[PartitionQueue] = []
         next_place: tuple[str, int] | None = None
         for queue in queues:
@@ -332,7 +337,10 @@ class Drain:
         return taken
 
     def _take_rounds(self, request: _Request, turn: list[PartitionQueue], most: int) -> int:
-        """Do whole rounds of turns for which no batch needs a closer look; return how many, and leave who has more."""
+        """Fast path: take whole round-robin rounds while every batch is plain; return the number of rounds.
+
+        Leaves in `turn` the queues that may have more. A plain batch is new, uncompressed, not completed, and fits.
+        """
         if self._transaction_manager is not None:
             turn[:] = [queue for queue in turn if self._may_go_on(request, queue)]
         if not turn or request.is_full or most == 0:
@@ -353,7 +361,7 @@ class Drain:
         return done
 
     def _may_go_on(self, request: _Request, queue: PartitionQueue) -> bool:
-        """Say whether a batch may follow the one taken, which may be an older producer's, sent again."""
+        """Return whether the next batch may be sent too; the one taken may be a retry of an older epoch."""
         with queue:
             batch = queue.first
             return batch is not None and self._may_send(batch, queue, request.cluster, request.now_ms)
@@ -373,13 +381,13 @@ class Drain:
         gone = [batch for batch in batches if batch.is_done]
         if not gone:
             return batches
-        # aborted by another thread while they were closed here
+        # Another thread aborted them while they were being closed.
         for batch in gone:
             self._release(batch)
         return [batch for batch in batches if not batch.is_done]
 
     def _take(self, request: _Request, queue: PartitionQueue, *, is_first: bool) -> bool:
-        """Take the head of a queue into a request if it may go now and finds room; return whether it did."""
+        """Move the first batch of a queue into a request if it may be sent and fits; return whether it was moved."""
         with queue:
             batch = queue.first
             if batch is None:
@@ -399,7 +407,7 @@ class Drain:
         self._backoff.forget(batch)
         batch.close()
         if batch.is_done:
-            # aborted by another thread while it was closed here
+            # Another thread aborted it while it was being closed.
             self._release(batch)
             return False
         request.size += batch.estimated_size_in_bytes
@@ -408,7 +416,10 @@ class Drain:
         return True
 
     def _may_send(self, batch: ProducerBatch, queue: PartitionQueue, cluster: Cluster, now_ms: int) -> bool:
-        """Say whether the head of a queue may go now: it backs off no more and fits the producer's state."""
+        """Return whether the first batch of a queue may be sent now.
+
+        It must not be backing off, and the producer's state must allow it.
+        """
         topic_partition = queue.topic_partition
         batch.maybe_update_leader_epoch(cluster.leader_epoch_for(topic_partition))
         if batch.attempts and self._backoff.is_backing_off(batch, now_ms):
@@ -419,11 +430,11 @@ class Drain:
         if not manager.is_send_to_partition_allowed(topic_partition) or not manager.producer_id_and_epoch.is_valid:
             return False
         if not batch.has_sequence:
-            # Kafka lets four new batches pass one in retry. A log remembers five batches of a producer: it would then
-            # not know a batch whose answer is lost a second time.
+            # A log remembers five batches of a producer. Kafka lets four new batches overtake one in retry; if the
+            # answer to that one is lost again, the log no longer recognizes it.
             if manager.is_retrying(topic_partition):
                 return False
-            # a new epoch begins at sequence 0, which must not pass what is under way with the old one
+            # A new epoch starts at sequence 0 and must not overtake batches in flight of the old epoch.
             is_stale = manager.has_in_flight_batches(topic_partition) and manager.has_stale_producer_id_and_epoch(
                 topic_partition
             )
@@ -432,7 +443,7 @@ class Drain:
         return first == NO_SEQUENCE or batch.base_sequence == first
 
     def _prepare(self, batch: ProducerBatch) -> None:
-        """Give a batch its sequence, the first time that it is sent. The queue is held."""
+        """Mark a batch as in flight and give it a sequence unless it has one. The caller holds the queue."""
         batch.is_inflight = True
         manager = self._transaction_manager
         if manager is None or batch.has_sequence:

@@ -1,4 +1,8 @@
-"""ColumnsFuture: what became of all batches that one call made of columns. Layer 5."""
+"""Results of batches and the futures over them.
+
+ProduceRequestResult is the outcome of one batch, FutureRecordMetadata the future of one record, ColumnsFuture that of
+all batches of one append of columns; RecordMetadata is where a record was written.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,10 @@ _MS_PER_S = 1000
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record lies (Kafka: RecordMetadata). offset and timestamp_ms are -1 if unknown, sizes -1 for null."""
+    """Where a record was written (Kafka: RecordMetadata).
+
+    offset and timestamp_ms are -1 if unknown; the sizes are in bytes, -1 for null.
+    """
 
     topic: str
     partition: int
@@ -32,10 +39,12 @@ class RecordMetadata(NamedTuple):
 
     @property
     def has_offset(self) -> bool:
+        """Whether the offset is known."""
         return self.offset != NO_OFFSET
 
     @property
     def has_timestamp(self) -> bool:
+        """Whether the timestamp is known."""
         return self.timestamp_ms != NO_TIMESTAMP
 
 
@@ -47,7 +56,7 @@ def record_metadata(
     serialized_key_size: int,
     serialized_value_size: int,
 ) -> RecordMetadata:
-    """Return what a batch's result says of one of its records."""
+    """Return the metadata of one record, from the result of its batch."""
     return RecordMetadata(
         result.topic_partition.topic,
         result.topic_partition.partition,
@@ -70,7 +79,7 @@ class FutureRecordMetadata(RecordFuture, SafeFuture[RecordMetadata]):
         return f"FutureRecordMetadata({self.produce_result.topic_partition}, index={self.index}, {state})"
 
     def settle(self) -> None:
-        """Tell those who wait for the future, and run its callbacks; for the result of its batch."""
+        """Notify waiters and run callbacks; called by the batch's result."""
         self.tell()
 
     def _ask_to_be_told(self) -> None:
@@ -102,30 +111,30 @@ class FutureRecordMetadata(RecordFuture, SafeFuture[RecordMetadata]):
         return self._place()[0].is_done
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Return where the record lies, or raise why it failed; wait for it at most `timeout` seconds.
+        """Return the record's metadata or raise its error; wait at most `timeout` seconds, None for no limit.
 
-        Raises: ProducerTimeoutError, also when the batch is done later.
+        Raises: ProducerTimeoutError if the timeout expires; the future can still complete later.
         """
         self._wait(timeout)
         error = self._error()
         if error is not None:
-            # One error may stand for many records: without this each raise would add to its traceback.
+            # Many records may share one error: without this each raise would extend its traceback.
             raise error.with_traceback(None)
         return self._metadata()
 
     def exception(self, timeout: float | None = None) -> KStoreError | None:
-        """Return why the record failed, None if it did not; wait as result()."""
+        """Return the record's error, None if it succeeded; wait and raise as result() does for a timeout."""
         self._wait(timeout)
         return self._error()
 
 
 def timed_out(timeout: float | None) -> ProducerTimeoutError:
-    """Return the error of a wait for a future that was over before it was done; the timeout is in seconds."""
+    """Return the error for a wait that expired before a future was done.  Args: timeout: in seconds."""
     return ProducerTimeoutError(f"Timeout after waiting for {int((timeout or 0) * _MS_PER_S)} ms.")
 
 
 def failed_future(topic_partition: TopicPartition, error: KStoreError) -> FutureRecordMetadata:
-    """Return the future of a record that came into no batch."""
+    """Return the future of a record that was not appended to any batch."""
     result = ProduceRequestResult(topic_partition)
     result.set(NO_OFFSET, error_of=lambda _: error)
     result.done()
@@ -135,7 +144,7 @@ def failed_future(topic_partition: TopicPartition, error: KStoreError) -> Future
 
 
 class AppendedBatch(NamedTuple):
-    """Where record_count rows went: base_offset is that of the first one, -1 if it is not known."""
+    """Where record_count rows were written; base_offset is the offset of the first, -1 if unknown."""
 
     partition: int
     base_offset: int
@@ -143,9 +152,9 @@ class AppendedBatch(NamedTuple):
 
 
 class ColumnsFuture(SafeFuture[list[AppendedBatch]]):
-    """The batches of one append_columns(), in the order of their making; a split one is as many as its pieces.
+    """The batches of one append of columns, in the order of creation; a split batch is listed as its pieces.
 
-    result() raises the first error; outcomes() shows what became of each batch. cancel() returns False.
+    result() raises the first error; outcomes() gives the outcome of each batch. cancel() returns False.
     Threads: safe; callbacks run in the thread that completes the last batch.
     """
 
@@ -159,35 +168,35 @@ class ColumnsFuture(SafeFuture[list[AppendedBatch]]):
 
     @property
     def appended_rows(self) -> int:
-        """How many rows batches were made of; all of them unless the append itself failed."""
+        """The number of rows that were put into batches: all of them, unless the append itself failed."""
         return sum(record_count for _, _, record_count in self._batches)
 
     @property
     def append_error(self) -> KStoreError | ValueError | None:
-        """Why not all rows came into batches, None if they did."""
+        """Why not all rows were put into batches, None if they were."""
         return self._error
 
     def add(self, partition: int, batches: Iterable[tuple[ProduceRequestResult, int]]) -> None:
-        """Count batches in, each by its result and record count, before wait() is called."""
+        """Add batches of a partition, each as its result and record count; must come before wait()."""
         self._batches += [(partition, result, record_count) for result, record_count in batches]
 
     def join(self, other: ColumnsFuture) -> None:
-        """Count the batches of another append in, and its error if it failed, before wait() is called."""
+        """Add the batches of another append, and its error if it failed; must come before wait()."""
         self._batches += other._batches
         if self._error is None:
             self._error = other._error
 
     def wait(self, error: KStoreError | ValueError | None = None) -> None:
-        """Be done when all batches are, with this error if there is one."""
+        """Start to complete when all batches are done, with `error` if it is given.  Does not block."""
         if self._error is None:
             self._error = error
         self._pending_count = len(self._batches)
         self.settle()
 
     def result(self, timeout: float | None = None) -> list[AppendedBatch]:
-        """Return the batches, or raise the first error; wait at most `timeout` seconds.
+        """Return the batches or raise the first error; wait at most `timeout` seconds, None for no limit.
 
-        Raises: ProducerTimeoutError, also when they are done later.
+        Raises: ProducerTimeoutError if the timeout expires; the future can still complete later.
         """
         self._await(timeout)
         if self._error is not None:
@@ -195,7 +204,7 @@ class ColumnsFuture(SafeFuture[list[AppendedBatch]]):
         return self._found
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the first error, None if there is none; wait as result()."""
+        """Return the first error, None if there is none; wait and raise as result() does for a timeout."""
         self._await(timeout)
         return self._error
 
@@ -208,11 +217,11 @@ class ColumnsFuture(SafeFuture[list[AppendedBatch]]):
 
     @property
     def index(self) -> int:
-        """The record of a result that settle() is called for."""
+        """The index to watch in a batch's result: the first record."""
         return 0
 
     def settle(self) -> None:
-        """Wait for the last batch that is not done, or be done."""
+        """Watch the last batch that is not done; if all are done, complete the future."""
         while self._pending_count:
             last = self._batches[self._pending_count - 1][1]
             pending = None if last.is_done and not last.pieces else _first_pending(last)
@@ -230,7 +239,7 @@ class ColumnsFuture(SafeFuture[list[AppendedBatch]]):
         self.tell()
 
     def outcomes(self) -> list[tuple[AppendedBatch, KStoreError | None]]:
-        """Return each batch with its error, None if there is none or the batch is not done."""
+        """Return each batch with its error, None if it succeeded or is not done."""
         found = []
         for partition, result, record_count in self._batches:
             leaves = _leaves(result, record_count) if result.pieces else ((result, record_count),)
@@ -240,7 +249,7 @@ class ColumnsFuture(SafeFuture[list[AppendedBatch]]):
 
 
 def _leaves(result: ProduceRequestResult, record_count: int) -> Iterator[tuple[ProduceRequestResult, int]]:
-    """Yield the pieces that were not split again, each with its records, in order."""
+    """Yield the pieces that were not split again, in order, each with its record count."""
     stack = [(result, record_count)]
     while stack:
         result, record_count = stack.pop()
@@ -268,7 +277,7 @@ _LONGEST_WAIT_S = threading.TIMEOUT_MAX
 
 
 class Watcher(Protocol):
-    """A future that wants to be told when its record is done."""
+    """A future to be notified when its record is done."""
 
     @property
     def index(self) -> int: ...
@@ -277,24 +286,26 @@ class Watcher(Protocol):
 
 
 class Deadline:
-    """The end of a wait that may take several steps."""
+    """The end of a wait that may take several steps.  Args: timeout_s: in seconds, None for no limit."""
 
     def __init__(self, timeout_s: float | None) -> None:
         self._timeout_s = timeout_s
         self._start_ms = SYSTEM_CLOCK.monotonic_ms()
 
     def left_s(self) -> float | None:
+        """Return the seconds left, at least 0; None for no limit."""
         if self._timeout_s is None:
             return None
         return max(self._timeout_s - (SYSTEM_CLOCK.monotonic_ms() - self._start_ms) / _MS_PER_S, 0)
 
 
 class ProduceRequestResult(BatchResult):
-    """What became of a batch: set() says it, done() lets go those who wait; behind a split, what became of the pieces.
+    """The outcome of a batch: set() stores it, done() releases the waiters; after a split, the outcomes of the pieces.
 
-    Attributes: topic_partition, base_offset (-1 before set(), after an error and in a result that was split),
-        log_append_time_ms (-1 for none), is_done (whether done() was called, or split(), which leaves the rest to
-        `pieces`), first_indexes (the index of the first record of each piece here, none if the batch was not split).
+    Attributes: topic_partition; base_offset (-1 before set(), after an error and if the batch was split);
+        log_append_time_ms (-1 for none); is_done (whether done() was called, or split(), which leaves the outcome to
+        `pieces`); first_indexes (for each piece the index of its first record in this batch; empty if it was not
+        split).
     Threads: safe.  Source: Kafka ProduceRequestResult.
     """
 
@@ -316,8 +327,9 @@ class ProduceRequestResult(BatchResult):
         return True
 
     def split(self, pieces: Sequence[tuple[int, ProduceRequestResult]]) -> None:
-        """Point on to the pieces of the batch, each with the index of its first record here, the first one 0.
+        """Leave the outcome to the pieces of the batch.
 
+        Args: pieces: each with the index of its first record in this batch, the first one 0.
         Raises: ValueError if the result was set before.
         """
         self.set(NO_OFFSET)
@@ -325,9 +337,9 @@ class ProduceRequestResult(BatchResult):
         self.done()
 
     def done(self) -> None:
-        """Let go all who wait, and tell the futures that asked for it; those of a split batch go on to wait.
+        """Release all waiters and notify the watching futures; those of a split batch then watch their pieces.
 
-        Raises: ValueError if the result was not set. KeyboardInterrupt of a callback, when all are told.
+        Raises: ValueError if the result was not set; KeyboardInterrupt from a callback, after all futures are notified.
         """
         interrupt = None
         for watcher in self.end():
@@ -342,7 +354,10 @@ class ProduceRequestResult(BatchResult):
             raise interrupt
 
     def await_(self, timeout_s: float | None = None) -> bool:
-        """Wait until the batch, or every piece of it, is done; return whether it is. None waits without end."""
+        """Wait until the batch, or every piece of it, is done; return False if the timeout expires first.
+
+        Args: timeout_s: in seconds, None to wait without limit.
+        """
         deadline = Deadline(timeout_s)
         pending = [self]
         while pending:
@@ -353,7 +368,7 @@ class ProduceRequestResult(BatchResult):
         return True
 
     def await_record(self, index: int, timeout_s: float | None = None) -> bool:
-        """Wait as await_() for the record of an index, which other pieces of a split batch do not hold up."""
+        """Wait as await_() does for one record by its index; after a split, only for the piece that has the record."""
         deadline = Deadline(timeout_s)
         while True:
             result, _ = self.place_of(index)
@@ -363,7 +378,7 @@ class ProduceRequestResult(BatchResult):
                 return True
 
     def wait(self, deadline: Deadline) -> bool:
-        """Wait for done() or split(), but for no piece."""
+        """Wait for done() or split(), but not for pieces; return False if the deadline passes first."""
         if self.is_done:
             return True
         lock = threading.Lock()
@@ -378,7 +393,7 @@ class ProduceRequestResult(BatchResult):
         return self.is_done
 
     def place_of(self, index: int) -> tuple[ProduceRequestResult, int]:
-        """Return where the record of an index is now: in which piece, and its index there."""
+        """Return the piece that has the record of an index now, and its index there."""
         result = self
         while result.pieces:
             piece = bisect_right(result.first_indexes, index) - 1
@@ -387,7 +402,7 @@ class ProduceRequestResult(BatchResult):
         return result, index
 
     def watch(self, watcher: Watcher) -> bool:
-        """Have a future told when its record is done; return False if it is."""
+        """Notify a future when its record is done; return False if it is done already."""
         while True:
             result, _ = self.place_of(watcher.index)
             if result.add_watcher(watcher):

@@ -1,4 +1,7 @@
-"""Batches that are not done yet: what a flush waits for and what a forced close gives up. Layer 5."""
+"""Batches that are not done yet: IncompleteBatches tracks them, Flushes waits for them.
+
+A forced close fails every batch that is tracked here.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class IncompleteBatches:
-    """The batches from their creation until they are completed, and those held until an earlier one is.
+    """The batches that are not completed yet, oldest first.
 
-    A batch whose outcome is known before that of an earlier batch of its partition is held, so that callbacks run in
-    the order of the records.
-    Attribute: batches: the keys of a dict, the oldest first.
-    Threads: safe; a batch that is held ends in one thread.
-    Source: Kafka IncompleteBatches, which holds none.
+    When the outcome of a batch is known before that of an earlier batch of its partition, its completion is held, so
+    that callbacks run in record order.
+    Attributes: batches: a dict used as an ordered set, oldest batch first.
+    Threads: safe; each held batch is completed by one thread.
+    Source: Kafka IncompleteBatches, which never holds a completion.
     """
 
     def __init__(self) -> None:
@@ -33,35 +36,37 @@ class IncompleteBatches:
         return batch in self.batches
 
     def add(self, batch: ProducerBatch) -> None:
+        """Track a new batch."""
         self.batches[batch] = None
 
     def discard(self, batch: ProducerBatch) -> None:
-        """Forget a batch if it is there."""
+        """Stop tracking a batch, if it is tracked."""
         self.batches.pop(batch, None)
 
     def hold(self, batch: ProducerBatch, end: Callable[[], object], *, after: ProducerBatch) -> None:
-        """Put off a call that ends a batch until another batch has ended."""
+        """Defer `end`, the call that completes `batch`, until the batch `after` has completed."""
         self._ends[batch] = end
         self._followers.setdefault(after, []).append(batch)
 
     @property
     def has_held(self) -> bool:
-        """Whether any batch waits for the end of an earlier one."""
+        """Whether any batch's completion is held until an earlier batch completes."""
         return bool(self._ends)
 
     def is_held(self, batch: ProducerBatch) -> bool:
-        """Tell whether a batch waits for the end of an earlier one."""
+        """Return whether the completion of a batch is held until an earlier batch completes."""
         return batch in self._ends
 
     def pass_followers(self, batch: ProducerBatch, *, to: ProducerBatch) -> None:
-        """Let the batches that wait for one wait for another one: the last piece of a batch that was split."""
+        """Make the batches held by `batch` wait for `to` instead: the last piece of a split batch."""
         if batch in self._followers:
             self._followers[to] = self._followers.pop(batch)
 
     def released_by(self, batch: ProducerBatch) -> Iterator[tuple[ProducerBatch, Callable[[], object]]]:
-        """Yield the batches that waited for one that has ended, each with the call that ends it, in their order.
+        """Yield each batch that was held by a completed batch, in order, with the call that completes it.
 
-        The caller makes the call before it asks for the next one; those that wait for the batch that it ended follow.
+        The caller makes each call before it asks for the next item; batches held by the one just completed come right
+        after it.
         """
         waiting = self._followers.pop(batch, [])
         while waiting:
@@ -72,11 +77,11 @@ class IncompleteBatches:
             waiting[:0] = self._followers.pop(one, ())
 
     def ended_but_awaited(self) -> list[ProducerBatch]:
-        """Return the batches that have ended and that others still wait for."""
+        """Return the batches that have completed but still hold others."""
         return [batch for batch in list(self._followers) if batch.is_done]
 
     def copy_all(self) -> list[ProducerBatch]:
-        """Return the batches of now, the oldest first."""
+        """Return the tracked batches as a new list, oldest first."""
         return list(self.batches)
 
 
@@ -84,9 +89,9 @@ _MS_PER_S = 1000
 
 
 class Flushes:
-    """Know the flushes under way, and wait for what is incomplete.
+    """Tracks the flushes in progress and waits for incomplete batches.
 
-    Threads: safe; a flush that is interrupted is under way no more.
+    Threads: safe; an interrupted flush no longer counts as in progress.
     Source: Kafka RecordAccumulator.awaitFlushCompletion, without its early return after a split (KAFKA-19479).
     """
 
@@ -97,12 +102,13 @@ class Flushes:
 
     @property
     def in_progress(self) -> bool:
+        """Whether any flush is running."""
         return bool(self._under_way)
 
     def run(self, timeout_s: float | None, *, wake: Callable[[], object]) -> bool:
-        """Wait until what is incomplete now is done; say whether it is.
+        """Wait until every batch that is incomplete now is done; return False if the timeout expires first.
 
-        Args: wake: called behind the beginning.
+        Args: timeout_s: in seconds, None to wait without limit; wake: called after the flush counts as in progress.
         """
         flush = object()
         try:
@@ -114,7 +120,7 @@ class Flushes:
 
     def _await_completion(self, timeout_s: float | None) -> bool:
         deadline_s = None if timeout_s is None else self._monotonic_s() + timeout_s
-        # The newest first: when it is done, most of the others are.
+        # Newest first: by the time it is done, most of the others are done too, and their waits return at once.
         for batch in reversed(self._incomplete.copy_all()):
             result = batch.result
             if result.is_done and not result.pieces:

@@ -1,4 +1,7 @@
-"""SequenceTracker: the sequences of a producer in all its partitions, and which batches are in flight. Layer 5."""
+"""The sequence numbers of a producer: SequenceTracker and the sequences of one partition.
+
+SequenceTracker assigns the sequence numbers of every partition and tracks the batches in flight.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,18 @@ _HALF = 2**30
 
 
 def is_sequence_behind(sequence: int, *, other: int) -> bool:
-    """Tell whether a sequence comes after another, which may be NO_SEQUENCE, by less than half of all there are."""
+    """Return True if `sequence` comes after `other`, by less than half of the sequence space (2^30).
+
+    Any sequence comes after NO_SEQUENCE.
+    """
     return other == NO_SEQUENCE or 0 < (sequence - other) & MAX_INT32 < _HALF
 
 
 class PartitionSequences:
-    """The sequences of one partition (Kafka: TxnPartitionEntry).
+    """The sequence numbers of one partition (Kafka: TxnPartitionEntry).
 
-    Attributes: producer (whose sequences they are), next_sequence, last_acked_sequence, in_flight (batches with a
-    sequence that are not done, by rising sequence; also those that wait to be sent again).
+    Attributes: producer (the producer id and epoch that the numbers belong to), next_sequence, last_acked_sequence,
+    in_flight (batches that have a sequence and are not done, in rising order; includes batches that wait for a retry).
     """
 
     __slots__ = ("in_flight", "last_acked_sequence", "next_sequence", "producer")
@@ -37,7 +43,7 @@ class PartitionSequences:
         self.in_flight: list[ProducerBatch] = []
 
     def add(self, batch: ProducerBatch) -> None:
-        """Take a batch into those in flight, where its sequence belongs."""
+        """Insert a batch into those in flight, in sequence order."""
         batches = self.in_flight
         at = len(batches)
         while at and _comes_before(batch, batches[at - 1]):
@@ -45,7 +51,7 @@ class PartitionSequences:
         batches.insert(at, batch)
 
     def remove(self, batch: ProducerBatch) -> bool:
-        """Take a batch out of those in flight; return whether it was there."""
+        """Remove a batch from those in flight; return whether it was there."""
         for at, one in enumerate(self.in_flight):
             if one is batch:
                 del self.in_flight[at]
@@ -53,22 +59,28 @@ class PartitionSequences:
         return False
 
     def ack(self, last_sequence: int) -> None:
-        """Note the last sequence of a batch that is in the log."""
+        """Record the last sequence of a batch that is in the log."""
         if is_sequence_behind(last_sequence, other=self.last_acked_sequence):
             self.last_acked_sequence = last_sequence
 
     def is_next(self, sequence: int) -> bool:
-        """Tell whether a sequence follows the last one that is known to be in the log."""
+        """Return whether `sequence` directly follows the last acknowledged one."""
         return sequence == add_to_sequence(self.last_acked_sequence, count=1)
 
     def has_acked(self, batch: ProducerBatch) -> bool:
-        """Tell whether a batch is in the log because a later one is: the log takes sequences without a gap."""
+        """Return whether a batch must be in the log because a later one of the same epoch is.
+
+        The log accepts the sequences of an epoch only without a gap.
+        """
         if (batch.producer_id, batch.producer_epoch) != self.producer or self.last_acked_sequence == NO_SEQUENCE:
             return False
         return not is_sequence_behind(batch.last_sequence, other=self.last_acked_sequence)
 
     def batch_before(self, batch: ProducerBatch) -> ProducerBatch | None:
-        """Return the batch in flight that was sent just before another one; the last one, for a batch never sent."""
+        """Return the batch in flight just before `batch`, or None if there is none.
+
+        For a batch that was never sent, this is the last one in flight.
+        """
         before = None
         for one in self.in_flight:
             if one is batch:
@@ -77,11 +89,11 @@ class PartitionSequences:
         return before
 
     def has_any_before(self, batch: ProducerBatch) -> bool:
-        """Tell whether a batch with an earlier sequence is in flight."""
+        """Return whether a batch with an earlier sequence is in flight."""
         return any(_comes_before(one, batch) for one in self.in_flight if one is not batch)
 
     def start_at_beginning(self, producer: ProducerIdAndEpoch, *, is_transactional: bool) -> None:
-        """Count from 0 for a producer; batches in flight get sequences anew."""
+        """Switch to `producer`: number the batches in flight from 0, and continue after them."""
         sequence = 0
         for batch in self.in_flight:
             _renumber(batch, producer, sequence, is_transactional=is_transactional)
@@ -107,11 +119,11 @@ def _renumber(batch: ProducerBatch, producer: ProducerIdAndEpoch, sequence: int,
 
 
 class SequenceTracker:
-    """Counts the records of a producer, partition by partition.
+    """Assigns the sequence numbers of a producer in all its partitions and tracks its batches in flight.
 
-    Attributes: producer_id_and_epoch (as whom batches are sent that get a sequence from now on), renumbers (partitions
-        whose batches in flight get new sequences in the next epoch).
-    Threads: for the Sender's.
+    Attributes: producer_id_and_epoch (used for batches that get a sequence from now on), renumbers (partitions whose
+    batches in flight are renumbered in the next epoch).
+    Threads: not safe; used by the Sender's thread only.
     Source: Kafka TransactionManager, TxnPartitionMap.
     """
 
@@ -120,25 +132,25 @@ class SequenceTracker:
         self.producer_id_and_epoch = NO_PRODUCER
         self.renumbers: set[TopicPartition] = set()
         self._entries: dict[TopicPartition, PartitionSequences] = {}
-        # Partitions of which it is not known what is in the log.
+        # Partitions of which it is unknown which batches are in the log.
         self._unresolved: set[TopicPartition] = set()
 
     def sequences_of(self, topic_partition: TopicPartition) -> PartitionSequences:
-        """Return what is known of a partition."""
+        """Return the sequences of a partition, created on first use."""
         entry = self._entries.get(topic_partition)
         if entry is None:
             entry = self._entries[topic_partition] = PartitionSequences()
         return entry
 
     def restart(self, producer: ProducerIdAndEpoch) -> None:
-        """Forget everything and go on as this producer."""
+        """Forget all partitions and continue with this producer id and epoch."""
         self.producer_id_and_epoch = producer
         self._entries.clear()
         self._unresolved.clear()
         self.renumbers.clear()
 
     def renumber_in_flight_batches(self) -> None:
-        """Give the batches in flight of the partitions that asked for it sequences as the current producer."""
+        """Number the batches in flight of the partitions in `renumbers` from 0, as the current producer."""
         for topic_partition in self.renumbers:
             self._start_at_beginning(topic_partition)
         self.renumbers.clear()
@@ -149,9 +161,9 @@ class SequenceTracker:
         self._unresolved.discard(topic_partition)
 
     def give_sequences(self, batches: list[ProducerBatch]) -> None:
-        """Make batches of one partition that were never sent the current producer's next ones, and note them in flight.
+        """Give new batches of one partition the current producer's next sequences, and add them to those in flight.
 
-        Raises: ValueError for one that is closed.
+        Raises: ValueError if one of them is closed.
         """
         topic_partition = batches[0].topic_partition
         self.maybe_update_producer_id_and_epoch(topic_partition)
@@ -164,15 +176,19 @@ class SequenceTracker:
             base_sequence=entry.next_sequence,
             is_transactional=self.is_transactional,
         )
-        # Whatever else is in flight came before them.
+        # Every batch already in flight has an earlier sequence.
         entry.in_flight += batches
 
     def maybe_update_producer_id_and_epoch(self, topic_partition: TopicPartition) -> None:
-        """Let a partition count from 0 as the current producer, if it has no batch in flight as the one before."""
+        """Restart a partition at sequence 0 as the current producer, if its sequences belong to an earlier one.
+
+        Does nothing while batches of the earlier producer are in flight.
+        """
         if self.has_stale_producer_id_and_epoch(topic_partition) and not self.has_in_flight_batches(topic_partition):
             self._start_at_beginning(topic_partition)
 
     def has_stale_producer_id_and_epoch(self, topic_partition: TopicPartition) -> bool:
+        """Return whether a partition's sequences belong to an earlier producer id or epoch."""
         return self.sequences_of(topic_partition).producer != self.producer_id_and_epoch
 
     def has_in_flight_batches(self, topic_partition: TopicPartition) -> bool:
@@ -180,28 +196,29 @@ class SequenceTracker:
         return entry is not None and bool(entry.in_flight)
 
     def next_batch_by_sequence(self, topic_partition: TopicPartition) -> ProducerBatch | None:
-        """Return the batch in flight with the lowest sequence."""
+        """Return the batch in flight with the lowest sequence, None if there is none."""
         entry = self._entries.get(topic_partition)
         return entry.in_flight[0] if entry is not None and entry.in_flight else None
 
     def first_in_flight_sequence(self, topic_partition: TopicPartition) -> int:
+        """Return the lowest base sequence in flight, NO_SEQUENCE if there is none."""
         batch = self.next_batch_by_sequence(topic_partition)
         return NO_SEQUENCE if batch is None else batch.base_sequence
 
     def is_retrying(self, topic_partition: TopicPartition) -> bool:
-        """Tell whether a batch that was sent before is in flight: until it is done no new one may be sent."""
+        """Return whether a batch that was sent before is in flight; no new batch may be sent until it is done."""
         batch = self.next_batch_by_sequence(topic_partition)
         return batch is not None and batch.in_retry
 
     def batch_before(self, batch: ProducerBatch) -> ProducerBatch | None:
-        """Return the batch in flight of the same partition that comes just before another one, if there is one."""
+        """Return the batch in flight just before `batch` in its partition, None if there is none."""
         entry = self._entries.get(batch.topic_partition)
         return None if entry is None else entry.batch_before(batch)
 
     def add_in_flight_batch(self, batch: ProducerBatch) -> None:
-        """Note a batch that has a sequence, in its place among those of its partition.
+        """Add a batch to those in flight in its partition, in sequence order.
 
-        Raises: ValueError for one without a sequence.
+        Raises: ValueError if it has no sequence.
         """
         if not batch.has_sequence:
             raise ValueError(f"a batch of {batch.topic_partition} in flight has no sequence")
@@ -213,24 +230,25 @@ class SequenceTracker:
             entry.remove(batch)
 
     def has_unresolved_sequence(self, topic_partition: TopicPartition) -> bool:
-        """Tell whether it is not known which of the partition's batches are in the log."""
+        """Return whether it is unknown which of the partition's batches are in the log."""
         return topic_partition in self._unresolved
 
     def mark_sequence_unresolved(self, batch: ProducerBatch) -> None:
-        """Note that nobody will know whether a batch is in the log: it expired, or was given up, after it was sent."""
+        """Record that a batch may or may not be in the log: it expired or was abandoned after it was sent."""
         self._unresolved.add(batch.topic_partition)
 
     def forget_in_flight_batches(self) -> None:
-        """Drop all batches in flight, of which nobody will know whether they are in the log."""
+        """Drop all batches in flight and mark their partitions unresolved: their outcome is unknown."""
         for topic_partition, entry in self._entries.items():
             if entry.in_flight:
                 self._unresolved.add(topic_partition)
                 entry.in_flight.clear()
 
     def settle_unresolved_sequences(self) -> Iterator[TopicPartition]:
-        """Forget what is not known of partitions with nothing in flight; name those that can't go on counting.
+        """Resolve the partitions without batches in flight; yield those that can't continue their sequences.
 
-        The others can: a later batch than the lost one is in the log.
+        A partition can continue if a batch after the lost one was acknowledged: its next sequence then follows the last
+        acknowledged one.
         """
         for topic_partition in list(self._unresolved):
             entry = self.sequences_of(topic_partition)

@@ -1,4 +1,7 @@
-"""SafeFuture: a concurrent.futures.Future without a lock that an interrupted thread could leave locked. Layer 5."""
+"""Waiting without locks that an interrupted thread could leave held: Latch, SafeFuture, TransactionalResult.
+
+SafeFuture is a concurrent.futures.Future; TransactionalResult is the outcome of one transactional call.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ from kstore.errors import KStoreError, ProducerTimeoutError
 
 
 class Latch:
-    """Closed until open() is called.
+    """A one-shot event: closed until open() is called.
 
-    Each thread that waits has a lock of its own, so that one which is interrupted leaves nothing locked, as
-    threading.Event and Condition may.
-    Attribute: is_open.  Threads: safe.
+    Every waiting thread has its own lock, so an interrupted one leaves nothing locked; threading.Event and Condition
+    can.
+    Attributes: is_open.  Threads: safe.
     """
 
     __slots__ = ("_waiters", "is_open")
@@ -28,7 +31,7 @@ class Latch:
         self._waiters: dict[threading.Lock, None] = {}
 
     def open(self) -> None:
-        """Let all go on that wait, and all that come."""
+        """Release all threads that wait now or will wait later."""
         self.is_open = True
         while self._waiters:
             try:
@@ -38,7 +41,7 @@ class Latch:
             lock.release()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it is open; return whether it is. None waits without end."""
+        """Wait at most `timeout_s` seconds, None for no limit; return whether the latch is open."""
         lock = threading.Lock()
         lock.acquire()
         self._waiters[lock] = None
@@ -53,25 +56,24 @@ class Latch:
 _Result = TypeVar("_Result")
 LOGGER = logging.getLogger("kstore.producer")
 _PENDING, _FINISHED = "PENDING", "FINISHED"
-# How long a lock that protects a few instructions may be held before its thread counts as interrupted.
+# Seconds a lock that protects a few instructions may be held before its thread counts as interrupted.
 _PATIENCE_S = 1.0
 
 
 class SafeFuture(Future[_Result]):
-    """A future that is done when something else is, that can't be cancelled, and that no waiter holds up.
+    """A future completed by another object; it can't be cancelled, and a waiter can't block its completion.
 
-    concurrent.futures.wait() and as_completed() hold the lock of each future while they look at its state and note
-    themselves; an interrupt there would leave it held, and who completes the future would wait for ever. Here holding
-    is no lock: the thread goes on to see the state that it saw when it began. A waiter is told once, either by tell()
-    or, if it noted itself too late for that, by itself. Only its event and its lock are replaced by ones that an
-    interrupt can't break.
-    What is kept for waiters and callbacks is made when it is first needed.
-    Subclasses say done(), result() and exception(), and call tell() behind done().
-    Threads: safe, by steps that are whole under the GIL.
+    concurrent.futures.wait() and as_completed() hold the lock of each future while they read its state and register; an
+    interrupt there would leave the lock held and block the completing thread for ever. Here "holding" is no lock: the
+    holding thread keeps seeing the state it saw when it began. Each waiter is notified once: by tell(), or by itself if
+    it registered too late for tell(). A waiter's event and lock are replaced by ones that an interrupt can't leave
+    locked. State for waiters and callbacks is allocated on first use. Subclasses implement done(), result() and
+    exception(), and call tell() after done() has become true.
+    Threads: safe; relies on single operations being atomic under the GIL.
     """
 
     def __init__(self) -> None:
-        """Make nothing of what Future.__init__ does."""
+        """Skip Future.__init__: its state is created on first use."""
 
     def __getattr__(self, name: str) -> Any:
         if name == "_state":
@@ -87,22 +89,22 @@ class SafeFuture(Future[_Result]):
     def _made(self) -> _Made:
         made: _Made | None = vars(self).get("_kept")
         if made is None:
-            # First, since an interrupt behind it may leave nothing that waits to be told.
+            # First: if an interrupt came between these calls in the other order, waiters would never be notified.
             self._ask_to_be_told()
             made = vars(self).setdefault("_kept", _Made())
         return made
 
     def _ask_to_be_told(self) -> None:
-        """Have tell() called when it is done, if nobody does so anyway; perhaps more than once."""
+        """Arrange for tell() to be called on completion, if nothing else does. May be called more than once."""
 
     @abstractmethod
     def done(self) -> bool:
-        """Say whether there is an outcome."""
+        """Return whether there is an outcome."""
 
     def tell(self) -> None:
-        """Tell those who wait, and run the callbacks; for who has completed it.
+        """Notify the waiters and run the callbacks; called by the thread that completed the future.
 
-        Raises: KeyboardInterrupt of a callback, when all are told.
+        Raises: KeyboardInterrupt from a callback, after everyone has been notified.
         """
         made: _Made | None = vars(self).get("_kept")
         if made is None:
@@ -127,7 +129,10 @@ class SafeFuture(Future[_Result]):
             LOGGER.exception("a callback of %r failed", self)
 
     def add_done_callback(self, fn: Callable[[Future[_Result]], object]) -> None:
-        """Have a function called with the future when it is done, at once if it is; what it raises is logged."""
+        """Call `fn` with the future when it is done, or at once if it is done already.
+
+        Exceptions from `fn` are logged; KeyboardInterrupt is raised.
+        """
         callbacks = self._made().callbacks
         callbacks.append(fn)
         if self.done() and _take_out(callbacks, fn):
@@ -137,27 +142,28 @@ class SafeFuture(Future[_Result]):
         return not self.done()
 
     def cancel(self) -> bool:
-        """Return False: what was appended can't be taken back."""
+        """Return False: an append can't be undone."""
         return False
 
     def cancelled(self) -> bool:
+        """Return False."""
         return False
 
     def set_result(self, result: _Result) -> None:
-        """Raise InvalidStateError: only its batch completes it."""
+        """Raise InvalidStateError: only the batch completes the future."""
         raise InvalidStateError(f"{self} is completed by its batch, not by {result!r}")
 
     def set_exception(self, exception: BaseException | None) -> None:
-        """Raise InvalidStateError: only its batch completes it."""
+        """Raise InvalidStateError: only the batch completes the future."""
         raise InvalidStateError(f"{self} is completed by its batch, not by {exception!r}")
 
     def set_running_or_notify_cancel(self) -> bool:
-        """Raise InvalidStateError: only its batch completes it."""
+        """Raise InvalidStateError: only the batch completes the future."""
         raise InvalidStateError(f"{self} is completed by its batch")
 
 
 class _Made:
-    """What a future keeps for those who wait; seen: whether it was done, for each thread that holds it."""
+    """A future's state for waiters and callbacks; `seen`: for each thread that holds it, whether it was done."""
 
     __slots__ = ("callbacks", "seen", "waiters")
 
@@ -168,7 +174,7 @@ class _Made:
 
 
 class _Holding:
-    """Stands for a future's condition: who holds it sees a state that does not change."""
+    """Replaces a future's condition: a thread that holds it sees an unchanging state."""
 
     __slots__ = ("_future", "_made")
 
@@ -191,7 +197,7 @@ class _Holding:
 
 
 class _Waiters:
-    """Stands for a future's list of waiters."""
+    """Replaces a future's list of waiters."""
 
     __slots__ = ("_future", "_made")
 
@@ -200,7 +206,7 @@ class _Waiters:
         self._made = made
 
     def append(self, waiter: Any) -> None:
-        """Note a waiter, which counts on being told unless its thread sees the future as done."""
+        """Register a waiter, to be notified unless its thread already sees the future as done."""
         future, waiters = self._future, self._made.waiters
         _make_safe(waiter)
         if self._made.seen.get(threading.get_ident()):
@@ -210,12 +216,12 @@ class _Waiters:
             _tell(waiter, future)
 
     def remove(self, waiter: Any) -> None:
-        """Forget a waiter, if it was not told."""
+        """Remove a waiter that was not notified yet."""
         _take_out(self._made.waiters, waiter)
 
 
 class _SafeEvent:
-    """A threading.Event of whose wait an interrupt leaves nothing locked."""
+    """A replacement for threading.Event whose wait() leaves nothing locked when it is interrupted."""
 
     __slots__ = ("_latch",)
 
@@ -236,7 +242,7 @@ class _SafeEvent:
 
 
 class _PatientLock:
-    """A lock that is passed by once it was held for far longer than what it protects takes."""
+    """A lock that is ignored once it was held for far longer than the few instructions it protects take."""
 
     __slots__ = ("_is_abandoned", "_lock")
 
@@ -254,7 +260,7 @@ class _PatientLock:
 
 
 def _make_safe(waiter: Any) -> None:
-    """Give a waiter of concurrent.futures an event and a lock that an interrupt can't break, before it is told."""
+    """Replace the event and lock of a concurrent.futures waiter by interrupt-safe ones, before it is notified."""
     if not isinstance(waiter.event, _SafeEvent):
         if hasattr(waiter, "lock"):
             waiter.lock = _PatientLock()
@@ -269,7 +275,7 @@ def _tell(waiter: Any, future: SafeFuture[Any]) -> None:
 
 
 def _first_of(ones: list[Any]) -> Any | None:
-    """Take out the first one; None if there is none."""
+    """Remove and return the first item, or return None if there is none."""
     try:
         return ones.pop(0)
     except IndexError:
@@ -277,7 +283,7 @@ def _first_of(ones: list[Any]) -> Any | None:
 
 
 def _take_out(ones: list[Any], one: object) -> bool:
-    """Take one out; return whether it was there."""
+    """Remove one item; return whether it was there."""
     try:
         ones.remove(one)
     except ValueError:
@@ -288,8 +294,8 @@ def _take_out(ones: list[Any], one: object) -> bool:
 class TransactionalResult:
     """The outcome of one transactional operation (Kafka: TransactionalRequestResult).
 
-    Attributes: operation (its name), is_acked (whether somebody waited until it was there), last_failure (why it takes
-        so long: what the last try failed by).
+    Attributes: operation (its name), is_acked (whether a caller has waited for the outcome and got it), last_failure
+    (the error of the last attempt, while the operation is being retried).
     Threads: safe.
     """
 
@@ -302,24 +308,25 @@ class TransactionalResult:
 
     @property
     def is_completed(self) -> bool:
+        """Whether the outcome is known."""
         return self._latch.is_open
 
     @property
     def error(self) -> KStoreError | None:
-        """Why the operation failed, None if it did not or is not done."""
+        """The error of a failed operation; None if it succeeded or is not completed."""
         return self._error
 
     def complete(self, error: KStoreError | None = None) -> None:
-        """Let those that wait go on, with an error or without; only the first call counts."""
+        """Set the outcome, an error or success, and release the waiters; only the first call counts."""
         if not self._latch.is_open:
             self._error = error
             self._latch.open()
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Wait for the outcome.
+        """Wait for the outcome, at most `timeout_s` seconds; None waits without limit.
 
-        Raises: the operation's error; ProducerTimeoutError if it takes longer: the operation goes on, and the same call
-            made again waits for it.
+        Raises: the operation's error; ProducerTimeoutError if the timeout expires. The operation then continues, and
+            the same call made again waits for it.
         """
         if not self._latch.wait(timeout_s):
             why = "" if self.last_failure is None else f": {self.last_failure}"
