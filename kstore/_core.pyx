@@ -1,9 +1,9 @@
 # cython: language_level=3, embedsignature=True, binding=True, wraparound=False
-"""Umbrella of the compiled core: directives, cimports, and the parts in dependency order.
+"""The compiled core: cimports, and the parts in kstore/core in dependency order.
 
-Layer 2. Boundary functions (`def`) take memoryviews, check, release the GIL and turn a status into an
-exception with its position. Leaves (`cdef ... noexcept nogil`) take pointers and lengths, touch no
-Python object and return a status. The bytes are described in docs/format.md.
+Functions and methods for Python (`def`) take buffers, check their arguments, release the GIL where that pays, and turn
+a status into an exception with its position. Leaf functions (`cdef ... noexcept nogil`) take pointers and sizes, use no
+Python object and return a status. docs/format.md describes the bytes.
 """
 
 cimport cython

@@ -1,5 +1,5 @@
-/* The only code that depends on the CPU: CRC-32C, CRC-32, big-endian loads and stores, wide copies, a lock.
- * Each fast path is chosen at run time and has a portable one beside it; wheels target the baseline CPU. */
+/* The only CPU-specific code of the core: CRC-32C, CRC-32, big-endian loads and stores, wide copies, a spin lock.
+ * Each CRC is chosen at run time from what the CPU supports, down to a portable one; wheels target the baseline CPU. */
 #ifndef KSTORE_CORE_CPU_H
 #define KSTORE_CORE_CPU_H
 
@@ -31,7 +31,7 @@ static inline void ks_put16(uint8_t *p, uint16_t v) { v = __builtin_bswap16(v); 
 static inline void ks_put32(uint8_t *p, uint32_t v) { v = __builtin_bswap32(v); memcpy(p, &v, 4); }
 static inline void ks_put64(uint8_t *p, uint64_t v) { v = __builtin_bswap64(v); memcpy(p, &v, 8); }
 
-/* Bytes of a value in groups of 7 bits: one for each group, one for 0. */
+/* The size of a value as a varint, 7 bits per byte. */
 static inline int ks_varint_size(uint64_t value) { return ((63 ^ __builtin_clzll(value | 1)) * 9 + 73) / 64; }
 
 #if defined(__GNUC__) || defined(__clang__)
@@ -40,7 +40,7 @@ static inline int ks_varint_size(uint64_t value) { return ((63 ^ __builtin_clzll
 #define ks_prefetch(p) ((void)(p))
 #endif
 
-/* A lock for a few instructions, with or without the GIL: who holds it never waits for anything. */
+/* A spin lock for a few instructions, with or without the GIL: its holder must never block. */
 typedef struct { char is_held; } ks_lock;
 
 static inline void ks_acquire(ks_lock *lock) {
@@ -53,7 +53,8 @@ static inline void ks_release(ks_lock *lock) { __atomic_clear(&lock->is_held, __
 
 static inline uint16_t ks_get_le16(const uint8_t *p) { uint16_t v; memcpy(&v, p, 2); return v; }
 
-/* All is loaded before anything is stored, in registers, which compilers give to vectors and not to arrays of bytes. */
+/* The moves load everything before they store. A vector type, because compilers keep it in registers, unlike a byte
+array. */
 #if defined(__GNUC__) || defined(__clang__)
 typedef uint8_t ks_vector __attribute__((vector_size(16)));
 #else
@@ -75,19 +76,19 @@ static inline void ks_move32(uint8_t *target, const uint8_t *source) {
 }
 
 /* Requires: size >= 0, source readable up to readable_end, room for size rounded up to 32 at target.
- * Short copies by whole words beat a call; near the end of the source and for long ones memcpy is right. */
+ * Whole-word copies are faster than a call for small sizes; memcpy serves large ones and the end of the source. */
 static inline void ks_copy(uint8_t *target, const uint8_t *source, int64_t size, const uint8_t *readable_end) {
     if (size <= 256 && readable_end - source >= size + 31) {
         for (int64_t done = 0; done < size; done += 32) memcpy(target + done, source + done, 32);
     } else {
-        /* Where the compiler knows a small upper bound it would expand memcpy to slow string instructions. */
+        /* Hide the size: given a small upper bound, the compiler would expand memcpy to slow string instructions. */
         size_t hidden = (size_t)size;
         __asm__("" : "+r"(hidden));
         memcpy(target, source, hidden);
     }
 }
 
-/* Copies exactly size bytes; a few, as of most keys, without a call. */
+/* Copies exactly size bytes; 4 to 16, the size of most keys, without a call. */
 static inline void ks_copy_exactly(uint8_t *target, const uint8_t *source, int64_t size) {
     if (size > 16 || size < 4) {
         size_t hidden = (size_t)size;
@@ -138,7 +139,7 @@ static uint32_t ks_crc32_portable(uint32_t state, const uint8_t *p, size_t n, co
     return ks_crc_by_table(ks_crc32_table, state, p, n);
 }
 
-/* What `size` zero bytes do to a CRC state is linear: 32 basis vectors give the whole table. */
+/* The effect of `size` zero bytes on a CRC state is linear, so 32 basis vectors give the whole table. */
 static void ks_make_join(uint32_t table[4][256], size_t size) {
     uint32_t basis[32];
     for (int bit = 0; bit < 32; bit++) {
@@ -158,7 +159,7 @@ static inline uint32_t ks_join(uint32_t table[4][256], uint32_t state) {
     return table[0][state & 255] ^ table[1][state >> 8 & 255] ^ table[2][state >> 16 & 255] ^ table[3][state >> 24];
 }
 
-/* The CRC instruction takes three cycles but one can start each cycle: three streams side by side, joined by table. */
+/* The CRC instruction has a latency of three cycles and a throughput of one, so three streams run side by side. */
 #define KS_THREE_STREAMS(STEP8, STEP1)                                                                      \
     uint64_t c0 = state;                                                                                    \
     for (int pass = 0; pass < 2; pass++) {                                                                  \
@@ -188,7 +189,8 @@ __attribute__((target("sse4.2"))) static uint32_t ks_crc32c_sse42(uint32_t state
 }
 
 /* Streams as long as the data allows, joined by one carry-less multiplication: moving a state over w words of zeros
- * multiplies it by x^(64 w), and CRC32(0, a * b) is a * b * x^33 in this bit order, hence the constants x^(64 w - 33). */
+ * multiplies it by x^(64 w), and CRC32(0, a * b) is a * b * x^33 in this bit order, hence the constants x^(64 w - 33).
+ */
 enum { KS_MOST_WORDS = 4096, KS_LEAST_STREAMED = 96 };
 static uint32_t ks_zeros_power[KS_MOST_WORDS + 1];
 
@@ -232,17 +234,17 @@ __attribute__((target("sse4.2,pclmul"))) static uint32_t ks_crc32c_pclmul(uint32
     return (uint32_t)c0;
 }
 
-/* Folding: 16 bytes move over d bits by multiplying their halves with x^(d + 32) and x^(d - 32), so that some lanes fold
- * into the next and at last into one, whose 16 bytes stand for all before them. CRC-32 has no instruction and needs this;
- * for CRC-32C it is faster where four lanes fold at once. */
+/* Folding: a lane of 16 bytes moves over d bits when its halves are multiplied by x^(d + 32) and x^(d - 32). Several
+ * lanes at a time fold into the next ones, and at the end into one lane that has the CRC of all bytes before. CRC-32
+ * has no instruction on x86 and needs this; CRC-32C is faster this way where four lanes fold at once. */
 enum { KS_LANE = 16, KS_MOST_LANES = 16, KS_WIDE_LANES = 4, KS_LEAST_FOLDED = 64, KS_LEAST_FOLDED_WIDE = 256 };
-/* Of each polynomial: what moves a lane over n lanes. */
+/* The factors of a polynomial that move a lane over n lanes. */
 typedef struct { uint64_t over[KS_MOST_LANES + 1][2]; } ks_powers;
 static ks_powers ks_crc32_powers, ks_crc32c_powers;
-/* Indexes for pshufb: loaded from KS_LANE + n on they move a lane n bytes down, from n on 16 - n bytes up. */
+/* Indexes for pshufb: those at KS_LANE + n move a lane n bytes down, those at n move it 16 - n bytes up. */
 static uint8_t ks_lane_moves[3 * KS_LANE];
 
-/* Returns: x^n modulo the polynomial, its bits reversed and moved up by the one that clmul leaves out. */
+/* Returns: x^n modulo the polynomial, bit-reversed and shifted left by one, as clmul needs it. */
 static uint64_t ks_power(uint32_t polynomial, int n) {
     uint32_t power = 1u << 31;
     while (n--) power = power >> 1 ^ (power & 1 ? polynomial : 0);
@@ -273,7 +275,7 @@ KS_NARROW static inline __m128i ks_fold(__m128i lane, __m128i power, __m128i nex
     return _mm_xor_si128(_mm_xor_si128(low, high), next);
 }
 
-/* Returns: the lane that stands for `lane` and the n bytes that end at `end`. Requires: 0 < n < 16 <= end - start. */
+/* Returns: the lane of `lane` and the n bytes that end at `end`. Requires: 0 < n < 16 <= end - start. */
 KS_NARROW static inline __m128i ks_fold_tail(__m128i lane, const uint8_t *end, size_t n, const ks_powers *powers) {
     __m128i up = _mm_loadu_si128((const __m128i *)(ks_lane_moves + n));
     __m128i down = _mm_loadu_si128((const __m128i *)(ks_lane_moves + KS_LANE + n));
@@ -282,7 +284,7 @@ KS_NARROW static inline __m128i ks_fold_tail(__m128i lane, const uint8_t *end, s
     return ks_fold(_mm_shuffle_epi8(lane, up), ks_over(powers, 1), rest);
 }
 
-/* Returns: the lane that stands for lanes[0] to lanes[3] and the n bytes at p behind them. */
+/* Returns: the lane of lanes[0] to lanes[3] followed by the n bytes at p. */
 KS_NARROW static inline __m128i ks_fold_rest(const __m128i lanes[4], const uint8_t *p, size_t n, const ks_powers *powers) {
     __m128i last = ks_fold(lanes[1], ks_over(powers, 2), ks_fold(lanes[0], ks_over(powers, 3), lanes[3]));
     last = ks_fold(lanes[2], ks_over(powers, 1), last);
@@ -321,13 +323,13 @@ KS_WIDE static inline __m512i ks_fold_wide(__m512i lanes, __m512i power, __m512i
     return _mm512_ternarylogic_epi64(low, high, next, 0x96);   /* all three by xor */
 }
 
-/* A line of each quarter of what lies ahead. */
+/* Prefetches a cache line of each quarter of the bytes at `ahead`. */
 static inline void ks_prefetch_quarters(const uint8_t **ahead, size_t quarter) {
     for (size_t i = 0; i < 4; i++) ks_prefetch(*ahead + i * quarter);
     *ahead += KS_CACHE_LINE;
 }
 
-/* Returns: the lane that stands for the state and n bytes at p. Requires: n >= KS_LEAST_FOLDED_WIDE. */
+/* Returns: the lane of the state and the n bytes at p. Requires: n >= KS_LEAST_FOLDED_WIDE. */
 KS_WIDE static inline __m128i ks_fold_all(uint32_t state, const uint8_t *p, size_t n, const uint8_t *ahead, const ks_powers *powers) {
     const __m512i over = ks_over_wide(powers, 4 * KS_WIDE_LANES), over_one = ks_over_wide(powers, KS_WIDE_LANES);
     __m512i a = _mm512_loadu_si512(p), b = _mm512_loadu_si512(p + 64), c = _mm512_loadu_si512(p + 128);
@@ -383,11 +385,11 @@ KS_ARM_TARGET static uint32_t ks_crc32_arm(uint32_t state, const uint8_t *p, siz
 }
 #endif
 
-/* What lies from `ahead` on, as far as n bytes, is brought into the cache meanwhile where the path can; any address will do. */
+/* Paths that can prefetch also prefetch the n bytes from `ahead` on, which may be any address. */
 typedef uint32_t (*ks_crc_path)(uint32_t state, const uint8_t *p, size_t n, const uint8_t *ahead);
 typedef struct { const char *name; ks_crc_path path; } ks_named_path;
 
-/* The paths that this CPU can take, best first; the last one is portable. */
+/* The paths that this CPU supports, fastest first; the last one is portable. */
 static ks_named_path ks_crc32c_paths[4], ks_crc32_paths[4];
 static int ks_crc32c_path_count = 0, ks_crc32_path_count = 0;
 
@@ -466,7 +468,7 @@ static inline uint32_t ks_crc32_by(int path, uint32_t value, const uint8_t *p, s
     return ks_crc_by(ks_crc32_paths, path, value, p, n);
 }
 
-/* The CRCs by the best path, while the n bytes at `ahead`, which need not be readable, come into the cache. */
+/* The CRC by the fastest path, which prefetches the n bytes at `ahead`; these need not be readable. */
 static inline uint32_t ks_crc32c_before(const uint8_t *p, size_t n, const uint8_t *ahead) {
     return ~ks_crc32c_paths[0].path(~0u, p, n, ahead);
 }

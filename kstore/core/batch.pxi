@@ -1,9 +1,10 @@
-# The batch header of every magic: load, check, change in place, and the Python view of it.
+# Batch headers and legacy messages. Loads and checks the header of a batch of any magic, with its Python view
+# (BatchHeader); parses messages of magic 0 and 1 and the message set inside a compressed one (a wrapper); and changes
+# in place the fields that no CRC covers: offsets and leader epochs.
 
-# The batch header of every magic: load, check, and the Python view of it.
-
-# A message of magic 0 or 1 is a batch of its own: base_offset is the stored offset, for a wrapper (a compressed message)
-# that of its last record; record_count is then -1, not known. attributes keeps only the bits that the magic defines.
+# A message of magic 0 or 1 counts as a batch. Its base_offset is the stored offset, which for a wrapper (a compressed
+# message) is that of its last record; record_count is then -1 (unknown). attributes keeps only the bits that the magic
+# defines.
 cdef struct Header:
     int64_t base_offset
     int64_t size
@@ -36,7 +37,7 @@ cdef void load_legacy_header(const uint8_t* p, Header* h) noexcept nogil:
     h.record_count = -1 if h.attributes & CODEC_MASK else 1
 
 
-# Requires: check_frame was right, and 61 bytes at p, for magic 0 and 1 26.
+# Requires: check_frame returned OK; 61 bytes at p, or 26 for magic 0 and 1.
 cdef inline void load_header(const uint8_t* p, Header* h) noexcept nogil:
     if p[MAGIC_AT] < MAGIC_V2:
         load_legacy_header(p, h)
@@ -60,7 +61,7 @@ cdef inline bint is_wrapper(const Header* h) noexcept nogil:
     return h.magic < MAGIC_V2 and h.attributes & CODEC_MASK != 0
 
 
-# Kafka's ids: -1 NoTimestampType, 0 CreateTime, 1 LogAppendTime.
+# Returns: Kafka's id: -1 NoTimestampType, 0 CreateTime, 1 LogAppendTime.
 cdef inline int timestamp_type_of(const Header* h) noexcept nogil:
     return (h.attributes & TIMESTAMP_TYPE_MASK != 0) if h.magic else -1
 
@@ -69,7 +70,7 @@ cdef inline int64_t least_batch_size(int magic) noexcept nogil:
     return BATCH_HEADER_SIZE if magic == MAGIC_V2 else (MIN_MESSAGE_V1_SIZE if magic == MAGIC_V1 else MIN_MESSAGE_V0_SIZE)
 
 
-# Requires: 17 bytes at p. Checks what must hold before the length field may be believed.
+# Requires: 17 bytes at p. Checks magic and size, which must be valid before any use of the size field.
 cdef inline Status check_frame(const uint8_t* p, int64_t max_batch_bytes, Problem* problem) noexcept nogil:
     cdef int64_t size = <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
     cdef int magic = <int8_t>p[MAGIC_AT]
@@ -83,7 +84,7 @@ cdef inline Status check_frame(const uint8_t* p, int64_t max_batch_bytes, Proble
     return OK
 
 
-# What the offset fields must satisfy, whatever the records say.
+# Checks the offset fields; the records are not read.
 cdef inline Status check_offsets(const Header* h, Problem* problem) noexcept nogil:
     if h.base_offset < 0:
         return fail(problem, BAD_BASE_OFFSET, 0, h.base_offset)
@@ -94,7 +95,7 @@ cdef inline Status check_offsets(const Header* h, Problem* problem) noexcept nog
     return OK
 
 
-# Requires: the whole batch at p, frame and offsets checked. payload_size < 0: compressed, not known yet.
+# Requires: the whole batch at p, frame and offsets checked. payload_size < 0: compressed, so not known yet.
 cdef inline Status check_counts(const Header* h, int64_t payload_size, Problem* problem) noexcept nogil:
     cdef int64_t most = h.last_offset_delta
     if h.magic < MAGIC_V2 and h.attributes & CODEC_MASK == MAX_CODEC_ID:
@@ -117,7 +118,7 @@ cdef enum:
     MESSAGES_AHEAD_BYTES = 4096
 
 
-# As many bytes as the message has come into the cache meanwhile: those that are MESSAGES_AHEAD_BYTES behind its end.
+# Prefetches as many bytes as the message has, from MESSAGES_AHEAD_BYTES after its end.
 cdef Status check_legacy_crc(const uint8_t* p, int64_t size, Problem* problem) noexcept nogil:
     cdef const uint8_t* ahead = p + size + MESSAGES_AHEAD_BYTES
     cdef uint32_t computed = ks_crc32_before(p + MAGIC_AT, <size_t>(size - MAGIC_AT), ahead)
@@ -142,7 +143,7 @@ cdef inline Status check_stored_crc(const uint8_t* p, const Header* h, Problem* 
     return check_batch_crc(p, h, problem)
 
 
-# Checks the header of the batch at p, of which `available` bytes are there.
+# Checks the header of the batch at p, where `available` bytes can be read.
 cdef Status check_header(const uint8_t* p, int64_t available, int64_t max_batch_bytes, Problem* problem) noexcept nogil:
     cdef int64_t header_size = BATCH_HEADER_SIZE
     if available >= HEADER_SIZE_UP_TO_MAGIC:
@@ -155,7 +156,7 @@ cdef Status check_header(const uint8_t* p, int64_t available, int64_t max_batch_
     return OK
 
 
-# Checks header, size and CRC of the batch that must fill `size` bytes at p.
+# Checks header, size and CRC of a batch that must have exactly `size` bytes.
 cdef Status check_whole_batch(const uint8_t* p, int64_t size, Problem* problem) noexcept nogil:
     cdef Header h
     if check_header(p, size, INT32_MAX, problem) != OK:
@@ -169,12 +170,12 @@ cdef Status check_whole_batch(const uint8_t* p, int64_t size, Problem* problem) 
 
 @cython.final
 cdef class BatchHeader:
-    """The header of one record batch, as values; keeps no view of the buffer.
+    """The header of one record batch, as a copy; keeps no view of the buffer.
 
-    position and size_in_bytes are bytes (size includes the 12 bytes before the length), timestamps are ms,
-    codec is Kafka's compression id 0 to 4, timestamp_type 0 (CreateTime), 1 (LogAppendTime) or -1 (magic 0: none).
-    A message of magic 0 or 1 is a batch of its own, without producer and epoch (-1). If it is compressed, base_offset
-    is, like last_offset, the offset of its last record, has_base_offset is False and record_count None.
+    position and size_in_bytes are in bytes (size includes the 12 bytes of base offset and length), timestamps in ms.
+    codec is Kafka's compression id, 0 to 4. timestamp_type is 0 (CreateTime), 1 (LogAppendTime) or -1 (magic 0: none).
+    A message of magic 0 or 1 counts as a batch, with -1 for producer id, epochs and sequence. If it is compressed,
+    base_offset equals last_offset (the offset of its last record), has_base_offset is False and record_count None.
     Threads: immutable, safe.  Source: Kafka DefaultRecordBatch, AbstractLegacyRecordBatch.
     """
 
@@ -196,7 +197,7 @@ cdef class BatchHeader:
 
     @property
     def last_offset(self):
-        cdef object base_offset = self.h.base_offset  # of a damaged batch the sum may not fit int64
+        cdef object base_offset = self.h.base_offset  # may exceed int64 in a damaged batch
         return base_offset + self.h.last_offset_delta
 
     @property
@@ -247,9 +248,9 @@ def read_header(const uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t position,
                 int64_t max_batch_bytes=INT32_MAX):
     """Return the BatchHeader of the batch that starts at buffer[at].
 
-    Args: position: the byte place of that batch in its file, for the result and for errors.
-    Raises: CorruptRecordError if fewer than 61 bytes (magic 0 and 1: 26) are there or the size field can't be right;
-        UnsupportedMagicError for any magic but 0, 1 and 2. Neither the CRC nor the batch's end is looked at.
+    Args: position: the batch's position in its file in bytes, for the result and for errors.
+    Raises: CorruptRecordError if fewer than 61 bytes (magic 0 and 1: 26) are available or the size field is out of
+        range; UnsupportedMagicError for any magic but 0, 1 and 2. The CRC and the batch's end are not checked.
     """
     cdef Problem problem
     cdef const uint8_t* start = start_of(buffer)
@@ -262,10 +263,11 @@ def read_header(const uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t position,
 
 
 def check_crc(const uint8_t[::1] buffer, *, int64_t position, path=None):
-    """Check frame, length and CRC (magic 0 and 1: CRC-32, else CRC-32C) of one batch, which must fill the buffer exactly.
+    """Check frame, length and CRC of one batch, which must fill the buffer exactly.
 
-    Raises: CorruptRecordError (for a wrong CRC: expected = stored, found = computed), UnsupportedMagicError (also if the
-        magic is 0 or 1 and the CRC that of a batch of magic 2).
+    The CRC is a CRC-32 for magic 0 and 1, else a CRC-32C.
+    Raises: CorruptRecordError (for a CRC mismatch, expected is the stored CRC, found the computed one);
+        UnsupportedMagicError (also if the magic is 0 or 1 but the CRC is right for magic 2).
     Threads: safe; the GIL is released.
     """
     cdef Problem problem
@@ -282,7 +284,7 @@ cdef enum:
     MOST_SIZES = 8
 
 
-# Requires: `most` bytes at p, at least `at`; table: of the CRC. Returns: how many sizes it noted.
+# Requires: `most` bytes at p, at least `at`; table: that of the CRC. Returns: the number of sizes stored in `sizes`.
 cdef int find_sizes(const uint8_t* p, int64_t at, int64_t least, int64_t most, uint32_t wanted, const uint32_t* table,
                     int64_t* sizes) noexcept nogil:
     cdef uint32_t crc = 0xFFFFFFFF
@@ -308,11 +310,11 @@ cdef void fill_crc_table(uint32_t polynomial, uint32_t* table) noexcept nogil:
 
 
 def sizes_by_crc(const uint8_t[::1] buffer):
-    """Return the sizes at which the batch at the start of buffer has a right CRC, whatever its size field says.
+    """Return the sizes at which the batch at the start of buffer has a valid CRC, regardless of its size field.
 
-    The CRC covers all that lies behind it and not the size, so that it tells where a batch of magic 0, 1 or 2 ends;
-    by chance once in 2^32 sizes it is right elsewhere. At most 8 are returned, none for another magic byte.
-    Cost: O(bytes), a byte at a time; the GIL is released.
+    The CRC covers everything after it but not the size field, so that it shows where a batch of magic 0, 1 or 2 ends. A
+    random match has a probability of 2^-32 per size. Returns at most 8 sizes in bytes; none for any other magic.
+    Cost: O(bytes), one byte at a time; the GIL is released.
     """
     cdef int64_t sizes[MOST_SIZES]
     cdef uint32_t table[256]
@@ -335,9 +337,9 @@ def sizes_by_crc(const uint8_t[::1] buffer):
     return [sizes[i] for i in range(found)]
 
 
-# Messages of magic 0 and 1, and the set of them inside a wrapper: the value of a compressed message.
+# Messages of magic 0 and 1, and message sets: the messages inside the value of a wrapper.
 
-# A message by its fields; offset as it is stored, size of the whole entry.
+# A parsed message. offset is the stored one, size that of the whole entry.
 cdef struct Message:
     int64_t offset
     int64_t size
@@ -348,8 +350,8 @@ cdef struct Message:
     const uint8_t* key
     const uint8_t* value
 
-# The messages of a payload: whole ones in the first `size` bytes, whose stored offsets count from offset_base and may
-# reach most_offset. A plain message is a set of itself.
+# The messages of a payload: complete ones in the first `size` bytes, whose stored offsets are relative to offset_base
+# and must not exceed most_offset. A plain message forms a set of one.
 cdef struct MessageSet:
     int64_t size
     int64_t offset_base
@@ -361,7 +363,7 @@ cdef inline int64_t entry_size_at(const uint8_t* p) noexcept nogil:
     return <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
 
 
-# Requires: the whole entry at p, its size field and magic checked. Returns: OK with every field inside it.
+# Requires: the whole entry at p, its size field and magic checked. Returns: OK if every field lies inside it.
 cdef inline Status parse_message(const uint8_t* p, Message* m, Problem* problem) noexcept nogil:
     cdef const uint8_t* at
     cdef int64_t left
@@ -388,8 +390,8 @@ cdef inline Status parse_message(const uint8_t* p, Message* m, Problem* problem)
     return fail(problem, RECORD_SIZE_MISMATCH, 0, left if m.value_size < 0 else left - m.value_size)
 
 
-# Returns: OK if the frame of a message lies whole in `left` bytes; in a caller's buffer it may have changed since it was
-# found.
+# Returns: OK if a whole message lies in `left` bytes. Needed even after survey_messages, because another thread may
+# have changed a caller's buffer since.
 cdef inline Status check_message_frame(const uint8_t* p, int64_t left, Problem* problem) noexcept nogil:
     if left < MIN_MESSAGE_V0_SIZE:
         return fail(problem, BATCH_INCOMPLETE, MIN_MESSAGE_V0_SIZE, left)
@@ -402,8 +404,8 @@ cdef inline Status check_message_frame(const uint8_t* p, int64_t left, Problem* 
     return OK
 
 
-# Finds the whole messages of a decompressed wrapper. An incomplete last one is left out, as Kafka does, unless it claims
-# more than a payload may hold (`limit`): Kafka takes memory for it first.
+# Finds the complete messages of a decompressed wrapper. An incomplete last one is ignored, as in Kafka, unless its size
+# exceeds the payload limit (`limit`): Kafka allocates that size before it reads the message.
 cdef Status survey_messages(const uint8_t* p, int64_t size, int64_t limit, MessageSet* found,
                             Problem* problem) noexcept nogil:
     cdef int64_t at = 0
@@ -433,8 +435,8 @@ cdef Status survey_messages(const uint8_t* p, int64_t size, int64_t limit, Messa
     return OK if at else fail(problem, EMPTY_WRAPPER, 1, 0)
 
 
-# Settles what the stored offsets of a wrapper's messages count from: 0 in V0; in V1 the wrapper has the offset of the
-# last one, or 0, which some producers leave there. Requires: survey_messages was OK.
+# Sets offset_base: 0 in V0. In V1 the stored offsets are relative and the wrapper has the offset of the last message,
+# or 0, which some producers leave there. Requires: survey_messages returned OK.
 cdef Status place_messages(const Header* wrapper, MessageSet* found, Problem* problem) noexcept nogil:
     found.offset_base = 0
     found.most_offset = wrapper.base_offset if wrapper.base_offset else INT64_MAX - 1
@@ -457,8 +459,8 @@ cdef inline int64_t offset_of_message(const MessageSet* found, const Message* m)
     return <int64_t>(<uint64_t>found.offset_base + <uint64_t>m.offset)
 
 
-# Offsets rise and stay at or below the wrapper's; the first one lies behind what came before the wrapper, which no CRC
-# makes sure of. Returns: OK and the next least offset.
+# Checks that offsets rise and do not exceed the wrapper's, and that the first one follows the batch before the wrapper;
+# no CRC covers these. Returns: OK with the least valid next offset in `least`.
 cdef inline Status check_message_offset(const MessageSet* found, int64_t offset, bint is_first, int64_t* least,
                                         Problem* problem) noexcept nogil:
     if is_first and offset < least[0]:
@@ -469,7 +471,7 @@ cdef inline Status check_message_offset(const MessageSet* found, int64_t offset,
     return OK
 
 
-# h is the header of the wrapper, or of the message itself if it is plain.
+# h is the wrapper's header, or the message's own if it is plain.
 cdef inline int message_timestamp_type(const Header* h, const Message* m) noexcept nogil:
     return timestamp_type_of(h) if m.magic else -1
 
@@ -478,9 +480,9 @@ cdef inline int64_t message_timestamp(const Header* h, const Message* m) noexcep
     return h.max_timestamp if m.magic and h.attributes & TIMESTAMP_TYPE_MASK else m.timestamp
 
 
-# Batches of any magic patched where they stand: the fields that no CRC covers, in whole runs of batches.
+# Changes in place of the fields that no CRC covers, in runs of batches of any magic.
 
-# Returns: OK with the size of the batch at p, which lies whole in `left` bytes and has every field of its header.
+# Returns: OK and the size of the batch at p, if it lies whole in `left` bytes and is large enough for its header.
 cdef Status find_batch(const uint8_t* p, int64_t left, int64_t* size, Problem* problem) noexcept nogil:
     cdef int magic
     if left < HEADER_SIZE_UP_TO_MAGIC:
@@ -497,8 +499,8 @@ cdef Status find_batch(const uint8_t* p, int64_t left, int64_t* size, Problem* p
     return OK
 
 
-# Requires: find_batch passed. Returns: OK and how many offsets the batch at p spans, 0 if only its compressed content
-# says so.
+# Requires: find_batch returned OK. Returns: OK and the number of offsets that the batch at p spans, 0 if only its
+# compressed content shows it.
 cdef inline Status offset_span(const uint8_t* p, int64_t* span, Problem* problem) noexcept nogil:
     if <int8_t>p[MAGIC_AT] != MAGIC_V2:
         span[0] = 0 if p[MESSAGE_ATTRIBUTES_AT] & CODEC_MASK else 1
@@ -507,15 +509,15 @@ cdef inline Status offset_span(const uint8_t* p, int64_t* span, Problem* problem
     return OK if span[0] > 0 else fail(problem, BAD_LAST_OFFSET_DELTA, 0, span[0] - 1)
 
 
-# Requires: find_batch passed.
+# Requires: find_batch returned OK.
 cdef inline void put_base_offset(uint8_t* p, int64_t base_offset, int32_t leader_epoch) noexcept nogil:
     ks_put64(p + BASE_OFFSET_AT, <uint64_t>base_offset)
     if <int8_t>p[MAGIC_AT] == MAGIC_V2:
         ks_put32(p + PARTITION_LEADER_EPOCH_AT, <uint32_t>leader_epoch)
 
 
-# Gives the batches of a run the offsets from next_offset[0] on; stops before the first one that can't have them.
-# Writes nothing unless `write`.
+# Assigns offsets from next_offset[0] on to the batches of a run; stops before the first one that cannot take them. If
+# `write` is false, only checks.
 cdef Status put_offsets(uint8_t* start, int64_t size, int64_t* next_offset, int32_t leader_epoch, bint write,
                         Problem* problem) noexcept nogil:
     cdef int64_t at = 0
@@ -537,7 +539,7 @@ cdef Status put_offsets(uint8_t* start, int64_t size, int64_t* next_offset, int3
     return OK
 
 
-# Returns: the batch at buffer[at], which lies whole in the buffer; its size.
+# Returns: the address of the batch at buffer[at], which lies whole in the buffer, and its size.
 cdef uint8_t* batch_in(uint8_t[::1] buffer, Py_ssize_t at, int64_t* size) except NULL:
     cdef Problem problem
     if at < 0 or at > buffer.shape[0]:
@@ -551,9 +553,10 @@ cdef uint8_t* batch_in(uint8_t[::1] buffer, Py_ssize_t at, int64_t* size) except
 def set_last_offset(uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t last_offset):
     """Set the last offset of the batch at buffer[at], in place; no CRC covers it.
 
-    The offset of a V0 or V1 message is set as it is; it is the last one of a wrapper, whose content stays.
+    Sets the stored offset of a V0 or V1 message, which for a wrapper is that of its last record; the inner messages
+    stay.
     Raises: CorruptRecordError, UnsupportedMagicError; InvalidRecordError for a negative last offset delta; ValueError
-        if the batch's offsets would be negative or end at 2^63 - 1.
+        if the batch's base offset would be negative or its last offset 2^63 - 1.
     Source: Kafka MutableRecordBatch.setLastOffset.
     """
     cdef int64_t size = 0
@@ -572,9 +575,9 @@ def set_last_offset(uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t last_offset
 
 
 def set_partition_leader_epoch(uint8_t[::1] buffer, Py_ssize_t at=0, *, int32_t partition_leader_epoch):
-    """Set the leader epoch of the V2 batch at buffer[at], in place; no CRC covers it.
+    """Set the partition leader epoch of the V2 batch at buffer[at], in place; no CRC covers it.
 
-    Raises: CorruptRecordError, UnsupportedMagicError; ValueError for a V0 or V1 message, which has none.
+    Raises: CorruptRecordError, UnsupportedMagicError; ValueError for a V0 or V1 message, which has no such field.
     """
     cdef int64_t size = 0
     cdef uint8_t* p = batch_in(buffer, at, &size)
@@ -584,13 +587,14 @@ def set_partition_leader_epoch(uint8_t[::1] buffer, Py_ssize_t at=0, *, int32_t 
 
 
 def assign_offsets(uint8_t[::1] buffer, *, int64_t base_offset, int32_t partition_leader_epoch=-1):
-    """Give the batches that fill the buffer the offsets from base_offset on, in place, and return the next offset.
+    """Assign offsets from base_offset on to the batches that fill the buffer, in place, and return the next offset.
 
-    V2 batches get the leader epoch too. The deltas inside a V2 batch stay; a plain V0 or V1 message takes one offset.
-    Raises: CorruptRecordError, UnsupportedMagicError, InvalidRecordError with the position; ValueError for a negative
-        offset, one of 2^63 - 1 or more, or a compressed V0 or V1 wrapper (set_last_offset is for these). Nothing is
-        written then.
-    Threads: the GIL is released.  Cost: O(batches), no CRC work.
+    V2 batches also get the leader epoch. Offset deltas inside a V2 batch stay; a plain V0 or V1 message takes one
+    offset.
+    Raises: CorruptRecordError, UnsupportedMagicError, InvalidRecordError with the position; ValueError if an offset
+        would be negative or 2^63 - 1 or more, or for a V0 or V1 wrapper (use set_last_offset). Nothing is written
+        in these cases.
+    Threads: not safe: nothing else may use the buffer. The GIL is released.  Cost: O(batches), no CRC is computed.
     """
     cdef int64_t next_offset = base_offset
     cdef uint8_t* start = <uint8_t*>start_of(buffer)
@@ -615,9 +619,10 @@ def assign_offsets(uint8_t[::1] buffer, *, int64_t base_offset, int32_t partitio
 
 
 def batch_size_at(const uint8_t[::1] buffer, Py_ssize_t at=0):
-    """Return the bytes of the batch, of any magic, that starts at buffer[at] and lies whole in the buffer.
+    """Return the size in bytes of the batch, of any magic, that starts at buffer[at] and lies whole in the buffer.
 
-    Raises: CorruptRecordError, UnsupportedMagicError.  Cost: O(1), no CRC work.
+    Raises: CorruptRecordError, UnsupportedMagicError; ValueError for an `at` outside the buffer.
+    Cost: O(1), no CRC is computed.
     """
     cdef Problem problem
     cdef int64_t size = 0

@@ -1,7 +1,9 @@
-# Compressed payloads: frames of all codecs checked and bounded; raw blocks of lz4 and snappy decompressed.
+# Decompression of payloads. Checks the frames of lz4 and snappy (raw or in xerial framing), bounds their content from
+# block headers alone, and decompresses their blocks; for zstd, computes the bound only. Other codecs are Python
+# libraries, see kstore/compression.py.
 
-# Raw blocks of lz4 and snappy, opened: literals, and copies of what came before.  Source: LZ4 block format 1.6.1,
-# snappy format description of 2011. In both the content and BLOCK_MARGIN bytes behind its room may be written.
+# Raw blocks of lz4 and snappy: literals, and copies of earlier content. Source: LZ4 block format 1.6.1, snappy format
+# description of 2011. Both decompressors may write up to BLOCK_MARGIN bytes past the room for the content.
 
 cdef extern from "_core_cpu.h" nogil:
     void ks_move16(uint8_t* target, const uint8_t* source) noexcept
@@ -11,15 +13,15 @@ cdef extern from "_core_cpu.h" nogil:
 cdef enum:
     BLOCK_MARGIN = 64
     WIDE_STEP = 32
-    LZ4_LONG = 15                 # a length of four bits that goes on in further bytes
+    LZ4_LONG = 15                 # a 4-bit length that continues in further bytes
     LZ4_LEAST_COPY = 4
-    LZ4_LAST_LITERALS = 5         # the bytes and the content that every block ends with as literals
-    LZ4_LAST_COPY_START = 12      # no copy starts in the last bytes of the largest block
-    LZ4_COPY_TAIL = 8             # least bytes from an offset on: itself, a token and the last literals
-    SHORT_LENGTH = 64             # of literals and copies that are moved as a whole
-    LZ4_SHORT_TAKES = 80          # bytes that a sequence of short lengths and LZ4_COPY_TAIL take at most
-    LZ4_SHORT_GIVES = 140         # content of a sequence of short lengths and LZ4_LAST_COPY_START
-    SNAPPY_SHORT_TAKES = 72       # bytes that are read for a short element and the tag behind it, at most
+    LZ4_LAST_LITERALS = 5         # every block ends with at least so many bytes of literals
+    LZ4_LAST_COPY_START = 12      # no copy starts in the last 12 bytes of the largest block
+    LZ4_COPY_TAIL = 8             # least bytes from an offset to the end: offset, token, last literals
+    SHORT_LENGTH = 64             # longest literal or copy that is moved as a whole
+    LZ4_SHORT_TAKES = 80          # most bytes of a sequence of short lengths, and LZ4_COPY_TAIL
+    LZ4_SHORT_GIVES = 140         # most content of a sequence of short lengths, and LZ4_LAST_COPY_START
+    SNAPPY_SHORT_TAKES = 72       # most bytes that are read for a short element and the tag after it
     SNAPPY_LONG_LITERAL = 60
     SNAPPY_NO_OFFSET_BIT = 56
 
@@ -70,19 +72,19 @@ _FRAME_REASONS = {
     FRAME_CHANGED: "frame: changed while it was read",
 }
 
-# What a walk found: where it failed, or what the frame holds.
+# What a check found: the values for the message of an error, or the facts of the frame.
 cdef struct Frame:
     int64_t expected
     int64_t found
-    int64_t bound            # most bytes of content
-    int64_t largest_block    # most bytes of content of one block
-    int64_t content_size     # as declared, 0 if not
-    int64_t room             # for all content, besides the margin behind it
+    int64_t bound            # the largest possible size of the content
+    int64_t largest_block    # the largest content of one block
+    int64_t content_size     # as declared; 0: not declared
+    int64_t room             # for all content, without the margin
     int64_t blocks_at        # position of the first block
     bint has_block_checksums
     bint has_content_checksum
 
-# One block of a frame: its bytes in the payload, and the room for its content (snappy: exactly how much that is).
+# One block of a frame: its bytes in the payload, and the room for its content (for snappy, exactly the content's size).
 cdef struct FrameBlock:
     int64_t at
     int64_t size
@@ -96,7 +98,7 @@ cdef object frame_error(str reason, expected=None, found=None):
 
 
 def output_too_large(str codec, int64_t limit):
-    """Return the DecompressionError (without a place) for a payload that decompresses to more than limit bytes."""
+    """Return the DecompressionError (without a position) for a payload that decompresses to more than limit bytes."""
     return frame_error(f"{codec} payload decompresses to more than max_decompressed_bytes", expected=limit)
 
 
@@ -114,7 +116,8 @@ cdef inline uint32_t get_le(const uint8_t* p, int size) noexcept nogil:
     return value
 
 
-# Copies size bytes from offset bytes before: what is there already repeats with that period, so each round doubles it.
+# Copies size bytes from offset bytes earlier. The content repeats with that period, so each round doubles what can be
+# copied.
 cdef void repeat_bytes(uint8_t* to, int64_t offset, int64_t size) noexcept nogil:
     cdef const uint8_t* start = to - offset
     cdef int64_t done = 0
@@ -130,7 +133,7 @@ cdef void repeat_bytes(uint8_t* to, int64_t offset, int64_t size) noexcept nogil
         done += step
 
 
-# Returns: the length with the bytes at `at` added, which it passes, or -1 if they run to the end.
+# Returns: the length plus its continuation bytes at `at`, which moves past them, or -1 if they run past the end.
 cdef inline int64_t lz4_length(int64_t length, const uint8_t** at, const uint8_t* end) noexcept nogil:
     cdef int byte = 255
     while byte == 255:
@@ -150,7 +153,7 @@ cdef struct BlockPlace:
     uint8_t* full
 
 
-# One sequence of any lengths, with every check.
+# Decompresses one sequence of any lengths, with all checks.
 cdef FrameStatus open_lz4_sequence(BlockPlace* b, const uint8_t* largest, Frame* frame) noexcept nogil:
     cdef int token = b.at[0]
     cdef int64_t size = token >> 4
@@ -188,8 +191,8 @@ cdef FrameStatus open_lz4_sequence(BlockPlace* b, const uint8_t* largest, Frame*
     return FRAME_OK
 
 
-# Takes sequences for as long as their lengths are short, the copy is not of itself, and the ends are far.
-# Requires: SHORT_LENGTH bytes of content.
+# Fast path: decompresses sequences while their lengths are short, copies do not overlap themselves and both ends are
+# far. Requires: SHORT_LENGTH bytes of content before.
 cdef void open_short_lz4_sequences(BlockPlace* b) noexcept nogil:
     cdef const uint8_t* at = b.at
     cdef const uint8_t* last = b.end - LZ4_SHORT_TAKES
@@ -229,8 +232,8 @@ cdef void open_short_lz4_sequences(BlockPlace* b) noexcept nogil:
     b.to = to
 
 
-# Requires: room, and BLOCK_MARGIN bytes behind it, at target; room <= largest, the content that a block of the frame
-# may have. Returns: FRAME_OK with the size of the content in frame.found.
+# Requires: `room` bytes and BLOCK_MARGIN at target; room <= frame.largest_block. Returns: FRAME_OK with the size of the
+# content in frame.found.
 cdef FrameStatus open_lz4_block(const uint8_t* p, int64_t n, uint8_t* target, int64_t room, Frame* frame) noexcept nogil:
     cdef BlockPlace b
     cdef FrameStatus status
@@ -247,8 +250,8 @@ cdef FrameStatus open_lz4_block(const uint8_t* p, int64_t n, uint8_t* target, in
     return FRAME_OK
 
 
-# What a snappy tag says: the element's size, and in the bits above what is added to the bytes behind the tag for the
-# offset. A literal has its size for an offset; what is not short has an offset that is never there.
+# For each snappy tag: the size of its element in the low 8 bits; above them the offset, to which the bytes after the
+# tag are added. For a literal the offset is its size. For an element that is not short it is one that no content has.
 cdef uint64_t snappy_elements[256]
 cdef uint32_t snappy_offset_masks[4]
 
@@ -272,7 +275,7 @@ cdef void fill_snappy_elements() noexcept:
 fill_snappy_elements()
 
 
-# One element of any kind, with every check.
+# Decompresses one element of any kind, with all checks.
 cdef FrameStatus open_snappy_element(BlockPlace* b, Frame* frame) noexcept nogil:
     cdef int tag = b.at[0]
     cdef int kind = tag & 3
@@ -306,8 +309,8 @@ cdef FrameStatus open_snappy_element(BlockPlace* b, Frame* frame) noexcept nogil
     return FRAME_OK
 
 
-# Takes elements for as long as they are short, no copy is of itself, and the ends are far. Whether an element is a
-# literal is as good as random, so nothing branches on it. Requires: SHORT_LENGTH bytes of content.
+# Fast path: decompresses elements while they are short, copies do not overlap themselves and both ends are far. Whether
+# an element is a literal is unpredictable, so there is no branch on it. Requires: SHORT_LENGTH bytes of content before.
 cdef void open_short_snappy_elements(BlockPlace* b) noexcept nogil:
     cdef const uint8_t* at = b.at
     cdef const uint8_t* last = b.end - SNAPPY_SHORT_TAKES
@@ -337,7 +340,7 @@ cdef void open_short_snappy_elements(BlockPlace* b) noexcept nogil:
     b.to = to
 
 
-# Requires: room, exactly the content, and BLOCK_MARGIN bytes behind it, at target.
+# Requires: `room` bytes, exactly the content's size, and BLOCK_MARGIN at target.
 cdef FrameStatus open_snappy_block(const uint8_t* p, int64_t n, uint8_t* target, int64_t room,
                                    Frame* frame) noexcept nogil:
     cdef BlockPlace b
@@ -356,7 +359,7 @@ cdef FrameStatus open_snappy_block(const uint8_t* p, int64_t n, uint8_t* target,
     return FRAME_OK
 
 
-# Frames of the codecs: checked and bounded from their headers alone, those of lz4 and snappy then opened block by block.
+# Frames of lz4 and snappy: checked and bounded from their headers alone, then decompressed block by block.
 
 cdef enum:
     LZ4_MAGIC = 0x184D2204
@@ -411,8 +414,8 @@ cdef uint32_t xxh32(const uint8_t* p, int64_t n) noexcept nogil:
     return value ^ value >> 16
 
 
-# The second byte of the hash stands in the header. Kafka's V0 writers hashed the frame magic too, its reader of V0
-# does not look.
+# Checks the frame header of lz4. The second byte of the hash is stored in it. Kafka's V0 writers included the frame
+# magic in the hash, and Kafka does not check it for V0.
 cdef FrameStatus open_lz4(const uint8_t* p, int64_t n, int magic, Frame* frame) noexcept nogil:
     cdef int flags
     cdef int64_t at = 6
@@ -438,7 +441,7 @@ cdef FrameStatus open_lz4(const uint8_t* p, int64_t n, int magic, Frame* frame) 
     return FRAME_OK
 
 
-# Returns: FRAME_OK with the block at `at`, whose next_at is 0 for the end mark.
+# Returns: FRAME_OK with the block at `at`. next_at is 0 for the end mark.
 cdef FrameStatus next_lz4_block(const uint8_t* p, int64_t n, int64_t at, Frame* frame,
                                 FrameBlock* block) noexcept nogil:
     cdef uint32_t word
@@ -459,8 +462,8 @@ cdef FrameStatus next_lz4_block(const uint8_t* p, int64_t n, int64_t at, Frame* 
     return FRAME_OK
 
 
-# Follows Kafka's Lz4BlockInputStream, but looks at every checksum and at what stands behind the end mark.
-# Source: LZ4 frame format 1.6.1.
+# As Kafka's Lz4BlockInputStream, but checks every checksum and that nothing follows the end mark. Source: LZ4 frame
+# format 1.6.1.
 cdef FrameStatus check_lz4(const uint8_t* p, int64_t n, int magic, Frame* frame) noexcept nogil:
     cdef FrameBlock block
     cdef FrameStatus status = open_lz4(p, n, magic, frame)
@@ -484,7 +487,7 @@ cdef FrameStatus check_lz4(const uint8_t* p, int64_t n, int magic, Frame* frame)
     return status
 
 
-# The bytes of a one-dimensional view.
+# Returns: the buffer of a view, which must be contiguous bytes in one dimension.
 cdef const Py_buffer* bytes_of(object view) except NULL:
     cdef const Py_buffer* raw = PyMemoryView_GET_BUFFER(view)
     if raw.ndim != 1 or raw.itemsize != 1 or (raw.strides != NULL and raw.strides[0] != 1):
@@ -492,7 +495,8 @@ cdef const Py_buffer* bytes_of(object view) except NULL:
     return raw
 
 
-# Returns: a view of what decompress gave; if it is kept, in memory of its size rather than in a much larger buffer.
+# Returns: a view of the result of decompress. If it is to be kept and its buffer is much too large, a copy of the exact
+# size.
 cdef object checked_payload(object payload, int64_t limit, bint is_kept):
     cdef ColumnBuffer fitted
     view = memoryview(payload)
@@ -508,7 +512,8 @@ cdef object checked_payload(object payload, int64_t limit, bint is_kept):
     return memoryview(fitted)
 
 
-# Requires: check_lz4 passed; frame.room and BLOCK_MARGIN bytes at target. Returns: FRAME_OK with the size in frame.found.
+# Requires: check_lz4 returned FRAME_OK; frame.room bytes and BLOCK_MARGIN at target. Returns: FRAME_OK with the size in
+# frame.found.
 cdef FrameStatus open_lz4_blocks(const uint8_t* p, int64_t n, int64_t limit, uint8_t* target,
                                  Frame* frame) noexcept nogil:
     cdef FrameBlock block
@@ -540,7 +545,7 @@ cdef inline bint starts_xerial(const uint8_t* p, int64_t n) noexcept nogil:
     return n >= 8 and ks_get64(p) == XERIAL_MAGIC
 
 
-# Checks what a raw block says of itself, and passes it; block.room becomes the size of its content.
+# Checks the declared size of a raw block and moves past it; block.room becomes the size of its content.
 cdef FrameStatus read_snappy_length(const uint8_t* p, Frame* frame, FrameBlock* block) noexcept nogil:
     cdef uint64_t length = 0
     cdef int64_t size = 0
@@ -561,8 +566,8 @@ cdef FrameStatus read_snappy_length(const uint8_t* p, Frame* frame, FrameBlock* 
     return FRAME_OK
 
 
-# Returns: FRAME_OK with what stands at `at` < n: a block, or a stream header, which is of size 0. A payload that does
-# not start with a whole stream header is one raw block.
+# Returns: FRAME_OK with the block, or the stream header (size 0), at `at` < n. A payload that does not start with a
+# complete stream header is one raw block.
 cdef FrameStatus next_snappy_block(const uint8_t* p, int64_t n, int64_t at, Frame* frame,
                                    FrameBlock* block) noexcept nogil:
     block.room = 0
@@ -585,7 +590,7 @@ cdef FrameStatus next_snappy_block(const uint8_t* p, int64_t n, int64_t at, Fram
     return read_snappy_length(p, frame, block)
 
 
-# Stops when the content passes the limit: frame.bound is then above it.
+# Stops when the content exceeds the limit: frame.bound is then above it.
 cdef FrameStatus check_snappy(const uint8_t* p, int64_t n, int64_t limit, Frame* frame) noexcept nogil:
     cdef FrameBlock block
     cdef FrameStatus status
@@ -600,7 +605,8 @@ cdef FrameStatus check_snappy(const uint8_t* p, int64_t n, int64_t limit, Frame*
     return FRAME_OK
 
 
-# Requires: check_snappy passed; frame.room and BLOCK_MARGIN bytes at target. Returns: FRAME_OK with the size in frame.found.
+# Requires: check_snappy returned FRAME_OK; frame.room bytes and BLOCK_MARGIN at target. Returns: FRAME_OK with the size
+# in frame.found.
 cdef FrameStatus open_snappy_blocks(const uint8_t* p, int64_t n, uint8_t* target, Frame* frame) noexcept nogil:
     cdef FrameBlock block
     cdef FrameStatus status
@@ -622,7 +628,7 @@ cdef FrameStatus open_snappy_blocks(const uint8_t* p, int64_t n, uint8_t* target
     return FRAME_OK
 
 
-# Returns: FRAME_OK with the room for the content in frame.room, at most limit and one block.
+# Returns: FRAME_OK with the room for the content in frame.room, which is at most limit plus one block.
 cdef FrameStatus check_blocks(int codec, const uint8_t* p, int64_t n, int magic, int64_t limit,
                               Frame* frame) noexcept nogil:
     cdef FrameStatus status
@@ -639,7 +645,7 @@ cdef FrameStatus check_blocks(int codec, const uint8_t* p, int64_t n, int magic,
     return status
 
 
-# Requires: check_blocks passed.
+# Requires: check_blocks returned FRAME_OK.
 cdef FrameStatus open_blocks(int codec, const uint8_t* p, int64_t n, int64_t limit, uint8_t* target,
                              Frame* frame) noexcept nogil:
     if codec == CODEC_SNAPPY:
@@ -648,13 +654,14 @@ cdef FrameStatus open_blocks(int codec, const uint8_t* p, int64_t n, int64_t lim
 
 
 def decompress_blocks(payload, *, int codec_id, int64_t limit, int magic):
-    """Return the content of an LZ4 frame, in the subset that Kafka reads, or of snappy blocks, which must fill the payload.
+    """Decompress a payload that is an LZ4 frame (in the subset that Kafka reads) or snappy blocks; return a memoryview.
 
     Snappy: blocks in xerial framing, or one raw block.
-    Args: codec_id: 2 (snappy) or 3 (lz4); magic: of the batch; with 0 the header checksum of lz4 is not looked at.
-    Raises: DecompressionError (without a place).
-    Cost: one pass, the content is never copied; memory of limit and one block, or of what the payload's size and its
-        blocks' headers allow. The GIL is released for large payloads.
+    Args: codec_id: 2 (snappy) or 3 (lz4); limit: the most bytes of content; magic: that of the batch (with 0, the lz4
+        header checksum is not checked).
+    Raises: DecompressionError (without a position); ValueError for another codec or a payload that is not bytes.
+    Cost: one pass without a copy of the content. Memory: at most limit plus one block, and no more than the payload's
+        block headers allow. The GIL is released for 64 KiB and more.
     """
     cdef Frame frame
     cdef FrameStatus status
@@ -688,10 +695,10 @@ def decompress_blocks(payload, *, int codec_id, int64_t limit, int magic):
 
 
 def zstd_frame_bound(frame):
-    """Return (bound, content_size): the most bytes that one zstd frame can decompress to, and its declared size or -1.
+    """Return (bound, content_size) of one zstd frame: the most bytes it can decompress to, and its declared size or -1.
 
-    The frame must fill the buffer; skippable and concatenated frames and dictionaries are refused.
-    Raises: DecompressionError (without a place).  Cost: O(blocks).  Source: RFC 8878 section 3.
+    The frame must fill the buffer; skippable and concatenated frames and dictionaries are rejected.
+    Raises: DecompressionError (without a position).  Cost: O(blocks).  Source: RFC 8878 section 3.
     """
     view = memoryview(frame)
     cdef const Py_buffer* raw = bytes_of(view)

@@ -1,6 +1,6 @@
-# Columns under construction and the tables they become.
-
-# Columns under construction, and the leaves that append to them.
+# Columns in Arrow's layout while they are filled: appending values of one record (bytes, views, UTF-8 text, headers,
+# timestamps), the decoding loops over the records of a V2 batch, and the buffers of a table (Columns), which are
+# allocated, grown and finished under the GIL.
 
 cdef enum ColumnMode:
     MODE_ABSENT
@@ -12,7 +12,7 @@ cdef struct View:
     uint64_t low
     uint64_t high
 
-# A variable-width column: Arrow offsets and data, or Arrow views; validity bits are set, a null clears one.
+# A variable-width column: Arrow offsets and data, or Arrow views. Validity bits start set; a null clears one.
 cdef struct VarColumn:
     ColumnMode mode
     uint8_t* data
@@ -23,7 +23,7 @@ cdef struct VarColumn:
     uint8_t* validity
     int64_t null_count
 
-# Headers: list offsets and validity by row; keys and values by header. count is the number of headers.
+# Headers: list offsets and validity per row; keys and values per header. count is the number of headers.
 cdef struct HeaderColumn:
     bint wanted
     int32_t* offsets
@@ -31,7 +31,7 @@ cdef struct HeaderColumn:
     int64_t null_count
     int64_t count
     int64_t count_capacity
-    int64_t most_bytes      # that the headers of one record may take as Python objects
+    int64_t most_bytes      # limit of the Python objects for one record's headers
     VarColumn keys
     VarColumn values
 
@@ -40,7 +40,7 @@ cdef struct Table:
     int64_t* timestamps
     uint8_t* timestamp_validity     # NULL until a timestamp is null
     int64_t timestamp_null_count
-    int64_t lost_offset             # of the first record whose timestamp is null, and what the log says
+    int64_t lost_offset             # of the first record whose timestamp became null; with its stored timestamp
     int64_t lost_timestamp_ms
     VarColumn key
     VarColumn value
@@ -48,9 +48,10 @@ cdef struct Table:
     int64_t rows
     int64_t row_capacity
     int64_t row_width
-    int64_t room            # bytes left before the table counts as full; may go below zero by one record
+    int64_t room            # bytes left until the table counts as full; one record may make it negative
 
-# The batch being decoded. readable_end bounds wide loads; view_buffer is its number among the table's view buffers.
+# The batch being decoded. readable_end bounds wide loads; view_buffer is the batch's number among the table's view
+# buffers.
 cdef struct Source:
     const uint8_t* at
     const uint8_t* end
@@ -61,7 +62,7 @@ cdef struct Source:
     int64_t least_delta
     int64_t start_offset
     int64_t end_offset
-    MessageSet messages     # of magic 0 and 1, where least_delta is the least offset
+    MessageSet messages     # for magic 0 and 1, where least_delta is the least offset
     int timestamp_type
     int next_timestamp_type
 
@@ -69,8 +70,8 @@ cdef enum:
     WIDE_PAD = 32
     VIEW_INLINE_SIZE = 12
     MICROSECONDS = 1000
-    HEADER_WIDTH = 8         # of the offsets of a header's key and value
-    UTF8_GROWTH = 3          # U+FFFD takes three bytes in place of one
+    HEADER_WIDTH = 8         # the offsets of a header's key and value, in bytes
+    UTF8_GROWTH = 3          # U+FFFD takes three bytes, in place of one
 
 cdef int64_t MOST_MS = INT64_MAX // 1000
 cdef uint64_t HIGH_BITS = 0x8080808080808080ULL
@@ -86,7 +87,7 @@ cdef inline uint64_t load_word(const uint8_t* p, int64_t size) noexcept nogil:
     return word
 
 
-# Arrow's BinaryView: up to 12 bytes inline, else four of them and where the rest is.
+# Arrow's BinaryView: up to 12 bytes are inline; of a longer value, four bytes and its location.
 cdef inline void put_view(View* view, const uint8_t* p, int64_t size, const Source* s) noexcept nogil:
     cdef uint64_t low, high
     if size > VIEW_INLINE_SIZE:
@@ -157,7 +158,7 @@ cdef int utf8_sequence(const uint8_t* p, int64_t left) noexcept nogil:
     return more + 1
 
 
-# Returns: how many bytes from p on are valid UTF-8.
+# Returns: the number of bytes from p on that are valid UTF-8.
 cdef int64_t valid_utf8(const uint8_t* p, int64_t size) noexcept nogil:
     cdef int64_t at = 0
     cdef int step
@@ -172,7 +173,8 @@ cdef int64_t valid_utf8(const uint8_t* p, int64_t size) noexcept nogil:
     return at
 
 
-# Appends p as UTF-8, each maximal invalid subpart as U+FFFD. Returns: NEED_VALUE_SPACE (nothing changed) if it may not fit.
+# Appends p as UTF-8, with U+FFFD for each maximal invalid subpart. Returns: NEED_VALUE_SPACE (nothing changed) if it
+# may not fit.
 cdef Status put_text(VarColumn* c, const uint8_t* p, int64_t size, const uint8_t* readable_end) noexcept nogil:
     cdef int64_t good = valid_utf8(p, size)
     cdef int step
@@ -193,7 +195,7 @@ cdef Status put_text(VarColumn* c, const uint8_t* p, int64_t size, const uint8_t
     return OK
 
 
-# Requires: headers that check_headers passed. Returns: NEED_HEADER_SPACE (nothing changed) if they may not fit,
+# Requires: check_headers returned OK. Returns: NEED_HEADER_SPACE (nothing changed) if the headers may not fit, or
 # TOO_MANY_HEADERS.
 cdef Status put_headers(HeaderColumn* c, int64_t row, int64_t offset, const RawRecord* r, const Source* s,
                         Problem* problem) noexcept nogil:
@@ -219,7 +221,7 @@ cdef Status put_headers(HeaderColumn* c, int64_t row, int64_t offset, const RawR
     return OK
 
 
-# Rows [first, end) have no headers: their lists are null.
+# Gives rows [first, end) null header lists: their records have no headers.
 cdef inline void put_no_headers(HeaderColumn* c, int64_t first, int64_t end) noexcept nogil:
     cdef int64_t row
     for row in range(first, end):
@@ -229,7 +231,7 @@ cdef inline void put_no_headers(HeaderColumn* c, int64_t first, int64_t end) noe
     c.null_count += end - first
 
 
-# Whether put_timestamp can go on; else the table needs its timestamp_validity first.
+# Whether put_timestamp can store the timestamp; if not, the table needs a timestamp_validity first.
 cdef inline bint has_timestamp_room(const Table* t, int64_t timestamp_ms) noexcept nogil:
     return -MOST_MS <= timestamp_ms <= MOST_MS or t.timestamp_validity != NULL
 
@@ -243,7 +245,7 @@ cdef void put_null_timestamp(Table* t, int64_t row, int64_t offset, int64_t time
     t.timestamps[row] = 0
 
 
-# Appends microseconds, null if they do not fit. Requires: has_timestamp_room.
+# Appends microseconds, or null if they exceed int64. Requires: has_timestamp_room.
 cdef inline void put_timestamp(Table* t, int64_t row, int64_t offset, int64_t timestamp_ms) noexcept nogil:
     if -MOST_MS <= timestamp_ms <= MOST_MS:
         t.timestamps[row] = timestamp_ms * MICROSECONDS
@@ -251,8 +253,8 @@ cdef inline void put_timestamp(Table* t, int64_t row, int64_t offset, int64_t ti
         put_null_timestamp(t, row, offset, timestamp_ms)
 
 
-# Rows of a batch whose offsets (and LogAppendTime) follow from its header alone; no record is looked at.
-# Requires: record_count == last_offset_delta + 1. Returns: OK when the batch is done, STOPPED when the table is full,
+# Fills rows of a batch whose offsets (and LogAppendTime) follow from its header alone; reads no record. Requires:
+# record_count == last_offset_delta + 1. Returns: OK after the batch, STOPPED when the table is full,
 # NEED_TIMESTAMP_VALIDITY.
 cdef Status fill_from_header(Table* t, const Header* h, Source* s, Problem* problem) noexcept nogil:
     cdef int64_t offset
@@ -273,7 +275,7 @@ cdef Status fill_from_header(Table* t, const Header* h, Source* s, Problem* prob
     return OK
 
 
-# Offsets and timestamps only: the rest of each record is stepped over unread.
+# Decodes offsets and timestamps only; skips the rest of each record. Returns: as decode_rows.
 cdef Status decode_prefixes(Table* t, const Header* h, Source* s, Problem* problem) noexcept nogil:
     cdef RawRecord r
     cdef const uint8_t* at
@@ -302,8 +304,8 @@ cdef Status decode_prefixes(Table* t, const Header* h, Source* s, Problem* probl
     return OK if s.at == s.end else fail(problem, TRAILING_BYTES, 0, s.end - s.at)
 
 
-# The hot loop. Returns: OK when the batch is done; STOPPED when the table is full; NEED_x when a column must grow
-# (the record is not consumed, problem.expected holds its size); else the error.
+# The loop over records with all checks. Returns: OK after the batch; STOPPED when the table is full; NEED_x when a
+# column must grow (the record is not consumed, problem.expected holds its size); else the error.
 cdef Status decode_rows(Table* t, const Header* h, Source* s, Problem* problem) noexcept nogil:
     cdef RawRecord r
     cdef VarColumn key = t.key
@@ -373,9 +375,9 @@ cdef Status decode_rows(Table* t, const Header* h, Source* s, Problem* problem) 
     return status
 
 
-# A table of columns: its buffers are made, grown and finished under the GIL.
+# A table of columns: its buffers are allocated, grown and finished under the GIL.
 
-# One line of Columns.batches: what each batch gave, all int64 so that NumPy reads it as a matrix.
+# One row of Columns.batches: the facts of one batch. All int64, so that NumPy can read it as a matrix.
 cdef struct BatchRow:
     int64_t row_count
     int64_t position
@@ -397,7 +399,7 @@ cdef enum:
     FIRST_HEADER_BYTES = 65536
 
 
-# The bytes of a buffer, or of all buffers in a nest of tuples and lists; counts and None have none.
+# The size in bytes of a buffer, or of all buffers in nested tuples and lists; counts and None take none.
 cdef int64_t size_of(object part) except -1:
     cdef int64_t size = 0
     if isinstance(part, (tuple, list)):
@@ -409,14 +411,15 @@ cdef int64_t size_of(object part) except -1:
 
 @cython.final
 cdef class Columns:
-    """A table of decoded records; every buffer may be kept.
+    """A table of decoded records.
 
-    row_count: rows. offset: int64[row_count]; timestamp: int64[row_count], microseconds since the epoch, with
-    timestamp_null_count and timestamp_validity (bits or None): null is what microseconds of int64 can't hold, and
-    lost_timestamp is (offset, ms) of the first such record, or None.
+    row_count: the number of rows. offset: int64[row_count]. timestamp: int64[row_count], microseconds since the epoch,
+    with timestamp_null_count and timestamp_validity (bits or None); a timestamp that exceeds int64 in microseconds is
+    null, and lost_timestamp is (offset, ms) of the first such record, or None.
     key, value: (null_count, validity bits or None, int32[row_count + 1] offsets or 16-byte views, data buffers).
-    headers: (null_count, validity or None, int32[row_count + 1] offsets, header_count, keys, values), the last two
-    like key and value. None for a column not asked for. batches: int64[n, 10], see BATCH_ROW_FIELDS.
+    headers: (null_count, validity or None, int32[row_count + 1] offsets, header_count, keys, values), with keys and
+    values like key and value. A column that was not requested is None. batches: int64[n, 10], see BATCH_ROW_FIELDS.
+    Lifetime: every buffer may be kept.  Threads: immutable, safe.
     """
 
     cdef readonly int64_t row_count
@@ -432,7 +435,7 @@ cdef class Columns:
 
     @property
     def size_in_bytes(self):
-        """Bytes of all buffers, those that views point into included."""
+        """The size in bytes of all buffers, including those that views point into."""
         return size_of(self.offset) + size_of(self.timestamp) + size_of(self.timestamp_validity) + size_of(self.batches) + size_of(self.key) \
             + size_of(self.value) + size_of(self.headers)
 
@@ -447,7 +450,8 @@ cdef ColumnBuffer new_validity(int64_t rows):
     return bits
 
 
-# Returns: [validity, offsets or views, data] of a column with room for `rows` and `size` bytes; [] if it is absent.
+# Returns: [validity, offsets or views, data] of a column with room for `rows` rows and `size` bytes; [] if it is
+# absent.
 cdef list new_column(VarColumn* c, int64_t rows, int64_t size):
     cdef ColumnBuffer validity, index, data
     c.used = 0
@@ -491,7 +495,7 @@ cdef int grow_rows(VarColumn* c, list parts, int64_t rows, int64_t row_capacity)
     return 0
 
 
-# Returns: [list offsets, list validity, parts of keys, parts of values] of a header column with room for `rows`.
+# Returns: [list offsets, list validity, key parts, value parts] of a header column with room for `rows` rows.
 cdef list new_header_column(HeaderColumn* c, int64_t rows):
     cdef ColumnBuffer list_offsets = ColumnBuffer(4 * (rows + 1))
     cdef ColumnBuffer list_validity = new_validity(rows)
@@ -505,7 +509,7 @@ cdef list new_header_column(HeaderColumn* c, int64_t rows):
     return [list_offsets, list_validity, keys, new_column(&c.values, FIRST_HEADER_ROWS, FIRST_HEADER_BYTES)]
 
 
-# size: at least the bytes of the headers that did not fit; count: how many they are.
+# size: at least the bytes of the headers that did not fit; count: their number.
 cdef int grow_headers(HeaderColumn* c, list parts, int64_t size, int64_t count) except -1:
     cdef int64_t count_capacity = max(2 * c.count_capacity, c.count + count)
     if UTF8_GROWTH * size > c.keys.capacity - c.keys.used:

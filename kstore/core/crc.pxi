@@ -1,17 +1,16 @@
-# Checksums and hashes: CRC-32C, CRC-32 and Kafka's murmur2.
-
-# CRC-32C and CRC-32 of a buffer; the instructions live in _core_cpu.h.
+# Checksums and hashes: CRC-32C (batches of magic 2), CRC-32 (messages of magic 0 and 1), the combination of two
+# CRC-32Cs, and the murmur2 hash of Kafka's default partitioner. The CPU-specific CRC code is in _core_cpu.h.
 
 cdef enum:
-    GIL_RELEASE_SIZE = 65536     # a CRC of less takes no longer than to give the GIL away and to get it back
+    GIL_RELEASE_SIZE = 65536     # the CRC of a smaller buffer takes no longer than releasing and reacquiring the GIL
     BEST_PATH = 0
-    CRC32C_POLYNOMIAL = 0x82F63B78    # its lowest power in the highest bit, as everywhere here
+    CRC32C_POLYNOMIAL = 0x82F63B78    # reflected: the coefficient of x^0 is the highest bit
     CRC32_POLYNOMIAL = 0xEDB88320
     MOST_SHIFT_BITS = 31
 
 ks_cpu_init()
 
-# x^(8 * 2^i) modulo the polynomial: what as many zero bytes multiply a CRC by.
+# x^(8 * 2^i) modulo the polynomial: the factor by which appending 2^i zero bytes multiplies a CRC.
 cdef uint32_t crc32c_shifts[MOST_SHIFT_BITS]
 
 
@@ -25,7 +24,7 @@ cdef uint32_t crc32c_product(uint32_t a, uint32_t b) noexcept nogil:
     return product
 
 
-# Returns: x^(8 * size), never 0.
+# Returns: x^(8 * size) modulo the polynomial, never 0.
 cdef uint32_t crc32c_shift_of(uint32_t size) noexcept nogil:
     cdef uint32_t shift = <uint32_t>1 << 31
     cdef int i
@@ -35,7 +34,8 @@ cdef uint32_t crc32c_shift_of(uint32_t size) noexcept nogil:
     return shift
 
 
-# Returns: the CRC of bytes followed by others. Requires: the CRC of each, and crc32c_shift_of the size of the others.
+# Requires: `first` and `others`, the CRCs of two adjacent byte strings; `shift`, crc32c_shift_of the size of the
+# second. Returns: the CRC of the two together.
 cdef inline uint32_t joined_crc32c(uint32_t first, uint32_t others, uint32_t shift) noexcept nogil:
     return crc32c_product(shift, first) ^ others
 
@@ -65,7 +65,7 @@ cdef uint32_t crc_of(object data, uint32_t value, int path, const ks_named_path*
 
 
 def crc32c(data, uint32_t value=0):
-    """Return the CRC-32C (Castagnoli) of a contiguous buffer, continuing from `value`.
+    """Return the CRC-32C (Castagnoli) of a contiguous buffer, continuing from the CRC `value`.
 
     Threads: safe; the GIL is released for 64 KiB and more.  Cost: O(bytes), no copy.
     """
@@ -73,7 +73,9 @@ def crc32c(data, uint32_t value=0):
 
 
 def crc32c_by(str path, data, uint32_t value=0):
-    """Return the same as crc32c by one of CRC32C_PATHS, the ways to compute it that this CPU has, best first.
+    """Return crc32c, computed by the implementation called `path`, one of CRC32C_PATHS.
+
+    CRC32C_PATHS are the names of the implementations that this CPU supports, fastest first.
 
     Raises: ValueError for another path.
     """
@@ -81,7 +83,7 @@ def crc32c_by(str path, data, uint32_t value=0):
 
 
 def crc32(data, uint32_t value=0):
-    """Return the CRC-32 (IEEE, as zlib has it) of a contiguous buffer, continuing from `value`.
+    """Return the CRC-32 (IEEE, as in zlib) of a contiguous buffer, continuing from the CRC `value`.
 
     Threads: safe; the GIL is released for 64 KiB and more.  Cost: O(bytes), no copy.
     """
@@ -89,24 +91,26 @@ def crc32(data, uint32_t value=0):
 
 
 def crc32_by(str path, data, uint32_t value=0):
-    """Return the same as crc32 by one of CRC32_PATHS, the ways to compute it that this CPU has, best first.
+    """Return crc32, computed by the implementation called `path`, one of CRC32_PATHS.
+
+    CRC32_PATHS are the names of the implementations that this CPU supports, fastest first.
 
     Raises: ValueError for another path.
     """
     return crc_of(data, value, CRC32_PATHS.index(path), ks_crc32_paths)
 
 
-# The hash by which producers spread keys over partitions: MurmurHash2 of 32 bits with Kafka's seed.
+# The hash by which producers assign keys to partitions: 32-bit MurmurHash2 with Kafka's seed.
 
 cdef enum:
     MURMUR_SHIFT = 24
-    HASH_MASK = 0x7fffffff       # Kafka's toPositive
+    HASH_MASK = 0x7fffffff       # as Kafka's toPositive
 
 cdef uint32_t MURMUR_SEED = 0x9747b28cu
 cdef uint32_t MURMUR_FACTOR = 0x5bd1e995u
 
 
-# Requires: size bytes at data.  Returns: the bits of Kafka's int.
+# Requires: size bytes at data. Returns: the bits of the int that Kafka computes.
 cdef uint32_t murmur2_of(const uint8_t* data, int64_t size) noexcept nogil:
     cdef uint32_t hashed = MURMUR_SEED ^ <uint32_t>size
     cdef uint32_t word
@@ -146,7 +150,7 @@ cdef uint32_t murmur2_of_object(object data) except? 0:
 
 
 def murmur2(data):
-    """Return the hash of a key's bytes, from -2^31 to 2^31 - 1.
+    """Return the murmur2 hash of a key's bytes, from -2^31 to 2^31 - 1.
 
     Threads: safe.  Cost: O(bytes), no copy.  Source: Kafka Utils.murmur2.
     """
@@ -154,7 +158,7 @@ def murmur2(data):
 
 
 def partition_for_key(key, int32_t partition_count):
-    """Return the partition in which a producer puts the records of a key, given as bytes.
+    """Return the partition, from 0 to partition_count - 1, of records with this key, given as bytes.
 
     Raises: ValueError for a partition_count below 1.  Threads: safe.  Source: Kafka BuiltInPartitioner.partitionForKey.
     """

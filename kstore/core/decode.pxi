@@ -1,8 +1,11 @@
-# ColumnDecoder: chunks of a .log in, columns out.
+# ColumnDecoder: chunks of a .log file in, columns out. Around it: the aborted transactions that a read_committed reader
+# skips, the fast path for plain V2 batches, V0 and V1 messages, and decompression into columns. The general loop over
+# V2 records is in columns.pxi.
 
-# Aborted transactions: which batches a read_committed reader leaves out.
+# Aborted transactions: which batches a read_committed reader skips.
 
-# Data of producer_id with first_offset <= base offset <= last_offset (the abort marker's) was rolled back.
+# The batches of producer_id with first_offset <= base offset <= last_offset (that of the abort marker) were rolled
+# back.
 cdef struct Aborted:
     int64_t producer_id
     int64_t first_offset
@@ -41,8 +44,8 @@ cdef ColumnBuffer aborted_list(transactions):
     return buffer
 
 
-# The common batch, faster: everything that can be asked once is asked per batch, so that a record costs few tests.
-# Whatever is not plain (long varints, a record that has headers, damage) is left to decode_rows, which says what is wrong.
+# Fast path for the common batch: conditions are checked once for the batch, so that a record needs few. What is not
+# plain (long varints, records with headers, damage) is left to decode_rows, which also finds the error.
 
 cdef enum:
     AHEAD_STEP = 512
@@ -54,7 +57,7 @@ cdef inline bint has_plain_room(const VarColumn* c, int64_t size) noexcept nogil
     return c.mode == MODE_ABSENT or c.mode == MODE_VIEW or (c.mode == MODE_COPY and size <= c.capacity - c.used)
 
 
-# Whether every record of the batch is wanted and nothing can fill up inside it.
+# Whether every record of the batch is wanted and no column can fill up inside it.
 cdef bint is_plain(const Table* t, const Header* h, const Source* s) noexcept nogil:
     cdef int64_t size = s.end - s.at
     cdef int64_t count = h.record_count - s.done
@@ -65,7 +68,7 @@ cdef bint is_plain(const Table* t, const Header* h, const Source* s) noexcept no
         and has_plain_room(&t.key, size) and has_plain_room(&t.value, size)
 
 
-# Requires: has_plain_room was true for the column, mode is its mode.
+# Requires: has_plain_room returned true for the column; mode is the column's mode.
 cdef inline void put_plain(VarColumn* c, ColumnMode mode, int64_t row, const uint8_t* p, int64_t size,
                            const Source* s) noexcept nogil:
     if mode == MODE_COPY:
@@ -91,7 +94,8 @@ cdef inline void put_place(Table* t, int64_t row, int64_t offset, int64_t timest
         t.timestamps[row] = timestamp * MICROSECONDS
 
 
-# What follows the batch, and is likely to be one of its size: the starts of the three streams that its CRC will read.
+# The bytes after the batch, which probably are a batch of the same size: the starts of the three streams that its CRC
+# will read.
 cdef struct Ahead:
     const uint8_t* at
     const uint8_t* end
@@ -106,7 +110,7 @@ cdef inline Ahead ahead_of(const Header* h, const Source* s) noexcept nogil:
     return a
 
 
-# Rows wait for latency and the CRC for memory, so bytes for the CRC come in while rows are decoded.
+# Decoding is bound by latency and the CRC by memory, so the next batch is prefetched while rows are decoded.
 cdef inline void bring_ahead(Ahead* a) noexcept nogil:
     if a.at < a.end:
         ks_prefetch(a.at)
@@ -115,7 +119,7 @@ cdef inline void bring_ahead(Ahead* a) noexcept nogil:
         a.at += CACHE_LINE
 
 
-# Decodes records for as long as they are plain. Requires: is_plain. Changes: the table and the place in s.
+# Decodes records while they are plain. Requires: is_plain. Changes: the table, and how far s has been read.
 cdef void decode_plain_rows(Table* t, const Header* h, Source* s) noexcept nogil:
     cdef VarColumn key = t.key, value = t.value
     cdef Source here = s[0]
@@ -180,16 +184,16 @@ cdef void decode_plain_rows(Table* t, const Header* h, Source* s) noexcept nogil
     t.room -= (row - t.rows) * t.row_width + bytes_used
     if t.headers.wanted:
         put_no_headers(&t.headers, t.rows, row)
-        t.room -= row - t.rows    # the count of no headers
+        t.room -= row - t.rows    # the varint of a header count of 0
     t.key = key
     t.value = value
     t.rows = row
     s[0] = here
 
 
-# Columns of V0 and V1 messages: one by one with every check, and runs of plain ones as fast as may be.
+# Columns of V0 and V1 messages: one at a time with all checks, and a fast path for runs of plain messages.
 
-# Plain messages of a chunk, from `at`, which stands at `position` of the file; whole ones end by `end`.
+# Plain messages of a chunk, from `at`, which is at `position` of the file; complete ones end by `end`.
 cdef struct MessageRun:
     const uint8_t* at
     const uint8_t* end
@@ -211,8 +215,8 @@ cdef inline bint has_room(const VarColumn* c, int64_t size) noexcept nogil:
     return True
 
 
-# Appends a row. Returns: NEED_KEY_SPACE or NEED_VALUE_SPACE (nothing changed, problem.expected holds the message's size),
-# NEED_TIMESTAMP_VALIDITY (likewise) or OK.
+# Appends a row. Returns: OK; or, with nothing changed and the message's size in problem.expected, NEED_KEY_SPACE,
+# NEED_VALUE_SPACE or NEED_TIMESTAMP_VALIDITY.
 cdef inline Status put_message(Table* t, const Message* m, int64_t offset, int64_t timestamp_ms, const Source* s,
                                Problem* problem) noexcept nogil:
     cdef int64_t row = t.rows
@@ -241,8 +245,8 @@ cdef inline Status put_message(Table* t, const Message* m, int64_t offset, int64
     return OK
 
 
-# The messages of s: those of a wrapper, or one plain message. Returns: OK when they are done; STOPPED when the table is
-# full; NEED_x as put_message; NEED_BATCH_NOTE (s.timestamp_type is the next one); else the error.
+# Decodes the messages of s: those of a wrapper, or one plain message. Returns: OK after the last one; STOPPED when the
+# table is full; NEED_x as put_message; NEED_BATCH_NOTE (with the next type in s.next_timestamp_type); else the error.
 cdef Status decode_messages(Table* t, const Header* h, Source* s, bint verify_crc, Problem* problem) noexcept nogil:
     cdef Message m
     cdef int64_t offset, least
@@ -288,7 +292,7 @@ cdef inline void note_message(BatchRow* row, const Message* m, int64_t position,
     row.timestamp_type = timestamp_type
 
 
-# Decodes plain messages for as long as nothing is in the way; what is, the slow path finds out. Changes: run, table.
+# Fast path: decodes plain messages up to the first that needs the slow path. Changes: run, table.
 cdef void decode_message_run(Table* t, MessageRun* run, const Source* s) noexcept nogil:
     cdef Message m
     cdef Problem problem
@@ -317,7 +321,7 @@ cdef void decode_message_run(Table* t, MessageRun* run, const Source* s) noexcep
     run.at = p
 
 
-# Payloads opened on the way into columns.
+# Decompression into columns.
 
 cdef enum Progress:
     NEED_CHUNK
@@ -333,8 +337,9 @@ cdef enum Progress:
 _PROGRESS = {NEED_CHUNK: "more", TABLE_FULL: "full", FILE_DONE: "done"}
 
 
-# Opens a payload of lz4 or snappy in `room`; s becomes its content. What the core does not open, and what is wrong with a
-# payload, is left to ColumnDecoder.inflate. Returns: OPENED; NEED_INFLATE; NEED_CONTENT_ROOM (frame.room); FAILED.
+# Decompresses a payload of lz4 or snappy into `room`; s then reads its content. Other codecs, and payloads with an
+# error, are left to ColumnDecoder.inflate. Returns: OPENED; NEED_INFLATE; NEED_CONTENT_ROOM (of frame.room bytes);
+# FAILED.
 cdef Progress open_payload(const Header* h, Source* s, Frame* frame, const Block* room, int64_t limit,
                            Problem* problem) noexcept nogil:
     cdef int codec = h.attributes & CODEC_MASK
@@ -354,7 +359,7 @@ cdef Progress open_payload(const Header* h, Source* s, Frame* frame, const Block
     return OPENED
 
 
-# ColumnDecoder: chunks of a .log in, columns out. The record loop is in core/columns.pxi.
+# The decoder.
 
 cdef enum:
     FIRST_BATCH_ROWS = 1024
@@ -368,24 +373,27 @@ _MODES = {None: MODE_ABSENT, "copy": MODE_COPY, "view": MODE_VIEW, "string": MOD
 
 @cython.final
 cdef class ColumnDecoder:
-    """Decode the batches of a .log into columns, chunk by chunk, without an object per record.
+    """Decodes the batches of .log files into columns, chunk by chunk, without an object per record.
 
     Use: start_file(...); then run() until "done", feeding a chunk from `position` on at each "more" and taking the
-    columns at each "full"; take() once more at the end. Control batches are skipped. Every batch is checked: frame,
-    CRC (of messages inside a wrapper of magic 0 or 1 too), counts, that offsets rise, and the structure of the records
-    whose bytes a column needs.
+    columns at each "full"; call take() again at the end. Control batches are skipped. Every batch is checked: frame,
+    CRC (also of messages inside a wrapper of magic 0 or 1), counts, rising offsets, and the structure of the records
+    if a column needs their bytes.
 
     Args:
-        key, value: None (not decoded), "copy", "view" (no copy; the chunk is kept by the columns) or "string" (UTF-8,
-            with U+FFFD for what is not); offset, timestamp, headers: whether to fill these columns.
-        batch_bytes: size at which columns count as full (passed by at most one record); so they do when their views
-            keep 16 MiB and twice batch_bytes of chunks and decompressed batches (passed by at most one of these).
+        key, value: None (not decoded), "copy", "view" (no copy; the columns keep the chunk) or "string" (UTF-8, with
+            U+FFFD for invalid bytes); offset, timestamp, headers: whether to fill these columns.
+        batch_bytes: the size in bytes at which columns count as full (one record may exceed it). They also do when
+            their views keep 16 MiB plus twice batch_bytes of chunks and decompressed batches (one may exceed it).
+        max_batch_bytes: the largest valid size of a batch in bytes.
+        max_decompressed_bytes: the largest payload of a batch; also the limit of the Python objects for one record's
+            headers, in bytes.
+        decompress: decompress(codec, payload, limit) -> bytes-like, called with magic=magic for wrappers of magic 0 and
+            1; not called for payloads that the core decompresses itself.
         start_offset, end_offset: records outside [start_offset, end_offset) are left out; end None: no bound.
-        decompress: decompress(codec, payload, limit) -> bytes-like, for wrappers of magic 0 and 1 with magic=magic;
-            not called for what the core opens itself.
-        max_decompressed_bytes: largest payload of a batch, and what one record's headers may take as Python objects.
+        verify_crc: whether to check CRCs.
         aborted: (producer id, first offset, offset of the abort marker) of transactions whose batches are skipped.
-    Threads: one thread at a time; run() releases the GIL but for gzip, zstd, wrappers and views into payloads.
+    Threads: one at a time; run() releases the GIL except for gzip, zstd, wrappers, and views into payloads.
     """
 
     cdef Table table
@@ -438,7 +446,8 @@ cdef class ColumnDecoder:
                                 + index_width(self.table.key.mode) + index_width(self.table.value.mode))
         self.wants_offset, self.wants_timestamp = offset, timestamp
 
-    # New columns are made when the next record comes, so that a caller who is done with the last ones has them used again.
+    # Columns are allocated only when the next record comes, so that they can reuse the memory of columns already
+    # dropped.
     cdef int start_table(self) except -1:
         cdef Table* t = &self.table
         t.rows = 0
@@ -459,7 +468,7 @@ cdef class ColumnDecoder:
         self.started = True
         return 0
 
-    # The buffers that the views of the current columns point into: the chunk, then what is inflated out of it.
+    # The buffers that the views of the current columns point into: the chunk, and the payloads decompressed from it.
     cdef int register_views(self) except -1:
         self.view_buffers = []
         self.viewed_bytes = 0
@@ -481,15 +490,17 @@ cdef class ColumnDecoder:
 
     @property
     def row_count(self):
-        """Rows that take() would return now."""
+        """The number of rows that take() would return now."""
         return self.table.rows
 
     def start_file(self, *, int64_t position, int64_t end_position, int64_t base_offset=0, next_base_offset=None,
                    path=None, bint keeps_chunk=False, bint finds_end=False):
-        """Begin a run of whole batches [position, end_position) of a file; keeps_chunk: it is fed already.
+        """Begin with the batches in [position, end_position) of a file.
 
-        None may start below base_offset or reach next_base_offset, that of the segment behind (None: there is none).
-        finds_end: the run may end sooner, at a torn batch or at zeros, as a HeaderScan of it would.
+        Args: base_offset: no batch may start below it; next_base_offset: that of the next segment, which no batch may
+            reach (None: there is no next segment); keeps_chunk: the chunk that was fed last belongs to this file;
+            finds_end: decoding may end earlier, at a torn batch or at zeros, as a HeaderScan would.
+        Raises: ValueError if the last file is not finished or the positions are invalid.
         """
         self.check_idle()
         if self.in_batch:
@@ -507,9 +518,10 @@ cdef class ColumnDecoder:
             self.chunk = None
 
     def feed(self, chunk, int64_t position):
-        """Give the bytes of the file from `position` on, which must be self.position.
+        """Supply the bytes of the file from `position` on, which must be self.position.
 
-        At least `needed` bytes, unless the file is shorter (which run() then reports).
+        At least `needed` bytes, unless the file ends before (which run() then reports).
+        Raises: ValueError for another position, or if a batch is not finished.
         Lifetime: the chunk is kept until the next feed, and by the columns in view mode.
         """
         cdef const uint8_t[::1] data = chunk
@@ -538,10 +550,10 @@ cdef class ColumnDecoder:
         return 0
 
     def run(self):
-        """Decode on; return "more" (feed a chunk), "full" (take the columns) or "done" (end_position reached).
+        """Continue decoding; return "more" (feed a chunk), "full" (take the columns) or "done" (end_position reached).
 
         Raises: CorruptRecordError, InvalidRecordError, DecompressionError, MemoryLimitError, UnsupportedMagicError,
-        UnsupportedCompressionTypeError, with path and position.
+            UnsupportedCompressionTypeError, with path and position.
         """
         self.check_idle()
         self.running = True
@@ -573,7 +585,7 @@ cdef class ColumnDecoder:
             else:
                 return _PROGRESS[progress]
 
-    # Works through the chunk until something needs the interpreter.
+    # Works through the chunk until something needs the GIL.
     cdef Progress advance(self, const uint8_t* chunk, int64_t chunk_size) noexcept nogil:
         cdef Progress progress
         cdef Status status
@@ -622,7 +634,7 @@ cdef class ColumnDecoder:
         return not self.wants_bodies and self.h.magic == MAGIC_V2 and self.h.record_count == self.h.last_offset_delta + 1 \
             and (self.table.timestamps == NULL or self.h.attributes & TIMESTAMP_TYPE_MASK != 0)
 
-    # Takes the plain V0 and V1 messages from position on, up to the first that needs more than a loop.
+    # Fast path for the plain V0 and V1 messages from position on.
     cdef void run_messages(self, const uint8_t* chunk, int64_t chunk_size) noexcept nogil:
         cdef MessageRun run
         cdef int64_t at = self.position - self.chunk_position
@@ -648,7 +660,7 @@ cdef class ColumnDecoder:
         self.least_offset = run.least_offset
         self.batch_rows = run.batch_count
 
-    # Returns: OPENED, SKIPPED (nothing to decode in it), NEED_CHUNK, FILE_DONE or FAILED.
+    # Returns: OPENED, SKIPPED (nothing in it to decode), NEED_CHUNK, FILE_DONE or FAILED.
     cdef Progress open_batch(self, const uint8_t* chunk, int64_t chunk_size) noexcept nogil:
         cdef int64_t left = self.end_position - self.position
         cdef int64_t at = self.position - self.chunk_position
@@ -692,7 +704,7 @@ cdef class ColumnDecoder:
                 or (self.h.base_offset >= self.source.end_offset and not is_wrapper(&self.h)):
             self.close_batch()
             return SKIPPED
-        # As Log.read does, which asks no more of a batch that it leaves out.
+        # As in Log.read, which checks no more of a batch that it skips.
         if self.h.attributes & CONTROL_MASK \
                 or is_aborted(<const Aborted*>self.aborted.block.data, self.aborted_count, &self.h):
             self.close_batch()
@@ -718,7 +730,7 @@ cdef class ColumnDecoder:
         self.in_batch = True
         return OPENED
 
-    # Requires: as check_next. Returns: whether a header walk would stop here at a torn batch or at zeros.
+    # Requires: as check_next. Returns: whether a header walk would stop here, at a torn batch or at zeros.
     cdef bint is_at_tail(self, const uint8_t* p, int64_t left) noexcept nogil:
         cdef Walk walk
         cdef Header h
@@ -732,7 +744,7 @@ cdef class ColumnDecoder:
         check_next(&walk, p, &h, &problem)
         return walk.state == SCAN_TORN or walk.state == SCAN_ZEROS
 
-    # A payload that is not opened, as no column needs it, bounds the count by what it may hold.
+    # A payload that no column needs is not decompressed; the record count is then bounded by the limit of the payload.
     cdef Status check_count(self, int64_t payload_size) noexcept nogil:
         cdef int64_t most = self.max_decompressed_bytes // MIN_RECORD_SIZE
         if self.h.attributes & CODEC_MASK == 0:
@@ -777,7 +789,7 @@ cdef class ColumnDecoder:
             raise error_of(&self.problem, self.path)
         else:
             at = end - wrapper.value_size
-        self.payload = None  # its memory is used again for the next
+        self.payload = None  # so that its memory can be reused
         payload = decompressed(self.decompress, &self.h, self.chunk_bytes[at:end], self.max_decompressed_bytes,
                                self.position, self.path)
         self.payload = checked_payload(payload, limit=self.max_decompressed_bytes, is_kept=self.has_views)

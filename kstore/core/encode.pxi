@@ -1,8 +1,9 @@
-# RecordBatchEncoder: records in, one batch or message set out.
+# RecordBatchEncoder: records in, one batch of magic 2 or a V0 or V1 message set out. First the functions that write one
+# record, one legacy entry and a batch header with its CRC; at the end the fast path for calls of append.
 
-# One record out: the leaves that write it and the header of its batch or wrapper.
+# One record, legacy entry or header.
 
-# Sizes are -1 for null. headers_size is what the headers take behind their count.
+# Sizes are -1 for null. headers_size is the size of the headers after their count.
 cdef struct RecordFields:
     int64_t timestamp_delta
     int64_t offset_delta
@@ -18,7 +19,7 @@ cdef inline int64_t sized_size(int64_t size) noexcept nogil:
     return varint_size(zigzag(size)) + (size if size > 0 else 0)
 
 
-# Requires: sized_size(size) bytes at `at`. Returns: the place behind them.
+# Requires: room for sized_size(size) bytes at `at`. Returns: the address after them.
 cdef inline uint8_t* put_sized(uint8_t* at, const uint8_t* data, int64_t size) noexcept nogil:
     at = put_varint(at, zigzag(size))
     if size > 0:
@@ -27,14 +28,14 @@ cdef inline uint8_t* put_sized(uint8_t* at, const uint8_t* data, int64_t size) n
     return at
 
 
-# Returns: the bytes of a record behind its length field.
+# Returns: the size of a record without its length field.
 cdef inline int64_t body_size(const RecordFields* r) noexcept nogil:
     return (1 + varint_size(zigzag(r.timestamp_delta)) + varint_size(zigzag(r.offset_delta)) + sized_size(r.key_size)
             + sized_size(r.value_size) + varint_size(zigzag(r.header_count)) + r.headers_size)
 
 
-# Requires: room for the record and its length at `at`; size is its body_size.
-# Returns: the place of its headers, which the caller writes.
+# Requires: room for the record and its length field at `at`; size is its body_size. Returns: the address of its
+# headers, which the caller writes.
 cdef inline uint8_t* put_record(uint8_t* at, int64_t size, const RecordFields* r) noexcept nogil:
     at = put_varint(at, zigzag(size))
     at[0] = 0
@@ -62,7 +63,7 @@ cdef void store_header(uint8_t* p, const Header* h) noexcept nogil:
     ks_put32(p + RECORD_COUNT_AT, <uint32_t>h.record_count)
 
 
-# Returns: the bytes of a V0 or V1 entry: offset, size and message.
+# Returns: the size of a V0 or V1 entry: offset, length field and message.
 cdef inline int64_t size_of_entry(int magic, const RecordFields* r) noexcept nogil:
     return least_batch_size(magic) + max(r.key_size, 0) + max(r.value_size, 0)
 
@@ -76,7 +77,7 @@ cdef inline uint8_t* put_field(uint8_t* at, const uint8_t* data, int64_t size) n
     return at
 
 
-# Writes what stands before the key of an entry, all but its CRC. Returns: the place of the key's size.
+# Writes the fields of an entry before its key, except for the CRC. Returns: the address of the key's size.
 cdef inline uint8_t* put_entry_header(uint8_t* p, const Header* h) noexcept nogil:
     ks_put64(p + BASE_OFFSET_AT, <uint64_t>(h.base_offset + h.last_offset_delta))
     ks_put32(p + BATCH_LENGTH_AT, <uint32_t>(h.size - LOG_OVERHEAD_SIZE))
@@ -92,15 +93,16 @@ cdef inline void seal_entry(uint8_t* p, int64_t size) noexcept nogil:
     ks_put32(p + MESSAGE_CRC_AT, ks_crc32_by(BEST_PATH, 0, p + MAGIC_AT, <size_t>(size - MAGIC_AT)))
 
 
-# Requires: size_of_entry bytes at p. h: last offset, timestamp and attributes of the message.
+# Requires: size_of_entry bytes at p. h: the last offset, timestamp and attributes of the message.
 cdef void put_entry(uint8_t* p, Header* h, const RecordFields* r) noexcept nogil:
     h.size = size_of_entry(h.magic, r)
     put_field(put_field(put_entry_header(p, h), r.key, r.key_size), r.value, r.value_size)
     seal_entry(p, h.size)
 
 
-# Requires: h.size bytes at p, the payload in place. Writes the header with the CRC: of a batch, or of a V0 or V1 wrapper,
-# whose key is null and whose value is the payload. What lies at `ahead`, if not NULL, comes into the cache meanwhile.
+# Requires: h.size bytes at p, the payload in place. Writes the header with the CRC, of a batch or of a V0 or V1
+# wrapper, whose key is null and whose value is the payload. Computing the CRC also prefetches the bytes at `ahead`,
+# unless that is NULL.
 cdef void seal_batch(uint8_t* p, Header* h, const uint8_t* ahead=NULL) noexcept nogil:
     if h.magic != MAGIC_V2:
         put_field(put_field(put_entry_header(p, h), NULL, -1), NULL, -1)
@@ -114,7 +116,8 @@ cdef void seal_batch(uint8_t* p, Header* h, const uint8_t* ahead=NULL) noexcept 
     ks_put32(p + CRC_AT, h.crc)
 
 
-# Requires: what is known of the records since start(). Who had a writable view may have changed them.
+# Writes the header with the CRC and seals the buffer. Requires: known, the facts of the records since start(). They are
+# not stored if there was a writable view, which may have changed the records.
 cdef void seal_buffer(ColumnBuffer batch, Header* h, const SealedBatch* known) noexcept:
     cdef uint8_t* p = batch.block.data
     if known.crc_shift and h.magic == MAGIC_V2 and not h.attributes & CODEC_MASK:
@@ -135,7 +138,7 @@ cdef void seal_buffer(ColumnBuffer batch, Header* h, const SealedBatch* known) n
 cdef inline void note_known(SealedBatch* known, int64_t timestamp, int64_t key_size) noexcept nogil:
     known.crc_shift = 0
     known.has_null_key |= key_size < 0
-    if <uint64_t>timestamp < <uint64_t>known.least_timestamp:    # -1 is the largest
+    if <uint64_t>timestamp < <uint64_t>known.least_timestamp:    # as unsigned, -1 is the largest
         known.least_timestamp = timestamp
 
 
@@ -164,7 +167,7 @@ cdef int set_producer(Header* h, object producer_id, object producer_epoch, obje
     return 0
 
 
-# What the header says of the producer must not contradict itself.
+# Rejects producer fields that contradict each other.
 cdef int check_producer(const Header* h) except -1:
     if h.producer_id == -1:
         if h.attributes & TRANSACTIONAL_MASK:
@@ -179,7 +182,7 @@ cdef int check_producer(const Header* h) except -1:
     return 0
 
 
-# V0 has no timestamp, so any type will do for it.
+# V0 has no timestamp, so any type is accepted.
 cdef int set_timestamp_type(Header* h, object timestamp_type) except -1:
     if h.magic == MAGIC_V0:
         return 0
@@ -190,7 +193,7 @@ cdef int set_timestamp_type(Header* h, object timestamp_type) except -1:
     return 0
 
 
-# What V0 and V1 have no room for.
+# Rejects what V0 and V1 cannot store.
 cdef int check_legacy(const Header* h, bint has_horizon) except -1:
     for name, is_wanted in (("transactions", h.attributes & TRANSACTIONAL_MASK), ("control records",
                             h.attributes & CONTROL_MASK), ("a delete horizon", has_horizon),
@@ -203,8 +206,8 @@ cdef int check_legacy(const Header* h, bint has_horizon) except -1:
 def patch_batch_header(uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t base_offset, int32_t partition_leader_epoch):
     """Set base offset and leader epoch of the V2 batch at buffer[at], in place; the CRC covers neither.
 
-    Raises: CorruptRecordError, UnsupportedMagicError for any other magic; ValueError if the batch's offsets would be
-        negative or end at 2^63 - 1.
+    Raises: CorruptRecordError; UnsupportedMagicError for any other magic; ValueError if the base offset would be
+        negative or the last offset 2^63 - 1.
     """
     cdef int64_t most
     cdef Problem problem
@@ -220,7 +223,7 @@ def patch_batch_header(uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t base_off
     ks_put32(&buffer[at] + PARTITION_LEADER_EPOCH_AT, <uint32_t>partition_leader_epoch)
 
 
-# Says why a batch takes no such record. Requires: there is a reason.
+# Raises the error for a record that the batch cannot take. Requires: there is a reason.
 cdef int refuse_record(const Header* h, int64_t offset, bint is_open, int64_t timestamp, bint is_control) except -1:
     cdef int64_t least = h.base_offset + h.last_offset_delta + 1
     if not is_open:
@@ -235,7 +238,7 @@ cdef int refuse_record(const Header* h, int64_t offset, bint is_open, int64_t ti
     raise ValueError(f"offset too far from the batch's base offset: expected at most {most}, got {offset}")
 
 
-# A float would be cut to an integer in silence.
+# int64 would silently truncate a float; PyNumber_Index rejects it.
 cdef inline int64_t as_int64(object number) except? -1:
     return number if type(number) is int else PyNumber_Index(number)
 
@@ -254,11 +257,12 @@ cdef inline bytes as_bytes(object data):
     return <bytes>data if data is None or isinstance(data, bytes) else memoryview(data).tobytes()
 
 
-# Returns: key, value, key, value ... of all headers, as bytes. A key that is not UTF-8 comes from surrogateescape.
+# Returns: [key, value, key, value, ...] of all headers, as bytes. Surrogate escapes in a key become the bytes that they
+# stand for.
 cdef list flat_headers(object headers):
     cdef list flat = []
     for header in headers:
-        # Without a try, which costs more than the rest.
+        # No try here: it costs more than the rest of the loop.
         key, value = <tuple>header if type(header) is tuple and len(<tuple>header) == 2 else pair_of(header)
         if not isinstance(key, str):
             raise TypeError(f"a header key must be str, got {type(key).__name__}")
@@ -285,7 +289,7 @@ cdef bytes header_value(object value):
 
 
 cpdef tuple header_pairs(headers):
-    """Return the headers of a record as a tuple, whose pairs are not looked at.  Raises: TypeError for what is not iterable."""
+    """Return the headers of a record as a tuple; its pairs are not checked.  Raises: TypeError for a non-iterable."""
     try:
         rest = iter(headers)
     except TypeError:
@@ -294,7 +298,7 @@ cpdef tuple header_pairs(headers):
     return tuple(rest)
 
 
-# Lifetime: r points into key and value.
+# Lifetime: r points into key, value and flat, which must outlive it.
 cdef inline void set_fields(RecordFields* r, bytes key, bytes value, list flat) noexcept:
     r.key_size = r.value_size = -1
     r.key = r.value = NULL
@@ -326,10 +330,10 @@ cdef int require_record_alone(object timestamp_ms, object key, object value, obj
     return 0
 
 
-# The encoder that gathers the records of one batch and writes its header.
+# The encoder of one batch.
 
 cdef enum:
-    FIRST_CAPACITY = 16448           # a batch of Kafka's default batch.size and the slack of reserve()
+    FIRST_CAPACITY = 16448           # a batch of Kafka's default batch.size, and CAPACITY_SLACK
     MOST_FIRST_CAPACITY = 1048576
     CAPACITY_SLACK = 64
     LEAST_BROUGHT_SIZE = 256
@@ -339,24 +343,26 @@ cdef double COMPRESSION_RATE_ESTIMATION_FACTOR = 1.05   # Kafka's margin for a b
 
 
 cdef class RecordBatchEncoder:
-    """The records of one batch, encoded as they come behind room for its header; MemoryRecordsBuilder without policy.
+    """The records of one batch, each encoded when it is appended; the base class of MemoryRecordsBuilder.
 
-    Args: those of MemoryRecordsBuilder; compression is Kafka's id here, unless codec_id_of() knows names.
-    Threads: not safe.  Cost: append copies key and value once and makes no object that stays.
+    Args: those of MemoryRecordsBuilder. compression is Kafka's codec id here; codec_id_of() of a subclass accepts
+        names.
+    Raises: ValueError for values out of range or in contradiction.
+    Threads: not safe.  Cost: append copies key and value once and keeps no object.
     Source: Kafka MemoryRecordsBuilder, DefaultRecord.writeTo.
     """
 
-    cdef ColumnBuffer buffer      # room for the header and the records; once closed for appends, the payload
+    cdef ColumnBuffer buffer      # header and records; after end_appends, header and payload
     cdef Header h
-    cdef int64_t used             # of the buffer
+    cdef int64_t used             # bytes of the buffer
     cdef int64_t header_size
     cdef int64_t offset_of_max
-    cdef int64_t records_size     # before compression
-    cdef SealedBatch known        # of the records so far
+    cdef int64_t records_size     # in bytes, before compression
+    cdef SealedBatch known        # facts of the records so far
     cdef const uint8_t* last_value
     cdef bint has_horizon
     cdef bint is_handed_out
-    cdef bint was_buffer_given    # whose memory somebody counts, so it is kept where that can be
+    cdef bint was_buffer_given    # the buffer is accounted to a pool, so its memory is kept where possible
     cdef readonly bint is_open
     cdef bint was_dropped
     cdef readonly int32_t write_limit_bytes
@@ -415,15 +421,15 @@ cdef class RecordBatchEncoder:
         self.is_open = True
         return 0
 
-    # What build() makes of the finished buffer.
+    # The type of build()'s result, called with the finished buffer.
     records_type = bytes
 
     def compress_records(self, codec_id, records, level):
-        """Return the payload that build() writes for records in a codec; a subclass that knows codecs overrides it."""
+        """Return the payload for records in a codec; overridden by subclasses with codecs.  Raises: ValueError."""
         raise ValueError(f"no codec is known here, got {codec_id}")
 
     def codec_id_of(self, compression, level):
-        """Return Kafka's id of a codec for the constructor; a subclass that knows names and levels overrides it.
+        """Return Kafka's id of a codec, for the constructor; overridden by subclasses that know names and levels.
 
         Raises: ValueError.
         """
@@ -466,24 +472,24 @@ cdef class RecordBatchEncoder:
 
     @property
     def is_closed(self):
-        """Whether the batch is written, so that only reopen_and_rewrite_producer_state can change it."""
+        """Whether the batch was built or finished; only reopen_and_rewrite_producer_state can then change it."""
         return self.is_handed_out
 
     @property
     def is_full(self):
-        """Whether no record should be appended any more: it was closed for that, or the write limit is reached."""
+        """Whether the batch should take no more records: it is closed for appends, or has reached the write limit."""
         return not self.is_open or (self.h.record_count > 0 and self.write_limit_bytes <= self.estimate())
 
     @property
     def uncompressed_size_in_bytes(self):
-        """Header and records, before compression."""
+        """The size of header and records in bytes, before compression."""
         return self.header_size + self.records_size
 
     @property
     def estimated_size_in_bytes(self):
-        """The size of the batch if it is closed, else what it would probably be if it were closed now.
+        """The size of the batch in bytes: the actual one if it is closed, else an estimate of it if it were closed now.
 
-        estimated_compression_ratio, 1.0 unless it is set, is what the caller knows of the topic's data.
+        The estimate for a compressed batch uses estimated_compression_ratio (1.0 by default), which the caller may set.
         """
         if self.is_handed_out:
             return self.used if self.h.record_count else 0
@@ -491,7 +497,7 @@ cdef class RecordBatchEncoder:
 
     @property
     def compression_ratio(self):
-        """Size of the payload by size of the records; 1.0 until the batch is closed."""
+        """Size of the payload divided by the size of the records; 1.0 until the batch is closed."""
         if not self.is_handed_out or self.h.record_count == 0:
             return 1.0
         return (self.used - self.header_size) / <double>self.records_size
@@ -516,14 +522,14 @@ cdef class RecordBatchEncoder:
     cdef int64_t base_for(self, int64_t timestamp) noexcept:
         return timestamp if self.h.record_count == 0 and not self.has_horizon else self.h.base_timestamp
 
-    # Returns: where the next record goes, with room for a body of that size and its length.
+    # Returns: the address for the next record, with room for a body of that size and its length field.
     @cython.final
     cdef inline uint8_t* reserve(self, int64_t size) except NULL:
         if size > min(self.buffer.block.capacity, INT32_MAX) - MAX_VARINT_SIZE - self.used:
             self.grow(size)
         return self.buffer.block.data + self.used
 
-    # A buffer from the pool, in place of a longer one, has no page to be faulted in.
+    # Replaces the buffer by a larger one from the memory cache, whose pages are mapped already, rather than realloc it.
     @cython.final
     cdef int grow(self, int64_t size) except -1:
         if size > INT32_MAX - MAX_VARINT_SIZE - self.used:
@@ -536,12 +542,13 @@ cdef class RecordBatchEncoder:
     def append(self, Record record=None, /, *, timestamp_ms=None, key=None, value=None, headers=(), offset=None):
         """Append one record, given as a Record or as its fields, and return self.
 
-        Args: offset: None for the Record's own, or for the one after the last; key, value: bytes, any buffer, or None
-            for null; headers: (str, bytes or None) pairs, a key with surrogate escapes is written as the bytes it
-            stands for.
+        Args: offset: None for the Record's own, or for the next one; key, value: bytes, any buffer, or None for null;
+            headers: (str, bytes or None) pairs; surrogate escapes in a key are written as the bytes that they stand
+            for.
         Raises: ValueError, and nothing is appended, if the batch is closed, the offset does not rise or is more than
-            2^31 - 1 above the base offset, the timestamp is below -1, a control record meets a batch of another kind,
-            headers meet magic 0 or 1, a header key has other lone surrogates, or the batch would exceed 2^31 - 1 bytes.
+            2^31 - 1 above the base offset, the timestamp is below -1, the record and the batch are not both control or
+            both not, magic 0 or 1 is given headers, a header key has other lone surrogates, or the batch would exceed
+            2^31 - 1 bytes. TypeError for fields of other types.
         """
         self.append_any(record, timestamp_ms, key, value, headers, offset)
         return self
@@ -572,7 +579,7 @@ cdef class RecordBatchEncoder:
     cdef int64_t next_or(self, object offset) except? -1:
         return self.h.base_offset + self.h.last_offset_delta + 1 if offset is None else as_int64(offset)
 
-    # No code of the caller runs here, so what is checked stays true.
+    # No Python code of the caller runs from here on, so the checked state cannot change.
     @cython.final
     cdef int add(self, RecordFields* r, list flat, int64_t offset, int64_t timestamp, bint is_control) except -1:
         self.check(offset, timestamp, is_control)
@@ -580,7 +587,7 @@ cdef class RecordBatchEncoder:
             return self.put(r, offset, timestamp, flat)
         return self.append_message(r, offset, timestamp)
 
-    # Requires: check passed.
+    # Requires: check returned.
     @cython.final
     cdef inline int put(self, RecordFields* r, int64_t offset, int64_t timestamp, list flat) except -1:
         cdef int64_t size
@@ -597,7 +604,8 @@ cdef class RecordBatchEncoder:
         self.bring_next_value(r)
         return 0
 
-    # Values made one after the other mostly lie so: brings in the next but one, if this one follows the last in memory.
+    # Values that were allocated in sequence are often adjacent. If this one follows the last in memory, prefetch the
+    # second next.
     @cython.final
     cdef void bring_next_value(self, const RecordFields* r) noexcept:
         cdef int64_t step = r.value - self.last_value
@@ -605,7 +613,7 @@ cdef class RecordBatchEncoder:
         if LEAST_BROUGHT_SIZE <= r.value_size <= step <= MOST_BROUGHT_SIZE:
             bring(r.value + 2 * step - CACHE_LINE, r.value_size + CACHE_LINE)
 
-    # Requires: check passed. Inside a V1 wrapper offsets count from the base offset.
+    # Requires: check returned. Inside a V1 wrapper, offsets are relative to the base offset.
     @cython.final
     cdef int append_message(self, const RecordFields* r, int64_t offset, int64_t timestamp) except -1:
         cdef Header h = self.h
@@ -622,7 +630,7 @@ cdef class RecordBatchEncoder:
         self.note(h.size, offset, timestamp, r.key_size)
         return 0
 
-    # Counts a record that was written behind the others.
+    # Counts the record that was written at the end of the buffer.
     @cython.final
     cdef void note(self, int64_t size, int64_t offset, int64_t timestamp, int64_t key_size) noexcept:
         self.used += size
@@ -637,7 +645,7 @@ cdef class RecordBatchEncoder:
             self.offset_of_max = offset
 
     def record_size(self, Record record=None, /, *, timestamp_ms=None, key=None, value=None, headers=()):
-        """Return the bytes that append would add for the same arguments, at the offset after the last."""
+        """Return the size in bytes that append would add for the same arguments, at the next offset."""
         cdef RecordFields r
         cdef int64_t timestamp
         cdef bytes key_bytes, value_bytes
@@ -656,9 +664,9 @@ cdef class RecordBatchEncoder:
         return sized_size(body_size(&r))
 
     def has_room_for(self, Record record=None, /, *, timestamp_ms=None, key=None, value=None, headers=()):
-        """Say whether one more record fits the write limit; the first always does, others count uncompressed.
+        """Return whether one more record fits the write limit, uncompressed; the first record always does.
 
-        Args: as of append.
+        Args: as for append.
         """
         cdef int64_t size = self.record_size(record, timestamp_ms=timestamp_ms, key=key, value=value, headers=headers)
         if not self.is_open or self.h.record_count == 0:
@@ -666,19 +674,19 @@ cdef class RecordBatchEncoder:
         return self.write_limit_bytes > self.estimate() and self.write_limit_bytes >= self.estimate() + size
 
     def set_producer_state(self, *, producer_id, producer_epoch, base_sequence, bint is_transactional):
-        """Set what the header says of the producer.
+        """Set the producer fields of the header.
 
-        Raises: ValueError if the batch is closed: sequence numbers are given when it is sent the first time.
+        Raises: ValueError if the batch is closed: sequence numbers are assigned before it is first sent.
         """
         if self.is_handed_out:
             raise ValueError("the batch is closed: its producer state can only be rewritten by reopening it")
         set_producer(&self.h, producer_id, producer_epoch, base_sequence, is_transactional)
 
     def reopen_and_rewrite_producer_state(self, *, producer_id, producer_epoch, base_sequence, bint is_transactional):
-        """Set the producer state of a batch that may be closed; the next close writes a new header, with a new CRC.
+        """Set the producer fields of a batch that may be closed; the next close writes a new header with a new CRC.
 
-        Nothing is compressed again. MemoryRecords built before keep their bytes.
-        Raises: ValueError if it was aborted.
+        Records are not compressed again. MemoryRecords that were built before keep their bytes.
+        Raises: ValueError if the batch was aborted.
         """
         cdef ColumnBuffer copy
         if self.was_dropped:
@@ -694,7 +702,7 @@ cdef class RecordBatchEncoder:
             self.buffer.sealed.size = 0
 
     def end_appends(self, compress):
-        """Take no more records, and compress those there are by compress(codec id, records, level)."""
+        """Close the batch for appends; if it has a codec, set its payload to compress(codec id, records, level)."""
         cdef const uint8_t[::1] payload
         cdef int64_t used = self.used
         if not self.is_open:
@@ -711,7 +719,7 @@ cdef class RecordBatchEncoder:
             self.put_payload(start_of(payload), payload.shape[0])
         self.is_open = False
 
-    # A buffer that was given takes the payload in place of the records, unless somebody still looks at those.
+    # A buffer given by the caller is reused for the payload, unless something else still refers to it.
     @cython.final
     cdef int put_payload(self, const uint8_t* payload, int64_t size) except -1:
         cdef int64_t used = self.header_size + size
@@ -722,10 +730,11 @@ cdef class RecordBatchEncoder:
         return 0
 
     def build(self):
-        """Close the batch and return it, as MemoryRecords where MemoryRecordsBuilder does; the same until it is reopened.
+        """Close the batch and return it as records_type: MemoryRecords for MemoryRecordsBuilder, bytes here.
 
-        Raises: ValueError if it was aborted or its producer state contradicts itself.
-        Lifetime: the result owns its bytes, nothing that happens to the builder changes them.
+        Returns the same object until the batch is reopened.
+        Raises: ValueError if the batch was aborted or its producer fields contradict each other.
+        Lifetime: the result owns its bytes; later calls of the builder do not change them.
         """
         if self._built is None:
             compress = self.compress_records if self.h.attributes & CODEC_MASK else None
@@ -733,10 +742,10 @@ cdef class RecordBatchEncoder:
         return self._built
 
     def finish(self, compress):
-        """Write the header, with the CRC, and return the batch: a read-only buffer, empty without a record.
+        """Close the batch, write header and CRC, and return it as a read-only buffer, empty if it has no record.
 
-        Raises: ValueError if it was aborted or its producer state contradicts itself.
-        Threads: the GIL is released.  Cost: O(bytes) for the CRC.
+        Raises: ValueError if the batch was aborted or its producer fields contradict each other.
+        Threads: not safe; the GIL is released for 64 KiB and more.  Cost: O(bytes) for the CRC.
         """
         return self.sealed(compress)
 
@@ -767,7 +776,7 @@ cdef class RecordBatchEncoder:
         return self.log_append_time_ms if self.h.attributes & TIMESTAMP_TYPE_MASK else self.h.max_timestamp
 
     def abort(self):
-        """Drop the records; the builder can't be used again."""
+        """Drop the records; the builder cannot be used again."""
         self.is_open = False
         self.was_dropped = True
         self.is_handed_out = False
@@ -775,7 +784,7 @@ cdef class RecordBatchEncoder:
         self._built = None
 
 
-# The call of RecordBatchEncoder.append that comes once for each record, in front of Cython's parsing of its arguments.
+# Fast path for calls of RecordBatchEncoder.append, which skips Cython's parsing of arguments.
 
 cdef extern from "Python.h":
     ctypedef PyObject* (*vectorcallfunc)(PyObject* method, PyObject* const* args, size_t counted, PyObject* names) except NULL
@@ -800,7 +809,7 @@ cdef str _OFFSET_NAME = "offset"
 cdef vectorcallfunc append_parsed = NULL
 
 
-# Returns: whether the field is bytes or None. Lifetime: it points into the object.
+# Sets a field from an object. Returns: whether the object is bytes or None. Lifetime: data points into the object.
 cdef inline bint set_field(const uint8_t** data, int64_t* size, PyObject* it) noexcept:
     data[0] = NULL
     size[0] = -1
@@ -813,8 +822,9 @@ cdef inline bint set_field(const uint8_t** data, int64_t* size, PyObject* it) no
     return True
 
 
-# Take the fields of a call by name. Returns: whether they are of the types that come by the million: int, bytes, None and
-# an empty tuple of headers. Names in a call are interned, as those here; where they are not, they are parsed.
+# Takes the fields of a call from its keyword arguments. Returns: whether they have the common types: int, bytes, None,
+# and an empty tuple of headers. Compares names by identity, because names in calls are interned; other names go to the
+# parser.
 cdef inline bint set_named(RecordFields* r, PyObject** timestamp_ms, PyObject** offset, PyObject* const* given,
                            PyObject* names) noexcept:
     cdef Py_ssize_t number
@@ -846,7 +856,7 @@ cdef inline bint set_named(RecordFields* r, PyObject** timestamp_ms, PyObject** 
     return timestamp_ms[0] != NULL
 
 
-# append() of a record's fields by name is done here, whatever else comes is parsed.
+# Handles append() of a record's fields by name; any other call goes to the parser.
 cdef PyObject* append_called(PyObject* method, PyObject* const* args, size_t counted, PyObject* names) except NULL:
     cdef RecordBatchEncoder encoder
     cdef RecordFields r
@@ -861,7 +871,7 @@ cdef PyObject* append_called(PyObject* method, PyObject* const* args, size_t cou
     return append_parsed(method, args, counted, names)
 
 
-# A callable's own pointer to what is called, which PEP 590 places in it.
+# Replaces the method's vectorcall pointer (PEP 590) by append_called.
 cdef int enter_append() except -1:
     global append_parsed
     cdef object method = RecordBatchEncoder.append

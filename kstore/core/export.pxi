@@ -1,4 +1,5 @@
-# A table handed over by Arrow's C data interface: one struct for all of it, whose release gives everything back.
+# Export of a table through Arrow's C data interface: all its arrays belong to one object, which is freed when the last
+# array is released.
 
 cdef extern from *:
     """
@@ -18,8 +19,8 @@ cdef extern from *:
     };
     #endif
 
-    /* From any thread, with or without the GIL; private_data is a reference to the memory of the arrays. Where the
-       interpreter is ending there is none to take: what is left goes with the process. */
+    /* May run in any thread, with or without the GIL. private_data is a reference to the object that owns the arrays.
+       During interpreter shutdown the GIL cannot be taken; the memory is then left to the operating system. */
     static void ks_release_exported(struct ArrowArray* array) {
         PyGILState_STATE state;
         int64_t i;
@@ -49,7 +50,7 @@ cdef extern from *:
     void ks_release_exported(ArrowArray* array) noexcept
 
 
-# What the columns of a table and their children take together.
+# The number of arrays and buffers of a table, children included.
 cdef struct ExportSize:
     int64_t arrays
     int64_t buffers
@@ -63,7 +64,8 @@ cdef int add_sizes(ExportSize* total, columns) except -1:
     return 0
 
 
-# The memory of exported arrays, each of which keeps it: their structs, their lists of pointers, the buffers held.
+# The memory of exported arrays: their structs, their pointer lists, and references to their buffers. Each array holds a
+# reference to it.
 @cython.final
 cdef class _ExportedMemory:
     cdef ArrowArray* arrays
@@ -88,7 +90,8 @@ cdef class _ExportedMemory:
         free(self.children)
         free(self.buffers)
 
-    # Requires: what reserve counted. No array is released by an error here: those made so far keep nothing.
+    # Requires: reserve was called with these columns. If this raises, no array holds a reference yet, so none needs a
+    # release.
     cdef int fill(self, ArrowArray* array, column) except -1:
         cdef int64_t size = 0
         cdef int64_t first, number
@@ -110,7 +113,7 @@ cdef class _ExportedMemory:
             self.fill(array.children[number], child)
         return 0
 
-    # Requires: fill went well. Makes an array keep this memory until it is released.
+    # Requires: fill succeeded. Makes each array hold a reference to this object until it is released.
     cdef int hand_over(self, ArrowArray* array) except -1:
         cdef int64_t number
         for number in range(array.n_children):
@@ -123,13 +126,14 @@ cdef class _ExportedMemory:
 
 @cython.final
 cdef class ExportedBatch:
-    """The struct ArrowArray of a record batch, at `address`, to be moved away by the library that imports it.
+    """A record batch as a struct ArrowArray at `address`, for a library to import (which moves the struct).
 
-    columns: (length, null_count, buffers, children) of each, the buffers in the order and of the size that Arrow's
-    layouts ask for, None for one that is absent; a view column's last buffer is the int64 sizes of its data buffers.
-    Nothing of that is checked, as by pyarrow's Array.from_buffers.
-    Lifetime: all buffers are held until all of the batch is released; here, if nobody imported it.
-    Threads: the release may come from any.
+    Args: columns: (length, null_count, buffers, children) of each column. The buffers have the order and sizes of
+        Arrow's layouts, with None for an absent one; the last buffer of a view column holds the int64 sizes of its data
+        buffers. None of this is checked, as with pyarrow's Array.from_buffers. row_count: the length of the batch.
+    Raises: MemoryError.
+    Lifetime: all buffers are held until the whole batch is released; this object releases a batch that nobody imported.
+    Threads: the release may run in any thread.
     """
 
     cdef ArrowArray root
@@ -146,5 +150,5 @@ cdef class ExportedBatch:
 
     @property
     def address(self):
-        """Where the struct is; valid as long as this object."""
+        """The address of the struct, valid while this object lives."""
         return <uintptr_t>&self.root

@@ -1,6 +1,6 @@
-# The on-disk numbers, the statuses that leaves return, and big-endian loads, stores and varints.
-
-# Every on-disk number, once: places (_AT), sizes, masks. docs/format.md explains them.
+# The facts of the on-disk format, stated once for the whole core: field positions (_AT), sizes and masks; the statuses
+# that leaf functions return, with the function that turns one into an exception; and big-endian loads and stores,
+# varints and prefetch. docs/format.md explains the format.
 
 cdef enum:
     LOG_OVERHEAD_SIZE = 12
@@ -64,16 +64,16 @@ if RECORDS_AT != RECORD_COUNT_AT + 4 or RECORDS_AT != BATCH_HEADER_SIZE:
     raise ImportError("batch header places do not add up")
 
 
-# The status of a leaf, and the one function that turns it into an exception.
+# Statuses of leaf functions. error_of turns one into an exception.
 
 cdef enum Status:
     OK = 0
-    STOPPED            # not an error: the leaf's bound was reached
+    STOPPED            # not an error: the leaf reached its bound
     NEED_KEY_SPACE     # not errors: the caller grows a column and calls again
     NEED_VALUE_SPACE
     NEED_HEADER_SPACE
     NEED_TIMESTAMP_VALIDITY
-    NEED_BATCH_NOTE    # nor this: the next record's timestamp type is another
+    NEED_BATCH_NOTE    # not an error: the next record has another timestamp type
     NO_MEMORY
     BATCH_TOO_SMALL
     BATCH_TOO_LARGE
@@ -108,8 +108,8 @@ cdef enum Status:
     BAD_MESSAGE_MAGIC
     BAD_MESSAGE_OFFSET
 
-# Where a leaf failed. expected and found are what the message shows; record is the number in the batch, -1 if none; offset is
-# that of the record, of TOO_MANY_HEADERS only.
+# Where a leaf failed. expected and found are the values for the message. record is the record's number in the batch, or
+# -1. offset is that of the record; only TOO_MANY_HEADERS sets it.
 cdef struct Problem:
     Status status
     int64_t position
@@ -120,8 +120,9 @@ cdef struct Problem:
     int64_t offset
 
 
-# Bytes of Python objects beside their content: of a Record with key and value; of a header's tuple, str and bytes and
-# their places in lists, which take less as columns of Arrow or JSON. LEAST_HEADER_COUNT headers fit any limit.
+# Memory that Python objects take in addition to their content, in bytes: a Record with its key and value; one header
+# (its tuple, str and bytes, and its slots in lists). Headers as Arrow columns or JSON take less. LEAST_HEADER_COUNT
+# headers are allowed under any limit.
 cdef enum:
     RECORD_OBJECT_SIZE = 256
     HEADER_OBJECT_SIZE = 192
@@ -209,7 +210,7 @@ cdef object error_of(const Problem* problem, object path):
                reason=reason, expected=problem.expected, found=problem.found)
 
 
-# Requires: found is the number of headers, expected the bytes that their objects may take.
+# Requires: found is the number of headers, expected the maximum size of their objects in bytes.
 cdef object limit_error(const Problem* problem, object place, object path):
     return MemoryLimitError(
         f"headers take too much memory in record {problem.record} (offset {problem.offset}) of the {place}: expected at most "
@@ -249,7 +250,7 @@ cdef enum:
     CACHE_LINE = 64
     MAX_VARINT_SIZE = 5
     MAX_VARLONG_SIZE = 10
-    PLAIN_PREFIX_SIZE = 16       # bytes that may be loaded from a record's start: five varints of one or two bytes
+    PLAIN_PREFIX_SIZE = 16       # bytes that may be loaded at a record's start: five varints of one or two bytes
     LONG_VARINT = 0x80000000
 
 
@@ -261,12 +262,12 @@ cdef inline int64_t unzigzag64(uint64_t value) noexcept nogil:
     return <int64_t>((value >> 1) ^ (0 - (value & 1)))
 
 
-# An int32 has the same zigzag value in 64 bits as in 32.
+# The zigzag value of an int32 is the same in 64 bits as in 32.
 cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
     return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
 
 
-# Requires: varint_size(value) bytes at `at`. Returns: the place behind the varint.
+# Requires: room for varint_size(value) bytes at `at`. Returns: the address after the varint.
 cdef inline uint8_t* put_varint(uint8_t* at, uint64_t value) noexcept nogil:
     while value >= 0x80:
         at[0] = <uint8_t>(value | 0x80)
@@ -276,7 +277,7 @@ cdef inline uint8_t* put_varint(uint8_t* at, uint64_t value) noexcept nogil:
     return at + 1
 
 
-# Requires: at[0] <= end. Returns: OK with at[0] behind the varint, or BAD_VARINT (cut off, or more than `most` bytes).
+# Requires: at[0] <= end. Returns: OK with at[0] after the varint, or BAD_VARINT (truncated, or more than `most` bytes).
 cdef Status read_long_varint(const uint8_t** at, const uint8_t* end, int most, uint64_t* value) noexcept nogil:
     cdef const uint8_t* p = at[0]
     cdef uint64_t result = 0
@@ -292,7 +293,7 @@ cdef Status read_long_varint(const uint8_t** at, const uint8_t* end, int most, u
     return BAD_VARINT
 
 
-# One and two bytes by predicted branches: in real data the size of a field repeats from record to record.
+# One or two bytes take branches that are well predicted: in real data, sizes of a field repeat from record to record.
 cdef inline Status read_varint(const uint8_t** at, const uint8_t* end, int32_t* value) noexcept nogil:
     cdef const uint8_t* p = at[0]
     cdef uint64_t wide
@@ -343,7 +344,7 @@ cdef inline uint32_t short_varint(const uint8_t** at) noexcept nogil:
     return LONG_VARINT
 
 
-# Brings bytes into the cache that will be wanted, without waiting for them. They need not be readable.
+# Prefetches bytes, which need not be readable.
 cdef inline void bring(const uint8_t* p, int64_t size) noexcept nogil:
     cdef int64_t at = 0
     while size - at > 3 * CACHE_LINE:
@@ -381,18 +382,18 @@ cdef bytes encode_one(uint64_t value):
 
 
 def decode_varint(const uint8_t[::1] buffer, Py_ssize_t position=0):
-    """Read a zigzag varint (int32, at most 5 bytes) and return (value, position behind it).
+    """Read a zigzag varint (int32, at most 5 bytes) and return (value, position after it).
 
     Bits above the 32nd are dropped and over-long forms accepted, as Kafka's ByteUtils.readVarint does.
-    Raises: InvalidRecordError if cut off or longer than 5 bytes.
+    Raises: InvalidRecordError if truncated or longer than 5 bytes; ValueError for a position outside the buffer.
     """
     return decode_one(buffer, position, MAX_VARINT_SIZE)
 
 
 def decode_varlong(const uint8_t[::1] buffer, Py_ssize_t position=0):
-    """Read a zigzag varlong (int64, at most 10 bytes) and return (value, position behind it).
+    """Read a zigzag varlong (int64, at most 10 bytes) and return (value, position after it).
 
-    Raises: InvalidRecordError if cut off or longer than 10 bytes.
+    Raises: InvalidRecordError if truncated or longer than 10 bytes; ValueError for a position outside the buffer.
     """
     return decode_one(buffer, position, MAX_VARLONG_SIZE)
 
@@ -408,10 +409,10 @@ def encode_varlong(int64_t value):
 
 
 def size_of_varint(int32_t value):
-    """Return the number of bytes that encode_varint writes."""
+    """Return the size in bytes of encode_varint's result."""
     return varint_size(zigzag(value))
 
 
 def size_of_varlong(int64_t value):
-    """Return the number of bytes that encode_varlong writes."""
+    """Return the size in bytes of encode_varlong's result."""
     return varint_size(zigzag(value))

@@ -1,5 +1,6 @@
-# The records of a batch as JSON objects, for the commands: text made at the speed of memory. What needs more than copying
-# (a header key with an escape, magic 0 and 1) is left to the caller.
+# The records of a batch of magic 2 as JSON objects, for the kstore command. Only the plain case is handled here, where
+# keys and values are copied as base64; for the rest (a header key that needs escaping, magic 0 and 1) the caller uses
+# Python.
 
 cdef enum:
     MAX_INT64_DIGITS = 20
@@ -19,7 +20,7 @@ cdef int fill_base64_pairs() except -1:
 fill_base64_pairs()
 
 
-# What stands around the values of a record: up to the offset, from the timestamp to the key, between two records.
+# The text around the values of a record: before the offset, between timestamp and key, between two records.
 cdef struct JsonText:
     const uint8_t* opening
     int64_t opening_size
@@ -51,7 +52,7 @@ cdef inline uint8_t* put_decimal(uint8_t* out, int64_t value) noexcept nogil:
     return put_ascii(out, digits + at, MAX_INT64_DIGITS - at)
 
 
-# Requires: room for json_bytes_size(size).
+# Requires: room for json_bytes_size(size). size < 0: null.
 cdef inline uint8_t* put_json_bytes(uint8_t* out, const uint8_t* data, int64_t size) noexcept nogil:
     cdef uint32_t three
     if size < 0:
@@ -87,7 +88,8 @@ cdef bint is_plain_text(const uint8_t* p, int64_t size) noexcept nogil:
     return True
 
 
-# Requires: check_headers found them right. Returns: the most bytes that their array takes, -1 if a key is not plain text.
+# Requires: check_headers returned OK. Returns: the maximum size of the headers' JSON array, or -1 if a key is not plain
+# text.
 cdef int64_t json_headers_size(const RawRecord* r) noexcept nogil:
     cdef RawHeader header
     cdef Problem problem
@@ -102,7 +104,7 @@ cdef int64_t json_headers_size(const RawRecord* r) noexcept nogil:
     return total
 
 
-# Requires: as json_headers_size, which gave the room.
+# Requires: room for json_headers_size.
 cdef uint8_t* put_json_headers(uint8_t* out, const RawRecord* r) noexcept nogil:
     cdef RawHeader header
     cdef Problem problem
@@ -119,7 +121,7 @@ cdef uint8_t* put_json_headers(uint8_t* out, const RawRecord* r) noexcept nogil:
     return put_ascii(out, b"]", 1)
 
 
-# Returns: the most bytes that the text of all records takes, -1 if anything is wrong or not plain.
+# Returns: the maximum size of the text of all records, or -1 if a record is invalid or not plain.
 cdef int64_t json_size(const uint8_t* at, const uint8_t* end, const Header* h, const JsonText* text) noexcept nogil:
     cdef RawRecord raw
     cdef Problem problem
@@ -141,7 +143,7 @@ cdef int64_t json_size(const uint8_t* at, const uint8_t* end, const Header* h, c
     return total if at == end else -1
 
 
-# Requires: json_size gave the room at out. Returns: the end of the text.
+# Requires: room for json_size at out. Returns: the end of the text.
 cdef uint8_t* put_json_records(uint8_t* out, const uint8_t* at, const uint8_t* end, const Header* h,
                                const JsonText* text) noexcept nogil:
     cdef RawRecord raw
@@ -168,13 +170,15 @@ cdef uint8_t* put_json_records(uint8_t* out, const uint8_t* at, const uint8_t* e
 
 def json_of_records(RecordIterator records, *, const uint8_t[::1] opening, const uint8_t[::1] middle,
                     const uint8_t[::1] separator, int64_t most_bytes):
-    """Return all records of a batch as one str of JSON objects.
+    """Return all records of a batch as one str of JSON objects, without brackets around them.
 
-    None if that takes more than copying, if one is not right, or if the text may take more than most_bytes.
+    Returns None if the magic is not 2, a record is invalid, a header key needs escaping, or the text might take more
+    than most_bytes.
 
-    Args: records: a fresh iterator over the batch; opening, middle, separator: ASCII that stands before each offset,
+    Args: records: a fresh iterator over the batch; opening, middle, separator: ASCII text to put before each offset,
         between timestamp and key, and between two records.
-    Cost: twice the payload in memory, and the text.  Threads: the GIL is released.
+    Raises: MemoryError.
+    Cost: a copy of the payload and the text twice, in memory.  Threads: the GIL is released.
     """
     cdef JsonText text
     cdef int64_t size
@@ -182,7 +186,7 @@ def json_of_records(RecordIterator records, *, const uint8_t[::1] opening, const
     cdef uint8_t* end
     cdef const uint8_t* start = start_of(records.payload)
     cdef int64_t payload_size = records.payload.shape[0]
-    # What is measured has to be what is written, whoever may write to the buffer meanwhile.
+    # A copy, because another thread may write to the buffer between measuring and writing.
     cdef uint8_t* copy
     if records.h.magic < MAGIC_V2:
         return None

@@ -1,4 +1,5 @@
-# Memory of columns and read chunks: malloc'ed, kept for reuse, handed to Arrow and NumPy by the buffer protocol.
+# Memory for columns and read chunks: ColumnBuffer, a malloc'ed block that Arrow and NumPy use by the buffer protocol,
+# and the cache of freed blocks that new ones are taken from.
 
 cdef extern from "Python.h":
     Py_ssize_t reference_count "Py_REFCNT"(PyObject* it) noexcept
@@ -13,8 +14,8 @@ cdef struct Block:
     uint8_t* data
     int64_t capacity
 
-# Guarded by the GIL. A fresh block of some MiB costs more in page faults than decoding into it, so the last ones given
-# back are kept, oldest first.
+# Freed blocks, oldest first; guarded by the GIL. They are kept because the page faults of a fresh block of a few MiB
+# cost more than decoding into it.
 cdef Block kept_blocks[MOST_KEPT]
 cdef int kept_count = 0
 cdef int64_t kept_bytes = 0
@@ -56,17 +57,17 @@ cdef void give_back(Block* block) noexcept:
     kept_bytes += block.capacity
 
 
-# What a BufferPool knows of a buffer: the next one in its free list, whose memory it is counted in (NULL: nobody's) and with
-# how many bytes (-1: it lies in the free list).
+# What a BufferPool stores in a buffer: the next buffer of the free list; the owner that its memory is charged to (NULL:
+# none); the pool; and the bytes charged (-1: the buffer is in the free list).
 cdef struct PoolSlot:
     PoolSlot* next
     void* owner
     const void* pool
     int64_t counted_bytes
 
-# What the encoder of the one uncompressed batch in a buffer knows of its records; size 0 if nobody knows. Nothing can change
-# the bytes since then. least_timestamp is -1 if no record has one. crc_shift is not 0 if records_crc is known: the CRC of the
-# records, and crc32c_shift_of their size.
+# Facts that an encoder records about the one uncompressed batch in a buffer when it seals it; size is 0 if there are
+# none. The bytes cannot change afterwards. least_timestamp is -1 if no record has a timestamp. If crc_shift is not 0,
+# records_crc is the CRC of the records and crc_shift is crc32c_shift_of their size.
 cdef struct SealedBatch:
     int64_t size
     int64_t least_timestamp
@@ -78,19 +79,20 @@ cdef struct SealedBatch:
 @cython.final
 @cython.freelist(16)
 cdef class ColumnBuffer:
-    """A writable block of `capacity` bytes with the buffer protocol; Arrow or NumPy may keep views of it.
+    """A writable block of `capacity` bytes with the buffer protocol; Arrow and NumPy may keep views of it.
 
-    The memory is not cleared and goes back to a pool of at most 64 MiB when the last view dies.
-    Lifetime: views keep it.  Threads: safe; what is written into it is the caller's affair.
+    The memory is uninitialized. It is freed with its last view, or kept for reuse (at most 64 MiB in all).
+    Raises: ValueError for a negative capacity; MemoryError.
+    Lifetime: a view keeps the buffer alive.  Threads: safe, except that callers must synchronize writes to the bytes.
     """
 
     cdef Block block
     cdef int64_t size
     cdef PoolSlot slot
     cdef SealedBatch sealed
-    cdef int32_t export_count     # views that are out
+    cdef int32_t export_count     # live views
     cdef bint is_read_only
-    cdef bint was_writable        # somebody got a writable view since an encoder began to fill it
+    cdef bint was_writable        # a writable view was handed out since an encoder began to fill the buffer
 
     def __init__(self, int64_t capacity):
         if capacity < 0:
@@ -104,7 +106,7 @@ cdef class ColumnBuffer:
         self.size = capacity
         return 0
 
-    # Requires: no view is out yet.
+    # Requires: no view is live.
     cdef int grow(self, int64_t least) except -1:
         cdef int64_t capacity = max(least, 2 * self.block.capacity)
         cdef uint8_t* data = <uint8_t*>realloc(self.block.data, <size_t>(capacity + PADDING))
@@ -130,20 +132,20 @@ cdef class ColumnBuffer:
         return self.size
 
 
-# The same as a call of the class, without objects for the argument.
+# ColumnBuffer(capacity) without the Python call and its argument objects.
 cdef ColumnBuffer new_buffer(int64_t capacity):
     cdef ColumnBuffer buffer = ColumnBuffer.__new__(ColumnBuffer)
     buffer.take(capacity)
     return buffer
 
 
-# Requires: room in `longer`, or whatever takes the place of the other one.
+# Requires: `size` bytes in both; the new buffer is at least as large as the one that it replaces.
 cdef void copy_content(ColumnBuffer longer, ColumnBuffer other, int64_t size) noexcept:
     memcpy(longer.block.data, other.block.data, <size_t>size)
     longer.was_writable |= other.was_writable
 
 
-# The bytes of a buffer from one on, read-only.
+# A read-only view of a buffer's bytes from `first` to the end.
 @cython.final
 @cython.freelist(256)
 cdef class _BufferPart:
@@ -154,7 +156,7 @@ cdef class _BufferPart:
         PyBuffer_FillInfo(view, self, self.whole.block.data + self.first, self.whole.size - self.first, True, flags)
 
 
-# Requires: `first` is not behind the buffer's end, and nobody changes it meanwhile.
+# Requires: `first` is at most the buffer's size; the buffer does not change while the view lives.
 cdef _BufferPart part_of(ColumnBuffer whole, int64_t first):
     cdef _BufferPart part = _BufferPart.__new__(_BufferPart)
     part.whole = whole
@@ -162,6 +164,6 @@ cdef _BufferPart part_of(ColumnBuffer whole, int64_t first):
     return part
 
 
-# Whether somebody besides the one who asks holds the object, or a view of it.
+# Whether the object has a reference besides the caller's; a view of it counts as one.
 cdef inline bint is_shared(PyObject* it) noexcept:
     return reference_count(it) > 1

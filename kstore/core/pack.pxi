@@ -1,10 +1,10 @@
-# Columns in, batches out.
-
-# Columns in Arrow's layout in, V2 batches out: no Python object per record, every index and size checked before use.
+# RecordBatchPacker: columns in Arrow's layout in, V2 batches out, without a Python object per record. Every index and
+# size is checked before use. Also sorts rows by the partition of their key, fills the open batches of a producer, and
+# holds the buffers of columns (used by export.pxi too).
 
 cdef enum PackStatus:
     PACKED = 0
-    PACK_FULL                # not an error: the output must have room for `found` bytes more
+    PACK_FULL                # not an error: the output needs `found` more bytes
     PACK_BAD_INDEX
     PACK_BAD_TIMESTAMP
     PACK_BAD_OFFSET
@@ -13,14 +13,15 @@ cdef enum PackStatus:
     PACK_TOO_LARGE
     PACK_CHANGED
 
-# Nullable byte strings, or lists of headers: element `start` belongs to row 0. data_size is what the indexes may reach.
+# Nullable byte strings, or lists of headers. Element `start` is that of row 0. data_size is the upper bound of the
+# indexes.
 cdef struct InColumn:
     const uint8_t* index     # NULL: every element is null
     const uint8_t* data
     const uint8_t* validity  # NULL: no element is null
     int64_t data_size
     int64_t start
-    int32_t width            # bytes of an index: 4 or 8
+    int32_t width            # size of an index in bytes: 4 or 8
 
 cdef struct InNumbers:
     const uint8_t* data      # NULL: all are `constant`
@@ -30,22 +31,22 @@ cdef struct InNumbers:
 
 cdef struct Packing:
     InNumbers timestamps
-    InNumbers offsets        # data NULL: offsets are counted
+    InNumbers offsets        # data NULL: consecutive offsets
     InColumn key
     InColumn value
     InColumn headers
     InColumn header_keys
     InColumn header_values
     int64_t units_per_ms
-    const int64_t* rows      # which rows are packed, in this order; NULL: all
-    int64_t row              # of those
+    const int64_t* rows      # the rows to pack, in this order; NULL: all
+    int64_t row              # position in `rows`
     int64_t row_count
     int64_t next_offset
     int64_t batch_bytes
-    Header h                 # of the batch that is being packed
-    SealedBatch known        # of its records
-    int64_t batch_used       # bytes of its records
-    int64_t found            # what the message of an error shows
+    Header h                 # of the current batch
+    SealedBatch known        # facts of its records
+    int64_t batch_used       # size of its records in bytes
+    int64_t found            # for the message of an error
 
 _PACK_ERRORS = {
     PACK_BAD_INDEX: "the indexes of a column run backwards or beyond its data at row {row}",
@@ -72,7 +73,7 @@ cdef inline bint is_null(const uint8_t* validity, int64_t i) noexcept nogil:
     return validity != NULL and not validity[i >> 3] >> (i & 7) & 1
 
 
-# Finds element i: its place and size, size -1 for null. Returns: whether its indexes fit.
+# Finds element i: its position and size, -1 for null. Returns: whether its indexes are in range.
 cdef inline bint find_element(const InColumn* c, int64_t i, int64_t* first, int64_t* size) noexcept nogil:
     cdef int64_t end
     first[0] = 0
@@ -99,7 +100,7 @@ cdef inline uint8_t* put_element(uint8_t* at, const InColumn* c, int64_t first, 
     return at
 
 
-# Sets the size of the headers of a row behind their count.
+# Sets the size of a row's headers, without their count.
 cdef PackStatus measure_headers(const Packing* p, int64_t first, int64_t count, int64_t* total) noexcept nogil:
     cdef int64_t place = 0
     cdef int64_t size = 0
@@ -121,7 +122,8 @@ cdef PackStatus measure_headers(const Packing* p, int64_t first, int64_t count, 
     return PACKED
 
 
-# Requires: `total` bytes at `at`, as measure_headers found. Another thread may have changed the columns since.
+# Requires: `total` bytes at `at`, from measure_headers. Checks again, because another thread may have changed the
+# columns since.
 cdef PackStatus put_headers_of(const Packing* p, uint8_t* at, int64_t first, int64_t count, int64_t total) noexcept nogil:
     cdef const InColumn* c
     cdef const uint8_t* end = at + total
@@ -149,7 +151,7 @@ cdef inline int64_t row_now(const Packing* p) noexcept nogil:
     return p.row if p.rows == NULL else p.rows[p.row]
 
 
-# Sets offset and timestamp of a row, and those of the batch if it is the first in it.
+# Sets offset and timestamp of a row, and those of the batch if the row is its first.
 cdef inline PackStatus take_numbers(Packing* p, int64_t row, int64_t* offset, int64_t* timestamp) noexcept nogil:
     cdef int64_t time = number_at(&p.timestamps, row)
     if p.units_per_ms != 1:
@@ -166,7 +168,7 @@ cdef inline PackStatus take_numbers(Packing* p, int64_t row, int64_t* offset, in
     return PACKED
 
 
-# Requires: what pack_rows found: `size` is body_size and there is room for it and its length at `at`.
+# Requires: `size` is body_size, and there is room for it and its length field at `at`; the indexes are checked.
 cdef inline uint8_t* put_row(uint8_t* at, int64_t size, const RecordFields* r, const InColumn* key, int64_t key_at,
                              const InColumn* value, int64_t value_at) noexcept nogil:
     at = put_varint(at, zigzag(size))
@@ -178,10 +180,10 @@ cdef inline uint8_t* put_row(uint8_t* at, int64_t size, const RecordFields* r, c
     return put_varint(at, zigzag(r.header_count))
 
 
-# Packs records behind batch_used until the batch is full or no row is left. Requires: `out` has `capacity` bytes and
-# WIDE_PAD more. Returns: PACKED when the batch is complete; PACK_FULL when a record does not fit `out`.
+# Appends records to the batch, from batch_used on, until it is full or no row is left. Requires: `out` has `capacity`
+# bytes and WIDE_PAD more. Returns: PACKED when the batch is complete; PACK_FULL when a record does not fit `out`.
 cdef PackStatus pack_rows(Packing* p, uint8_t* out, int64_t capacity) noexcept nogil:
-    cdef Packing s = p[0]        # a copy that no store through `out` can change: it stays in registers
+    cdef Packing s = p[0]        # a copy, which stores through `out` cannot alias: it stays in registers
     cdef RecordFields r
     cdef PackStatus status = PACKED
     cdef uint8_t* at
@@ -240,7 +242,7 @@ cdef void start_batch(Packing* p) noexcept nogil:
     p.known = SealedBatch(0, -1, 0, 0, False)
 
 
-# Returns: where the values of the next rows stand, which no check has passed yet; NULL if that is not known.
+# Returns: the address of the next rows' values, to prefetch them (not checked yet); NULL if it is unknown.
 cdef inline const uint8_t* next_value(const Packing* p) noexcept nogil:
     cdef int64_t first = 0
     cdef int64_t size = 0
@@ -249,7 +251,7 @@ cdef inline const uint8_t* next_value(const Packing* p) noexcept nogil:
     return NULL
 
 
-# Writes the header of the batch at `batch`, whose payload stands behind it, and gets ready for the next one.
+# Writes the header of the batch at `batch`, whose payload follows it, and prepares for the next batch.
 cdef void end_batch(Packing* p, uint8_t* batch, int64_t size, int64_t append_time) noexcept nogil:
     cdef int64_t sequence
     p.h.size = size
@@ -262,7 +264,7 @@ cdef void end_batch(Packing* p, uint8_t* batch, int64_t size, int64_t append_tim
     start_batch(p)
 
 
-# Packs uncompressed batches behind used[0] until run_bytes are reached. Returns: as pack_rows.
+# Appends uncompressed batches, from used[0] on, until they reach run_bytes. Returns: as pack_rows.
 cdef PackStatus pack_run(Packing* p, uint8_t* out, int64_t capacity, int64_t run_bytes, int64_t append_time,
                          int64_t* used) noexcept nogil:
     cdef PackStatus status
@@ -277,13 +279,13 @@ cdef PackStatus pack_run(Packing* p, uint8_t* out, int64_t capacity, int64_t run
     return PACKED
 
 
-# Rows of columns before they are packed: all of them checked, and sorted by the partition that their key goes to.
+# Steps before packing: checking all rows, and sorting them by the partition of their key.
 
 cdef enum:
-    RECORD_OVERHEAD = 21     # most bytes of a record beside key, value and headers, as Kafka estimates it
+    RECORD_OVERHEAD = 21     # Kafka's MAX_RECORD_OVERHEAD: the most bytes of a record without key, value and headers
 
 
-# Returns: the bytes that the record of a row takes at most in a batch of its own.
+# Sets the upper bound of a row's record in bytes, in a batch of its own.
 cdef inline PackStatus measure_row(Packing* p, int64_t row, int64_t* total) noexcept nogil:
     cdef PackStatus status = PACKED
     cdef int64_t at = 0
@@ -304,7 +306,7 @@ cdef inline PackStatus measure_row(Packing* p, int64_t row, int64_t* total) noex
     return refuse(p, status, total[0]) if status != PACKED else PACKED
 
 
-# Asks of every row what pack_rows will ask. Sets the size of the largest record, as measure_row; on an error p.row.
+# Checks every row as pack_rows does. Sets the size of the largest record, as measure_row; on an error p.row.
 cdef PackStatus check_rows(Packing* p, int64_t* largest) noexcept nogil:
     cdef Packing s = p[0]        # a copy, as in pack_rows
     cdef PackStatus status
@@ -327,8 +329,8 @@ cdef PackStatus check_rows(Packing* p, int64_t* largest) noexcept nogil:
     return PACKED
 
 
-# Requires: counts has partition_count + 1 zeros. Sets the partition of each row, partition_count where the key is null,
-# and how many rows each of them has.
+# Requires: counts has partition_count + 1 zeros. Sets the partition of each row (partition_count for a null key) and
+# the number of rows of each partition.
 cdef PackStatus place_rows(Packing* p, int32_t partition_count, int32_t* places, int64_t* counts) noexcept nogil:
     cdef int64_t at = 0
     cdef int64_t size = 0
@@ -346,7 +348,7 @@ cdef PackStatus place_rows(Packing* p, int32_t partition_count, int32_t* places,
     return PACKED
 
 
-# Requires: next_of has the first place in `rows` of each partition; room there for row_count rows.
+# Requires: next_of has the first index in `rows` of each partition; `rows` has room for row_count rows.
 cdef void sort_rows(const int32_t* places, int64_t row_count, int64_t* next_of, int64_t* rows) noexcept nogil:
     cdef int64_t row
     for row in range(row_count):
@@ -354,7 +356,7 @@ cdef void sort_rows(const int32_t* places, int64_t row_count, int64_t* next_of, 
         next_of[places[row]] += 1
 
 
-# A batch that rows are packed into: `out` has `capacity` bytes for records and WIDE_PAD more.
+# A batch to pack rows into: `out` has `capacity` bytes for records and WIDE_PAD more.
 cdef struct PackedBatch:
     uint8_t* out
     int64_t capacity
@@ -363,13 +365,13 @@ cdef struct PackedBatch:
     int64_t used
 
 
-# Makes the CRC of the records of a batch while they are in the cache; that of the header, not known yet, is joined to it.
+# Computes the CRC of a batch's records while they are in the cache; seal_buffer combines it with that of the header.
 cdef void note_crc(SealedBatch* known, const uint8_t* records, int64_t size) noexcept nogil:
     known.records_crc = ks_crc32c_by(BEST_PATH, 0, records, <size_t>size)
     known.crc_shift = crc32c_shift_of(<uint32_t>size)
 
 
-# Packs the next rows into the batches, one after the other. Sets how many of them got rows; p.row is behind those.
+# Packs the next rows into the batches in turn. Sets the number of batches that got rows; p.row is after those rows.
 cdef PackStatus pack_batches(Packing* p, PackedBatch* batches, int64_t count, int64_t* packed) noexcept nogil:
     cdef PackStatus status
     cdef int64_t i
@@ -392,11 +394,11 @@ cdef PackStatus pack_batches(Packing* p, PackedBatch* batches, int64_t count, in
     return PACKED
 
 
-# Columns in, batches out: buffers are held and measured here, errors are raised here.
+# Columns as Python objects: their buffers are held and measured here, and errors are raised here.
 
 @cython.final
 cdef class HeldBuffer:
-    """The bytes of a caller's buffer of any format, held for as long as they are read."""
+    """A caller's buffer of any format, held while it is read."""
 
     cdef Py_buffer view
 
@@ -423,7 +425,8 @@ cdef const uint8_t* held_bytes(list held, object data, int64_t* size) except NUL
     return hold_buffer(held, HeldBuffer(data), size)
 
 
-# The same of a buffer of bytes, or of native integers of `width` bytes; others would be read as numbers that they are not.
+# As held_bytes, for a buffer of bytes or of native integers of `width` bytes; rejects other formats, which would be
+# misread.
 cdef const uint8_t* held_integers(list held, object data, int32_t width, int64_t* size) except NULL:
     cdef HeldBuffer buffer = HeldBuffer(data, PyBUF_CONTIG_RO | PyBUF_FORMAT)
     cdef bytes kind = buffer.view.format if buffer.view.format != NULL else b"B"
@@ -434,7 +437,7 @@ cdef const uint8_t* held_integers(list held, object data, int32_t width, int64_t
     return hold_buffer(held, buffer, size)
 
 
-# Returns: the validity bits, NULL if there are none; how many in bits[0].
+# Returns: the validity bits, NULL if there are none. Sets their number in bits[0].
 cdef const uint8_t* validity_of(list held, object validity, int64_t* bits) except? NULL:
     cdef const uint8_t* start
     bits[0] = INT64_MAX
@@ -462,7 +465,7 @@ cdef int hold_numbers(InNumbers* n, list held, object column, int64_t count) exc
     return check_bits(bits, n.start, count)
 
 
-# count -1: as many as there are. Returns: the number of elements from `start` on.
+# count -1: all elements. Returns: the number of elements from `start` on.
 cdef int64_t hold_index(InColumn* c, list held, object column, int64_t count) except -1:
     cdef int64_t size = 0
     cdef int64_t bits = 0
@@ -472,7 +475,7 @@ cdef int64_t hold_index(InColumn* c, list held, object column, int64_t count) ex
     if c.width != 4 and c.width != 8:
         raise ValueError(f"offset_bytes must be 4 or 8, got {column.offset_bytes}")
     c.index = held_integers(held, column.offsets, c.width, &size)
-    elements = max(size // c.width - 1, 0)      # Arrow lets a column without elements have no offsets
+    elements = max(size // c.width - 1, 0)      # Arrow allows a column without elements to have no offsets
     if c.start < 0 or c.start > elements or count > elements - c.start:
         raise ValueError(f"offsets for {elements} elements are too short for {count} from {c.start} on")
     c.validity = validity_of(held, column.validity, &bits)
@@ -489,7 +492,7 @@ cdef int64_t hold_column(InColumn* c, list held, object column, int64_t count) e
 
 
 cdef enum:
-    MOST_PACKED = 64             # batches of one call: so long nobody who waits for them gets one
+    MOST_PACKED = 64             # batches per call; bounds the time for which a waiting thread gets none
 
 
 cdef void take_packed(RecordBatchEncoder batch, const PackedBatch* packed) noexcept:
@@ -505,9 +508,11 @@ cdef void take_packed(RecordBatchEncoder batch, const PackedBatch* packed) noexc
 
 @cython.final
 cdef class RecordBatchPacker:
-    """Packs columns into runs of V2 batches, one run at a time; see kstore.record.pack_columns.
+    """Packs columns into runs of V2 batches, one run per call; see kstore.record.pack_columns.
 
-    Threads: one at a time; the GIL is released.  Lifetime: holds the columns' buffers.
+    Args: those of pack_columns, with codec_id and level in place of a compression.
+    Raises: ValueError for values out of range or columns that are too short.
+    Threads: one at a time (others get a ValueError); the GIL is released.  Lifetime: holds the columns' buffers.
     """
 
     cdef Packing p
@@ -570,10 +575,10 @@ cdef class RecordBatchPacker:
         return 0
 
     def next_run(self, compress):
-        """Return the next run of whole batches, a read-only ColumnBuffer; None when no row is left.
+        """Return the next run of complete batches, a read-only ColumnBuffer; None when no row is left.
 
-        compress(codec id, records, level) makes the payload of a batch where there is a codec.
-        Raises: ValueError with the row; what compress raises. The next call then starts at the same row again.
+        If there is a codec, compress(codec id, records, level) makes the payload of each batch.
+        Raises: ValueError with the row; errors of compress. The next call then starts at the same row again.
         """
         cdef ColumnBuffer run = None
         cdef Packing before
@@ -645,9 +650,9 @@ cdef class RecordBatchPacker:
         return run
 
     def check_rows(self):
-        """Ask of every row what packing will ask, and return the most bytes that one of them takes in a batch of its own.
+        """Check every row as packing does; return the upper bound in bytes of the largest record in a batch of its own.
 
-        Raises: ValueError with the row.
+        Raises: ValueError with the row.  Threads: the GIL is released.
         """
         cdef PackStatus status
         cdef int64_t largest = 0
@@ -661,10 +666,10 @@ cdef class RecordBatchPacker:
         return largest
 
     def sort_by_partition(self, int32_t partition_count):
-        """Sort all rows by the partition of their key, and return how many each has; the last number is that of null keys.
+        """Sort all rows by the partition of their key; return the row count of each partition, then that of null keys.
 
-        select() then says which of the sorted rows are packed.
-        Raises: ValueError with the row.
+        Use select() to pack some of the sorted rows.
+        Raises: ValueError with the row, or for a partition_count out of range; MemoryError.
         """
         cdef PackStatus status
         cdef ColumnBuffer places, counts, next_of
@@ -703,7 +708,10 @@ cdef class RecordBatchPacker:
         return 0
 
     def select(self, *, int64_t first, int64_t count):
-        """Pack only `count` rows from `first` on, in the order of sort_by_partition."""
+        """Pack only `count` rows from `first` on, in the order of sort_by_partition, from the next call on.
+
+        Raises: ValueError for rows that were not sorted.
+        """
         cdef int64_t sorted_count = 0 if self.sorted_rows is None else self.sorted_rows.size // 8
         if first < 0 or count < 0 or first > sorted_count or count > sorted_count - first:
             raise ValueError(f"expected rows of the {sorted_count} that are sorted, got {count} from {first} on")
@@ -714,7 +722,11 @@ cdef class RecordBatchPacker:
         self.is_busy = False
 
     def restart(self, *, int64_t first, int64_t count, int64_t base_offset):
-        """Pack `count` rows from `first` on, offsets and the rows of errors counted anew."""
+        """Pack `count` rows from `first` on, from the next call on.
+
+        Offsets start at base_offset; the row numbers of errors count from `first`.
+        Raises: ValueError for rows out of range or a negative base_offset.
+        """
         if first < 0 or count < 0 or first > self.given_row_count or count > self.given_row_count - first:
             raise ValueError(f"expected some of {self.given_row_count} rows, got {count} from {first} on")
         if base_offset < 0:
@@ -731,7 +743,7 @@ cdef class RecordBatchPacker:
 
     @property
     def next_record_bytes(self):
-        """The most bytes that the record of the next row takes in a batch of its own."""
+        """The upper bound in bytes of the next row's record in a batch of its own; 0 if no row is left."""
         cdef int64_t total = 0
         cdef PackStatus status = PACKED
         if self.p.row < self.p.row_count:
@@ -741,10 +753,10 @@ cdef class RecordBatchPacker:
         return total
 
     def pack_into(self, list batches not None):
-        """Pack the next rows into open, empty V2 batches (RecordBatchEncoder), each until it is full.
+        """Pack the next rows into open, empty V2 batches (RecordBatchEncoder), filling one after the other.
 
-        Returns: how many of them got rows, fewer if no row is left; they grow by no byte.
-        Raises: ValueError with the row; the batches are then not to be used, and packing goes on nowhere.
+        Returns: the number of batches that got rows, fewer than given if no row is left. Buffers are not enlarged.
+        Raises: ValueError with the row; neither the batches nor the packer may be used afterwards.
         """
         cdef PackedBatch packed[MOST_PACKED]
         cdef PackStatus status
@@ -783,9 +795,9 @@ cdef class RecordBatchPacker:
 
 
 def pack_rows_into(list batches not None, RecordBatchPacker packer not None):
-    """Pack the next rows of columns into empty batches, which take no more records then; return how many got rows.
+    """Pack the next rows of columns into empty batches, which then take no more records; return how many got rows.
 
-    Raises: ValueError with the row.
+    Raises: ValueError with the row; as RecordBatchPacker.pack_into.
     """
     cdef BatchAppender batch
     cdef list builders = [(<BatchAppender?>batch)._builder for batch in batches]

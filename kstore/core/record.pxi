@@ -1,6 +1,6 @@
-# Records of a batch: parse one, survey a batch, iterate over a run of batches.
-
-# One V2 record: the leaf that parses it. The Python objects made of it and of messages of magic 0 and 1.
+# Records of batches. Parses V2 records; defines Record and the iterators over the records of a batch (RecordIterator,
+# also for messages of magic 0 and 1) and of a run of batches (RunIterator); surveys all records of a batch for
+# validation; finds a record by timestamp; holds the bytes of a run of batches (RecordsBuffer).
 
 cdef struct RawRecord:
     int64_t timestamp_delta
@@ -20,7 +20,7 @@ cdef struct RawHeader:
     const uint8_t* value
 
 
-# Requires: at[0] <= end. Returns: OK with at[0] behind the header.
+# Requires: at[0] <= end. Returns: OK with at[0] after the header.
 cdef inline Status parse_header(const uint8_t** at, const uint8_t* end, RawHeader* out, Problem* problem) noexcept nogil:
     if read_varint(at, end, &out.key_size) != OK:
         return fail(problem, BAD_VARINT, end - at[0], 0)
@@ -51,7 +51,7 @@ cdef Status check_headers(const uint8_t* at, RawRecord* r, Problem* problem) noe
     return OK
 
 
-# The length, attributes and deltas of a record; out.end is behind it. Requires: at <= end.
+# Parses the length, attributes and deltas of a record; sets out.end to the end of the record. Requires: at <= end.
 cdef inline Status parse_prefix(const uint8_t** at, const uint8_t* end, RawRecord* out, Problem* problem) noexcept nogil:
     cdef int32_t size
     if read_varint(at, end, &size) != OK:
@@ -65,7 +65,7 @@ cdef inline Status parse_prefix(const uint8_t** at, const uint8_t* end, RawRecor
     return OK
 
 
-# Requires: at <= end. Returns: OK with every field of `out` inside the record and the record inside [at, end).
+# Requires: at <= end. Returns: OK if every field of `out` lies inside the record and the record inside [at, end).
 cdef inline Status parse_record(const uint8_t* at, const uint8_t* end, RawRecord* out, Problem* problem) noexcept nogil:
     if parse_prefix(&at, end, out, problem) != OK:
         return problem.status
@@ -91,8 +91,8 @@ cdef inline Status parse_record(const uint8_t* at, const uint8_t* end, RawRecord
     return check_headers(at, out, problem)
 
 
-# Requires: record and base offset of the problem are set. Returns: OK if the objects of the record's headers fit the limit;
-# LEAST_HEADER_COUNT of them always do.
+# Requires: record and base offset of the problem are set. Returns: OK if the objects for the record's headers fit the
+# limit in bytes; LEAST_HEADER_COUNT headers always do.
 cdef inline Status check_header_count(const RawRecord* r, int64_t limit, int64_t offset, Problem* problem) noexcept nogil:
     if r.header_count <= LEAST_HEADER_COUNT or r.header_count <= limit // HEADER_OBJECT_SIZE:
         return OK
@@ -100,7 +100,7 @@ cdef inline Status check_header_count(const RawRecord* r, int64_t limit, int64_t
     return fail(problem, TOO_MANY_HEADERS, max(limit, LEAST_HEADER_COUNT * HEADER_OBJECT_SIZE), r.header_count)
 
 
-# Offsets of a batch rise and stay inside it. Returns: OK and the next least delta.
+# Offsets of a batch rise and stay inside it. Returns: OK with the least valid next delta in `least`.
 cdef inline Status check_offset_delta(const Header* h, int32_t delta, int64_t* least, Problem* problem) noexcept nogil:
     if delta < least[0] or delta > h.last_offset_delta:
         return fail(problem, BAD_OFFSET_DELTA, least[0], delta)
@@ -144,10 +144,10 @@ cdef tuple headers_of(const RawRecord* r):
 cdef class Record:
     """One record: offset, timestamp_ms, timestamp_type, key, value, headers, topic_partition, sequence, is_control.
 
-    key and value are bytes (or what a decoder made of them), or None where Kafka has null; an empty one is b"".
-    headers is a tuple of (str, bytes or None); a key that is not UTF-8 is kept by surrogateescape, so nothing is
-    lost. sequence is -1 where the producer was not idempotent. Equal when all fields are; hashable; picklable.
-    Threads: immutable, safe.  Source: Kafka DefaultRecord, ConsumerRecord (MessageAndOffset of old).
+    key and value are bytes (or the result of a deserializer), None for null; an empty one is b"". headers is a tuple of
+    (str, bytes or None); a key that is not valid UTF-8 keeps its bytes through surrogateescape. sequence is -1 if the
+    producer was not idempotent. Compares by all fields; hashable; picklable.
+    Threads: immutable, safe.  Source: Kafka DefaultRecord, ConsumerRecord.
     """
 
     cdef readonly int64_t offset
@@ -228,7 +228,8 @@ cdef enum:
 cdef PyMemberDef record_members[MEMBER_COUNT]
 
 
-# Puts members in the place of the properties that Cython makes for objects: the interpreter reads a member without a call.
+# Replaces the properties that Cython makes for object fields by member descriptors, which the interpreter reads without
+# a call.
 cdef int make_members() except -1:
     cdef PyTypeObject* record_type = <PyTypeObject*>Record
     cdef PyMemberDef* member = record_members
@@ -260,7 +261,7 @@ cdef object decompressed(decompress, const Header* h, payload, int64_t limit, in
 
 @cython.final
 cdef class RecordIterator:
-    """Iterate the Records of one batch, one at a time; see iterate_records."""
+    """Iterator over the Records of one batch; made by iterate_records.  Threads: not safe."""
 
     cdef Header h
     cdef Problem problem
@@ -268,10 +269,10 @@ cdef class RecordIterator:
     cdef const uint8_t[::1] payload
     cdef Py_ssize_t at
     cdef int32_t done
-    cdef int64_t least_delta        # of magic 0 and 1: the least offset
-    cdef int64_t ahead              # from a record to the bytes that are brought in with it; 0 for none
+    cdef int64_t least_delta        # for magic 0 and 1: the least valid offset
+    cdef int64_t ahead              # distance in bytes from a record to the bytes to prefetch with it; 0: none
     cdef int64_t max_decompressed_bytes
-    cdef int64_t taken_bytes        # of what take() returns
+    cdef int64_t taken_bytes        # size of the objects that take() is about to return
     cdef bint verify_crc
     cdef bint checks_offsets
     cdef bint makes_headers
@@ -285,12 +286,12 @@ cdef class RecordIterator:
 
     @property
     def incomplete_bytes(self):
-        """Bytes of an incomplete message behind the last one of a wrapper, which is left out as Kafka does."""
+        """Bytes of an incomplete message at the end of a wrapper, which is ignored as in Kafka; else 0."""
         return self.payload.shape[0] - self.messages.size if is_wrapper(&self.h) else 0
 
     @property
     def first_offset(self):
-        """The offset of the batch's first record; of magic 2 the base offset, whether or not there is such a record."""
+        """The offset of the batch's first record; for magic 2 the base offset, even if that record was removed."""
         if not is_wrapper(&self.h):
             return self.h.base_offset
         return self.messages.offset_base + <int64_t>ks_get64(start_of(self.payload))
@@ -301,7 +302,7 @@ cdef class RecordIterator:
             raise StopIteration
         return record
 
-    # Returns: None behind the last one.
+    # Returns: None after the last record.
     cdef Record next_record(self):
         cdef RawRecord raw
         cdef const uint8_t* start = start_of(self.payload)
@@ -372,7 +373,7 @@ cdef class RecordIterator:
         record.sequence = -1
         return record
 
-    # Requires: the whole message at p, frame and offset checked.
+    # Requires: the whole message at p, its frame and offset checked. Sets: payload and messages, for an OK result.
     cdef Status open_message(self, const uint8_t* p, const uint8_t[::1] buffer) except *:
         cdef Message m
         cdef Status status = check_counts(&self.h, -1, &self.problem)
@@ -394,7 +395,7 @@ cdef class RecordIterator:
             status = place_messages(&self.h, &self.messages, &self.problem)
         return status
 
-    # Begins the batch that must fill the buffer, its CRC checked or not asked for.
+    # Starts on a batch, which must fill the buffer. The caller has checked its CRC if it wants that checked.
     cdef int open(self, const uint8_t[::1] buffer, int64_t position) except -1:
         cdef Header* h = &self.h
         cdef const uint8_t* start = start_of(buffer)
@@ -417,10 +418,11 @@ cdef class RecordIterator:
         return 0
 
     def take(self, *, Py_ssize_t most_records, int64_t most_bytes):
-        """Return the next Records as a list, empty behind the last one.
+        """Return the next Records as a list, empty after the last one.
 
-        At most most_records, and no more once their keys, values and headers as Python objects take most_bytes.
-        Raises: as iterating, with the Records before it lost.
+        Args: most_records: the maximum number of Records; most_bytes: stop as soon as the Python objects of their keys,
+            values and headers take this many bytes.
+        Raises: as iteration does; the Records before the error are lost.
         """
         cdef list found = []
         cdef Record record
@@ -456,15 +458,15 @@ def iterate_records(const uint8_t[::1] buffer, *, int64_t position, decompress, 
                     int64_t least_offset=0, bint headers=True):
     """Return an iterator over the Records of one batch, which must fill the buffer exactly.
 
-    The batch's CRC is not checked here (check_crc does). decompress(codec, payload, limit) is called once if the batch
-    is compressed, for a wrapper of magic 0 or 1 with magic=magic.
-    Args: headers: False: the Records have none; they are checked and not made into objects.
-        max_decompressed_bytes: bounds the payload, and the objects of one record's headers.
-        Of magic 0 and 1 only: verify_crc: check the CRC of each message inside a wrapper (Kafka's iteration does not);
-        checks_offsets: refuse messages whose offsets do not rise or pass the wrapper's, or lie below least_offset.
+    The batch's CRC is not checked (see check_crc). If the batch is compressed, decompress(codec, payload, limit) is
+    called once, with magic=magic in addition for a wrapper of magic 0 or 1.
+    Args: headers: if False, headers are checked but no objects are made, and the Records have none.
+        max_decompressed_bytes: the limit of the payload, and of the objects for one record's headers, in bytes.
+        For magic 0 and 1 only: verify_crc: check the CRC of each message inside a wrapper (Kafka's iteration does not);
+        checks_offsets: reject messages whose offsets do not rise, exceed the wrapper's or lie below least_offset.
     Raises: CorruptRecordError, InvalidRecordError, DecompressionError, MemoryLimitError, UnsupportedMagicError,
-    UnsupportedCompressionTypeError, some of them only while iterating; the last record is not returned when bytes
-    follow it.
+        UnsupportedCompressionTypeError; some of them only while iterating. If bytes follow the last record, the error
+        takes that record's place.
     Lifetime: holds the buffer; the Records hold copies.  Threads: not safe.
     """
     cdef RecordIterator it = RecordIterator.__new__(RecordIterator)
@@ -476,10 +478,10 @@ def iterate_records(const uint8_t[::1] buffer, *, int64_t position, decompress, 
     return it
 
 
-# What validation asks of all records of a batch, without an object per record.
+# The survey of a batch: what validation needs to know of all its records, without an object for each.
 
-# The timestamps are NO_TIMESTAMP where no record has another. is_contiguous: the offsets, as they are stored in the batch,
-# are 0, 1, 2..., or it is a plain message.
+# The timestamps are NO_TIMESTAMP if no record has a timestamp. is_contiguous: the offsets stored in the batch are 0, 1,
+# 2..., or it is a plain message.
 cdef struct Survey:
     int64_t record_count
     int64_t null_key_count
@@ -507,8 +509,9 @@ cdef inline void note_record(Survey* s, int64_t timestamp, int32_t key_size) noe
         s.greatest_timestamp = timestamp
 
 
-# Notes records for as long as they are plain: short varints, no headers, contiguous offsets, timestamps that can be no other
-# than positive. What is not plain, or wrong, is left to parse_record. Returns: how many; at[0] is behind them.
+# Fast path: surveys leading plain records, which have short varints, no headers, contiguous offsets and timestamps that
+# must be positive. Any other record, valid or not, is left to parse_record. Returns: the number of records surveyed;
+# at[0] is after them.
 cdef int32_t survey_plain_records(const uint8_t** at, const uint8_t* end, const Header* h, Survey* s) noexcept nogil:
     cdef const uint8_t* start = at[0]
     cdef const uint8_t* p
@@ -529,7 +532,7 @@ cdef int32_t survey_plain_records(const uint8_t** at, const uint8_t* end, const 
         timestamp_code = short_varint(&p)
         offset_code = short_varint(&p)
         key_code = short_varint(&p)
-        # Half of a code is the size, that of null included, whose code is 1.
+        # Halving a code gives the size, for null (code 1) also: 0.
         if timestamp_code == LONG_VARINT or offset_code != wanted_code or key_code & (LONG_VARINT | 1) > 1 \
                 or next - p - 2 < key_code >> 1:
             break
@@ -554,7 +557,8 @@ cdef int32_t survey_plain_records(const uint8_t** at, const uint8_t* end, const 
     return i
 
 
-# Requires: at <= end, the header checked, nothing noted yet. Returns: OK with the records of [at, end) noted, all right.
+# Requires: at <= end, the header checked, an empty survey. Returns: OK if the records of [at, end) are valid; they are
+# then in the survey.
 cdef Status survey_batch(const uint8_t* at, const uint8_t* end, const Header* h, Survey* s,
                          Problem* problem) noexcept nogil:
     cdef RawRecord raw
@@ -575,7 +579,8 @@ cdef Status survey_batch(const uint8_t* at, const uint8_t* end, const Header* h,
     return OK if at == end else fail(problem, TRAILING_BYTES, 0, end - at)
 
 
-# Requires: survey_messages found whole messages in [p, p + size), or it is one plain message. Their offsets may be any.
+# Requires: survey_messages found complete messages in [p, p + size), or it is one plain message. Offsets are not
+# checked.
 cdef Status survey_message_set(const uint8_t* p, int64_t size, const Header* h, Survey* s,
                                Problem* problem) noexcept nogil:
     cdef Message m
@@ -594,14 +599,14 @@ cdef Status survey_message_set(const uint8_t* p, int64_t size, const Header* h, 
 
 
 def survey_records(RecordIterator records not None):
-    """Return what has to be known of all records of a batch, by a fresh iterator over them, which can be used afterwards.
+    """Survey all records of a batch through a fresh iterator over them, which remains usable.
 
-    The records are checked as iterating checks them, but for the offsets of messages, and made into no objects.
-    Returns: record count, null keys, records of another magic than the batch, least and greatest timestamp (ms; -1
-        where no record has another), and whether the offsets stored in the batch are 0, 1, 2... (of a plain message
-        always).
+    Checks the records as iteration does, except for the offsets of messages, and makes no objects for them.
+    Returns: (record count, null keys, records of another magic than the batch, least timestamp, greatest timestamp,
+        whether the offsets stored in the batch are 0, 1, 2...). Timestamps are in ms, -1 if no record has one. The last
+        one is True for a plain message.
     Raises: InvalidRecordError; CorruptRecordError for the CRC of a message.
-    Threads: the GIL is released.  Cost: O(records), for magic 0 and 1 O(bytes).
+    Threads: the GIL is released, except for a plain message.  Cost: O(records), for magic 0 and 1 O(bytes).
     """
     cdef Survey survey
     cdef Status status
@@ -612,7 +617,8 @@ def survey_records(RecordIterator records not None):
     survey.least_timestamp = survey.greatest_timestamp = NO_TIMESTAMP
     survey.is_contiguous = True
     if records.h.magic < MAGIC_V2 and not is_wrapper(&records.h):
-        # The caller's own buffer, whose sizes are read more than once: no other thread may change them meanwhile.
+        # The buffer belongs to the caller, and its sizes are read more than once: keep the GIL so that no other thread
+        # changes it.
         status = survey_message_set(start, records.messages.size, &records.h, &survey, &problem)
     else:
         with nogil:
@@ -627,9 +633,9 @@ def survey_records(RecordIterator records not None):
 
 
 def magics_of_records(RecordIterator records not None):
-    """Return the magic of each record of a batch as bytes, by a fresh iterator over them.
+    """Return the magic of each record of a batch as bytes, through a fresh iterator over them.
 
-    Requires: survey_records did not raise.
+    Requires: survey_records did not raise.  Raises: CorruptRecordError, InvalidRecordError if the buffer changed since.
     """
     cdef const uint8_t* p = start_of(records.payload)
     cdef const uint8_t* end = p + records.messages.size
@@ -645,8 +651,8 @@ def magics_of_records(RecordIterator records not None):
     return bytes(magics)
 
 
-# Requires: as survey_batch. Returns: OK with the first record of timestamp >= least_timestamp and offset >= least_offset, its
-# number in problem.record, or STOPPED if there is none.
+# Requires: as survey_batch. Returns: OK with the first record that has timestamp >= least_timestamp and offset >=
+# least_offset, and its number in problem.record; STOPPED if there is none.
 cdef Status find_timestamp(const uint8_t* at, const uint8_t* end, const Header* h, int64_t least_timestamp,
                            int64_t least_offset, OffsetAndTimestamp* found, Problem* problem) noexcept nogil:
     cdef RawRecord raw
@@ -666,10 +672,10 @@ cdef Status find_timestamp(const uint8_t* at, const uint8_t* end, const Header* 
 
 
 def search_timestamp(RecordIterator records, *, int64_t timestamp_ms, int64_t start_offset):
-    """Return (offset, timestamp_ms) of the first record of a batch of magic 2 that is not before either, None if none is.
+    """Return (offset, timestamp_ms) of a magic 2 batch's first record at or after both bounds, None if there is none.
 
     Args: records: a fresh iterator over the batch.
-    Raises: InvalidRecordError for what is wrong up to that record; ValueError for another magic.
+    Raises: InvalidRecordError for an invalid record up to that one; ValueError for another magic.
     Threads: the GIL is released.  Cost: O(records), no object for each.
     """
     cdef Status status
@@ -690,9 +696,10 @@ def search_timestamp(RecordIterator records, *, int64_t timestamp_ms, int64_t st
 
 def search_timestamp_in_batch(const uint8_t[::1] buffer, *, int64_t position, int64_t timestamp_ms, int64_t start_offset,
                               path=None):
-    """Return the same as search_timestamp of one batch of magic 2 without codec that fills the buffer, its CRC checked.
+    """Return the result of search_timestamp for one uncompressed batch of magic 2 that fills the buffer; check its CRC.
 
     Raises: CorruptRecordError, InvalidRecordError; ValueError for another magic or a codec.
+    Threads: the GIL is released.
     """
     cdef Problem problem
     cdef Header h
@@ -729,7 +736,7 @@ def search_timestamp_in_batch(const uint8_t[::1] buffer, *, int64_t position, in
     return found.offset, found.timestamp
 
 
-# A run of batches of any magic in memory: what holds it, and its Records, deep, without an object for a batch.
+# A run of batches of any magic in memory: its bytes, and iteration over its Records without an object for a batch.
 
 _DEFAULT_CONFIG = LogConfig()
 
@@ -743,12 +750,12 @@ cdef inline object read_only_bytes(object buffer):
 
 
 cdef class RecordsBuffer:
-    """The bytes of a run of batches and where they come from; MemoryRecords without the batches.
+    """The bytes of a run of batches and where they come from: the base class of MemoryRecords.
 
-    Args: those of MemoryRecords; config is kept as it is.
+    Args: those of MemoryRecords; config is stored unchanged.
     """
 
-    cdef object _held            # a ColumnBuffer until somebody wants to see the bytes, which then is a memoryview
+    cdef object _held            # a ColumnBuffer; replaced by a memoryview at the first use of `buffer`
     cdef readonly int64_t _position
     cdef readonly object _path
     cdef readonly object _topic_partition
@@ -763,12 +770,12 @@ cdef class RecordsBuffer:
 
     @property
     def size_in_bytes(self):
-        """All bytes, an incomplete last batch included."""
+        """The size of all bytes, including an incomplete last batch."""
         return len(self._held)
 
     @property
     def buffer(self):
-        """All bytes, read-only, without a copy."""
+        """All bytes as a read-only view, not a copy."""
         if type(self._held) is ColumnBuffer:
             self._held = read_only_bytes(self._held)
         return self._held
@@ -777,7 +784,7 @@ cdef class RecordsBuffer:
         return len(self._held)
 
 
-# The same as kind(buffer), without a call where that is a RecordsBuffer.
+# kind(buffer), without a Python call if kind is RecordsBuffer or a subclass with the same __init__.
 cdef object records_of(object kind, ColumnBuffer buffer):
     cdef PyTypeObject* records_type = <PyTypeObject*>kind
     cdef RecordsBuffer records
@@ -789,7 +796,7 @@ cdef object records_of(object kind, ColumnBuffer buffer):
     return records
 
 
-# Returns: the ColumnBuffer of records that are one batch of which all is known since it was sealed; else None.
+# Returns: the ColumnBuffer of records that are one sealed batch, so that the facts in its `sealed` hold; else None.
 cdef ColumnBuffer sealed_of(object records):
     cdef object held = (<RecordsBuffer>records)._held if isinstance(records, RecordsBuffer) else None
     if type(held) is not ColumnBuffer:
@@ -800,7 +807,7 @@ cdef ColumnBuffer sealed_of(object records):
 
 @cython.final
 cdef class RunIterator:
-    """Iterate the Records of a run of batches; see iterate_run."""
+    """Iterator over the Records of a run of batches; made by iterate_run.  Threads: not safe."""
 
     cdef const uint8_t[::1] buffer
     cdef Py_ssize_t at
@@ -819,7 +826,7 @@ cdef class RunIterator:
             record = self.batch.next_record()
         return record
 
-    # Returns: whether there is one more batch.
+    # Returns: whether there is another batch.
     cdef bint open_next(self) except -1:
         cdef const uint8_t* start = start_of(self.buffer) + self.at
         cdef int64_t left = self.buffer.shape[0] - self.at
@@ -863,9 +870,10 @@ cdef class RunIterator:
 
 def iterate_run(const uint8_t[::1] buffer, *, int64_t position, decompress, int64_t max_batch_bytes,
                 int64_t max_decompressed_bytes, path=None, topic_partition=None):
-    """Return an iterator over the Records of a run of batches, the CRC of each checked before its first Record.
+    """Return an iterator over the Records of a run of batches; each batch's CRC is checked before its first Record.
 
-    An incomplete last batch with a known magic ends it. Arguments, errors and lifetime are those of iterate_records.
+    An incomplete last batch with a known magic ends the iteration. For arguments, errors and lifetime, see
+    iterate_records.
     Threads: not safe.
     """
     cdef RunIterator run = RunIterator.__new__(RunIterator)
@@ -873,6 +881,6 @@ def iterate_run(const uint8_t[::1] buffer, *, int64_t position, decompress, int6
     batch.decompress, batch.max_decompressed_bytes = decompress, max_decompressed_bytes
     batch.path, batch.topic_partition = path, topic_partition
     batch.verify_crc = batch.checks_offsets = batch.makes_headers = True
-    batch.payload = None        # no view at all yet, which code with checks refuses to look at
+    batch.payload = None        # an unset view; accesses with checks raise
     run.buffer, run.position, run.max_batch_bytes, run.batch = buffer, position, max_batch_bytes, batch
     return run

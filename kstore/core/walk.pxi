@@ -1,12 +1,13 @@
-# Header-only walk over a .log file: end of log, offset lookup and time lookup are one loop.
+# The walk over batch headers of a .log file that finds the end of the log, an offset or a timestamp (HeaderScan), and
+# the search for the next possible header after damaged bytes. Record bodies are not read.
 
 cdef extern from *:
     """
     #include <sys/types.h>
     #include <sys/uio.h>
 
-    /* Reads what the page cache holds, without waiting for a disk. Returns: bytes read, or -1, also where the system
-       has no such call. */
+    /* Read from the page cache only, without waiting for the disk. Returns: the bytes read, or -1 on an error or where
+       the system has no such call. */
     static ssize_t ks_pread_cached(int fd, void* to, size_t size, int64_t position) {
     #ifdef RWF_NOWAIT
         struct iovec part;
@@ -22,7 +23,7 @@ cdef extern from *:
     ssize_t ks_pread_cached(int fd, void* to, size_t size, int64_t position) nogil
 
 cdef enum:
-    # Where a read of one header from the page cache takes as long as a copy of so many bytes.
+    # Reading one header from the page cache takes about as long as copying this many bytes.
     LEAST_BYTES_PER_HEADER_READ = 8192
 
 cdef enum ScanState:
@@ -37,7 +38,7 @@ cdef enum ScanState:
 _SCAN_STATUS = {SCAN_MORE: "more", SCAN_FOUND: "found", SCAN_END: "end", SCAN_TORN: "torn", SCAN_ZEROS: "zeros",
                 SCAN_CORRUPT: "corrupt", SCAN_OVERFLOW: "overflow"}
 
-# `position` is the next header wanted; everything before it has been walked.
+# `position` is that of the next header to read; everything before it has been walked.
 cdef struct Walk:
     ScanState state
     int64_t start_position
@@ -64,8 +65,8 @@ cdef bint all_zero(const uint8_t* p, int64_t size) noexcept nogil:
     return True
 
 
-# Requires: at least min(61, end_position - position) bytes at p. Returns: True if a batch is here that may be whole, its
-# header loaded; else the state says why not.
+# Requires: at least min(61, end_position - position) bytes at p. Returns: True if a batch that may be complete starts
+# here, with its header loaded; else False with the reason in the state.
 cdef bint check_next(Walk* w, const uint8_t* p, Header* h, Problem* problem) noexcept nogil:
     cdef int64_t left = w.end_position - w.position
     start_problem(problem, w.position)
@@ -95,7 +96,7 @@ cdef bint check_next(Walk* w, const uint8_t* p, Header* h, Problem* problem) noe
     return True
 
 
-# Go on behind the batch of this header.
+# Add the batch of this header to the totals and move past it.
 cdef void pass_batch(Walk* w, const Header* h) noexcept nogil:
     cdef int64_t last_offset = h.base_offset + h.last_offset_delta
     w.batch_count += 1
@@ -110,7 +111,7 @@ cdef void pass_batch(Walk* w, const Header* h) noexcept nogil:
         w.state = SCAN_END
 
 
-# Requires: as check_next. Returns: True if the walk goes on behind this batch.
+# Requires: as check_next. Returns: True if the walk continues after this batch.
 cdef bint walk_one(Walk* w, const uint8_t* p, Header* h, Problem* problem) noexcept nogil:
     if not check_next(w, p, h, problem):
         return False
@@ -136,12 +137,12 @@ cdef void walk_chunk(Walk* w, const uint8_t* chunk, int64_t chunk_size, int64_t 
             return
 
 
-# Whether the batches walked so far are so large that reading each header by itself costs less than reading all bytes.
+# Whether the batches so far are large enough that reading only their headers is cheaper than reading all bytes.
 cdef inline bint has_large_batches(const Walk* w) noexcept nogil:
     return w.batch_count > 0 and w.position - w.start_position >= w.batch_count * LEAST_BYTES_PER_HEADER_READ
 
 
-# Walks on by one small read for each header, while the batches are large and the page cache has their headers.
+# Walks by one small read per header, as long as the batches are large and their headers are in the page cache.
 cdef void walk_cached_headers(Walk* w, int fd, uint8_t* header, Header* h, Problem* problem) noexcept nogil:
     cdef int64_t needed
     while w.state == SCAN_MORE and has_large_batches(w):
@@ -151,7 +152,8 @@ cdef void walk_cached_headers(Walk* w, int fd, uint8_t* header, Header* h, Probl
         walk_one(w, header, h, problem)
 
 
-# Requires: 26 bytes at p, frame checked, magic 0 or 1. Returns: whether the fields fit, as far as `size` bytes show.
+# Requires: 26 bytes at p, frame checked, magic 0 or 1. Returns: whether the fields are consistent, as far as `size`
+# bytes show.
 cdef bint may_be_message(const uint8_t* p, int64_t size) noexcept nogil:
     cdef Message m
     cdef Problem problem
@@ -162,7 +164,8 @@ cdef bint may_be_message(const uint8_t* p, int64_t size) noexcept nogil:
     return entry > size or parse_message(p, &m, &problem) == OK
 
 
-# Returns: the first place in [at, size) where a header may start: offsets in [least, most], counts that can be; or -1.
+# Returns: the first position in [at, size) where a header may start (base offset in [least_offset, most_offset],
+# plausible counts), or -1.
 cdef int64_t find_header(const uint8_t* p, int64_t size, int64_t at, int64_t least_offset, int64_t most_offset,
                          int64_t max_batch_bytes) noexcept nogil:
     cdef Header h
@@ -180,10 +183,11 @@ cdef int64_t find_header(const uint8_t* p, int64_t size, int64_t at, int64_t lea
 
 def find_batch_header(const uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t least_offset, int64_t most_offset,
                       int64_t max_batch_bytes):
-    """Return the first place from buffer[at] on where the header of a batch may start, -1 if there is none.
+    """Return the first position from `at` on where a batch header may start, -1 if there is none.
 
-    Only what the header alone can tell is looked at, so the caller checks the CRC there. For finding the next batch
-    behind damage.  Cost: O(bytes); the GIL is released.
+    Finds the next batch after damaged bytes. Checks only what the header alone shows: size, magic, a base offset in
+    [least_offset, most_offset], plausible counts. The caller has to check the CRC.
+    Threads: the GIL is released.  Cost: O(bytes).
     """
     cdef int64_t found
     cdef const uint8_t* start = start_of(buffer)
@@ -196,18 +200,22 @@ def find_batch_header(const uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t lea
 
 @cython.final
 cdef class HeaderScan:
-    """Walk the batch headers of [position, end_position) of one .log, fed chunk by chunk.
+    """A walk over the batch headers in [position, end_position) of one .log file, fed chunk by chunk.
 
-    Neither CRC nor records are looked at. Stops at the first batch with last_offset >= stop_offset,
-    max_timestamp_ms >= stop_timestamp_ms or one of the bits of stop_attributes (status "found"), at the end ("end"),
-    at a last batch that runs past
-    the end ("torn"), at 17 zero bytes as preallocation leaves them ("zeros"), or at a header that can't be
-    right ("corrupt", see error): bad size or magic, or a base offset that is not above the last offset before it.
-    batch_count, record_count (records inside wrappers of magic 0 and 1 not counted), last_offset (-1 if none), max_timestamp_ms and offset_of_max_timestamp (last offset
-    of the first batch that holds it) tell of the whole batches walked before the stop, the found one not included.
+    CRCs and records are not checked. The walk stops, with this status,
+    - "found": at the first batch with last_offset >= stop_offset, max_timestamp_ms >= stop_timestamp_ms or one of the
+      bits of stop_attributes; `found` is then its BatchHeader;
+    - "end": at end_position;
+    - "torn": at a last batch that runs past end_position;
+    - "zeros": at 17 zero bytes, as in preallocated space;
+    - "corrupt": at an impossible header (see error): bad size or magic, or a base offset not above the last offset
+      before it.
+    batch_count, record_count (without the records inside wrappers of magic 0 and 1), last_offset (-1 if none),
+    max_timestamp_ms and offset_of_max_timestamp (the last offset of the first batch that has it; both -1 if none) cover
+    the complete batches before the stop, without the found one.
 
-    Args: base_offset: no batch may start below it; previous_last_offset: nor at or below this.
-    Threads: not safe.  Cost: O(headers); bodies outside a chunk are hopped over.
+    Args: base_offset: the lowest valid base offset; previous_last_offset: the first base offset must be above it.
+    Threads: not safe; feed releases the GIL.  Cost: O(headers); bodies outside a chunk are skipped.
     Source: Kafka FileLogInputStream, FileRecords.searchForOffsetWithSize.
     """
 
@@ -237,10 +245,10 @@ cdef class HeaderScan:
         self.w.offset_of_max_timestamp = -1
 
     def feed(self, const uint8_t[::1] chunk, int64_t position):
-        """Walk on through chunk, whose first byte stands at `position` of the file.
+        """Continue the walk through chunk, whose first byte is at `position` of the file.
 
-        Returns: the position of the next header wanted. Feed a chunk that starts there and holds at least
-        61 bytes (or all up to end_position) until status is no longer "more".
+        Returns: the position of the next header to read. While status is "more", feed a chunk that starts there and
+        holds at least 61 bytes (or everything up to end_position).
         """
         cdef Header h
         cdef const uint8_t* start = start_of(chunk)
@@ -270,5 +278,5 @@ cdef class HeaderScan:
 
     @property
     def error(self):
-        """The KStoreError that describes a "corrupt" stop, else None."""
+        """The KStoreError for a "corrupt" stop, else None."""
         return error_of(&self.problem, self.path) if self.w.state == SCAN_CORRUPT else None

@@ -1,10 +1,10 @@
-# What a log needs to know of the batches of an append, and the fields that a leader assigns.
+# Appends of batches. One walk over the batches of an append collects the facts that a log needs (AppendSurvey), without
+# an object for each batch; LeaderAssigner gives the batches of a client their offsets, timestamp type and leader epoch,
+# where nothing but header fields has to change.
 
-# One walk over the batches of an append: what a log has to know of them, without an object for each.
-
-# The timestamps, offsets and positions are -1 where no batch has one; first_offset is, for a wrapper, that of its last
-# record; disorder_position is that of the first batch that does not lie behind the one before it. last_batch is the header
-# of the last batch, with its final fields.
+# Timestamps, offsets and positions are -1 if no batch has one. first_offset of a wrapper is that of its last record.
+# disorder_position is that of the first batch whose offsets do not follow those of the batch before. last_batch is the
+# header of the last batch, with its final fields.
 cdef struct AppendFacts:
     Header last_batch
     int64_t size
@@ -48,7 +48,8 @@ cdef void start_facts(AppendFacts* f) noexcept nogil:
     f.is_one_epoch = True
 
 
-# Returns: OK with `whole` telling whether a batch lies whole at p, its header loaded; an incomplete last one is none.
+# Returns: OK; `whole` tells whether a complete batch is at p, whose header is then loaded. An incomplete last batch is
+# ignored.
 cdef Status next_batch(const uint8_t* p, int64_t left, int64_t max_batch_bytes, Header* h, bint* whole,
                        Problem* problem) noexcept nogil:
     cdef int64_t size
@@ -64,7 +65,7 @@ cdef Status next_batch(const uint8_t* p, int64_t left, int64_t max_batch_bytes, 
         return problem.status
     load_header(p, h)
     if h.size > left:
-        return fail(problem, BATCH_INCOMPLETE, h.size, left)    # the size has changed since it was looked at
+        return fail(problem, BATCH_INCOMPLETE, h.size, left)    # another thread changed the size since the check above
     whole[0] = True
     return OK
 
@@ -73,7 +74,7 @@ cdef inline int64_t payload_size_of(const Header* h) noexcept nogil:
     return -1 if h.attributes & CODEC_MASK else h.size - BATCH_HEADER_SIZE
 
 
-# Notes every whole batch of [p, p + size), each with a right header and CRC.
+# Collects the facts of all complete batches in [p, p + size); checks header and CRC of each.
 cdef Status walk_replicated(const uint8_t* p, int64_t size, int64_t max_batch_bytes, int64_t position, AppendFacts* f,
                             Problem* problem) noexcept nogil:
     cdef Header h
@@ -92,12 +93,13 @@ cdef Status walk_replicated(const uint8_t* p, int64_t size, int64_t max_batch_by
 
 @cython.final
 cdef class AppendSurvey:
-    """The whole batches of one append, and what a log has to know of them.
+    """The complete batches of one append, and the facts of them that a log needs.
 
-    records is what goes into the file. Offsets and timestamps are -1 where there are none. first_offset of a wrapper of
-    magic 0 or 1 is that of its last record; max_timestamp_ms is the largest of the batches, offset_of_max_timestamp the
-    last offset of the first batch that has it; leader_epoch is that of the first batch; disorder_position is where the
-    first batch stands whose offsets do not lie behind those of the one before it.
+    records are the bytes to write. Offsets and timestamps are -1 if there are none. first_offset of a wrapper of magic
+    0 or 1 is that of its last record. max_timestamp_ms is the largest of all batches, offset_of_max_timestamp the last
+    offset of the first batch that has it. leader_epoch is that of the first batch; is_one_epoch: all batches have it.
+    disorder_position is that of the first batch whose offsets do not follow those of the batch before (-1: none).
+    has_messages: some have magic 0 or 1; has_producers: some have a producer id.
     Threads: immutable, safe.
     """
 
@@ -135,7 +137,7 @@ cdef AppendSurvey survey_of(const AppendFacts* f, object records):
     return survey
 
 
-# Fills f with what has to be known of the whole batches of a buffer. Returns: their bytes.
+# Fills f with the facts of the complete batches of a buffer. Returns: the bytes of these batches.
 cdef object surveyed(object records, int64_t max_batch_bytes, AppendFacts* f, object path, int64_t position=0):
     cdef Py_buffer view
     cdef Status status
@@ -155,31 +157,31 @@ cdef object surveyed(object records, int64_t max_batch_bytes, AppendFacts* f, ob
 
 
 def survey_replicated(records, *, int64_t max_batch_bytes=INT32_MAX, path=None, int64_t position=0):
-    """Check batches that keep their offsets, and return the AppendSurvey of the whole ones.
+    """Check batches that keep their offsets, and return the AppendSurvey of the complete ones.
 
-    An incomplete batch at the end is left out; there may be none at all.
-    Args: path, position: of the records, for errors.
-    Raises: CorruptRecordError for a wrong CRC, size or field of a header; UnsupportedMagicError, InvalidRecordError.
-    Threads: the GIL is released for 64 KiB and more.  Cost: O(bytes) for the CRC; looks at no record.
+    An incomplete batch at the end is left out; the result may have no batch at all.
+    Args: path, position: those of the records, for errors.
+    Raises: CorruptRecordError for a wrong CRC, size or header field; UnsupportedMagicError, InvalidRecordError.
+    Threads: the GIL is released for 64 KiB and more.  Cost: O(bytes) for the CRC; reads no record.
     """
     cdef AppendFacts f
     content = surveyed(records, max_batch_bytes, &f, path, position)
     return survey_of(&f, content)
 
 
-# What a leader does to the batches of a client that need no more than new header fields.
+# The leader's append of batches of clients that need nothing but new header fields.
 
 cdef enum:
     MOST_KEPT_CONTENT = 1048576
-    ASSIGNED_SIZE = 17            # of a header up to what the log gives a batch: offset, size, leader epoch, and the magic
+    ASSIGNED_SIZE = 17            # size of a header from base offset to magic: the fields that the log assigns
 
-# What became of a batch: it is for the slower way, it has its offsets, or its content has to be opened by a codec package.
+# The result for a batch: left to the slow path; offsets assigned; or its content needs a codec from a Python package.
 cdef enum Assigned:
     IS_LEFT
     IS_ASSIGNED
     ASKS_CODEC
 
-# What a topic asks of records that a producer sends; codec is the one in which they have to be, -1 for any.
+# The rules of a topic for records of producers. codec is the one that records must have, -1 for any.
 cdef struct LeaderRules:
     int64_t max_message_bytes
     int64_t before_max_ms
@@ -189,19 +191,20 @@ cdef struct LeaderRules:
     bint is_compacted
     bint is_log_append_time
 
-# What a batch gets.
+# The fields to assign to a batch.
 cdef struct Assignment:
     int64_t base_offset
     int64_t now_ms
     int32_t leader_epoch
 
-# Memory for the content of one compressed batch, kept from one to the next.
+# Memory for the content of one compressed batch, reused for the next.
 cdef struct ContentRoom:
     uint8_t* data
     int64_t capacity
 
 
-# Requires: attributes without bits but codec and transactional one. The state that a client's batch gives is whole.
+# Requires: attributes without other bits than those of codec and transaction. Returns: whether the producer fields are
+# consistent.
 cdef inline bint has_right_producer(const Header* h) noexcept nogil:
     if h.producer_id == -1:
         return h.producer_epoch == -1 and h.base_sequence == -1 and not h.attributes & TRANSACTIONAL_MASK
@@ -212,8 +215,8 @@ cdef inline bint is_near(int64_t timestamp, int64_t now_ms, const LeaderRules* r
     return timestamp >= 0 and -rules.after_max_ms <= now_ms - timestamp <= rules.before_max_ms
 
 
-# Requires: 61 bytes at p. Returns: whether the buffer is one V2 batch of a client that by its header may be appended with no
-# more than new header fields; everything else, and every fault, is for the slower way to tell.
+# Requires: 61 bytes at p. Returns: whether the buffer is one V2 batch of a client whose header allows an append with
+# nothing but new header fields. Everything else, and every error, is left to the slow path.
 cdef bint is_plain_header(const uint8_t* p, int64_t size, const LeaderRules* rules, Header* h) noexcept nogil:
     cdef Problem problem
     start_problem(&problem, 0)
@@ -228,14 +231,15 @@ cdef bint is_plain_header(const uint8_t* p, int64_t size, const LeaderRules* rul
     return check_counts(h, payload_size_of(h), &problem) == OK
 
 
-# The same, with a CRC that is right.
+# As is_plain_header, with a right CRC.
 cdef bint is_plain_append(const uint8_t* p, int64_t size, const LeaderRules* rules, Header* h) noexcept nogil:
     cdef Problem problem
     start_problem(&problem, 0)
     return is_plain_header(p, size, rules, h) and check_batch_crc(p, h, &problem) == OK
 
 
-# Requires: what was found of all records, whose offsets are 0, 1, 2...; timestamps are -1 where no record has another.
+# Requires: a survey of all records, whose offsets are 0, 1, 2...; a timestamp is -1 if no record has one. Returns:
+# whether the topic's rules accept the records.
 cdef bint are_taken(int64_t least_timestamp, int64_t greatest_timestamp, bint has_null_key, int64_t now_ms,
                     const LeaderRules* rules) noexcept nogil:
     if rules.is_compacted and has_null_key:
@@ -245,8 +249,8 @@ cdef bint are_taken(int64_t least_timestamp, int64_t greatest_timestamp, bint ha
     return is_near(least_timestamp, now_ms, rules) and is_near(greatest_timestamp, now_ms, rules)
 
 
-# Requires: is_plain_append; its content, decompressed, at p. Returns: whether the topic refuses none of the records, which
-# have the offsets 0, 1, 2....
+# Requires: is_plain_append; the batch's decompressed content at p. Returns: whether the records are valid, have the
+# offsets 0, 1, 2... and are all accepted by the topic's rules.
 cdef bint is_plain_content(const uint8_t* p, int64_t size, int64_t now_ms, const LeaderRules* rules, const Header* h,
                            Survey* survey) noexcept nogil:
     cdef Problem problem
@@ -260,7 +264,7 @@ cdef bint is_plain_content(const uint8_t* p, int64_t size, int64_t now_ms, const
     return are_taken(survey.least_timestamp, survey.greatest_timestamp, survey.null_key_count > 0, now_ms, rules)
 
 
-# Requires: the whole V2 batch of h at p. Sets timestamp type and largest timestamp, and the CRC if one of them changes.
+# Requires: the whole V2 batch of h at p. Sets timestamp type and largest timestamp, and the CRC if either changes.
 cdef void put_max_timestamp(uint8_t* p, Header* h, int64_t timestamp, int type_bit) noexcept nogil:
     if h.max_timestamp == timestamp and h.attributes & TIMESTAMP_TYPE_MASK == type_bit:
         return
@@ -272,7 +276,7 @@ cdef void put_max_timestamp(uint8_t* p, Header* h, int64_t timestamp, int type_b
     ks_put32(p + CRC_AT, h.crc)
 
 
-# Returns: IS_ASSIGNED with room for that many bytes and BLOCK_MARGIN; IS_LEFT if there is no memory.
+# Returns: IS_ASSIGNED with room for `size` bytes and BLOCK_MARGIN; IS_LEFT without memory.
 cdef Assigned make_room(ContentRoom* room, int64_t size) noexcept nogil:
     cdef int64_t capacity = size + BLOCK_MARGIN
     if capacity > room.capacity:
@@ -289,7 +293,7 @@ cdef void let_go_of_large(ContentRoom* room) noexcept nogil:
         room.capacity = 0
 
 
-# Requires: is_plain_append, a codec. Returns: IS_ASSIGNED with the content in room, its size in size[0].
+# Requires: is_plain_append, a codec. Returns: IS_ASSIGNED with the decompressed content in room, its size in size[0].
 cdef Assigned open_content(const uint8_t* p, const Header* h, const LeaderRules* rules, ContentRoom* room,
                            int64_t* size) noexcept nogil:
     cdef int codec = h.attributes & CODEC_MASK
@@ -307,8 +311,8 @@ cdef Assigned open_content(const uint8_t* p, const Header* h, const LeaderRules*
     return IS_ASSIGNED
 
 
-# Requires: the whole batch of h at target, its content, decompressed, at content. Gives the batch its offsets, if nothing of
-# it is refused, and fills f; if not, f is as it was.
+# Requires: the whole batch of h at target, its decompressed content at content. Assigns offsets to the batch and fills
+# f, if the content is valid and accepted; else f is unchanged.
 cdef Assigned assign_content(uint8_t* target, Header* h, const uint8_t* content, int64_t size, const Assignment* given,
                              const LeaderRules* rules, AppendFacts* f) noexcept nogil:
     cdef Survey found
@@ -327,15 +331,15 @@ cdef Assigned assign_content(uint8_t* target, Header* h, const uint8_t* content,
     return IS_ASSIGNED
 
 
-# Requires: room for `size` bytes at `target`, at least 61; base_offset and now_ms not negative. Copies the records before
-# they are checked, since the buffer given may change meanwhile. Returns: IS_ASSIGNED if they may be appended as they are at
-# `target` now; if not, f is as it was.
+# Requires: room for `size` bytes at `target`, at least 61; base_offset and now_ms not negative. Copies the records
+# before checking them, because another thread may change the given buffer. Returns: IS_ASSIGNED if the batch at
+# `target` is now ready to append; else f is unchanged.
 cdef Assigned put_assigned(uint8_t* target, const uint8_t* records, int64_t size, const Assignment* given,
                            const LeaderRules* rules, ContentRoom* room, AppendFacts* f) noexcept nogil:
     cdef Header h
     cdef Assigned opened
     cdef int64_t content_size = 0
-    bring(records, min(size, GIL_RELEASE_SIZE))    # all at once: a copy alone waits for memory line by line
+    bring(records, min(size, GIL_RELEASE_SIZE))    # all at once; memcpy alone would wait for memory line by line
     memcpy(target, records, <size_t>size)
     if not is_plain_append(target, size, rules, &h):
         return IS_LEFT
@@ -348,8 +352,8 @@ cdef Assigned put_assigned(uint8_t* target, const uint8_t* records, int64_t size
     return opened
 
 
-# The same for a batch of which all is known since it was sealed, at p, where it stays as it is: only f says what it gets.
-# Requires: no LogAppendTime.
+# As put_assigned for a sealed batch at p, whose bytes do not change: only f gets the assigned fields. Requires: no
+# LogAppendTime.
 cdef Assigned assign_sealed(const uint8_t* p, const SealedBatch* sealed, const Assignment* given, const LeaderRules* rules,
                             AppendFacts* f) noexcept nogil:
     cdef Header h
@@ -362,14 +366,14 @@ cdef Assigned assign_sealed(const uint8_t* p, const SealedBatch* sealed, const A
     note_batch(f, &h)
     return IS_ASSIGNED
 
-# One of several batches of a client that are appended together. sealed: NULL if its bytes have to be looked at.
+# One of several batches of a client that are appended together. sealed: NULL if its bytes have to be checked.
 cdef struct SentBatch:
     Py_buffer view
     const SealedBatch* sealed
     AppendFacts f
 
 
-# Requires: a batch that lies behind those of `all`, in the same epoch.
+# Requires: a batch that follows those of `all`, in the same epoch.
 cdef void join_facts(AppendFacts* all, const AppendFacts* f) noexcept nogil:
     if all.batch_count == 0:
         all[0] = f[0]
@@ -377,15 +381,15 @@ cdef void join_facts(AppendFacts* all, const AppendFacts* f) noexcept nogil:
         note_batch(all, &f.last_batch)
 
 
-# What comes behind a batch that has its offsets.
+# Moves on to the batch after one with assigned offsets.
 cdef inline void pass_assigned(const AppendFacts* f, int64_t* at, Py_ssize_t* done, Assignment* given) noexcept nogil:
     at[0] += f.size
     given.base_offset = f.last_offset + 1
     done[0] += 1
 
 
-# Requires: room at data + at[0] for all views from done[0] on that are not sealed. Returns: IS_ASSIGNED if all of these are there
-# with their offsets, and of the others f says which they get; else what became of the one that done[0] is now.
+# Requires: room at data + at[0] for all views from done[0] on that are not sealed. Returns: IS_ASSIGNED if all of these
+# are copied there with offsets (for sealed ones, f has the offsets); else the result for batch number done[0].
 cdef Assigned assign_some(uint8_t* data, int64_t* at, SentBatch* sent, Py_ssize_t count, Py_ssize_t* done, Assignment* given,
                           const LeaderRules* rules, ContentRoom* room) noexcept nogil:
     cdef SentBatch* one
@@ -404,7 +408,8 @@ cdef Assigned assign_some(uint8_t* data, int64_t* at, SentBatch* sent, Py_ssize_
     return IS_ASSIGNED
 
 
-# Requires: sealed batches that have their offsets. Returns: their bytes, of which only those are new that the log gives.
+# Requires: sealed batches with assigned offsets. Returns: their bytes as buffers: a new one for the assigned fields, a
+# view for the rest of each.
 cdef list parts_of(SentBatch* sent, Py_ssize_t count):
     cdef list parts = []
     cdef bytes assigned
@@ -421,12 +426,12 @@ cdef list parts_of(SentBatch* sent, Py_ssize_t count):
 
 @cython.final
 cdef class LeaderAssigner:
-    """What a leader does to the appends that need no more than new header fields, by the rules of one topic.
+    """Assigns offsets to appends that need nothing but new header fields, by the rules of one topic.
 
-    For all others, and for what is wrong with them, there is validate_and_assign_offsets.
-    Args: as those of kstore.record.validation.RecordRules of that name; max_message_bytes: of one batch; codec_id: in
-        which the records have to be, -1 for any; decompress(codec, payload, limit): for gzip and zstd, None to leave
-        those; max_decompressed_bytes: its limit.
+    All other appends, and errors, are left to validate_and_assign_offsets.
+    Args: those of kstore.record.validation.RecordRules with the same names; max_message_bytes: of one batch; codec_id:
+        the codec that records must have, -1 for any; decompress(codec, payload, limit): for gzip and zstd, None to
+        leave these to the slow path; max_decompressed_bytes: the limit for decompress.
     Threads: immutable, safe.
     """
 
@@ -440,8 +445,8 @@ cdef class LeaderAssigner:
                                  max_decompressed_bytes, codec_id, is_compacted, is_log_append_time)
         self.decompress = decompress
 
-    # Fills f with what has to be known of a copy of the records with the offsets given. Returns: the copy; None if they are
-    # anything but one whole V2 batch of a client with nothing that a leader refuses or has to build anew.
+    # Fills f with the facts of a copy of the records, with offsets assigned. Returns: the copy; None unless the records
+    # are one complete V2 batch of a client that the rules accept and that needs no rebuild.
     cdef object assigned(self, object records, const Assignment* given, ContentRoom* room, AppendFacts* f):
         cdef Py_buffer view
         cdef bytes copy
@@ -465,7 +470,7 @@ cdef class LeaderAssigner:
             outcome = self.assign_by_package(copy, target, 0, given, f)
         return copy if outcome == IS_ASSIGNED else None
 
-    # Requires: is_plain_append of the batch at data + at; data is the memory of records.
+    # Requires: is_plain_append returned true for the batch at data + at; data is the memory of records.
     cdef Assigned assign_by_package(self, object records, uint8_t* data, int64_t at, const Assignment* given,
                                     AppendFacts* f) except *:
         cdef Header h

@@ -1,6 +1,8 @@
-# LogAppender: producer sequences, counters between appends, and the common append in one call.
+# The append path of a log: sequences of idempotent producers (ProducerEntry), index entries and size of the active
+# segment (SegmentAppender), and the fast path that appends in one call and publishes the new end to readers
+# (LogAppender).
 
-# What a log knows of one producer: its epochs, its last batches, its open transaction.
+# Producer state.
 
 cdef enum:
     KEPT_BATCHES = 5
@@ -20,12 +22,12 @@ cdef inline int64_t sequence_behind(int64_t sequence, int64_t count) noexcept no
 
 
 cdef class ProducerEntry:
-    """What a log knows of one producer; -1 where it knows nothing.  Source: Kafka ProducerStateEntry.
+    """The state of one producer in a log; numbers are -1 if unknown.  Source: Kafka ProducerStateEntry.
 
-    Attributes: producer_id, producer_epoch, coordinator_epoch, last_timestamp_ms, current_txn_first_offset (of the open
-        transaction).
-    Args: batches: (last_sequence, last_offset, offset_delta, timestamp_ms) of each, of which the last five are kept.
-    Threads: one changes it; what a log shows its readers is not changed any more, but replaced by a copy.
+    Attributes: producer_id, producer_epoch, coordinator_epoch, last_timestamp_ms, current_txn_first_offset (that of the
+        open transaction).
+    Args: batches: (last_sequence, last_offset, offset_delta, timestamp_ms) of each; the last five are kept.
+    Threads: one writer. An entry that readers can see is not changed but replaced by a copy.
     """
 
     cdef readonly int64_t producer_id
@@ -47,12 +49,12 @@ cdef class ProducerEntry:
             self.keep(last_sequence, last_offset, offset_delta, timestamp_ms)
 
     def copy(self):
-        """Return an entry that says the same and can be changed apart."""
+        """Return an independent copy."""
         return self.copied()
 
     @property
     def kept_batches(self):
-        """(last_sequence, last_offset, offset_delta, timestamp_ms) of the last batches of this epoch, oldest first."""
+        """(last_sequence, last_offset, offset_delta, timestamp_ms) of the last batches of the epoch, oldest first."""
         cdef KeptBatch* one
         cdef int i
         found = []
@@ -63,18 +65,18 @@ cdef class ProducerEntry:
 
     @property
     def last_sequence(self):
-        """The last sequence, -1 if no batch is kept."""
+        """The last sequence number, -1 if no batch is kept."""
         return self.newest_sequence()
 
     @property
     def has_open_transaction(self): return self.current_txn_first_offset != NOT_KNOWN
 
     def add_batch(self, *, int64_t base_sequence, int64_t base_offset, int64_t last_offset, int64_t timestamp_ms):
-        """Go on behind a batch of data; base_sequence is -1 without sequences."""
+        """Record a data batch; base_sequence is -1 if it has no sequence numbers."""
         self.go_on(base_sequence, base_offset, last_offset, timestamp_ms)
 
     def forget_batches(self):
-        """Keep no batch, as in a new epoch."""
+        """Drop the kept batches, as at a new epoch."""
         self.kept_count = 0
 
     cdef ProducerEntry copied(self):
@@ -109,8 +111,8 @@ cdef class ProducerEntry:
         self.keep(last_sequence, last_offset, offset_delta, timestamp)
         self.last_timestamp_ms = timestamp
 
-    # Returns: whether nothing more has to be asked before the batch is appended: its epoch is the producer's, its sequence the
-    # next one, and it neither opens a transaction nor ends one. No batch that was sent before is that.
+    # Returns: whether the batch may be appended without further checks: it has the producer's epoch and the next
+    # sequence number, and neither begins nor ends a transaction. This excludes all duplicates.
     cdef bint is_followed_by(self, const Header* h) noexcept:
         if h.producer_epoch != self.producer_epoch or self.kept_count == 0 or h.attributes & CONTROL_MASK:
             return False
@@ -122,28 +124,30 @@ cdef class ProducerEntry:
         self.go_on(h.base_sequence, h.base_offset, h.base_offset + h.last_offset_delta, h.max_timestamp)
 
 
-# What a log counts from one append to the next, and the common append in one call.
+# The active segment, and the append in one call.
 
 cdef enum:
     ENTRIES_PER_WRITE = 512
     MOST_BATCHES_PER_WRITE = 256
     MOST_BYTES_PER_WRITE = 1048576
-    # What is written before a segment that is flushed now and then begins its way to the disk; how much of it ahead of a flush.
+    # For a segment that is flushed regularly: start write-back each time this much was written, and how far past a
+    # flush.
     WRITE_BACK_BYTES = 524288
     MOST_WRITE_BACK_BYTES = 67108864
 
 
 @cython.final
 cdef class SegmentAppender:
-    """What the segment that takes appends counts from one to the next; it keeps the entries of its indexes.
+    """The size, largest timestamp and index entries of the active segment, updated with each append.
 
-    Attributes: size_in_bytes, max_timestamp_ms and offset_of_max_timestamp (the last offset of its batch; -1 without a
-    timestamp), bytes_since_last_index_entry, first_timestamp_ms (the largest of the first batch, from which the age of
-    the segment counts; -1 without one).
-    Args: write: called with the bytes of an append; write_parts: called with a list of them, and how many bytes they are
-        together; write_index_pages: called when many entries were added; start_write_back: called with the position from
-        which on the system is to begin to write to the disk; segment_bytes, max_age_ms: beyond these a segment is rolled;
-        created_ms: from which one without timestamps ages.
+    Attributes: size_in_bytes; max_timestamp_ms and offset_of_max_timestamp (the last offset of its batch), -1 without a
+    timestamp; bytes_since_last_index_entry; first_timestamp_ms (the largest of the first batch, -1 without one), from
+    which the age of the segment counts.
+    Args: write: called with the bytes of an append; write_parts: called with a list of buffers and their total size;
+        write_index_pages: called after many entries were appended; start_write_back: called with the position from
+        which the system should start writing to the disk; segment_bytes, max_age_ms: limits beyond which a segment is
+        rolled;
+        created_ms: the start of the age of a segment without timestamps.
     Threads: one.  Source: Kafka LogSegment.
     """
 
@@ -189,13 +193,13 @@ cdef class SegmentAppender:
         self.offset_of_max_timestamp = offset_of_max_timestamp
 
     def expect_flush(self):
-        """Note that the segment is flushed now, and so will be what comes: its way to the disk begins before that."""
+        """Note that the segment was just flushed; from now on, start write-back ahead of the next flush."""
         if self.start_write_back is not None:
             self.write_back_position = self.size_in_bytes
             self.write_back_end = self.size_in_bytes + MOST_WRITE_BACK_BYTES
 
     def should_roll(self, AppendSurvey survey not None, *, int64_t now_ms):
-        """Tell whether an append has to go into another segment: for its size, the time, a full index, its offsets.
+        """Return whether an append needs a new segment, because of its size, age, a full index, or its offsets.
 
         Source: Kafka LogSegment.shouldRoll.
         """
@@ -213,23 +217,23 @@ cdef class SegmentAppender:
             return f.max_timestamp > self.first_timestamp_ms and f.max_timestamp - self.first_timestamp_ms > self.max_age_ms
         return now_ms - self.created_ms > self.max_age_ms
 
-    # Returns: whether nothing more has to be known of the batches than the survey says, and the segment has room.
+    # Returns: whether the segment can take the batches, and the survey shows that they need no further checks.
     cdef bint takes(self, const AppendFacts* f, int64_t log_end_offset, int32_t leader_epoch) noexcept:
         if f.batch_count == 0 or f.has_messages or f.leader_epoch != leader_epoch or not f.is_one_epoch \
                 or f.disorder_position >= 0 or f.first_offset < log_end_offset:
             return False
         return not (self.size_in_bytes and self.first_timestamp_ms < 0 or self.is_outgrown(f, 0))
 
-    # Returns: whether so many appends that are taken as one are taken one by one too.
+    # Returns: whether `count` appends that fit as one also fit one by one.
     cdef bint takes_together(self, int64_t count) noexcept:
         return self.size_in_bytes > 0 and self.offset_entries.entry_count + count < self.offset_entries.max_entries \
             and self.time_entries.entry_count + count < self.time_entries.max_entries - 1
 
     def append(self, AppendSurvey survey not None):
-        """Write the batches behind those before, and count them.
+        """Write the batches at the end of the segment, and count them.
 
-        Each batch before which more than the interval lies since the last index entry gets one. An index that is full
-        gets no more; the next append rolls the segment then.
+        A batch gets an index entry if more than index_interval_bytes precede it since the last entry. A full index gets
+        none, and the next append rolls the segment.
         Raises: what write raises, with nothing counted.
         """
         self.put(&survey.f, survey.records)
@@ -241,7 +245,7 @@ cdef class SegmentAppender:
         self.follow_with_write_back()
         return 0
 
-    # Requires: the batches of f are written behind those before.
+    # Requires: the batches of f were written at the end.
     cdef int note(self, const AppendFacts* f, object records) except -1:
         if f.batch_count == 1:
             if self.size_in_bytes == 0:
@@ -272,7 +276,7 @@ cdef class SegmentAppender:
         cdef bint whole
         cdef int64_t at = 0
         p = start_of(records)
-        # The buffer may have changed since: what it says of sizes is looked at anew.
+        # Another thread may have changed the buffer since the survey, so sizes are checked again.
         while next_batch(p + at, records.shape[0] - at, INT32_MAX, &h, &whole, &problem) == OK and whole:
             if self.size_in_bytes + at == 0:
                 self.first_timestamp_ms = h.max_timestamp
@@ -296,19 +300,19 @@ cdef class SegmentAppender:
 
 @cython.final
 cdef class LogAppender:
-    """The end of a log that takes appends: the common one in one call, and what readers see of it.
+    """The end of a log that takes appends: appends in one call, and publishes the result to readers.
 
-    More has to be known, than one call can, of batches of another leader epoch, of magic 0 or 1, out of order or below the
-    log's end, larger than a segment, or that ask for another one; and of a producer's, unless it is one that follows the
-    producer's last one. Nothing is changed then.
-    Attributes: published ((sealed segments, active segment, its size, the log's end), replaced in one step),
-    log_end_offset, log_start_offset, leader_epoch (of the last batch).
-    Args: info_type: a tuple of seven fields, of which each append returns one; assigner: None if what a
-        leader takes always asks for more; max_batch_bytes: of a batch from a leader; producers: ProducerEntry by id, of
-        which an append replaces its producer's; verifications: while there are any, producers ask for more.
-    Raises: from each append what the segment's write raises, with nothing changed; ValueError before anything was
-        published.
-    Threads: one appends and changes; the attributes may be read by any. The GIL is released as survey_replicated does.
+    Only the common case is handled here. Methods change nothing and return the AppendSurvey, for the slow path, if
+    batches have another leader epoch, magic 0 or 1, or no rising offsets from the log end offset on; if they do not fit
+    the active segment; or if they have a producer id, except for one batch that directly follows the producer's last
+    one.
+    Attributes: published: (sealed segments, active segment, its size, log end offset), replaced in one step;
+        log_end_offset, log_start_offset, leader_epoch (that of the last batch).
+    Args: info_type: a tuple type of seven fields, which appends return; assigner: None if all appends of clients need
+        the slow path; max_batch_bytes: the largest valid batch from a leader; producers: ProducerEntry by id, replaced
+        by appends; verifications: while it is not empty, batches with a producer id take the slow path.
+    Raises: appends raise what the segment's write raises, with nothing changed, and ValueError before publish.
+    Threads: one writer; any thread may read the attributes. The GIL is released as in survey_replicated.
     """
 
     cdef SegmentAppender segment
@@ -341,7 +345,7 @@ cdef class LogAppender:
         free(self.room.data)
 
     def publish(self, sealed, active, SegmentAppender segment not None, *, int64_t log_end_offset):
-        """Go on with these segments, and let readers see them."""
+        """Continue with these segments, and publish them to readers."""
         self.segment = segment
         self.sealed = sealed
         self.active = active
@@ -349,11 +353,11 @@ cdef class LogAppender:
         self.published = (sealed, active, segment.size_in_bytes, log_end_offset)
 
     def append_sent(self, records, *, leader_epoch, int64_t now_ms):
-        """Give the records of a client the next offsets, append them and return what was done.
+        """Assign the next offsets to the records of a client, append them and return an info_type.
 
-        Args: leader_epoch: None for that of the last append, 0 in a new log; now_ms: the time of day.
-        Returns: the AppendSurvey if more has to be known; None if only validate_and_assign_offsets can tell what to do.
-        Cost: O(bytes), with one copy, and no object per record.
+        Args: leader_epoch: None for that of the last append, 0 in a new log; now_ms: the wall-clock time.
+        Returns: the AppendSurvey if the append needs the slow path; None if it needs validate_and_assign_offsets first.
+        Cost: O(bytes) with one copy, and no object per record.
         """
         cdef AppendFacts f
         cdef int32_t epoch = max(self.leader_epoch, 0) if leader_epoch is None else leader_epoch
@@ -366,13 +370,13 @@ cdef class LogAppender:
         return self.put(&f, assigned, self.append_time(now_ms))
 
     def append_all_sent(self, list batches not None, *, Py_ssize_t start, int64_t now_ms):
-        """Append the batches of clients from `start` on up to the first of which more has to be known, as append_sent does.
+        """Append the batches of clients from `start` on, as append_sent does, up to the first that needs the slow path.
 
-        They are written together, so that a write that fails leaves none of them; at most 1 MiB or one batch. Those that
-        an encoder here sealed, uncompressed, and nobody could have changed since, are taken by their headers, and written
-        from where they lie; all others are copied and looked at record by record.
-        Args: batches: one each, RecordsBuffers or their bytes.
-        Returns: what was done with each that was appended.
+        They are written together, at most 1 MiB or one batch, so that a failed write leaves none of them. Batches that
+        an encoder of this module sealed uncompressed are accepted by their headers and written from their own memory;
+        all others are copied, and each record is checked.
+        Args: batches: RecordsBuffers, or bytes, of one batch each.
+        Returns: an info_type for each batch that was appended.
         Threads: the GIL is released for 64 KiB and more.
         """
         cdef Py_ssize_t count = min(len(batches) - start, MOST_BATCHES_PER_WRITE), taken = 0
@@ -404,21 +408,22 @@ cdef class LogAppender:
             free(sent)
 
     def append_replicated(self, records):
-        """Append whole batches as their leader sent them, checked as by survey_replicated, and return what was done.
+        """Append complete batches as their leader sent them, checked as by survey_replicated, and return an info_type.
 
-        Returns: the AppendSurvey if more has to be known.
+        Returns: the AppendSurvey if the append needs the slow path.
+        Raises: as survey_replicated.
         """
         cdef AppendFacts f
         content = surveyed(records, self.max_batch_bytes, &f, None)
         return self.put(&f, content, NO_TIMESTAMP)
 
     def append(self, AppendSurvey survey not None, *, int64_t log_append_time_ms):
-        """Append surveyed batches and return what was done; the survey itself if more has to be known."""
+        """Append surveyed batches and return an info_type, or the survey if the append needs the slow path."""
         done = self.put(&survey.f, survey.records, log_append_time_ms)
         return survey if isinstance(done, AppendSurvey) else done
 
     def info_of(self, AppendSurvey survey not None, *, int64_t log_append_time_ms):
-        """Return what the append of these batches did."""
+        """Return the info_type of an append of these batches."""
         return self.made_info(&survey.f, log_append_time_ms)
 
     cdef int64_t append_time(self, int64_t now_ms) noexcept:
@@ -429,8 +434,8 @@ cdef class LogAppender:
             raise ValueError("no segment was published")
         return self.segment.takes(f, self.log_end_offset, self.leader_epoch)
 
-    # Requires: f.has_producers. Returns: the producer behind the append, a copy to be put in its place; None if more has to be
-    # known. entry: of the producer, None for the one the log knows.
+    # Requires: f.has_producers. Returns: the producer's state after the append, as a copy to replace it; None if the
+    # append needs the slow path. entry: the state after earlier batches of the same write; None: that of the log.
     cdef ProducerEntry followed(self, const AppendFacts* f, ProducerEntry entry):
         cdef ProducerEntry known = entry
         if f.batch_count != 1 or self.verifications:
@@ -460,13 +465,13 @@ cdef class LogAppender:
                 return self.made_info(f, log_append_time_ms)
         return survey_of(f, records)
 
-    # Requires: it is all in the file, and noted.
+    # Requires: the batches are written and noted.
     cdef int go_on(self, int64_t log_end_offset) except -1:
         self.log_end_offset = log_end_offset
         self.published = (self.sealed, self.active, self.segment.size_in_bytes, log_end_offset)
         return 0
 
-    # Requires: the size of all views. Returns: what was done with the first ones of the batches.
+    # Requires: size, that of all views. Returns: an info_type for each of the first batches that could be appended.
     cdef list append_together(self, SentBatch* sent, Py_ssize_t count, int64_t size, int64_t now_ms):
         cdef ColumnBuffer content = new_buffer(size if sent.sealed == NULL else 0)
         cdef ProducerEntry producer = None, behind
@@ -501,7 +506,8 @@ cdef class LogAppender:
         self.go_on(together.last_offset + 1)
         return [self.made_info(&sent[i].f, self.append_time(now_ms)) for i in range(taken)]
 
-    # Puts the batches with the next offsets into content, one behind the other. Returns: how many of the first ones can be.
+    # Copies the batches, with the next offsets, into content, one after the other. Returns: the number of leading
+    # batches that got offsets.
     cdef Py_ssize_t assign_together(self, SentBatch* sent, Py_ssize_t count, ColumnBuffer content,
                                     int64_t now_ms) except -1:
         cdef Assignment given = Assignment(self.log_end_offset, now_ms, max(self.leader_epoch, 0))
@@ -522,7 +528,7 @@ cdef class LogAppender:
                     pass_assigned(&sent[done].f, &at, &done, &given)
         return done
 
-    # As info_type._make, without a tuple in between.
+    # info_type._make without an intermediate tuple.
     cdef object made_info(self, const AppendFacts* f, int64_t log_append_time_ms):
         cdef int64_t numbers[6]
         cdef Py_ssize_t i

@@ -1,10 +1,12 @@
-# What is asked most often of an open file: calls of the system that log/env.py hands in, without a Python frame of their own.
+# Positioned reads and writes of an open file, by functions that log/env.py passes in, without a Python frame of their
+# own; and the header walk that reads from the page cache.
 
 cdef class PositionedFile:
-    """The descriptor of an open file, read at positions by many threads and closed behind the reads that run.
+    """The descriptor of an open file for positioned reads by many threads; close() takes effect after running reads.
 
-    Args: system: the module os, whose functions do it; to_error(action, path, error): the StorageError of an OSError.
-    Threads: as of ReadFile.
+    Args: system: the module os, whose functions are called; to_error(action, path, error): makes a StorageError of an
+        OSError.
+    Threads: as ReadFile.
     """
 
     cdef object system
@@ -23,7 +25,10 @@ cdef class PositionedFile:
         self.reads = 0
 
     def pread(self, Py_ssize_t size, *, position):
-        """Return up to `size` bytes from `position`; fewer only at the end of the file."""
+        """Return up to `size` bytes from `position`; fewer only at the end of the file.
+
+        Raises: StorageError; LogClosedError after close().
+        """
         cdef bytes data
         fd = self._fd
         self.reads += 1
@@ -42,10 +47,10 @@ cdef class PositionedFile:
                 self.close_unread()
 
     def walk_cached(self, HeaderScan scan):
-        """Walk a scan of this file on by small reads, one for each header.
+        """Continue a scan of this file by small reads, one for each header.
 
-        It goes on while the batches are large and their headers lie in the page cache, so a file on a cold disk is
-        still read in chunks. Nothing is raised: it stops before what it can't read, and the caller feeds a chunk.
+        Continues while batches are large and their headers are in the page cache, so that a file on a cold disk is
+        still read in chunks. Raises nothing: it stops before what it cannot read, and the caller then feeds a chunk.
         """
         cdef uint8_t header[BATCH_HEADER_SIZE]
         cdef Header h
@@ -103,12 +108,15 @@ cdef int write_on(system, int fd, view, Py_ssize_t done, position) except -1:
     return 0
 
 
-# Without C fields or methods of its own, so that a Python class may have it and a Python subclass of PositionedFile as bases.
+# Adds no C fields or methods, so that a Python class may inherit from it and from a Python subclass of PositionedFile.
 cdef class PositionedWriteFile(PositionedFile):
-    """A PositionedFile that is also written to, by one thread at a time."""
+    """A PositionedFile that is also written, by one thread at a time."""
 
     def pwrite(self, data, *, position):
-        """Write all of a buffer of unsigned bytes at `position`; if it raises, any part of it may have been written."""
+        """Write a whole buffer of unsigned bytes at `position`.
+
+        Raises: StorageError, after which any part may have been written; LogClosedError after close().
+        """
         cdef Py_ssize_t done
         try:
             done = self.system.pwrite(self._fd, data, position)

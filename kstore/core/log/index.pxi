@@ -1,6 +1,6 @@
-# Index entries: search, append, and the lookups by offset and by time that use them.
-
-# Binary search over the entries of .index (8 bytes) and .timeindex (12 bytes), in a buffer or a map.
+# Offset and time index. Binary search over entries of .index (8 bytes) and .timeindex (12 bytes) files, in a buffer or
+# a mapped file; the entries of an index under construction (IndexEntries); and lookups of a batch by offset or a record
+# by timestamp that take one read each (SegmentLookup), once the log has proven the index entries.
 
 cdef enum:
     WARM_BYTES = 8192
@@ -19,9 +19,9 @@ cdef inline int64_t key_at(const uint8_t* entries, int entry_size, int64_t slot)
     return offset_key(entries, slot) if entry_size == OFFSET_ENTRY_SIZE else time_key(entries, slot)
 
 
-# Returns: some slot in [low, low + count) with key <= target, in rising entries the greatest; low if there is none. Without
-# a branch that can't be foreseen, since a random target would have the processor guess wrong at every second one; both
-# entries that the next step may ask for are on their way meanwhile.
+# Returns: a slot in [low, low + count) with key <= target, the greatest one if the entries rise; low if there is none.
+# Has no branch on the keys, because one with a random target would be mispredicted half of the time; prefetches both
+# entries that the next step may need.
 cdef inline int64_t floor_in(const uint8_t* entries, int entry_size, int64_t low, int64_t count,
                              int64_t target) noexcept nogil:
     cdef int64_t half
@@ -34,8 +34,8 @@ cdef inline int64_t floor_in(const uint8_t* entries, int entry_size, int64_t low
     return low
 
 
-# Returns: the slot of the greatest key <= target in [0, count), -1 if there is none. The last WARM_BYTES are tried
-# first, so that lookups near the end touch pages that stay in memory (KAFKA-6432).
+# Returns: the slot of the greatest key <= target in [0, count), -1 if there is none. Tries the last WARM_BYTES first,
+# so that lookups near the end only touch pages that stay in memory (KAFKA-6432).
 cdef int64_t floor_slot(const uint8_t* entries, int entry_size, int64_t count, int64_t target) noexcept nogil:
     cdef int64_t first_warm = count - 1 - WARM_BYTES // entry_size
     if count == 0 or key_at(entries, entry_size, 0) > target:
@@ -47,7 +47,7 @@ cdef int64_t floor_slot(const uint8_t* entries, int entry_size, int64_t count, i
     return floor_in(entries, entry_size, 0, first_warm, target)
 
 
-# The same for LANES targets at a time, whose loads do not wait for each other.
+# As floor_slot for LANES targets at a time, whose loads overlap.
 cdef void floor_slots(const uint8_t* entries, int entry_size, int64_t count, const int64_t* targets,
                       int64_t* slots) noexcept nogil:
     cdef int64_t left = count
@@ -78,7 +78,10 @@ cdef object check_entry_size(int entry_size):
 
 
 def index_entry_count(const uint8_t[::1] buffer, int entry_size):
-    """Return the number of whole entries before the trailing run of all-zero ones (preallocated space)."""
+    """Return the number of complete entries before the trailing all-zero ones (preallocated space).
+
+    Threads: the GIL is released.
+    """
     cdef int64_t count
     cdef const uint8_t* start = start_of(buffer)
     check_entry_size(entry_size)
@@ -94,30 +97,30 @@ cdef const uint8_t* entry_at(const uint8_t[::1] buffer, int64_t slot, int entry_
 
 
 def offset_index_entry(const uint8_t[::1] buffer, int64_t slot):
-    """Return (relative_offset, position) of a slot of an offset index."""
+    """Return (relative_offset, position) of a slot of an offset index.  Raises: IndexError."""
     cdef const uint8_t* entry = entry_at(buffer, slot, OFFSET_ENTRY_SIZE)
     return <int32_t>ks_get32(entry), <int32_t>ks_get32(entry + 4)
 
 
 def time_index_entry(const uint8_t[::1] buffer, int64_t slot):
-    """Return (timestamp_ms, relative_offset) of a slot of a time index."""
+    """Return (timestamp_ms, relative_offset) of a slot of a time index.  Raises: IndexError."""
     cdef const uint8_t* entry = entry_at(buffer, slot, TIME_ENTRY_SIZE)
     return <int64_t>ks_get64(entry), <int32_t>ks_get32(entry + 8)
 
 
-# The entries of an index that is appended to, in memory. Views of them stay as they were: memory that a view may show is
-# added to behind its end, and replaced where entries go.
+# The entries of an index under construction, in memory. Views of them never change: memory that a view may show is only
+# appended to, and replaced when entries are removed.
 
 cdef enum:
     LEAST_ENTRIES_SIZE = 4096
 
 
 cdef class IndexEntries:
-    """The entries of one index file in memory, to which the subclasses append.
+    """The entries of one index file in memory; the subclasses append to it.
 
-    Attributes: base_offset, entry_count, max_entries (at least entry_count), entry_size (bytes), cut_count (how often
-        entries were removed).
-    Threads: one that changes it, beside any number that take `content`; under the GIL.
+    Attributes: base_offset, entry_count, max_entries (at least entry_count), entry_size (bytes), cut_count (the number
+        of truncations).
+    Threads: one that changes it, and any number that read `content`; all under the GIL.
     """
 
     cdef ColumnBuffer memory
@@ -134,7 +137,7 @@ cdef class IndexEntries:
         self.max_entries = max_bytes // self.entry_size
         self.extend(content)
 
-    # The entries there are move to fresh memory of at least `size` bytes, which no view shows.
+    # Moves the entries to new memory of at least `size` bytes, which no view shows.
     cdef int replace_memory(self, int64_t size) except -1:
         cdef ColumnBuffer memory = ColumnBuffer(size)
         memory.is_read_only = True
@@ -150,7 +153,7 @@ cdef class IndexEntries:
             self.replace_memory(2 * size)
         return self.memory.block.data
 
-    # Returns: the place of the next entry, with room for it; the caller counts it.
+    # Returns: the address of the next entry, with room for it; the caller increments entry_count.
     cdef inline uint8_t* next_entry(self) except NULL:
         cdef int64_t size = self.entry_count * self.entry_size
         if self.memory.size - size < self.entry_size:
@@ -164,13 +167,14 @@ cdef class IndexEntries:
 
     @property
     def content(self):
-        """The bytes of the entries there are now, read-only; what comes later does not change it."""
+        """The bytes of the current entries as a read-only view, which later changes do not affect."""
         return memoryview(self.memory)[:self.entry_count * self.entry_size]
 
     def extend(self, const uint8_t[::1] content):
-        """Append encoded entries; their order is not checked, and max_entries gives way (also to a closing time entry).
+        """Append encoded entries; their order is not checked.
 
-        Raises: ValueError if they are no whole number of entries.
+        Increases max_entries, if needed, to fit them and a closing time entry.
+        Raises: ValueError if the size is not a multiple of entry_size.
         """
         cdef int64_t size = content.shape[0]
         cdef int64_t old_size = self.entry_count * self.entry_size
@@ -184,7 +188,7 @@ cdef class IndexEntries:
         self.max_entries = max(self.max_entries, self.entry_count + (self.entry_size == TIME_ENTRY_SIZE))
 
     def keep(self, int64_t entry_count):
-        """Remove all but the first `entry_count` entries."""
+        """Remove all but the first `entry_count` entries.  Raises: ValueError if there are fewer."""
         if not 0 <= entry_count <= self.entry_count:
             raise ValueError(f"entry_count must be from 0 to {self.entry_count}, got {entry_count}")
         self.cut_count += 1
@@ -194,7 +198,7 @@ cdef class IndexEntries:
 
 @cython.final
 cdef class OffsetIndexEntries(IndexEntries):
-    """Entries of an .index file.  Source: Kafka OffsetIndex."""
+    """The entries of an .index file.  Source: Kafka OffsetIndex."""
 
     cdef int add(self, int64_t offset, int64_t position) except -1:
         cdef int64_t relative_offset = self.relative(offset)
@@ -212,7 +216,7 @@ cdef class OffsetIndexEntries(IndexEntries):
         return 0
 
     def append(self, *, int64_t offset, int64_t position):
-        """Add an entry; see OffsetIndexFile.append."""
+        """Append an entry; see OffsetIndexFile.append."""
         self.add(offset, position)
 
     @property
@@ -225,9 +229,9 @@ cdef class OffsetIndexEntries(IndexEntries):
 
 @cython.final
 cdef class TimeIndexEntries(IndexEntries):
-    """Entries of a .timeindex file.  Source: Kafka TimeIndex."""
+    """The entries of a .timeindex file.  Source: Kafka TimeIndex."""
 
-    # Returns: 1 if there is an entry more, 0 if the timestamp is that of the last entry.
+    # Returns: 1 if an entry was appended, 0 if the timestamp is not above that of the last entry.
     cdef int add(self, int64_t timestamp, int64_t offset, bint skip_full_check) except -1:
         cdef int64_t relative_offset = self.relative(offset)
         cdef int64_t last_timestamp = -1
@@ -239,7 +243,7 @@ cdef class TimeIndexEntries(IndexEntries):
             if timestamp < last_timestamp:
                 raise ValueError(f"timestamp_ms must be at least {last_timestamp}, that of the last entry, got {timestamp}")
         if skip_full_check and timestamp <= last_timestamp:
-            return 0    # closed before
+            return 0    # the index is closed already
         if self.entry_count >= self.max_entries - (not skip_full_check):
             raise ValueError(f"the time index is full: at most {self.max_entries} entries, the last one for its closing")
         if timestamp <= last_timestamp:
@@ -250,7 +254,7 @@ cdef class TimeIndexEntries(IndexEntries):
         return 1
 
     def maybe_append(self, *, int64_t timestamp_ms, int64_t offset, bint skip_full_check=False):
-        """Add an entry and return whether it was added; see TimeIndexFile.maybe_append."""
+        """Append an entry and return whether it was appended; see TimeIndexFile.maybe_append."""
         return self.add(timestamp_ms, offset, skip_full_check) == 1
 
     @property
@@ -263,8 +267,8 @@ cdef class TimeIndexEntries(IndexEntries):
         return <int64_t>ks_get64(entry), self.base_offset + <int32_t>ks_get32(entry + 8)
 
 
-# Returns: the slot of the first entry that is not above the one before it in both numbers, or has a negative offset or
-# position; -1 if all rise.
+# Returns: the slot of the first entry that does not exceed the one before it in both numbers, or has a negative offset
+# or position; -1 if there is none.
 cdef int64_t find_disorder(const uint8_t* entries, int entry_size, int64_t count) noexcept nogil:
     cdef int64_t slot
     cdef int64_t key, other
@@ -282,9 +286,9 @@ cdef int64_t find_disorder(const uint8_t* entries, int entry_size, int64_t count
 
 
 def first_disordered_slot(const uint8_t[::1] entries, int entry_size):
-    """Return the first slot whose entry does not rise above the one before it in both numbers, -1 if all do.
+    """Return the first slot whose entry does not exceed the one before it in both numbers, -1 if there is none.
 
-    A negative relative offset or position does not rise either.  Cost: O(entries); the GIL is released.
+    Entries with a negative relative offset or position count as such.  Cost: O(entries); the GIL is released.
     """
     cdef int64_t slot
     cdef const uint8_t* start = start_of(entries)
@@ -294,44 +298,44 @@ def first_disordered_slot(const uint8_t[::1] entries, int entry_size):
     return slot
 
 
-# From an offset to its batch, and from a timestamp to its record, by one read each: what to read, whether it proves the index
-# entry, and what is in it. Whatever is out of the ordinary is left to the caller, who walks headers.
+# Lookups of a batch by offset and of a record by timestamp with one read each: which bytes to read, whether they prove
+# the index entry, and what they contain. In any unusual case the caller walks headers instead.
 
 cdef enum:
-    # An index interval up to this size is read at once.
+    # The largest index interval in bytes that is read at once.
     MAX_INTERVAL_BYTES = 262144
-    # Read behind the place where a record is expected, beside a part of the batch.
+    # Bytes to read past the expected position of a record, in addition to a fraction of the batch.
     EXTRA_BYTES = 256
-    # A record's size, attributes, timestamp and offset, where no varint takes more than 2 bytes.
+    # A record's size, attributes, timestamp and offset, if no varint has more than 2 bytes.
     SHORT_START_BYTES = 7
 
 cdef enum ProofState:
     UNPROVEN = 0
-    PROVEN      # the entry's batch is right, and headers lead from it to the next entry's position
-    LONE     # also: it is the only batch up to there, and the entry holds its last offset
+    PROVEN      # the entry's batch is valid, and headers lead from it to the next entry's position
+    LONE     # also: it is the only batch up to there, and the entry has its last offset
 
 
 cdef enum StepState:
     UNCONFIRMED = 0
-    CONFIRMED   # the log bears the entry out
-    CHECKED     # also: the batch behind it was read whole, with a right CRC, and is plain: magic 2, no codec
+    CONFIRMED   # the log agrees with the entry
+    CHECKED     # also: the next batch was read whole, its CRC is right, and it has magic 2 and no codec
 
 
-# What of a .log is read.
+# The readable part of a .log file.
 cdef struct Readable:
     int64_t end_position
     int64_t next_base_offset
     int64_t max_batch_bytes
 
 
-# Bytes of a .log to be read: from the position of the entry of a slot (-1: of the segment).
+# A read of a .log file, from the position of the entry in a slot (-1: from the start of the segment).
 cdef struct ReadPlan:
     int64_t slot
     int64_t position
     int64_t size
 
 
-# Requires: chunk holds [position, next_position). Returns: what these bytes prove of an entry.
+# Requires: chunk holds [position, next_position). Returns: what these bytes prove about an entry.
 cdef ProofState prove_interval(const uint8_t* chunk, int64_t position, int64_t next_position, int64_t entry_offset,
                                int64_t base_offset, int64_t next_base_offset, int64_t max_batch_bytes) noexcept nogil:
     cdef Walk w
@@ -357,8 +361,8 @@ cdef ProofState prove_interval(const uint8_t* chunk, int64_t position, int64_t n
     return LONE if w.batch_count == 1 and w.last_offset == entry_offset else PROVEN
 
 
-# Requires: two entries of a time index. Returns: how much of a batch of `size` bytes that lies between them to read for its
-# first record of a timestamp, taking the times to be spread evenly.
+# Requires: two entries of a time index. Returns: how many bytes to read of a batch of `size` bytes that lies between
+# them, to find its first record at or after a timestamp; assumes evenly spread timestamps.
 cdef int64_t bytes_up_to(const uint8_t* entry, int64_t timestamp_ms, int64_t size) noexcept nogil:
     cdef double since = <double>time_key(entry, 0)
     cdef double span = <double>time_key(entry, 1) - since
@@ -367,8 +371,9 @@ cdef int64_t bytes_up_to(const uint8_t* entry, int64_t timestamp_ms, int64_t siz
     return size if wanted >= size else <int64_t>wanted
 
 
-# Passes over records with short varints that come before the first one of a timestamp; place, least_delta: where the next one
-# starts, and its least offset delta. Returns: how many they are; find_in_part looks again at what stopped it.
+# Fast path: skips records with short varints before the first one at or after a timestamp. place, least_delta: the
+# position and least offset delta of the next record. Returns: the number skipped; find_in_part examines the record that
+# stopped it.
 cdef int32_t pass_earlier(const uint8_t* data, int64_t read_size, const Header* h, int64_t timestamp_ms, int64_t start_offset,
                           int64_t* place, int64_t* least_delta) noexcept nogil:
     cdef bint appended = h.attributes & TIMESTAMP_TYPE_MASK != 0
@@ -401,8 +406,8 @@ cdef int32_t pass_earlier(const uint8_t* data, int64_t read_size, const Header* 
     return passed
 
 
-# Returns: whether the first record of a timestamp is in these bytes, the first ones of a plain batch that has `size` bytes and
-# ends with last_offset.
+# Returns: whether the first record at or after a timestamp is in these bytes, the start of a plain batch that has
+# `size` bytes and ends with last_offset.
 cdef bint find_in_part(const uint8_t* data, int64_t read_size, int64_t size, int64_t last_offset, int64_t timestamp_ms,
                        int64_t start_offset, int64_t max_batch_bytes, OffsetAndTimestamp* found) noexcept nogil:
     cdef Header h
@@ -440,7 +445,7 @@ cdef bint find_in_part(const uint8_t* data, int64_t read_size, int64_t size, int
     return False
 
 
-# Requires: a tuple that nobody has seen yet, without that item.
+# Requires: a new tuple without that item, which no other code has seen.
 cdef inline int set_number(object made, Py_ssize_t item, int64_t number) except -1:
     cdef object value = number
     Py_INCREF(value)
@@ -448,7 +453,7 @@ cdef inline int set_number(object made, Py_ssize_t item, int64_t number) except 
     return 0
 
 
-# As kstore.types.OffsetAndTimestamp._make, without a tuple in between.
+# kstore.types.OffsetAndTimestamp._make without an intermediate tuple.
 cdef object made_answer(const OffsetAndTimestamp* found):
     answer = PyType_GenericAlloc(<PyTypeObject*>_AnswerType, 2)
     set_number(answer, 0, found.offset)
@@ -456,12 +461,13 @@ cdef object made_answer(const OffsetAndTimestamp* found):
     return answer
 
 
-# A call of a method of log/env.py, the only door to the system.
+# Reads through a file of log/env.py, which makes all system calls.
 cdef inline bytes read_at(object pread, int64_t size, int64_t position):
     return pread(size, position=position)
 
 
-# Returns: states of so many slots, `unknown` but for those that are taken over; of these the last one may have changed.
+# Returns: states of `count` slots, copied from `earlier` except for its last one, which may have changed; the rest is
+# `unknown`.
 cdef ColumnBuffer states_from(ColumnBuffer earlier, int64_t count, uint8_t unknown):
     cdef ColumnBuffer states = ColumnBuffer(count)
     cdef int64_t known = 0 if earlier is None else min(max(earlier.size - 1, 0), count)
@@ -473,9 +479,9 @@ cdef ColumnBuffer states_from(ColumnBuffer earlier, int64_t count, uint8_t unkno
 
 @cython.final
 cdef class TimeIndexSearch:
-    """Search in the entries of one time index, which remembers what of them the log has confirmed.
+    """Searches in the entries of one time index, with a record of which entries the log has confirmed.
 
-    Args: earlier: a search in the first ones of these entries; what it remembers is taken over.
+    Args: earlier: a search in a prefix of these entries, whose record is copied.
     Lifetime: keeps a view of the entries, which must not change.
     Threads: safe.  Source: Kafka TimeIndex.
     """
@@ -506,11 +512,11 @@ cdef class TimeIndexSearch:
         return self.states.block.data + slot
 
     def slot_of_timestamp(self, int64_t timestamp_ms):
-        """Return the slot of the greatest entry with timestamp <= the given one, -1 if there is none."""
+        """Return the slot of the greatest entry with timestamp <= the given one (ms), -1 if there is none."""
         return floor_slot(self.start, TIME_ENTRY_SIZE, self.entry_count, timestamp_ms)
 
     def confirm(self, int64_t slot):
-        """Note that the log bears a slot's entry out; who looks it up next need not ask again."""
+        """Record that the log agrees with a slot's entry, so that later lookups skip the check.  Raises: IndexError."""
         cdef uint8_t* state = self.state_of(slot)
         if state[0] == UNCONFIRMED:
             state[0] = CONFIRMED
@@ -518,9 +524,9 @@ cdef class TimeIndexSearch:
 
 @cython.final
 cdef class OffsetIndexSearch:
-    """Search in the entries of one offset index, which remembers what of them the log has proven.
+    """Searches in the entries of one offset index, with a record of which entries the log has proven.
 
-    Args: earlier: a search in the first ones of these entries; what it remembers is taken over.
+    Args: earlier: a search in a prefix of these entries, whose record is copied.
     Lifetime: keeps a view of the entries, which must not change.
     Threads: safe.  Source: Kafka OffsetIndex, LogSegment.translateOffset.
     """
@@ -550,7 +556,7 @@ cdef class OffsetIndexSearch:
             return 0
         return end_position if slot >= self.entry_count else <int32_t>ks_get32(self.start + slot * OFFSET_ENTRY_SIZE + 4)
 
-    # One ProofState for each slot from -1 on. What lies before the first entry starts at a batch without proof.
+    # One ProofState for each slot from -1 on. Slot -1 needs no proof: the segment starts with a batch.
     cdef ColumnBuffer proofs_from(self, ColumnBuffer earlier):
         cdef ColumnBuffer proofs = states_from(earlier, self.entry_count + 1, UNPROVEN)
         proofs.block.data[0] = PROVEN
@@ -566,9 +572,9 @@ cdef class OffsetIndexSearch:
         return self.floor(offset)
 
     def slots_of_offsets(self, const int64_t[::1] offsets):
-        """Return the slot of each of many offsets, as slot_of_offset, in a buffer of int64.
+        """Return the slot of each offset, as slot_of_offset, in a buffer of int64.
 
-        Cost: less than a call for each, as several searches wait for memory at once; the GIL is released.
+        Cost: less than one call for each, because memory accesses of several searches overlap; the GIL is released.
         """
         cdef int64_t count = offsets.shape[0]
         cdef int64_t done = 0
@@ -589,8 +595,9 @@ cdef class OffsetIndexSearch:
                 done += lanes
         return slots
 
-    # What shows the batch of an offset: from an entry's position over the first header behind the next entry's position; if
-    # the entry was proven, and the offset lies behind its batch, that header alone. Returns: False if no entry helps.
+    # Plans the read that shows the batch of an offset: from an entry's position to the end of the first header at the
+    # next entry's position; or that header alone, if the entry is proven and the offset lies after its batch. Returns:
+    # False if no entry helps.
     cdef bint plan_read(self, int64_t offset, int64_t end_position, ReadPlan* plan) except -1:
         cdef int64_t slot = self.floor(offset)
         cdef int64_t position, next_position
@@ -610,8 +617,8 @@ cdef class OffsetIndexSearch:
         plan.size = min(next_position + BATCH_HEADER_SIZE, end_position) - position
         return plan.size <= MAX_INTERVAL_BYTES
 
-    # The header of the first batch with last offset >= offset in the bytes that a plan asked for; None if they do not prove
-    # the entry, or show no such batch: then the entry is not to be used.
+    # Returns: the header of the first batch with last offset >= offset, from the bytes of a plan; None if they do not
+    # prove the entry or contain no such batch, in which case the entry must not be used.
     cdef BatchHeader proven_batch(self, bytes data, int64_t offset, const ReadPlan* plan, const Readable* segment):
         cdef Walk w
         cdef Header h
@@ -652,7 +659,7 @@ cdef class OffsetIndexSearch:
             return None
         return self.proven_batch(read_at(pread, plan.size, plan.position), offset, &plan, segment)
 
-    # (header, bytes) of the batch that batch_for gives; of the bytes the end may be missing.
+    # Returns: (header, bytes) of the batch that batch_for finds; the end of the bytes may be missing.
     cdef tuple read_batch(self, int64_t offset, pread, const Readable* segment):
         cdef ReadPlan plan
         cdef bytes chunk
@@ -671,9 +678,9 @@ cdef class OffsetIndexSearch:
         at = header.position - plan.position
         return header, chunk[at:at + header.h.size]
 
-    # The answer to a search for the first record that is not before either, told where a checked time entry leads to a batch of
-    # its own interval. Of it no more is read than the record should need, by its place between two entries of the time
-    # index; so its CRC, once found right, is not computed again.
+    # Returns: the first record at or after both bounds, if a checked time entry leads to a batch with an index interval
+    # of its own; else None. Reads only as much of the batch as the record should need, judging by two entries of the
+    # time index; therefore the CRC, which was checked once, is not computed again.
     cdef object find_record(self, TimeIndexSearch steps, int64_t timestamp_ms, int64_t start_offset, pread,
                             const Readable* segment):
         cdef int64_t before, after, slot, position, size
@@ -685,7 +692,7 @@ cdef class OffsetIndexSearch:
         if before < 0 or before + 1 >= steps.entry_count or steps.state_of(before)[0] != CHECKED:
             return None
         after = steps.offset_at(before)
-        # Mostly both indexes have an entry for the same batches.
+        # Usually both indexes have an entry for the same batches.
         if before < self.entry_count and self.base_offset + offset_key(self.start, before) == after:
             slot = before + 1
         else:
@@ -706,21 +713,22 @@ cdef class OffsetIndexSearch:
         return None
 
 
-# Lookups in one segment, with no Python frame but that of the read.
+# Lookups in one segment without a Python frame except for the read.
 
 cdef enum:
-    # Lookups between two that the caches are told of.
+    # Lookups between two that are reported to the caches.
     USES_UNTOLD = 256
 
 
 @cython.final
 cdef class SegmentLookup:
-    """Lookups in a segment by what is at hand of its indexes and its file. None stands for: not told by one read, walk.
+    """Lookups in a segment through its indexes and its file, one read each.
 
-    Every answer is one that a walk over the headers would give.
-    Args: fetch_offsets, fetch_times: give an OffsetIndexSearch and a TimeIndexSearch, None where there is no index;
-        fetch_pread: gives a pread(size, position=position) of the .log, which raises LogClosedError once its file was
-        closed. They are called again now and then, so that caches learn what is in use.
+    Methods return None when one read cannot prove the answer; the caller then walks headers. Every other result is the
+    one that a walk over the headers gives.
+    Args: fetch_offsets, fetch_times: return an OffsetIndexSearch and a TimeIndexSearch, or None if there is no index;
+        fetch_pread: returns a pread(size, position=position) of the .log that raises LogClosedError after its file was
+        closed. All three are called again at intervals, so that caches see what is in use.
     Raises: what these raise.
     Lifetime: keeps no index alive.  Threads: safe.
     """
@@ -764,7 +772,7 @@ cdef class SegmentLookup:
         return self.pread
 
     def batch_of_offset(self, int64_t offset):
-        """Return the BatchHeader of the first batch with last offset >= offset."""
+        """Return the BatchHeader of the first batch with last offset >= offset, or None."""
         cdef OffsetIndexSearch offsets = self.offsets_at_hand()
         if offsets is None:
             return None
@@ -775,7 +783,7 @@ cdef class SegmentLookup:
             return offsets.batch_for(offset, self.pread_at_hand(), &self.segment)
 
     def record_of_timestamp(self, int64_t timestamp_ms, *, int64_t start_offset):
-        """Return the OffsetAndTimestamp of the first record that is not before either, where note_checked was called."""
+        """Return the OffsetAndTimestamp of the first record at or after both bounds, after note_checked; else None."""
         cdef OffsetIndexSearch offsets = self.offsets_at_hand()
         cdef TimeIndexSearch steps = self.steps_at_hand()
         if offsets is None or steps is None:
@@ -787,9 +795,9 @@ cdef class SegmentLookup:
             return offsets.find_record(steps, timestamp_ms, start_offset, self.pread_at_hand(), &self.segment)
 
     def batch_of_timestamp(self, int64_t timestamp_ms, *, int64_t start_offset):
-        """Return the batch that holds the first record that is not before either, if a confirmed time entry leads to it.
+        """Find the batch with the first record at or after both bounds, if a confirmed time entry leads to it.
 
-        Returns: the entry's slot, the BatchHeader, and the batch's bytes, of which the end may be missing.
+        Returns: (slot of the entry, BatchHeader, bytes of the batch, whose end may be missing), or None.
         """
         cdef OffsetIndexSearch offsets = self.offsets_at_hand()
         cdef TimeIndexSearch steps = self.steps_at_hand()
@@ -810,7 +818,7 @@ cdef class SegmentLookup:
         return slot, found[0], found[1]
 
     def note_checked(self, int64_t slot):
-        """Note that the batch of batch_of_timestamp was read whole, has a right CRC, magic 2 and no codec."""
+        """Record that the batch from batch_of_timestamp was read whole and has a right CRC, magic 2 and no codec."""
         cdef TimeIndexSearch steps = self.steps_at_hand()
         if steps is not None:
             steps.state_of(slot)[0] = CHECKED

@@ -1,11 +1,12 @@
-# Recovery of a segment: one walk over its batches that checks each CRC, makes the index entries, and notes the headers
-# that producer state and leader epochs ask for.
+# Recovery of a segment: one walk over its batches that checks each CRC, rebuilds the index entries, and collects the
+# headers from which producer state and leader epochs are rebuilt.
 
 cdef struct Noted:
     int64_t position
     Header h
 
-# `is_inside`: the header h was right, and its CRC is computed up to crc_position, maybe over several chunks.
+# `is_inside`: the header h is valid, and the CRC of its batch is computed up to crc_position, possibly over several
+# chunks.
 cdef struct Recovery:
     Walk w
     Header h
@@ -30,7 +31,7 @@ cdef struct Recovery:
     int64_t last_time
 
 
-# Returns: True if the batch can be of this segment, as far as the header tells.
+# Returns: True if the header is valid and its offsets belong to this segment.
 cdef bint check_start(Recovery* r, const uint8_t* p, Problem* problem) noexcept nogil:
     if not check_next(&r.w, p, &r.h, problem):
         return False
@@ -44,7 +45,7 @@ cdef bint check_start(Recovery* r, const uint8_t* p, Problem* problem) noexcept 
     return True
 
 
-# Returns: True if the whole batch was seen and is right.
+# Returns: True if the whole batch was seen and is valid.
 cdef bint check_content(Recovery* r, const uint8_t* chunk, int64_t chunk_size, int64_t chunk_position,
                         Problem* problem) noexcept nogil:
     cdef int64_t at = r.crc_position - chunk_position
@@ -71,7 +72,7 @@ cdef bint check_content(Recovery* r, const uint8_t* chunk, int64_t chunk_size, i
     return True
 
 
-# Requires: room for an entry in both; pass_batch has not been called. A full index takes no more.
+# Requires: pass_batch was not called for this batch. A full index gets no entry.
 cdef void make_entries(Recovery* r) noexcept nogil:
     cdef int64_t last_offset = r.h.base_offset + r.h.last_offset_delta
     cdef int64_t timestamp = r.w.max_timestamp
@@ -97,7 +98,7 @@ cdef void make_entries(Recovery* r) noexcept nogil:
     r.last_time = timestamp
 
 
-# Requires: room for one.
+# Requires: room for one header.
 cdef void note_header(Recovery* r) noexcept nogil:
     if r.h.producer_id >= 0 or r.h.attributes & CONTROL_MASK or r.h.leader_epoch != r.leader_epoch:
         r.noted[r.noted_count].position = r.w.position
@@ -106,7 +107,7 @@ cdef void note_header(Recovery* r) noexcept nogil:
     r.leader_epoch = r.h.leader_epoch
 
 
-# Returns: when the chunk is used up, the walk has ended, or there is no room for another header.
+# Returns when the chunk is used up, the walk has ended, or there is no room for another header.
 cdef void recover_chunk(Recovery* r, const uint8_t* chunk, int64_t chunk_size, int64_t chunk_position,
                         Problem* problem) noexcept nogil:
     cdef int64_t at, needed
@@ -127,17 +128,17 @@ cdef void recover_chunk(Recovery* r, const uint8_t* chunk, int64_t chunk_size, i
 
 @cython.final
 cdef class RecoveryWalk:
-    """Walk the batches of [0, end_position) of one .log, fed chunk by chunk, and check each CRC.
+    """A walk over the batches of [0, end_position) of one .log file, fed chunk by chunk, that checks each CRC.
 
-    Stops as HeaderScan does, also at a wrong CRC and at offsets that reach next_base_offset ("corrupt"), and at a batch
-    that is right but more than 2147483647 offsets above base_offset ("overflow"). position is then the end of the
-    batches before, of which the other properties tell; leader_epoch is that of the last one.
+    Stops as HeaderScan does, and in addition at a wrong CRC or offsets that reach next_base_offset ("corrupt"), and at
+    a valid batch more than 2147483647 offsets above base_offset ("overflow"). position is then the end of the valid
+    batches; the other properties describe these, and leader_epoch is that of the last one.
 
-    Args: offset_entries, time_entries: both or neither; they get the entries that Kafka's recovery makes: one for each
-        batch that starts more than index_interval_bytes behind the last entry's (at first, behind the start), while
-        there is room. The closing entry of the time index is the caller's.
-    Threads: not safe; feed releases the GIL, and nothing else may use the entries then.
-    Cost: O(bytes), no memory but for noted headers.  Source: Kafka LogSegment.recover.
+    Args: offset_entries, time_entries: both or neither; they get the entries that Kafka's recovery writes: one for each
+        batch that starts more than index_interval_bytes after that of the last entry (or the start), until the index is
+        full. The caller appends the closing entry of the time index.
+    Threads: not safe; feed releases the GIL, and nothing else may use the entries during it.
+    Cost: O(bytes); memory only for noted headers.  Source: Kafka LogSegment.recover.
     """
 
     cdef Recovery r
@@ -178,7 +179,7 @@ cdef class RecoveryWalk:
         self.r.noted_capacity = capacity
         return 0
 
-    # Room for the most entries that a chunk can ask for.
+    # Reserves the most entries that a chunk can need.
     cdef int lend_entries(self, int64_t chunk_size) except -1:
         cdef int64_t most = chunk_size // max(self.r.index_interval, MIN_MESSAGE_V0_SIZE) + 2
         if self.offset_entries is None:
@@ -194,10 +195,11 @@ cdef class RecoveryWalk:
         return 0
 
     def feed(self, const uint8_t[::1] chunk, int64_t position):
-        """Walk on through chunk, whose first byte stands at `position` of the file.
+        """Continue the walk through chunk, whose first byte is at `position` of the file.
 
-        Returns: the position wanted next, in the middle of a batch or at a header. Feed a chunk that starts there and
-        holds at least 61 bytes (or all up to end_position) until status is no longer "more".
+        Returns: the position to read next, inside a batch or at a header. While status is "more", feed a chunk that
+            starts there and holds at least 61 bytes (or everything up to end_position).
+        Raises: MemoryError.
         """
         cdef const uint8_t* start = start_of(chunk)
         cdef int64_t size = chunk.shape[0]
@@ -215,9 +217,10 @@ cdef class RecoveryWalk:
         return self.next_position
 
     def take_headers(self):
-        """Return the headers noted since the last call, in order.
+        """Return the headers noted since the last call, in order, as BatchHeaders.
 
-        Noted are batches of a producer id, control batches, and those whose leader epoch is not that of the batch before.
+        These are batches with a producer id, control batches, and those whose leader epoch differs from the previous
+        batch.
         """
         cdef int64_t i
         cdef BatchHeader header
@@ -232,7 +235,7 @@ cdef class RecoveryWalk:
 
     @property
     def next_position(self):
-        """The position that the next chunk has to start at."""
+        """The position at which the next chunk has to start."""
         return self.r.crc_position if self.r.is_inside else self.r.w.position
 
     @property
@@ -256,5 +259,5 @@ cdef class RecoveryWalk:
 
     @property
     def error(self):
-        """The KStoreError that describes a "corrupt" or "overflow" stop, else None."""
+        """The KStoreError for a "corrupt" or "overflow" stop, else None."""
         return error_of(&self.problem, self.path) if self.r.w.state in (SCAN_CORRUPT, SCAN_OVERFLOW) else None

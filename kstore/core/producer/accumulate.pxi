@@ -1,20 +1,21 @@
-# The producer's queues: a record appended to the last batch of its partition.
+# The append path of the producer's accumulator: the queues of its partitions and their locks, which partition takes
+# records without a partition, and the fast path that appends a record to the last batch of its partition or to a new
+# one (AppendPath).
 
-# The queues of the producer's partitions, and the lock that guards each.
+# Queues, and the lock of each.
 
 from cpython.pythread cimport PyThread_get_thread_ident
 
 
 cdef class OwnedLock:
-    """A lock that its thread may take again, and that knows whether it is this thread's.
+    """A reentrant lock that knows whether the calling thread holds it; a context manager that holds it.
 
-    A context manager, which holds it.
-    Args: lock: has acquire() and release().
-    Threads: safe; an interrupt leaves it either held by who is inside, or as it was.
+    Args: lock: an object with acquire() and release().
+    Threads: safe. An interrupt leaves the lock either held by the thread inside, or as it was.
     """
 
     cdef object lock
-    cdef int32_t hold_count       # of the thread that holds the lock
+    cdef int32_t hold_count       # by the thread that holds the lock
     cdef long holder
 
     def __init__(self, lock):
@@ -35,20 +36,20 @@ cdef class OwnedLock:
 
     @property
     def is_held_here(self):
-        """Whether the calling thread holds it."""
+        """Whether the calling thread holds the lock."""
         cdef long own = PyThread_get_thread_ident()
         return self.hold_count > 0 and self.holder == own
 
 
 @cython.final
 cdef class Bell:
-    """Wakes the one thread that waits for it, or spares it the next wait.
+    """An event for one waiting thread: ring() ends its wait, or makes its next wait return at once.
 
     Args: lock: not held; has acquire(blocking, timeout in s) and release().
-    Threads: ring() from any; each call is one step, into which no interrupt comes.
+    Threads: any may call ring(). Each call is one step, which no interrupt divides.
     """
 
-    cdef object lock              # held, unless somebody rang for who waits
+    cdef object lock              # held, except when ring() has released it for the waiting thread
     cdef bint is_awaited
     cdef readonly bint is_rung
 
@@ -57,18 +58,18 @@ cdef class Bell:
         lock.acquire()
 
     def ring(self):
-        """Let the thread go on that waits, or that will next."""
+        """Wake the waiting thread, or let its next wait return at once."""
         self.is_rung = True
         if self.is_awaited:
             self.is_awaited = False
             self.lock.release()
 
     def wait(self, double timeout_s):
-        """Wait until it rings, unless it has rung since the last time."""
+        """Wait until ring() is called, at most timeout_s, or return at once if it was called since the last wait."""
         if not self.is_rung:
             self.is_awaited = True
             if not self.lock.acquire(True, timeout_s) and not self.is_awaited:
-                # it rang too late to be heard
+                # The timeout ended first, and ring() released the lock afterwards.
                 self.lock.acquire()
             self.is_awaited = False
         self.is_rung = False
@@ -76,12 +77,12 @@ cdef class Bell:
 
 @cython.final
 cdef class PartitionQueue(OwnedLock):
-    """The batches of one partition that wait to be sent, the oldest first, and the lock that guards them.
+    """The batches of one partition that wait to be sent, oldest first, and the lock that guards them.
 
-    A finalizer or signal handler may append in the midst of who holds the lock. What is one compiled call needs no lock,
-    since the GIL is held all the time, but then it looks first whether somebody holds it.
-    Args: lock: has acquire() and release(); active: where the queue enters itself while it is not empty.
-    Attributes: is_muted: whether nothing may be drained now.
+    A finalizer or signal handler may append while its own thread holds the lock. A single compiled call holds the GIL
+    throughout and so needs no lock, but it must first check that the lock is not held.
+    Args: lock: an object with acquire() and release(); active: a dict that contains the queue while it is not empty.
+    Attributes: is_muted: whether no batch may be drained now.
     Threads: safe while the lock is held.
     """
 
@@ -102,7 +103,7 @@ cdef class PartitionQueue(OwnedLock):
         return len(self.batches)
 
     def copy(self):
-        """Return the batches of now."""
+        """Return the current batches as a list."""
         return list(self.batches)
 
     @property
@@ -112,27 +113,27 @@ cdef class PartitionQueue(OwnedLock):
 
     @property
     def is_full(self):
-        """Whether no batch here would take a record that is small enough."""
+        """Whether the last batch takes no more records, or there is no batch."""
         cdef Py_ssize_t count = len(self.batches)
         return count == 0 or (<BatchAppender>self.batches[count - 1]).looks_full()
 
     def push_first(self, BatchAppender batch not None):
-        """Put a batch before all others."""
+        """Insert a batch at the front."""
         self.batches.insert(0, batch)
         self.active[self] = None
 
     def push_last(self, BatchAppender batch not None):
-        """Put a batch behind all others."""
+        """Append a batch."""
         self.batches.append(batch)
         self.active[self] = None
 
     def insert(self, Py_ssize_t place, BatchAppender batch not None):
-        """Put a batch behind so many others."""
+        """Insert a batch after the first `place` batches."""
         self.batches.insert(place, batch)
         self.active[self] = None
 
     def pop_first(self):
-        """Take the first batch out.
+        """Remove and return the first batch.
 
         Raises: IndexError if there is none.
         """
@@ -142,7 +143,7 @@ cdef class PartitionQueue(OwnedLock):
         return batch
 
     def remove(self, batch):
-        """Take a batch out, wherever it is; say whether it was there."""
+        """Remove a batch from any place; return whether it was there."""
         cdef Py_ssize_t place
         for place in range(len(self.batches)):
             if self.batches[place] is batch:
@@ -158,7 +159,7 @@ cdef class PartitionQueue(OwnedLock):
         cdef Py_ssize_t count = len(self.batches)
         return <BatchAppender>self.batches[count - 1] if count else None
 
-    # Says in a result what the accumulator has to say of an append to the last batch.
+    # Fills in a result after an append to the last batch. before: the batch's estimated size before it.
     @cython.final
     cdef int describe(self, RecordAppendResult result, BatchAppender last, int64_t before) except -1:
         result.partition = self.partition
@@ -167,7 +168,7 @@ cdef class PartitionQueue(OwnedLock):
         return 0
 
     def append_to_last(self, timestamp_ms, key, value, headers, callback, *, int64_t now_ms):
-        """Append a record to the last batch; None if there is none with room, and the last one then takes no more."""
+        """Append a record to the last batch; if there is none, or no room, close it and return None."""
         cdef BatchAppender last = self.last_batch()
         if last is None:
             return None
@@ -180,7 +181,7 @@ cdef class PartitionQueue(OwnedLock):
         return result
 
     def stopped_before_new_batch(self):
-        """Return what an append gives back that must not begin a batch: nothing was appended."""
+        """Return the result of an append that must not begin a new batch but needs one: nothing was appended."""
         cdef RecordAppendResult result = RecordAppendResult.__new__(RecordAppendResult)
         result.partition = self.partition
         result.abort_for_new_batch = True
@@ -193,20 +194,21 @@ cdef enum:
 
 @cython.final
 cdef class TopicQueues:
-    """The queues of one topic, and which of them takes the records that name no partition.
+    """The queues of one topic, and the sticky queue, which takes records without a partition.
 
-    Attributes: partitioner chooses that one; is_sticky_used: whether it was asked for.
+    Attributes: partitioner: chooses the sticky partition; is_sticky_used: whether stick() was called.
+    Threads: one compiled call at a time, under the GIL; see PartitionQueue.
     """
 
     cdef readonly object partitioner
     cdef readonly dict queues
-    cdef list queue_by_number     # the same, as far as numbers are small; None where there is none
+    cdef list queue_by_number     # the queues with small numbers by number, None for those that do not exist
     cdef readonly bint is_sticky_used
     cdef object sticky_info
     cdef PartitionQueue sticky_queue
-    cdef int64_t sticky_size      # bytes of a partition
-    cdef int64_t sticky_room      # of them, what was left when the partitioner was told last
-    cdef int64_t sticky_bytes     # that it has not been told yet
+    cdef int64_t sticky_size      # bytes that a partition gets before the partitioner switches
+    cdef int64_t sticky_room      # those left at the last report to the partitioner
+    cdef int64_t sticky_bytes     # appended since that report
 
     def __init__(self, partitioner):
         self.partitioner = partitioner
@@ -217,7 +219,7 @@ cdef class TopicQueues:
         return len(self.queues)
 
     def add(self, PartitionQueue queue not None):
-        """Add the queue of a partition, and return it; or the one that there is already."""
+        """Add the queue of a partition; return it, or the existing queue of the partition."""
         cdef PartitionQueue known = self.queues.setdefault(queue.partition, queue)
         if known is queue and queue.partition < MOST_NUMBERED_QUEUES:
             while len(self.queue_by_number) <= queue.partition:
@@ -225,7 +227,7 @@ cdef class TopicQueues:
             self.queue_by_number[queue.partition] = queue
         return known
 
-    # Returns: None if there is none.
+    # Returns: None if there is no such queue.
     @cython.final
     cdef inline PartitionQueue queue_of(self, int64_t partition):
         if 0 <= partition < len(self.queue_by_number):
@@ -233,14 +235,14 @@ cdef class TopicQueues:
         return <PartitionQueue>self.queues.get(partition)
 
     def size_of(self, partition):
-        """Return how many batches wait for a partition."""
+        """Return the number of batches that wait for a partition."""
         cdef PartitionQueue queue = self.queue_of(partition)
         return 0 if queue is None else len(queue.batches)
 
     def stick(self, info, PartitionQueue queue not None, *, int64_t size, int64_t room):
-        """Send records that name no partition to a queue without asking again, for as long as keeps() says.
+        """Send records without a partition to a queue, without asking the partitioner, as long as keeps() is true.
 
-        Args: size: bytes of a partition; room: how many of them are left.
+        Args: size: bytes that a partition gets before the partitioner switches; room: those left now.
         Requires: the queue is held and belongs to `info`, the partitioner's current partition.
         """
         self.sticky_info = info
@@ -250,8 +252,8 @@ cdef class TopicQueues:
         self.sticky_bytes = 0
         self.is_sticky_used = True
 
-    # Whether the partitioner would stay with its partition behind a record of less than so many bytes: until that has got
-    # its bytes, or twice as many where the record leaves room in its last batch, None for a batch that is still to be made.
+    # Whether the partitioner would keep its partition after a record of less than `size` bytes: until the partition has
+    # its bytes, or twice as many while the record leaves room in the last batch (None: a batch yet to be made).
     @cython.final
     cdef bint keeps(self, BatchAppender last, int64_t size) noexcept:
         cdef int64_t room = self.sticky_room - self.sticky_bytes
@@ -260,7 +262,7 @@ cdef class TopicQueues:
         return room > size
 
     def unstick(self, info):
-        """Ask again from now on, and return the bytes that went to `info` without a word.
+        """Ask the partitioner again from now on; return the bytes appended for `info` since its last report.
 
         Requires: its queue is held.
         """
@@ -273,23 +275,23 @@ cdef class TopicQueues:
         return told
 
 
-# Appends of the producer: the short way of a record into the last batch of its partition, or into a new one.
+# The fast path of an append.
 
-# What an append is asked for, besides the record.
+# The parameters of an append, without the record.
 cdef struct AppendRequest:
-    int64_t partition             # -1: the one that the partitioner chooses
+    int64_t partition             # -1: chosen by the partitioner
     int64_t timestamp_ms
     int64_t now_ms
     bint may_begin_batch
-    bint needs_partition          # the transaction's, if there are transactions
+    bint needs_partition          # in a transaction, the partition must already belong to it
 
 
 @cython.final
 cdef class OpenTransaction:
-    """Which records may come into a transaction without a word to its TransactionManager.
+    """Which records may be appended to a transaction without a call of its TransactionManager.
 
-    Attributes: is_open: whether any may; partitions: to which.
-    Threads: only who holds the manager's lock changes it.
+    Attributes: is_open: whether any may; partitions: those that belong to the transaction.
+    Threads: changed only while the manager's lock is held.
     """
 
     cdef public bint is_open
@@ -304,14 +306,16 @@ cdef class OpenTransaction:
 
 
 cdef class AppendPath:
-    """The compiled part of RecordAccumulator.
+    """The compiled base class of RecordAccumulator: the fast path of append().
 
-    Args: append_slowly: called where locks, a wait for memory or a choice of partition are needed, with the record's
-        fields as append() got them; batch_type, result_type: the classes of batches and their results; model: a builder
-        without records, as which those of batches begin; estimator: gives their ratio if they are compressed;
-        incomplete: where batches enter themselves.
-    Attributes: topics: the queues by topic; active: the queues that are not empty; is_closed: whether appends are refused;
-        open_transaction: None if they may come outside of transactions.
+    Args: append_slowly: the slow path, called with the record's fields as append() got them when locks, a wait for
+        memory or a choice of partition are needed; batch_type, result_type: the classes of batches and of their
+        results;
+        model: a builder without records, which the builders of batches copy; estimator: estimates their compression
+        ratio; incomplete: a dict that batches enter themselves into; open_transaction: None if records may be appended
+        outside of transactions.
+    Attributes: topics: the queues by topic; active: the queues that are not empty; is_closed: whether appends are
+        refused.
     """
 
     cdef readonly dict topics
@@ -353,7 +357,7 @@ cdef class AppendPath:
 
     @property
     def is_held_here(self):
-        """Whether the calling thread holds the lock of a queue.  Cost: O(partitions)."""
+        """Whether the calling thread holds the lock of any queue.  Cost: O(partitions)."""
         cdef TopicQueues queues
         for queues in list(self.topics.values()):
             for queue in list(queues.queues.values()):
@@ -365,13 +369,15 @@ cdef class AppendPath:
                int64_t max_time_to_block_ms, int64_t now_ms, cluster, bint abort_on_new_batch=False):
         """Append a record to the last batch of its partition, or to a new one, and return a RecordAppendResult.
 
-        Args: partition: None for the one that BuiltInPartitioner chooses; key, value, headers: as of
-            MemoryRecordsBuilder.append; callback: called with (RecordMetadata, None) or (None, error) by the thread that
-            completes the batch; max_time_to_block_ms: how long to wait for memory; now_ms: the monotonic time;
-            abort_on_new_batch: come back with abort_for_new_batch rather than begin a batch.
-        Raises: ProducerClosedError; TransactionStateError; BufferExhaustedError; UnknownTopicOrPartitionError if None can't
-            be chosen; ValueError, TypeError for what no record can be made of. Then nothing was appended and no memory is taken.
-        Threads: safe.  Cost: one copy of key and value, one object, no lock while the pool has memory.
+        Args: partition: None for the choice of BuiltInPartitioner; key, value, headers: as for
+            MemoryRecordsBuilder.append;
+            callback: called with (RecordMetadata, None) or (None, error) by the thread that completes the batch;
+            max_time_to_block_ms: how long to wait for memory; now_ms: the monotonic time; abort_on_new_batch: return a
+            result with abort_for_new_batch instead of beginning a batch.
+        Raises: ProducerClosedError; TransactionStateError; BufferExhaustedError; UnknownTopicOrPartitionError if no
+            partition can be chosen; ValueError, TypeError for fields that no record can have. Nothing is then appended,
+            and no memory stays allocated.
+        Threads: safe.  Cost: one copy of key and value, one object; no lock while the pool has memory.
         """
         cdef RecordFields r
         cdef AppendRequest request
@@ -397,15 +403,15 @@ cdef class AppendPath:
                                   max_time_to_block_ms=max_time_to_block_ms, now_ms=now_ms, cluster=cluster,
                                   abort_on_new_batch=abort_on_new_batch)
 
-    # Whether a record may be appended now, as far as the state of the producer goes.
+    # Whether the producer's state allows an append now.
     @cython.final
     cdef inline bint takes(self, PartitionQueue queue, const AppendRequest* request) except -1:
         if self.is_closed:
             return False
         return self.open_transaction is None or self.open_transaction.takes(queue.topic_partition, request.needs_partition)
 
-    # Returns: the batch that took the record as its last one; None if that takes more than is done here. A result, if it
-    # is not None, is filled in.
+    # Returns: the batch whose last record is now the new one; None if the slow path is needed. Fills in `result` if it
+    # is not None.
     @cython.final
     cdef BatchAppender append_quickly(self, object topic, const AppendRequest* request, RecordFields* r, list flat,
                                       RecordAppendResult result):
@@ -429,7 +435,7 @@ cdef class AppendPath:
         last = queue.last_batch()
         if last is not None and result is not None and result.callback is not None:
             last.make_thunks()
-        # No code of others runs from here to the write.
+        # No Python code of others runs from here to the write, so the checks below remain true.
         if queue.hold_count or queue.last_batch() is not last or not self.takes(queue, request):
             return None
         if request.partition < 0:
@@ -448,7 +454,7 @@ cdef class AppendPath:
             return None
         return self.append_to_new(queues, queue, last, request, r, flat, result)
 
-    # Begins a batch if there is memory at once. Requires: `last`, the last batch, has no room.
+    # Begins a batch if memory is available at once. Requires: `last`, the last batch, has no room.
     @cython.final
     cdef BatchAppender append_to_new(self, TopicQueues queues, PartitionQueue queue, BatchAppender last,
                                      const AppendRequest* request, RecordFields* r, list flat, RecordAppendResult result):
@@ -461,7 +467,7 @@ cdef class AppendPath:
         batch = self.new_batch(queue.topic_partition)
         if result is not None and result.callback is not None:
             batch.make_thunks()
-        # Code of others may have run. None does from here on.
+        # Python code of others may have run above; none does from here on.
         if queue.hold_count or len(queue.batches) != count or queue.last_batch() is not last or not self.takes(queue, request):
             return None
         if request.partition < 0 and (queues.sticky_queue is not queue or not queues.keeps(None, 2 * size)):
@@ -476,8 +482,8 @@ cdef class AppendPath:
             queues.sticky_bytes += batch._builder.estimate()
         return batch
 
-    # Puts a new batch in the buffer, with one record in it, behind the others. Requires: the buffer is counted in the pool; it
-    # goes back if the record is refused.
+    # Starts a new batch in the buffer, with one record, and appends it to the queue. Requires: the buffer is accounted
+    # to the pool; it is given back if the record is refused.
     @cython.final
     cdef int begin_batch(self, PartitionQueue queue, BatchAppender batch, ColumnBuffer buffer, const AppendRequest* request,
                          RecordFields* r, list flat, RecordAppendResult result) except -1:
@@ -497,11 +503,10 @@ cdef class AppendPath:
 
     def append_first(self, PartitionQueue queue not None, list held not None, timestamp_ms, key, value, headers, callback, *,
                      int64_t now_ms):
-        """Begin a batch in the buffer that a list holds, behind the others of a queue that is held, and return the first
-        record's RecordAppendResult.
+        """Begin a batch with one record, append it to a queue that is held, and return the RecordAppendResult.
 
-        It is one step: either the list has the buffer still, or it is the queued batch's.
-        Raises: ValueError, TypeError as append(), and no batch is queued.
+        The batch gets the buffer in the list `held`. The buffer moves from the list to the queued batch in one step.
+        Raises: ValueError, TypeError as append(); no batch is then queued.
         """
         cdef RecordFields r
         cdef AppendRequest request
@@ -514,11 +519,11 @@ cdef class AppendPath:
         set_fields(&r, key_bytes, value_bytes, flat)
         result.callback = callback
         batch.make_thunks()
-        # No code of others runs from here on.
+        # No Python code of others runs from here on.
         self.begin_batch(queue, batch, <ColumnBuffer?>held.pop(), &request, &r, flat, result)
         return result
 
-    # Returns: a batch without a buffer: start_in() is still to be called.
+    # Returns: a batch without a buffer; the caller has to call start_in().
     @cython.final
     cdef BatchAppender new_batch(self, object topic_partition):
         cdef BatchAppender batch = <BatchAppender>new_of(self.batch_type, ())
@@ -533,15 +538,15 @@ cdef class AppendPath:
         return batch
 
     def open_batches(self, list batches not None, topic_partition, list held not None, int64_t now_ms, *, int64_t most):
-        """Begin a batch in the buffer that a list holds, and as many more of its size as there is memory for, up to `most`.
+        """Begin a batch in the buffer that a list holds, and more of its size while there is memory, `most` in all.
 
-        They come into `batches` in the same step.
+        They are appended to `batches` in the same step.
         """
         cdef BatchAppender batch
         cdef ColumnBuffer buffer = None
         cdef int64_t size = 0
         cdef list made = [self.new_batch(topic_partition) for _ in range(max(most, 1))]
-        # No code of others runs from here on.
+        # No Python code of others runs from here on.
         for batch in made:
             buffer = <ColumnBuffer?>held.pop() if buffer is None else try_allocate(self.pool, size)
             if buffer is None:
@@ -551,7 +556,7 @@ cdef class AppendPath:
             batches.append(batch)
 
 
-# Returns: whether it is a number that names a partition.
+# Returns: whether the object is an int that can be a partition, which is then in number[0].
 cdef inline bint as_partition(object partition, int64_t* number) except -1:
     cdef int overflow = 0
     if type(partition) is not int:
@@ -560,7 +565,7 @@ cdef inline bint as_partition(object partition, int64_t* number) except -1:
     return not overflow and number[0] >= 0
 
 
-# Requires: a new batch, and a buffer that is counted in its pool and has room for the header.
+# Requires: a new batch, and a buffer that is accounted to its pool and has room for the header.
 cdef int start_in(BatchAppender batch, ColumnBuffer buffer, int64_t now_ms) except -1:
     batch._builder.write_limit_bytes = <int32_t>min(buffer.size, <int64_t>INT32_MAX)
     batch._builder.start(0, buffer)

@@ -1,6 +1,8 @@
-# A batch of the producer: its records, its result, and the futures of its records.
+# A batch of the producer: the result of a batch and who waits for it (BatchResult), what the caller of an append gets
+# (RecordAppendResult, RecordFuture), and the batch itself (BatchAppender), whose records are encoded straight into a
+# buffer of the pool.
 
-# What became of a batch, and what the sender of one record gets: the place of the record, and its future.
+# Results and futures.
 
 cdef extern from *:
     """
@@ -10,9 +12,9 @@ cdef extern from *:
 
 
 cdef class BatchResult:
-    """The compiled part of ProduceRequestResult: what became of a batch, and who is told.
+    """The compiled base class of ProduceRequestResult: the result of a batch, and the threads and futures awaiting it.
 
-    Threads: safe, each call is one step under the GIL.
+    Threads: safe; each call is one step under the GIL.
     """
 
     cdef readonly object topic_partition
@@ -23,7 +25,7 @@ cdef class BatchResult:
     cdef readonly bint is_done
     cdef bint is_set
     cdef object error_of_record
-    cdef list waiters             # locks that are held
+    cdef list waiters             # locks held, to be released at the end
     cdef list watchers
 
     def __cinit__(self):
@@ -34,9 +36,9 @@ cdef class BatchResult:
         self.topic_partition = topic_partition
 
     def set(self, int64_t base_offset, *, int64_t log_append_time_ms=-1, error_of=None):
-        """Say what became of the batch: an offset, or the error of each record by its index.
+        """Set the result of the batch: a base offset, or error_of, which returns the error of a record by its index.
 
-        Raises: ValueError if it was said before.
+        Raises: ValueError if it was set before.
         """
         if self.is_set:
             raise ValueError(f"the result of a batch of {self.topic_partition} was set before")
@@ -46,12 +48,12 @@ cdef class BatchResult:
         self.error_of_record = error_of
 
     def point_to(self, tuple pieces not None, tuple first_indexes not None):
-        """Leave the rest to the pieces of the batch, each with the index of its first record here, before end()."""
+        """Set the pieces of a split batch, each with the index of its first record here; call it before end()."""
         self.pieces = pieces
         self.first_indexes = first_indexes
 
     def end(self):
-        """Let go all who wait, and return those who want to be told.
+        """Release all waiting threads, and return the futures to notify.
 
         Raises: ValueError if the result was not set.
         """
@@ -65,11 +67,11 @@ cdef class BatchResult:
                 lock.release()
         return () if watchers is None else watchers
 
-    # Whether no future wants to be told, and nothing was said yet.
+    # Whether no future has to be notified and no result is set.
     cdef bint is_silent(self) noexcept:
         return not self.is_set and not self.watchers
 
-    # The same as set() and end(). Requires: is_silent().
+    # set() and end() in one. Requires: is_silent().
     cdef int succeed(self, int64_t base_offset, int64_t log_append_time_ms) except -1:
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
@@ -81,12 +83,12 @@ cdef class BatchResult:
         return 0
 
     def error_of(self, index):
-        """Return why the record of an index failed, None if it did not; place_of() says whom to ask after a split."""
+        """Return the error of the record with an index, None if it has none; after a split, see place_of()."""
         return None if self.error_of_record is None else self.error_of_record(index)
 
     def add_watcher(self, watcher):
-        """Have a future told by this result, whatever its index; return False if it is done."""
-        # With a list a collection of garbage may come, and code of others that changes all this.
+        """Register a future to notify, for any record of the batch; return False if the batch is done."""
+        # Allocate first: allocating a list may run the GC and other code that changes this object.
         cdef list made = [] if self.watchers is None else None
         if self.is_done:
             return False
@@ -96,7 +98,7 @@ cdef class BatchResult:
         return True
 
     def add_waiter(self, lock):
-        """Have a lock, which is held, released when the batch is done; return False if it is."""
+        """Register a held lock, to be released when the batch is done; return False if it is done."""
         cdef list made = [] if self.waiters is None else None
         if self.is_done:
             return False
@@ -106,15 +108,15 @@ cdef class BatchResult:
         return True
 
     def remove_waiter(self, lock):
-        """Forget a lock, if it is not released yet."""
+        """Unregister a lock, unless it was released already."""
         if self.waiters is not None and lock in self.waiters:
             self.waiters.remove(lock)
 
 
 cdef class RecordFuture:
-    """The compiled part of FutureRecordMetadata: which record of which ProduceRequestResult it stands for.
+    """The compiled base class of FutureRecordMetadata: a record of a ProduceRequestResult, by its index.
 
-    Sizes are -1 for null.
+    The serialized sizes are in bytes, -1 for null.
     """
 
     cdef readonly object produce_result
@@ -132,7 +134,7 @@ cdef class RecordFuture:
         self.serialized_value_size = serialized_value_size
 
 
-# The same as a call of the class, without objects for the arguments.
+# A call of the class without argument objects.
 cdef inline RecordFuture new_future(object future_type, object produce_result, int32_t index, int64_t timestamp_ms,
                                     int32_t key_size, int32_t value_size):
     cdef RecordFuture future = <RecordFuture>new_of(future_type, ())
@@ -147,11 +149,11 @@ cdef inline RecordFuture new_future(object future_type, object produce_result, i
 @cython.final
 @cython.freelist(256)
 cdef class RecordAppendResult:
-    """What an append gives back: the place of the record, and what the accumulator has to say about it.
+    """The result of an append.
 
-    Attributes: index (in its batch), sizes (-1 for null); batch_is_full, new_batch_created, appended_bytes, partition
-        are set by the accumulator; abort_for_new_batch says that nothing was appended. future is made when it is first
-        asked for.
+    Attributes: produce_result; index: that of the record in its batch; timestamp_ms; serialized sizes (-1 for null);
+        partition, appended_bytes (growth of the batch's estimated size), batch_is_full, new_batch_created: set by the
+        accumulator; abort_for_new_batch: nothing was appended; future: made at the first access.
     """
 
     cdef readonly object produce_result
@@ -179,13 +181,13 @@ cdef class RecordAppendResult:
         return self.known_future
 
 
-# A batch of the producer: records encoded straight into a buffer of the pool, and what their senders hear of them.
+# The batch.
 
 cdef enum:
-    MOST_RECORD_OVERHEAD = 21     # a record's most bytes besides key, value and headers with their sizes
+    MOST_RECORD_OVERHEAD = 21     # most bytes of a record without key, value and headers, and their sizes
 
 
-# Returns: the most bytes that a batch of this one record can take.
+# Returns: the most bytes that a batch of only this record can take.
 cdef int64_t batch_size_upper_bound(int magic, bint is_compressed, const RecordFields* r) noexcept nogil:
     if magic != MAGIC_V2:
         return size_of_entry(magic, r) + (least_batch_size(magic) if is_compressed else 0)
@@ -194,7 +196,7 @@ cdef int64_t batch_size_upper_bound(int magic, bint is_compressed, const RecordF
 
 
 def estimate_size_in_bytes_upper_bound(*, magic, compression, key=None, value=None, headers=()):
-    """Return the most bytes that a batch of this one record can take, uncompressed; compression is Kafka's id.
+    """Return the most bytes that a batch of only this record can take, uncompressed; compression is Kafka's codec id.
 
     Source: Kafka AbstractRecords.estimateSizeInBytesUpperBound.
     """
@@ -204,7 +206,7 @@ def estimate_size_in_bytes_upper_bound(*, magic, compression, key=None, value=No
     return batch_size_upper_bound(<int>ranged("magic", magic, MAGIC_V0, MAGIC_V2), compression != 0, &r)
 
 
-# Returns: an encoder like this one, to which no record was appended; it has no buffer, start() is still to be called.
+# Returns: an encoder with the settings of this one, without records; it has no buffer until start() is called.
 cdef RecordBatchEncoder encoder_like(RecordBatchEncoder model):
     cdef RecordBatchEncoder encoder = <RecordBatchEncoder>new_of(type(model), ())
     encoder.h = model.h
@@ -218,10 +220,10 @@ cdef RecordBatchEncoder encoder_like(RecordBatchEncoder model):
 
 
 cdef class BatchAppender:
-    """The compiled part of ProducerBatch: appends, times, and the life of the buffer.
+    """The compiled base class of ProducerBatch: appends, times, and ownership of the buffer.
 
-    Threads: what changes a batch is one compiled call that lets go of the GIL only while it compresses; then no more
-        records are taken.
+    Threads: a change is one compiled call under the GIL, which it releases only to compress; the batch then takes no
+        records.
     """
 
     cdef RecordBatchEncoder _builder
@@ -231,7 +233,7 @@ cdef class BatchAppender:
     cdef readonly object estimator
     cdef readonly object final_state
     cdef object type_of_futures
-    cdef list thunks              # RecordAppendResults with a callback; None if there is none
+    cdef list thunks              # RecordAppendResults with a callback; None: none
     cdef readonly int64_t created_ms
     cdef readonly int64_t last_append_ms
     cdef readonly int64_t last_attempt_ms
@@ -240,16 +242,16 @@ cdef class BatchAppender:
     cdef readonly int32_t attempts
     cdef readonly int32_t send_count
     cdef readonly bint is_split_batch
-    cdef public bint in_retry     # it, or what it was split from, was sent before
-    cdef public bint is_in_doubt  # an attempt of it, or of what it was split from, had no certain answer: the log may have it
+    cdef public bint in_retry     # the batch, or the one it was split from, was sent before
+    cdef public bint is_in_doubt  # an attempt (of it, or of the one it was split from) may be in the log
     cdef public bint is_inflight
     cdef readonly object current_leader_epoch
-    cdef int32_t attempts_of_leader   # how many there were when the leader changed
+    cdef int32_t attempts_of_leader   # the number of attempts when the leader changed
     cdef readonly bint sequence_has_been_reset
     cdef bint takes_records
     cdef readonly bint is_deallocated
 
-    # The class of the futures.
+    # The class of futures.
     future_type = RecordFuture
 
     def __init__(self, topic_partition, RecordBatchEncoder builder, int64_t created_ms, *, result,
@@ -308,7 +310,7 @@ cdef class BatchAppender:
 
     @property
     def last_sequence(self):
-        """The sequence of the last record; behind 2^31 - 1 they begin at 0 again."""
+        """The sequence number of the last record; after 2^31 - 1, sequence numbers start again at 0."""
         cdef int64_t last = <int64_t>self._builder.h.base_sequence + self._builder.h.record_count - 1
         return last if last <= INT32_MAX else last - INT32_MAX - 1
 
@@ -317,7 +319,7 @@ cdef class BatchAppender:
 
     @property
     def counted_bytes(self):
-        """What the batch's buffer counts for in the pool."""
+        """The bytes that the batch's buffer is accounted for with in the pool."""
         cdef ColumnBuffer buffer = None if self._builder is None else self._builder.buffer
         return 0 if self._pool is None or buffer is None or buffer.slot.pool != &self._pool.state else buffer.slot.counted_bytes
 
@@ -331,8 +333,8 @@ cdef class BatchAppender:
     cdef bint has_room_left(self, int64_t size) noexcept:
         return not self.looks_full() and self._builder.write_limit_bytes - self._builder.estimate() > size
 
-    # Returns: the bytes of the record with its length, 0 if the batch takes it not. May move the records into a longer
-    # buffer. From here to write() no code of others runs.
+    # Returns: the size of the record with its length field, 0 if the batch does not take it. May move the records into
+    # a larger buffer. From its return to write(), no Python code of others runs.
     @cython.final
     cdef int64_t room_for(self, RecordFields* r, int64_t timestamp) except -1:
         cdef RecordBatchEncoder builder = self._builder
@@ -355,7 +357,7 @@ cdef class BatchAppender:
             return 0
         return size
 
-    # Requires: room_for(r) returned size.
+    # Requires: room_for(r) returned `size`.
     @cython.final
     cdef int write(self, RecordFields* r, int64_t size, int64_t timestamp, list flat, int64_t now_ms) except -1:
         cdef RecordBatchEncoder builder = self._builder
@@ -375,14 +377,14 @@ cdef class BatchAppender:
         self.last_append_ms = now_ms
         return 0
 
-    # A collection of garbage may come with the list, and run code of others.
+    # Allocating the list may run the GC, and so code of others.
     @cython.final
     cdef int make_thunks(self) except -1:
         if self.thunks is None:
             self.thunks = []
         return 0
 
-    # Returns: whether the record was appended. A result, if it is not None, gets its place, and is kept for its callback.
+    # Returns: whether the record was appended. Fills in `result` if it is not None, and keeps it if it has a callback.
     @cython.final
     cdef bint append_fields(self, RecordFields* r, int64_t timestamp, list flat, int64_t now_ms,
                             RecordAppendResult result) except -1:
@@ -405,11 +407,11 @@ cdef class BatchAppender:
         return True
 
     def append_record(self, timestamp_ms, key, value, headers, callback, int64_t now_ms):
-        """Append one record and return its RecordAppendResult, or None if the batch has no room or takes no more.
+        """Append one record and return its RecordAppendResult, or None if the batch has no room or takes no records.
 
-        Args: callback: called with (RecordMetadata, None) or (None, error) when the batch is done; now_ms: the monotonic
-            time, the others as of MemoryRecordsBuilder.append.
-        Raises: ValueError as that, and nothing is appended.
+        Args: callback: called with (RecordMetadata, None) or (None, error) when the batch is done; now_ms: the
+            monotonic time; the others as for MemoryRecordsBuilder.append.
+        Raises: ValueError, TypeError as MemoryRecordsBuilder.append; nothing is then appended.
         """
         cdef RecordFields r
         cdef int64_t timestamp = as_int64(timestamp_ms)
@@ -425,11 +427,11 @@ cdef class BatchAppender:
         return result if self.append_fields(&r, timestamp, flat, now_ms, result) else None
 
     def try_append(self, timestamp_ms, key, value, headers, callback, int64_t now_ms):
-        """Do as append_record() and return the future."""
+        """Call append_record() and return the future, or None."""
         result = self.append_record(timestamp_ms, key, value, headers, callback, now_ms)
         return None if result is None else (<RecordAppendResult>result).future
 
-    # Compressed batches are longer before than behind. Refused memory means that the batch is full.
+    # Records of a batch that will be compressed may exceed its buffer. If the pool refuses memory, the batch is full.
     @cython.final
     cdef bint grow(self, int64_t size) except -1:
         cdef RecordBatchEncoder builder = self._builder
@@ -445,22 +447,22 @@ cdef class BatchAppender:
         self.replace_buffer(longer)
         return True
 
-    # Requires: the new buffer is counted. The old one is given back, unless somebody holds it.
+    # Requires: the new buffer is accounted to the pool. Gives the old one back, unless something else refers to it.
     @cython.final
     cdef int replace_buffer(self, ColumnBuffer buffer) except -1:
         cdef ColumnBuffer old = self._builder.buffer
         self._builder.buffer = buffer
         return self.give_back(old)
 
-    # Requires: the builder holds it no more, so that the caller's variable is the only reference of ours.
+    # Requires: the builder does not hold the buffer any more, so that the caller's reference is our only one.
     @cython.final
     cdef int give_back(self, ColumnBuffer buffer) except -1:
         if buffer.slot.pool == &self._pool.state and buffer.slot.counted_bytes >= 0:
             self._pool.put(buffer, not is_shared(<PyObject*>buffer))
         return 0
 
-    # Behind what may have given the builder another buffer, in place of one that counted that much. What got smaller
-    # counts for less from now on.
+    # Corrects the accounting after a call that may have replaced the builder's buffer, which was accounted with
+    # counted_before bytes. Moves records that got small into a buffer of poolable size.
     @cython.final
     cdef int settle(self, int64_t counted_before) except -1:
         cdef RecordBatchEncoder builder = self._builder
@@ -478,13 +480,13 @@ cdef class BatchAppender:
         return 0
 
     def close_for_record_appends(self):
-        """Take no more records; they are compressed by close()."""
+        """Take no more records; seal() compresses those in the batch."""
         self.takes_records = False
 
     def compress_records(self):
-        """Take no more records, and compress those there are before the batch is closed.
+        """Take no more records, and compress those in the batch before it is closed.
 
-        Threads: the GIL may be released; nobody else may use the batch meanwhile.
+        Threads: may release the GIL; no other thread may use the batch during the call.
         """
         cdef int64_t counted_before = self.counted_bytes
         self.takes_records = False
@@ -492,7 +494,7 @@ cdef class BatchAppender:
         self.settle(counted_before)
 
     def abort_record_appends(self):
-        """Take no more records and drop those there are, for a batch that will not be sent."""
+        """Take no more records, and drop those in the batch, which will not be sent."""
         cdef ColumnBuffer buffer = self._builder.buffer
         self.takes_records = False
         self._builder.abort()
@@ -500,10 +502,10 @@ cdef class BatchAppender:
             self.give_back(buffer)
 
     def seal(self):
-        """Compress the records and write the header; return the batch as the builder makes it, the same each time.
+        """Compress the records, write the header and return the builder's result, the same object each time.
 
-        Raises: ValueError if it was aborted or deallocated, or its producer state contradicts itself.
-        Threads: the GIL may be released; two threads must not close one batch at once.
+        Raises: ValueError if it was aborted or deallocated, or its producer fields contradict each other.
+        Threads: may release the GIL; two threads must not seal the same batch concurrently.
         """
         cdef RecordBatchEncoder builder = self._builder
         cdef int64_t counted_before = self.counted_bytes
@@ -516,7 +518,7 @@ cdef class BatchAppender:
         return builder.build()
 
     def set_producer_state(self, *, producer_id, producer_epoch, base_sequence, bint is_transactional):
-        """Set whose batch it is, before it is closed.
+        """Set the producer fields, before the batch is closed.
 
         Raises: ValueError.
         """
@@ -524,7 +526,7 @@ cdef class BatchAppender:
                                          base_sequence=base_sequence, is_transactional=is_transactional)
 
     def reset_producer_state(self, *, producer_id, producer_epoch, base_sequence, bint is_transactional):
-        """Set it of a batch that may be closed; records() handed out before keep their bytes.
+        """Set the producer fields of a batch that may be closed; earlier results of records() keep their bytes.
 
         Raises: ValueError.
         """
@@ -535,16 +537,16 @@ cdef class BatchAppender:
         self.sequence_has_been_reset = True
 
     def begin_send(self):
-        """Say that somebody begins to read the buffer, so that it does not go back to the pool meanwhile.
+        """Note that a reader of the buffer starts; the buffer does not go back to the pool before its end_send().
 
-        Raises: ValueError if it is given back already.
+        Raises: ValueError if the batch was deallocated.
         """
         if self.is_deallocated:
             raise ValueError("the batch was deallocated: it can't be sent")
         self.send_count += 1
 
     def end_send(self):
-        """Say that one who called begin_send() is done; the last one gives the buffer of a deallocated batch back."""
+        """Note that a reader is done; the last one gives back a deallocated batch's buffer.  Raises: ValueError."""
         if self.send_count == 0:
             raise ValueError("end_send() without begin_send()")
         self.send_count -= 1
@@ -552,10 +554,10 @@ cdef class BatchAppender:
             self.let_go()
 
     def deallocate(self):
-        """Give the buffer back to the pool, now or behind the last end_send(); return whether it was now.
+        """Give the buffer back to the pool, now or at the last end_send(); return whether it was now.
 
-        A buffer that is still seen through records() is not used again.
-        Raises: ValueError if it was deallocated before.
+        A buffer that is still visible through records() is not reused.
+        Raises: ValueError if the batch was deallocated before.
         """
         if self.is_deallocated:
             raise ValueError("the batch was deallocated before")
@@ -567,7 +569,7 @@ cdef class BatchAppender:
         return True
 
     def deallocate_once(self):
-        """Do as deallocate(), but nothing the second time; of two threads one comes first."""
+        """Call deallocate(), unless the batch was deallocated; return its result, or False.  Threads: safe."""
         return not self.is_deallocated and self.deallocate()
 
     @cython.final
@@ -582,19 +584,19 @@ cdef class BatchAppender:
         return 0
 
     def set_final_state(self, state not None):
-        """Set final_state if there is none yet; return whether there was none."""
+        """Set final_state, unless it is set; return whether it was set now."""
         if self.final_state is not None:
             return False
         self.final_state = state
         return True
 
     def take_thunks(self):
-        """Return the RecordAppendResults of the records with a callback, in order, and keep them no more."""
+        """Remove and return the RecordAppendResults of the records with a callback, in order."""
         thunks, self.thunks = self.thunks, None
         return [] if thunks is None else thunks
 
     def adopt(self, RecordAppendResult thunk not None, *, int32_t index):
-        """Keep the callback of a record that lay in the batch that was split, and is the one of that index here."""
+        """Take over the callback of a record from the batch that was split; the record has that index here."""
         cdef RecordAppendResult own = RecordAppendResult.__new__(RecordAppendResult)
         own.produce_result, own.future_type, own.callback = self.result, self.type_of_futures, thunk.callback
         own.index, own.timestamp_ms = index, thunk.timestamp_ms
@@ -603,22 +605,22 @@ cdef class BatchAppender:
         self.thunks.append(own)
 
     def drained(self, int64_t now_ms):
-        """Note when the batch was taken to be sent."""
+        """Record the time at which the batch was taken to be sent."""
         self.drained_ms = max(self.drained_ms, now_ms)
 
     def reenqueued(self, int64_t now_ms):
-        """Note that the batch was put back to be sent again."""
+        """Record that the batch was put back, to be sent again."""
         self.attempts += 1
         self.last_attempt_ms = self.last_append_ms = max(self.last_append_ms, now_ms)
         self.in_retry = True
 
     def maybe_update_leader_epoch(self, leader_epoch):
-        """Note the epoch of the leader, None if it is unknown; only a higher one counts."""
+        """Record the leader's epoch, if it is higher than the last one; None: unknown."""
         if leader_epoch is not None and (self.current_leader_epoch is None or self.current_leader_epoch < leader_epoch):
             self.attempts_of_leader = self.attempts
             self.current_leader_epoch = leader_epoch
 
     @property
     def has_leader_changed_for_the_ongoing_retry(self):
-        """Whether this attempt is a retry, and the first that goes to the leader there is now."""
+        """Whether this attempt is a retry and the first one sent to the current leader."""
         return 1 <= self.attempts == self.attempts_of_leader

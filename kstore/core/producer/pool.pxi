@@ -1,4 +1,5 @@
-# The producer's memory: a bounded number of bytes, free buffers of one size for reuse, and who waits for more.
+# The producer's memory (PoolMemory, the base class of BufferPool): a bounded number of bytes, free buffers of one size
+# for reuse, and the threads that wait for memory, in FIFO order.
 
 cdef extern from "_core_cpu.h" nogil:
     ctypedef struct ks_lock:
@@ -7,24 +8,24 @@ cdef extern from "_core_cpu.h" nogil:
     void ks_release(ks_lock* lock) noexcept
 
 cdef enum:
-    POOL_SLACK = 64               # behind what counts as a buffer's room: an encoder asks for a varint's most bytes
+    POOL_SLACK = 64               # room past a buffer's size, because an encoder reserves the longest varint
     MOST_POOL_WAIT_MS = 3600000
     MS_PER_SECOND = 1000
     NS_PER_MS = 1000000
 
-# `lock` guards the rest. What the free list holds are references to ColumnBuffers.
+# `lock` guards the other fields. The free list owns references to ColumnBuffers.
 cdef struct PoolState:
     ks_lock lock
     PoolSlot* free_slots
     int64_t free_count
     int64_t memory
     int64_t poolable_size
-    int64_t unallocated           # below 0 while more is held than there is
+    int64_t unallocated           # negative while more is held than the pool has
     int64_t waiter_count
     bint is_closed
 
 
-# Returns: the buffer that came back last, with its reference, or NULL. Who comes while others wait gets none.
+# Returns: the buffer that was given back last, with its reference, or NULL. Gives none to newcomers while others wait.
 cdef PoolSlot* take_pooled(PoolState* pool, bint is_first_waiter) noexcept nogil:
     cdef PoolSlot* slot = NULL
     ks_acquire(&pool.lock)
@@ -38,7 +39,8 @@ cdef PoolSlot* take_pooled(PoolState* pool, bint is_first_waiter) noexcept nogil
     return slot
 
 
-# Requires: the slot's buffer counts with poolable_size bytes; its reference goes to the list. Returns: whether somebody waits.
+# Requires: the slot's buffer is accounted with poolable_size bytes. Moves its reference to the free list. Returns:
+# whether a thread waits.
 cdef bint give_pooled(PoolState* pool, PoolSlot* slot) noexcept nogil:
     cdef bint is_awaited
     ks_acquire(&pool.lock)
@@ -51,8 +53,8 @@ cdef bint give_pooled(PoolState* pool, PoolSlot* slot) noexcept nogil:
     return is_awaited
 
 
-# Takes at most `most` bytes, out of free buffers if need be. Returns: how many, or -1 if there are less than `least`.
-# dropped: those buffers, whose references are the caller's to drop.
+# Takes up to `most` bytes, dropping free buffers if necessary. Returns: the number taken, or -1 if fewer than `least`
+# are available. dropped: those buffers; the caller has to drop their references.
 cdef int64_t take_bytes(PoolState* pool, int64_t least, int64_t most, bint is_first_waiter,
                         PoolSlot** dropped) noexcept nogil:
     cdef PoolSlot* slot
@@ -74,7 +76,7 @@ cdef int64_t take_bytes(PoolState* pool, int64_t least, int64_t most, bint is_fi
     return taken
 
 
-# Returns: whether somebody waits.
+# Returns: whether a thread waits.
 cdef bint give_bytes(PoolState* pool, int64_t size) noexcept nogil:
     cdef bint is_awaited
     ks_acquire(&pool.lock)
@@ -98,7 +100,7 @@ cdef void count_waiters(PoolState* pool, int64_t change) noexcept nogil:
     ks_release(&pool.lock)
 
 
-# The free list's reference becomes the caller's.
+# Moves the free list's reference to the caller.
 cdef inline ColumnBuffer claimed(PoolSlot* slot):
     cdef ColumnBuffer buffer = <ColumnBuffer>slot.owner
     Py_DECREF(buffer)
@@ -114,7 +116,8 @@ cdef void drop_slots(PoolSlot* slot) noexcept:
         slot = following
 
 
-# A buffer of exactly that room and the slack of an encoder, not cleared. Nothing is taken from kept blocks, which may be longer.
+# A buffer of exactly that size plus POOL_SLACK, uninitialized. Does not use the memory cache, whose blocks may be
+# larger.
 cdef ColumnBuffer new_exact_buffer(int64_t size):
     cdef ColumnBuffer buffer = ColumnBuffer.__new__(ColumnBuffer)
     buffer.block.data = <uint8_t*>malloc(<size_t>(size + POOL_SLACK + PADDING))
@@ -127,19 +130,21 @@ cdef ColumnBuffer new_exact_buffer(int64_t size):
 
 @cython.final
 cdef class _PoolWaiter:
-    cdef object lock              # held, until it is signalled
+    cdef object lock              # held until the waiter is signalled
     cdef bint is_signalled
     cdef int64_t gathered
 
 
 cdef class PoolMemory:
-    """The compiled part of BufferPool.
+    """The compiled base class of BufferPool.
 
-    Attribute: make_lock makes the lock of each waiter, an object with acquire(blocking, timeout in s) and release().
+    Attributes: make_lock: makes the lock of each waiting thread, an object with acquire(blocking, timeout in s) and
+        release().
+    Threads: safe.
     """
 
     cdef PoolState state
-    cdef list waiters             # _PoolWaiters, who waits longest first; changed with the GIL held
+    cdef list waiters             # _PoolWaiters in FIFO order; changed only with the GIL held
     cdef object clock
     cdef public object make_lock
     cdef int64_t waited_ms
@@ -169,39 +174,40 @@ cdef class PoolMemory:
 
     @property
     def available_memory(self):
-        """Bytes that are not held; below 0 while a split holds more than there is."""
+        """Bytes that are not held; negative while a split holds more than the pool has."""
         return available_bytes(&self.state)
 
     @property
     def unallocated_memory(self):
-        """Those of them that no free buffer keeps."""
+        """The available bytes that are not in free buffers."""
         return self.state.unallocated
 
     @property
     def queued(self):
-        """How many threads wait."""
+        """The number of waiting threads."""
         return len(self.waiters)
 
     @property
     def gathered_memory(self):
-        """Bytes that those threads have got so far."""
+        """Bytes that the waiting threads have got so far."""
         return sum([(<_PoolWaiter>waiter).gathered for waiter in self.waiters])
 
     @property
     def wait_time_ns(self):
-        """How long all calls have waited together, in steps of the clock's milliseconds."""
+        """The total time that calls have waited, in ns, with the resolution of the clock (ms)."""
         return self.waited_ms * NS_PER_MS
 
     def allocate(self, int64_t size, *, int64_t max_time_to_block_ms):
-        """Return a writable buffer of that size, not cleared; wait for memory at most so long.
+        """Return a writable, uninitialized buffer of `size` bytes; wait for memory for at most max_time_to_block_ms.
 
-        Raises: ValueError if size is negative or more than the whole memory; BufferExhaustedError when the time is over;
-            ProducerClosedError; MemoryError if the machine has none. Then, and on an interrupt, nothing stays taken.
+        Raises: ValueError if size is negative or exceeds the pool's memory; BufferExhaustedError at the timeout;
+            ProducerClosedError; MemoryError if malloc fails. In these cases, and at an interrupt, no bytes stay taken.
+        Threads: safe; waiting threads are served in FIFO order.
         """
         return self.take(size, max_time_to_block_ms)
 
     def allocate_into(self, list held not None, int64_t size, *, int64_t max_time_to_block_ms):
-        """Do as allocate(), and put the buffer into a list in the same step, where no interrupt can lose it."""
+        """Call allocate() and append the buffer to a list in the same step, so that an interrupt cannot lose it."""
         held.append(self.take(size, max_time_to_block_ms))
 
     @cython.final
@@ -223,7 +229,7 @@ cdef class PoolMemory:
             raise ProducerClosedError("the producer was closed while memory was allocated")
         return 0
 
-    # Returns: whether the bytes are taken, without a wait.
+    # Returns: whether the bytes were taken, without waiting.
     @cython.final
     cdef bint reserve(self, int64_t size) noexcept:
         cdef PoolSlot* dropped
@@ -231,7 +237,7 @@ cdef class PoolMemory:
         drop_slots(dropped)
         return taken == size
 
-    # Requires: the bytes are taken; they are given back if the machine has no memory.
+    # Requires: the bytes are taken. Gives them back if malloc fails.
     @cython.final
     cdef ColumnBuffer counted(self, int64_t size):
         cdef ColumnBuffer buffer
@@ -243,7 +249,7 @@ cdef class PoolMemory:
         self.count(buffer, size)
         return buffer
 
-    # The same without asking whether there is that much.
+    # As counted, but takes the bytes even if they are not available.
     @cython.final
     cdef ColumnBuffer counted_anyway(self, int64_t size):
         cdef PoolSlot* slot = NULL
@@ -260,7 +266,7 @@ cdef class PoolMemory:
         buffer.slot.pool = &self.state
         buffer.slot.counted_bytes = counted_bytes
 
-    # No code of others runs here but the clock's and the lock's, and no signal handler but while those run.
+    # No Python code runs here except for the clock and the lock, so signal handlers run only during these.
     @cython.final
     cdef ColumnBuffer wait(self, int64_t size, int64_t max_time_to_block_ms):
         cdef _PoolWaiter waiter = _PoolWaiter()
@@ -301,7 +307,7 @@ cdef class PoolMemory:
                 self.waited_ms += now_ms - start_ms - waited_ms
                 waited_ms = now_ms - start_ms
 
-    # Requires: nobody waits longer.
+    # Requires: the waiter is the first in the queue.
     @cython.final
     cdef int64_t gather_more(self, _PoolWaiter waiter, int64_t size) noexcept:
         cdef PoolSlot* dropped
@@ -334,7 +340,8 @@ cdef class PoolMemory:
             self.signal_first()
         return 0
 
-    # Requires: the buffer is counted here. A buffer that somebody still looks at is dropped, and its bytes are free.
+    # Requires: the buffer is accounted here. A buffer that something else still refers to is dropped; its bytes become
+    # free.
     @cython.final
     cdef int put(self, ColumnBuffer buffer, bint is_reusable) except -1:
         cdef int64_t counted_bytes = buffer.slot.counted_bytes
@@ -351,39 +358,40 @@ cdef class PoolMemory:
         return self.give(counted_bytes)
 
     def deallocate(self, ColumnBuffer buffer not None):
-        """Give a buffer of allocate() back, with all the bytes that it counts for.
+        """Give back a buffer from allocate(), with all the bytes that it is accounted for.
 
-        One of poolable_size is used again, unless somebody still has a view of it.
-        Raises: ValueError if it is not out of this pool, or was given back before.
+        One of poolable_size is reused, unless there is still a view of it.
+        Raises: ValueError if it is not from this pool, or was given back before.
         """
         if buffer.slot.pool != &self.state or buffer.slot.counted_bytes < 0:
             raise ValueError("the buffer is not out of this pool: expected one that allocate() returned, once")
         self.put(buffer, buffer.export_count == 0)
 
     def deallocate_all(self, list held not None):
-        """Give all buffers of a list back as deallocate() does, and leave it empty."""
+        """Give back all buffers of a list as deallocate() does, and empty the list."""
         while held:
             self.deallocate(held.pop())
 
     def try_reserve(self, int64_t size):
-        """Take bytes for memory that is no buffer of the pool, if they are there and nobody waits; say whether."""
+        """Take bytes for memory outside of the pool, if available and no thread waits; return whether it took them."""
         if size < 0:
             raise ValueError(f"size must not be negative, got {size}")
         return not self.state.is_closed and self.reserve(size)
 
     def release(self, int64_t size):
-        """Give bytes of try_reserve() back.
+        """Give back bytes from try_reserve().
 
-        Raises: ValueError if less is held.
+        Raises: ValueError if fewer are held.
         """
         if not 0 <= size <= self.state.memory - available_bytes(&self.state):
             raise ValueError(f"less than {size} bytes are held")
         self.give(size)
 
     def allocate_anyway(self, int64_t size):
-        """Return a buffer that counts and is not waited for: available_memory may fall below 0.
+        """Return a buffer without waiting, even if that makes available_memory negative.
 
-        For what must not wait, the pieces of a split, whose bytes lie in a buffer that is about to come back.
+        For calls that must not wait: the pieces of a split batch, whose bytes are in a buffer that will be given back
+        soon.
         Raises: ValueError, MemoryError.
         """
         if not 0 <= size <= INT64_MAX // 4:
@@ -391,13 +399,13 @@ cdef class PoolMemory:
         return self.counted_anyway(size)
 
     def close(self):
-        """Refuse what is asked for from now on, and all who wait; buffers can still be given back."""
+        """Refuse later and waiting calls with ProducerClosedError; buffers can still be given back."""
         self.state.is_closed = True
         for waiter in self.waiters:
             signal_waiter(<_PoolWaiter>waiter)
 
     def cycle(self, int64_t count):
-        """Take and give back a free buffer so many times without the GIL; return how often there was one."""
+        """Take and give back a free buffer `count` times without the GIL; return how often there was one. For tests."""
         cdef PoolSlot* slot
         cdef int64_t found = 0
         cdef bint is_awaited = False
@@ -412,7 +420,7 @@ cdef class PoolMemory:
         return found
 
 
-# Returns: a buffer if there is memory and nobody waits for it, else None. No code of others runs.
+# Returns: a buffer if memory is available and no thread waits, else None. Runs no Python code of others.
 cdef ColumnBuffer try_allocate(PoolMemory pool, int64_t size):
     cdef PoolSlot* slot
     if size == pool.state.poolable_size:

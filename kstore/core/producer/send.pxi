@@ -1,9 +1,12 @@
-# Producer.send in one call, and the requests that the sender makes of ready batches.
+# Sending. Steps of the sender that handle many batches in one call: draining queues, sequence numbers, closing,
+# statistics, completion. And the fast path of Producer.send (SendPath), for records that only have to be copied into a
+# batch.
 
-# Batches that are sent together: what is done to each of them on its way out of the queues and to its end, in one call.
+# Batches that are sent together.
 
 
-# Whether nothing has to be asked of the head of a queue but whether it is its turn: it was never sent and is not over.
+# Whether the head of a queue may be drained without further checks: it was never sent, has no sequence number, is not
+# compressed and has no final state.
 cdef inline bint is_fresh(BatchAppender batch) noexcept:
     cdef RecordBatchEncoder builder = batch._builder
     return batch.attempts == 0 and batch.final_state is None and builder.buffer is not None and not builder.is_handed_out \
@@ -11,8 +14,7 @@ cdef inline bint is_fresh(BatchAppender batch) noexcept:
 
 
 def push_batches(PartitionQueue queue not None, list batches not None, Py_ssize_t count, dict incomplete not None):
-    """Take so many first batches out of a list, and put them behind all others of a queue that is held, and among those that
-    are not done."""
+    """Move the first `count` batches of a list to the end of a queue that is held, and add them to `incomplete`."""
     cdef BatchAppender batch
     cdef list checked = [<BatchAppender?>batch for batch in batches[:count]]
     for batch in checked:
@@ -24,19 +26,19 @@ def push_batches(PartitionQueue queue not None, list batches not None, Py_ssize_
 
 
 def give_up(PoolMemory pool not None, list held not None, list batches not None):
-    """Give the buffers of one list and the batches of another one back, and leave both empty."""
+    """Give the buffers in one list and the batches in another back to the pool, and empty both lists."""
     pool.deallocate_all(held)
     while batches:
         (<BatchAppender?>batches.pop()).deallocate_once()
 
 
-# The rounds in which queues take turns.
+# State of the round-robin over queues.
 cdef struct Rounds:
     int64_t lingered_since_ms     # a batch that waits since then, or longer, may go even if it is not full
     int64_t room
 
 
-# Returns: whether the head behind `passed` others is to go. is_odd: a closer look is needed, or it finds no room.
+# Returns: whether the batch after `passed` others may go. is_odd: it needs the slow path, or there is no room for it.
 cdef bint has_turn(PartitionQueue queue, Py_ssize_t passed, Rounds* rounds, bint* is_odd) noexcept:
     cdef Py_ssize_t left = len(queue.batches) - passed
     cdef BatchAppender head
@@ -53,11 +55,12 @@ cdef bint has_turn(PartitionQueue queue, Py_ssize_t passed, Rounds* rounds, bint
 
 
 def rounds_of(list queues not None, *, Py_ssize_t most, int64_t room, int64_t lingered_since_ms):
-    """Return how many batches each queue gives if they take turns, as many whole rounds as need no closer look.
+    """Fast path of draining: return how many batches each queue gives, round-robin while every head batch is plain.
 
-    A queue of which no batch is ready, behind those it gave, takes no more turns. A batch that was sent before, is over or
-    compressed, or has no room, needs a closer look.
-    Args: room: bytes; lingered_since_ms: a batch that is neither full nor followed must wait since then.
+    A queue without a ready batch takes no further turns. Stops before a round in which a batch was sent before, has a
+    final state, is compressed or has no room; these need the slow path.
+    Args: most: rounds at most; room: in bytes; lingered_since_ms: a batch that is not full and is the queue's last must
+        have waited since then.
     """
     cdef Rounds rounds = Rounds(lingered_since_ms, room)
     cdef PartitionQueue queue
@@ -80,9 +83,10 @@ def rounds_of(list queues not None, *, Py_ssize_t most, int64_t room, int64_t li
 
 
 def take_batches(PartitionQueue queue not None, Py_ssize_t most, leader_epoch, *, int64_t room):
-    """Take at most so many first batches, as rounds_of() counts them, out of a queue that is held; they are in flight then.
+    """Take up to `most` batches, as counted by rounds_of(), out of a queue that is held, and mark them as in flight.
 
-    Args: room: bytes; since they were counted records may have come to the last one.
+    Args: leader_epoch: that of the partition's leader, or None; room: in bytes, checked again because records may have
+        been appended since they were counted.
     """
     cdef Py_ssize_t count = 0
     cdef BatchAppender batch
@@ -104,9 +108,9 @@ def take_batches(PartitionQueue queue not None, Py_ssize_t most, leader_epoch, *
 
 
 def number_batches(list batches not None, *, producer_id, producer_epoch, int32_t base_sequence, bint is_transactional):
-    """Give batches that are not closed the sequences from one on, and return the one behind them.
+    """Assign sequence numbers from base_sequence on to open batches; return the next sequence number.
 
-    Raises: ValueError, and none has got any.
+    Raises: ValueError if one is closed; then none is changed.
     """
     cdef BatchAppender batch
     cdef int64_t sequence = base_sequence
@@ -121,7 +125,7 @@ def number_batches(list batches not None, *, producer_id, producer_epoch, int32_
 
 
 def close_batches(list batches not None, int64_t now_ms):
-    """Close uncompressed batches as they are drained; return the bytes of those that are not over.
+    """Close uncompressed batches that are being drained; return the size in bytes of those without a final state.
 
     Raises: ValueError as BatchAppender.seal().
     """
@@ -137,9 +141,9 @@ def close_batches(list batches not None, int64_t now_ms):
 
 
 def begin_sends(list batches not None, int64_t created_before_ms):
-    """Say that somebody begins to read the buffers of those batches that are younger; return these and the older ones.
+    """Call begin_send() of the batches created after created_before_ms; return (these, the older ones).
 
-    Raises: ValueError as BatchAppender.begin_send(), and then none was begun.
+    Raises: ValueError as BatchAppender.begin_send(); then none was begun.
     """
     cdef BatchAppender batch
     cdef list young = [], old = []
@@ -154,14 +158,14 @@ def begin_sends(list batches not None, int64_t created_before_ms):
 
 
 def end_sends(list batches not None):
-    """Say that those who read the buffers are done."""
+    """Call end_send() of each batch."""
     cdef BatchAppender batch
     for batch in batches:
         batch.end_send()
 
 
 def records_of_batches(list batches not None):
-    """Return what records() of each gives."""
+    """Return records() of each batch."""
     cdef BatchAppender batch
     cdef list records = []
     for batch in batches:
@@ -171,7 +175,7 @@ def records_of_batches(list batches not None):
 
 
 def sums_of_request(list batches not None):
-    """Return (sum, maximum) of sizes, of the largest records' sizes, of times in queue and of compression ratios, and the
+    """Return [(sum, maximum)] of batch sizes, largest record sizes, times in queue (ms) and compression ratios; and the
     number of records."""
     cdef BatchAppender batch
     cdef int64_t sums[3]
@@ -196,7 +200,7 @@ def sums_of_request(list batches not None):
     return [(sums[i], largest[i]) for i in range(3)] + [(ratios, largest_ratio)], records
 
 
-# Whether it is a plain int from -1 to `most`.
+# Whether the object is an int from -1 to `most`.
 cdef inline bint is_offset_or_none(object number, int64_t most) noexcept:
     cdef int overflow = 0
     cdef int64_t value
@@ -206,7 +210,8 @@ cdef inline bint is_offset_or_none(object number, int64_t most) noexcept:
     return overflow == 0 and -1 <= value <= most
 
 
-# Whether it is a response of that class, a tuple of offset, append time, error and more, of which nothing has to be asked.
+# Whether the object is a response of that class, a tuple (offset, append time, error, ...), without error and with
+# plausible numbers.
 cdef inline bint is_plain_success(object response, object response_type, int64_t record_count) noexcept:
     if type(response) is not response_type or not isinstance(response, tuple) or len(<tuple>response) < 3:
         return False
@@ -215,9 +220,11 @@ cdef inline bint is_plain_success(object response, object response_type, int64_t
 
 
 def answered_from(list batches not None, list responses not None, Py_ssize_t start, response_type):
-    """Return the place behind the batches from one on that are of one partition, not over, and succeeded at the first try.
+    """Return the end of the run of batches from `start` on, all of one partition, that succeeded at the first attempt.
 
-    Args: response_type: of which a response has to be, with numbers that can be true.
+    The run ends before a batch with a final state.
+    Args: response_type: the class that responses must have, with plausible numbers.
+    Raises: ValueError unless there are as many responses as batches.
     """
     cdef Py_ssize_t end = start
     cdef BatchAppender batch
@@ -236,7 +243,7 @@ def answered_from(list batches not None, list responses not None, Py_ssize_t sta
     return end
 
 
-# Whether no code of others has to be called when the batch ends.
+# Whether the batch can end without calling code of others.
 cdef inline bint ends_in_silence(BatchAppender batch) except -1:
     if batch.final_state is not None or batch.thunks or not isinstance(batch.result, BatchResult):
         return False
@@ -245,10 +252,10 @@ cdef inline bint ends_in_silence(BatchAppender batch) except -1:
 
 def complete_batches(list batches not None, list responses not None, *, Py_ssize_t start, Py_ssize_t end, state,
                      dict incomplete not None, complete):
-    """End batches as sent and give their memory back; those that somebody wants to be told of by complete(batch, response).
+    """Complete batches as sent and give their memory back; use complete(batch, response) if a callback waits.
 
     Args: state: their final state.
-    Raises: what complete() raises, with the ones behind not ended.
+    Raises: what complete() raises; the batches after that one are then not completed.
     """
     cdef BatchAppender batch
     cdef int64_t base_offset, log_append_time_ms
@@ -260,14 +267,14 @@ def complete_batches(list batches not None, list responses not None, *, Py_ssize
         if not ends_in_silence(batch):
             complete(batch, response)
             continue
-        # No code of others ran since it was asked.
+        # No Python code of others ran since ends_in_silence().
         batch.final_state = state
         (<BatchResult>batch.result).succeed(base_offset, log_append_time_ms)
         incomplete.pop(batch, None)
         batch.deallocate_once()
 
 
-# The producer's send(): the short way of a record that only has to be copied into a batch that has room for it.
+# The fast path of Producer.send.
 
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
@@ -278,7 +285,7 @@ cdef inline int64_t clock_ms(int which) noexcept nogil:
     return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
 
 
-# Returns: -1 for what is no plain int of 64 bits.
+# Returns: -1 for anything but an int of 64 bits.
 cdef inline int64_t timestamp_or_none(object timestamp_ms) except? -1:
     cdef int overflow = 0
     cdef int64_t value
@@ -289,16 +296,18 @@ cdef inline int64_t timestamp_or_none(object timestamp_ms) except? -1:
 
 
 cdef class SendPath:
-    """The compiled part of Producer.
+    """The compiled base class of Producer: the fast path of send().
 
-    Args: accumulator: takes the records; serialize: called with "key" or "value", the object, its serializer and the
-        topic, for what is neither bytes nor None or has a serializer; wake_sender: called when a batch is full or new;
-        send_by_the_long_way, send_serialized: called with the arguments of send(), in the order of its signature but the
-        value before the key, the one where interceptors or a partitioner have a say or no transaction is open, the
-        other, with bytes, where the batch has no room, the transaction has to be told of its partition, or something is
-        not right; max_record_bytes: a larger record, by the estimate of its size, goes that way; clock: None for the machine's.
-    Attributes: takes_short_way: whether nothing has to happen between send() and the accumulator; partition_counts: of
-        the topics whose partitions are numbered from 0 without a gap.
+    Args: accumulator: gets the records; serialize: called with "key" or "value", the object, its serializer and the
+        topic, for objects that are neither bytes nor None, or have a serializer; wake_sender: called when a batch is
+        full or new;
+        send_by_the_long_way, send_serialized: the slow paths, called with the arguments of send() in the order of its
+        signature, except that in send_serialized the key precedes the value. The first is for interceptors, a custom
+        partitioner, or no open transaction; the second gets bytes, if the batch has no room, the transaction does not
+        have the partition yet, or an argument is invalid; max_record_bytes: a record of a larger estimated size also
+        goes to send_serialized; clock: None for the system's.
+    Attributes: takes_short_way: whether the fast path is allowed; partition_counts: of topics whose partitions are
+        numbered from 0 without a gap.
     """
 
     cdef AppendPath accumulator
@@ -310,7 +319,7 @@ cdef class SendPath:
     cdef object key_serializer
     cdef object value_serializer
     cdef int64_t max_record_bytes
-    cdef int64_t wall_clock_ms    # at monotonic_ms
+    cdef int64_t wall_clock_ms    # as read at monotonic_ms
     cdef int64_t monotonic_ms
     cdef bint ignores_keys
     cdef public bint takes_short_way
@@ -334,17 +343,17 @@ cdef class SendPath:
         self.partition_counts = {}
 
     def send(self, topic, value=None, *, key=None, headers=(), partition=None, timestamp_ms=None, on_delivery=None):
-        """Put a record into the batch of its partition and return a future of its RecordMetadata.
+        """Append a record to the batch of its partition and return a future of its RecordMetadata.
 
-        Args: value, key: what the serializers take; without one, bytes, any buffer, or None; headers: (str, bytes or
-            None) pairs; partition: None to go by the key, or, without one, to fill up batches; timestamp_ms: None for
-            now; on_delivery: called by the producer's thread before the future is done, with the metadata and None, or
-            with metadata whose offset is -1 and the error.
-        Raises: ProducerClosedError; TypeError, ValueError for arguments that no record can have; SerializationError; what a
-            transaction failed of; TransactionStateError outside of one. The future gives RecordTooLargeError,
-            UnknownTopicOrPartitionError, BufferExhaustedError after max_block_ms without room, ProducerTimeoutError
-            after delivery_timeout_ms, and what the sink answered.
-        Threads: safe.  Cost: one copy, one future; blocks while buffer_memory is used up.
+        Args: value, key: the arguments of the serializers; without one, bytes, any buffer, or None; headers: (str,
+            bytes or None) pairs; partition: None to choose it by the key or, without a key, to fill batches;
+            timestamp_ms: None for now; on_delivery: called by the producer's thread before the future is done, with the
+            metadata and None, or with metadata whose offset is -1 and the error.
+        Raises: ProducerClosedError; TypeError, ValueError for arguments that no record can have; SerializationError;
+            the error that a transaction failed with; TransactionStateError outside of one. The future raises
+            RecordTooLargeError, UnknownTopicOrPartitionError, BufferExhaustedError after max_block_ms without memory,
+            ProducerTimeoutError after delivery_timeout_ms, and errors of the sink.
+        Threads: safe.  Cost: one copy, one future; blocks while buffer_memory is exhausted.
         Source: Kafka KafkaProducer.send.
         """
         if not self.takes_short_way or not self.is_open():
@@ -365,7 +374,7 @@ cdef class SendPath:
         cdef OpenTransaction transaction = self.accumulator.open_transaction
         return transaction is None or transaction.is_open
 
-    # Returns: None if the record has to go the long way.
+    # Returns: None if the record needs the slow path.
     @cython.final
     cdef RecordFuture append(self, topic, bytes key, bytes value, tuple headers, partition, timestamp_ms, on_delivery):
         cdef RecordFields r
@@ -397,14 +406,14 @@ cdef class SendPath:
         batch = self.accumulator.append_quickly(topic, &request, &r, flat, result)
         if batch is None:
             return None
-        # Whatever runs from here on, the record is the last one only now.
+        # Read the index now: code that runs below may append more records.
         index = batch._builder.h.record_count - 1
         if index == 0 or batch.looks_full():
             self.wake_sender()
         return new_future(batch.type_of_futures, batch.result, index, request.timestamp_ms, <int32_t>r.key_size,
                           <int32_t>r.value_size)
 
-    # The wall clock is read once a millisecond. A timestamp that is no plain int of 64 bits comes out as -1.
+    # Reads the wall clock once per millisecond. A timestamp that is not an int of 64 bits becomes -1.
     @cython.final
     cdef int read_clock(self, object timestamp_ms, AppendRequest* request) except -1:
         if self.clock is not None:
