@@ -1,4 +1,4 @@
-"""Types of the compiled core; see the docstrings of its functions and classes."""
+"""Types of the compiled core. The docstrings are in its parts, kstore/core."""
 
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType

@@ -1,7 +1,7 @@
-"""Compression codecs of record batches: Kafka's id <-> functions over one payload, both ways. Layer 3.
+"""Compression codecs of record batches, by Kafka's id: compression and decompression of one payload.
 
-Every decompression stops at `limit` output bytes in memory that grows with what was really produced, never with what
-a header declares. Framings are described in docs/format.md#compression.
+Decompression stops at `limit` bytes of output, and its memory grows with the output produced, never with a size that a
+header declares. docs/format.md#compression describes the framings.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Payload: TypeAlias = "bytes | bytearray | memoryview"
 # Magic, version and compatible version.
 XERIAL_HEADER = b"\x82SNAPPY\x00" + bytes((0, 0, 0, 1, 0, 0, 0, 1))
 XERIAL_BLOCK_BYTES = 32 * 1024
-# Deflate, no flags, no time, no extra flags whatever the level, operating system unknown: as Java writes it.
+# Deflate, no flags, no time, no extra flags at any level, unknown operating system: as written by Java.
 GZIP_HEADER = bytes((0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 0xFF))
 _GZIP_FLAGS_AT = 3
 _GZIP_MOST_FLAGS = 0x1F
-# Java's reader runs out of stack at some thousands.
+# Java's reader overflows its stack at some thousands.
 _GZIP_MOST_EMPTY_MEMBERS = 1000
 # Magic, version 1 with independent blocks, blocks of 64 KiB, header checksum.
 LZ4_HEADER = bytes((0x04, 0x22, 0x4D, 0x18, 0x60, 0x40, 0x82))
-# As readers up to Kafka 0.9 want it: the checksum also covers the frame's magic number (KAFKA-3160).
+# The form that readers up to Kafka 0.9 expect: the checksum includes the frame's magic number (KAFKA-3160).
 LZ4_HEADER_OF_V0 = LZ4_HEADER[:-1] + b"\x1a"
 LZ4_BLOCK_BYTES = 64 * 1024
 LZ4_STORED_BIT = 1 << 31
@@ -66,7 +66,7 @@ _BY_NAME = {codec.label: codec for codec in CompressionType}
 
 
 class _Packages:
-    """Functions of the codec packages, which are imported when first needed."""
+    """Functions of the codec packages, imported at first use."""
 
     @cached_property
     def zstd_error(self) -> type[Exception]:
@@ -76,7 +76,7 @@ class _Packages:
 
     @cached_property
     def inflater(self) -> tuple[Callable[..., Any], Any]:
-        """decompressobj and its error; isal takes about half the time of zlib, and has no wheels for some platforms."""
+        """decompressobj and its error. isal takes about half the time of zlib, but has no wheels for some platforms."""
         try:
             from isal.igzip_lib import IsalError
             from isal.isal_zlib import decompressobj
@@ -86,7 +86,7 @@ class _Packages:
 
 
 class _Contexts(threading.local):
-    """One thread's contexts of the codec packages: making one costs a small batch."""
+    """One thread's contexts of the codec packages; creating one takes as long as a small batch."""
 
     @cached_property
     def zstd(self) -> Any:
@@ -115,10 +115,10 @@ _contexts = _Contexts()
 def decompress(codec_id: int, payload: Payload, limit: int, *, magic: int = 2) -> Payload:
     """Return the decompressed payload of one batch.
 
-    Args: codec_id: 0 to 4, as in the batch attributes; limit: most bytes that may come out; magic: of the batch (the
-        lz4 header checksum of V0 is not looked at, since Kafka's writers of V0 got it wrong).
-    Raises: DecompressionError (reason only, the caller knows the place) if the payload is damaged, cut off, has bytes
-        behind its frame, or would exceed the limit; UnsupportedCompressionTypeError.
+    Args: codec_id: 0 to 4, as in the batch attributes; limit: the most bytes of output; magic: that of the batch (the
+        lz4 header checksum of V0 is not checked, because Kafka's V0 writers computed it wrongly).
+    Raises: DecompressionError (with a reason but no position) if the payload is damaged or truncated, has bytes after
+        its frame, or exceeds the limit; UnsupportedCompressionTypeError.
     Threads: safe.  Cost: one pass; the GIL is released for gzip, zstd and large payloads of lz4 and snappy.
     """
     function = _FUNCTIONS.get(codec_id)
@@ -139,7 +139,7 @@ def _none(payload: Payload, limit: int, **_: int) -> Payload:
 
 
 def _gzip(payload: Payload, limit: int, **_: int) -> bytes:
-    """Inflate the one member that a payload is as a rule, by few calls; if it is anything else, start again."""
+    """Inflate a payload of one member, the usual case, with few calls; start again if it is anything else."""
     new_inflater, inflate_error = _packages.inflater
     if not _has_reserved_flags(payload, 0):
         inflater = new_inflater(wbits=31)
@@ -160,7 +160,7 @@ def _has_reserved_flags(payload: Payload, at: int) -> bool:
 
 
 def _gzip_members(view: memoryview, limit: int) -> bytes:
-    """Inflate every member; after the first, small bites keep the package's copy of the unused rest small."""
+    """Inflate every member. After the first, use small pieces, because the package copies the unused rest each time."""
     new_inflater, inflate_error = _packages.inflater
     parts: list[bytes] = []
     room, at, bite = limit + 1, 0, max(len(view), 1)
@@ -191,7 +191,7 @@ def _gzip_members(view: memoryview, limit: int) -> bytes:
 
 
 def _snappy(payload: Payload, limit: int, **_: int) -> Payload:
-    """Undo xerial framing; a payload without its header is one raw block, as other clients send it."""
+    """Decompress xerial framing, or one raw block if there is no xerial header, as other clients write it."""
     return _core.decompress_blocks(payload, codec_id=CompressionType.SNAPPY, limit=limit, magic=2)
 
 
@@ -208,7 +208,7 @@ def _zstd(payload: Payload, limit: int, **_: int) -> bytes:
     try:
         out: bytes
         if content_size == 0:
-            # The one-shot function looks no further than such a size, not at the checksum.
+            # Given a content size of 0, the one-shot function returns without reading the checksum.
             out = _contexts.zstd.decompressobj().decompress(payload)
         else:
             out = _contexts.zstd.decompress(payload, max_output_size=max(1, min(bound, limit)), allow_extra_data=False)
@@ -231,7 +231,7 @@ _FUNCTIONS: dict[int, Callable[..., Payload]] = {
 
 
 class _Levels(NamedTuple):
-    """Kafka's range of levels of a codec and its default."""
+    """Kafka's range of levels of a codec, and the default."""
 
     least: int
     most: int
@@ -246,10 +246,10 @@ _LEVELS = {
 
 
 def level_of(codec: CompressionType, level: int | None) -> int:
-    """Return the level to compress with: the codec's default for None, 0 for codecs that have none.
+    """Return the level to compress with: the codec's default for None, 0 for a codec without levels.
 
-    Raises: ValueError if it is out of Kafka's range: gzip -1 (the default) or 1 to 9, lz4 1 to 17, zstd -131072 to 22;
-        or if the codec has no levels.
+    Raises: ValueError if the level is outside Kafka's range (gzip 1 to 9, or -1 for the default; lz4 1 to 17; zstd
+        -131072 to 22), or the codec has no levels.
     """
     levels = _LEVELS.get(codec)
     if levels is None:
@@ -264,11 +264,11 @@ def level_of(codec: CompressionType, level: int | None) -> int:
 
 
 def compress(codec_id: int, data: Payload, level: int | None = None) -> Payload:
-    """Return the payload of one batch, compressed and framed as Kafka's producer does.
+    """Return the payload of one batch, compressed and framed as by Kafka's producer.
 
-    Args: codec_id: 0 to 4, as in the batch attributes; level: as in level_of.
-    Raises: UnsupportedCompressionTypeError; ValueError for a bad level.
-    Threads: safe.  Cost: one pass; the GIL is released by the codec libraries.
+    Args: codec_id: 0 to 4, as in the batch attributes; level: as for level_of.
+    Raises: UnsupportedCompressionTypeError; ValueError for an invalid level.
+    Threads: safe.  Cost: one pass; the codec libraries release the GIL.
     """
     if codec_id not in _COMPRESSORS:
         raise UnsupportedCompressionTypeError(f"unsupported compression type: expected 0 to 4, found {codec_id}")
@@ -298,7 +298,7 @@ def _compress_snappy(data: Payload, _level: int) -> bytes:
 
 
 def _compress_lz4(data: Payload, level: int) -> bytes:
-    """Compress block by block; Kafka's default level means the fast compressor, every other the high one."""
+    """Compress block by block. As in Kafka, the default level selects the fast compressor, any other the high one."""
     import lz4.block
 
     options: dict[str, Any] = {"mode": "high_compression", "compression": level}

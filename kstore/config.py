@@ -1,4 +1,4 @@
-"""LogConfig: the settings of one log, under Kafka's names, with units and limits. Layer 1."""
+"""LogConfig: the settings of one log, under Kafka's names, with units and limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 CompressionName: TypeAlias = Literal["producer", "uncompressed", "none", "gzip", "snappy", "lz4", "zstd"]
 CleanupPolicy: TypeAlias = Literal["delete", "compact", "compact,delete", "delete,compact"]
 
-# The least and the greatest value of each number.
+# The least and greatest value of each number.
 _LIMITS = {
     "read_chunk_bytes": (4 * KIB, MAX_INT32 // 2),
     "max_batch_bytes": (61, MAX_INT32 // 2),
@@ -43,23 +43,24 @@ _CHOICES = {
 
 @dataclass(frozen=True, kw_only=True)
 class LogConfig:
-    """Settings of one log; sizes in bytes, times in milliseconds, defaults Kafka's where Kafka has the setting.
+    """Settings of one log: sizes in bytes, times in milliseconds; the defaults are Kafka's where Kafka has the setting.
 
-    Of reading:
+    For reading:
         read_chunk_bytes: size of one pread of the .log file.
-        max_batch_bytes: largest batch that is read; a larger declared size is corruption. The default is
-            Kafka's socket.request.max.bytes, above which a broker can't have received a batch.
-        max_decompressed_bytes: largest decompressed payload of one batch, and the most that the headers of one record
-            may take as Python objects (1024 headers always fit).
-        time_index_proof_bytes: a time lookup walks the headers of up to this much of a segment rather than believe what
-            its time index says of them.
-    Of writing, as the topic settings of that name (segment.bytes and so on):
+        max_batch_bytes: the largest batch that is read; a larger declared size counts as corruption. The default is
+            Kafka's socket.request.max.bytes, because a broker cannot have received a larger batch.
+        max_decompressed_bytes: the largest decompressed payload of one batch, and the limit of the Python objects for
+            the headers of one record (1024 headers are always allowed).
+        time_index_proof_bytes: a lookup by timestamp walks the headers of up to this much of a segment to verify its
+            time index.
+    For writing, as the topic settings of the same names (segment.bytes and so on):
         segment_bytes, segment_ms, segment_jitter_ms, segment_index_bytes, index_interval_bytes, max_message_bytes,
         preallocate, compression_type, message_timestamp_type, message_timestamp_before_max_ms,
         message_timestamp_after_max_ms, flush_messages, flush_ms, cleanup_policy.
         message_format_magic: 0, 1 or 2 (message.format.version, up to Kafka 3.9).
-        producer_id_expiration_ms: producer.id.expiration.ms of the broker.
-    Raises: ValueError for a value that Kafka does not allow either; TypeError.
+        producer_id_expiration_ms: the broker's producer.id.expiration.ms.
+    Raises: ValueError for a value that Kafka also rejects; TypeError.
+    Threads: immutable, safe.
     """
 
     read_chunk_bytes: int = MIB
@@ -97,7 +98,7 @@ class LogConfig:
 
     @classmethod
     def or_default(cls, config: LogConfig | None) -> LogConfig:
-        """Return the settings given, or the defaults for None.
+        """Return `config`, or the defaults if it is None.
 
         Raises: TypeError.
         """
@@ -107,5 +108,5 @@ class LogConfig:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether cleanup.policy has compact."""
+        """Whether cleanup.policy includes compact."""
         return "compact" in self.cleanup_policy

@@ -1,7 +1,7 @@
-"""The exception tree: are the bytes bad, is the call bad, is the disk bad, or has the log moved on?
+"""The exceptions of kstore, by cause: bad bytes, rejected appends, unsupported formats, a failed disk, a changed log.
 
-Layer 0: imports nothing of kstore. Misuse of a function (wrong type, negative size) is plain
-TypeError or ValueError; checked_int raises them for a number. Every message says what, where, expected, found.
+Misuse of a function (wrong type, negative size) raises a plain TypeError or ValueError; checked_int does so for a
+number. Every message states what, where, expected and found. This module imports nothing of kstore.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ GREATEST_INT64 = 2**63 - 1
 
 
 def checked_index(name: str, value: object) -> int:
-    """Return a number that a caller passed as a plain int; NumPy's integers count, bool does not.
+    """Return an integer argument as a plain int. Accepts NumPy's integers, but not bool.
 
     Raises: TypeError for anything else.
     """
@@ -27,9 +27,9 @@ def checked_index(name: str, value: object) -> int:
 
 
 def checked_int(name: str, value: object, *, least: int = LEAST_INT64, greatest: int = GREATEST_INT64) -> int:
-    """Return a number that a caller passed as a plain int from least to greatest.
+    """Return an integer argument as a plain int, if it is from least to greatest.
 
-    Raises: TypeError as checked_index; ValueError outside of these bounds.
+    Raises: TypeError as checked_index; ValueError outside these bounds.
     """
     number = checked_index(name, value)
     if not least <= number <= greatest:
@@ -38,10 +38,9 @@ def checked_int(name: str, value: object, *, least: int = LEAST_INT64, greatest:
 
 
 class KStoreError(Exception):
-    """Base of every error that kstore raises about data, offsets or storage.
+    """Base of every error that kstore raises about data, offsets or storage. Can be pickled.
 
-    Attributes: path (file or directory, None if in memory), base_offset (of the batch concerned,
-    None if unknown).
+    Attributes: path (a file or directory, None if in memory), base_offset (that of the batch, None if unknown).
     """
 
     def __init__(self, message: str, *, path: str | None = None, base_offset: int | None = None) -> None:
@@ -62,10 +61,10 @@ def _rebuild(cls: type[KStoreError], args: tuple[object, ...], state: dict[str, 
 
 
 class CorruptionError(KStoreError):
-    """The bytes are bad.
+    """The bytes are invalid.
 
-    Attributes: position (byte place of the damaged batch, entry or file start; None if unknown),
-    reason (one clause without the place), expected and found (None where there is no such pair).
+    Attributes: position (in bytes, of the damaged batch, entry or file start; None if unknown), reason (a phrase
+    without the position), expected and found (None if there is no such pair).
     """
 
     def __init__(
@@ -87,39 +86,39 @@ class CorruptionError(KStoreError):
 
 
 class CorruptRecordError(CorruptionError):
-    """CRC, size or framing of a batch is wrong (Kafka: CorruptRecordException)."""
+    """A batch has a wrong CRC, size or framing (Kafka: CorruptRecordException)."""
 
 
 class InvalidRecordError(CorruptionError):
-    """The CRC is right but the content contradicts itself (Kafka: InvalidRecordException)."""
+    """The CRC is right, but the content is inconsistent (Kafka: InvalidRecordException)."""
 
 
 class DecompressionError(InvalidRecordError):
-    """The compressed payload of a batch can't be decompressed, or would exceed the output limit."""
+    """The compressed payload of a batch cannot be decompressed, or would exceed the output limit."""
 
 
 class CorruptIndexError(CorruptionError):
-    """An index file is wrong; rebuilding it cures it (Kafka: CorruptIndexException)."""
+    """An index file is invalid; it can be rebuilt from the log (Kafka: CorruptIndexException)."""
 
 
 class CorruptSnapshotError(CorruptionError):
-    """A producer state snapshot is wrong; the state can be rebuilt from the log (Kafka: CorruptSnapshotException)."""
+    """A producer state snapshot is invalid; the state can be rebuilt from the log (Kafka: CorruptSnapshotException)."""
 
 
 class CorruptLogError(CorruptionError):
-    """Bytes that were durable are damaged, so that strict recovery refuses the log; nothing was changed."""
+    """Durable bytes are damaged, so strict recovery refuses to open the log; nothing was changed."""
 
 
 class CorruptCheckpointError(CorruptionError):
-    """A checkpoint file is malformed; it can be dropped at the cost of time."""
+    """A checkpoint file is malformed. It can be deleted; the next recovery then takes longer."""
 
 
 class LogReplacedError(KStoreError):
-    """A file of the log is no longer what was listed: removed, replaced or truncated since, by who writes the log.
+    """A file of the log was removed, replaced or truncated by the log's writer since it was listed.
 
-    Retention, compaction, a truncation and a topic that is deleted and made again do this. No byte is bad: open the
-    log again and read on from an offset.
-    Attributes: expected and found (what was listed and what is there, as text; None where there is no such pair).
+    Causes are retention, compaction, truncation, and a topic that was deleted and created again. No bytes are damaged:
+    open the log again and continue from an offset.
+    Attributes: expected and found (the listed and the actual state, as text; None if there is no such pair).
     """
 
     def __init__(
@@ -131,7 +130,7 @@ class LogReplacedError(KStoreError):
 
 
 class OffsetError(KStoreError):
-    """The asked offset does not fit the log.
+    """The requested offset does not fit the log.
 
     Attributes: offset, log_start_offset, log_end_offset (None if unknown).
     """
@@ -156,7 +155,7 @@ class OffsetOutOfRangeError(OffsetError):
 
 
 class OffsetsOutOfOrderError(OffsetError):
-    """The batches of an append do not rise in their offsets (Kafka: OffsetsOutOfOrderException)."""
+    """The offsets of an append do not rise from batch to batch (Kafka: OffsetsOutOfOrderException)."""
 
 
 class UnexpectedAppendOffsetError(OffsetError):
@@ -164,18 +163,18 @@ class UnexpectedAppendOffsetError(OffsetError):
 
 
 class AppendError(KStoreError):
-    """The records are refused, and nothing of them is written."""
+    """The records are rejected, and none of them is written."""
 
 
 class RecordErrorReason(Enum):
-    """Kafka's error code of a refused record."""
+    """Kafka's error code of a rejected record."""
 
     INVALID_RECORD = "INVALID_RECORD"
     INVALID_TIMESTAMP = "INVALID_TIMESTAMP"
 
 
 class RecordError(NamedTuple):
-    """Why a record was refused; record_index counts all records of the append from 0."""
+    """Why a record was rejected. record_index counts all records of the append from 0."""
 
     record_index: int
     reason: RecordErrorReason
@@ -183,9 +182,9 @@ class RecordError(NamedTuple):
 
 
 class RecordValidationError(AppendError):
-    """Records that the topic refuses (Kafka: RecordValidationException).
+    """The topic's rules reject records (Kafka: RecordValidationException).
 
-    Attribute: errors, one for each of the first 10,000 of them.
+    Attributes: errors (a RecordError for each of the first 10,000 rejected records).
     """
 
     def __init__(self, message: str, *, errors: tuple[RecordError, ...], path: str | None = None) -> None:
@@ -194,7 +193,7 @@ class RecordValidationError(AppendError):
 
 
 class InvalidTimestampError(RecordValidationError):
-    """At least one of the refused records has a timestamp out of bounds (Kafka: InvalidTimestampException)."""
+    """At least one of the rejected records has a timestamp out of bounds (Kafka: InvalidTimestampException)."""
 
 
 class RecordTooLargeError(AppendError):
@@ -206,9 +205,9 @@ class RecordBatchTooLargeError(AppendError):
 
 
 class ProducerStateError(AppendError):
-    """The batch does not follow what the log knows of its producer.
+    """The batch does not follow the log's state of its producer.
 
-    Attributes: producer_id, producer_epoch (of the batch).
+    Attributes: producer_id, producer_epoch (those of the batch).
     """
 
     def __init__(self, message: str, *, producer_id: int, producer_epoch: int, path: str | None = None) -> None:
@@ -218,9 +217,9 @@ class ProducerStateError(AppendError):
 
 
 class OutOfOrderSequenceError(ProducerStateError):
-    """The sequence does not follow the producer's last one (Kafka: OutOfOrderSequenceException).
+    """The sequence number does not follow the producer's last one (Kafka: OutOfOrderSequenceException).
 
-    Attributes: last_sequence (the last one that the log knows of this epoch, -1 if it knows none).
+    Attributes: last_sequence (the last one in this epoch, -1 if the log has none).
     """
 
     def __init__(
@@ -245,21 +244,21 @@ class TransactionCoordinatorFencedError(ProducerStateError):
 if sys.version_info >= (3, 11):
 
     class _FutureTimeoutError(KStoreError, TimeoutError):
-        """What those catch who wait for a future, by either name."""
+        """A timeout that callers can catch as KStoreError or as TimeoutError."""
 
 else:
     from concurrent import futures
 
     class _FutureTimeoutError(KStoreError, TimeoutError, futures.TimeoutError):
-        """What those catch who wait for a future, by either name: two classes before Python 3.11."""
+        """A timeout that callers can catch as KStoreError or as either TimeoutError (Python 3.10 has two)."""
 
 
 class ProducerTimeoutError(_FutureTimeoutError):
-    """Something took longer than the producer was told to wait (Kafka: TimeoutException)."""
+    """An operation exceeded a timeout of the producer (Kafka: TimeoutException)."""
 
 
 class BufferExhaustedError(ProducerTimeoutError):
-    """No memory of the producer's buffer came free in time (Kafka: BufferExhaustedException)."""
+    """No memory of the producer's buffer became free within the timeout (Kafka: BufferExhaustedException)."""
 
 
 class ProducerClosedError(KStoreError):
@@ -267,19 +266,19 @@ class ProducerClosedError(KStoreError):
 
 
 class ProducerFencedError(KStoreError):
-    """Another producer has begun with the same transactional id (Kafka: ProducerFencedException)."""
+    """Another producer started with the same transactional id (Kafka: ProducerFencedException)."""
 
 
 class TransactionAbortedError(KStoreError):
-    """The record belongs to a transaction that was aborted before it was sent (Kafka: TransactionAbortedException)."""
+    """The record's transaction was aborted before the record was sent (Kafka: TransactionAbortedException)."""
 
 
 class TransactionStateError(KStoreError):
-    """The call does not fit the state of the producer's transaction (Kafka: IllegalStateException)."""
+    """The producer's transaction is in a state that does not allow the call (Kafka: IllegalStateException)."""
 
 
 class SinkResponseError(KStoreError):
-    """A sink answered what no sink may; what became of the batches it was given is not known."""
+    """A sink returned an invalid response; whether its batches were written is unknown."""
 
 
 class UnknownTopicOrPartitionError(KStoreError):
@@ -287,11 +286,11 @@ class UnknownTopicOrPartitionError(KStoreError):
 
 
 class SerializationError(KStoreError):
-    """A serializer or deserializer refuses a value or bytes (Kafka: SerializationException)."""
+    """A serializer or deserializer rejected its input (Kafka: SerializationException)."""
 
 
 class RecordDeserializationError(SerializationError):
-    """The key or value of a record can't be decoded (Kafka: RecordDeserializationException); the cause is kept.
+    """The key or value of a record cannot be deserialized (Kafka: RecordDeserializationException); see __cause__.
 
     Attributes: topic, partition, offset, timestamp_ms, origin ("key" or "value").
     """
@@ -316,7 +315,7 @@ class RecordDeserializationError(SerializationError):
 
 
 class UnsupportedError(KStoreError):
-    """What is asked for may be right, but this version of kstore does not read or write it."""
+    """The data may be valid, but this version of kstore does not read or write it."""
 
     def __init__(
         self, message: str, *, path: str | None = None, base_offset: int | None = None, position: int | None = None
@@ -326,10 +325,10 @@ class UnsupportedError(KStoreError):
 
 
 class MemoryLimitError(UnsupportedError):
-    """The bytes may be right, but one record would take more memory than a limit of the configuration allows.
+    """The bytes may be valid, but one record would exceed a memory limit of the configuration.
 
-    Attributes: offset (of the record, None if unknown), option (of LogConfig, which can be raised; None if there is
-    none), limit and found (bytes).
+    Attributes: offset (that of the record, None if unknown), option (the name of the LogConfig setting to raise, None
+    if there is none), limit and found (bytes).
     """
 
     def __init__(
@@ -352,27 +351,27 @@ class MemoryLimitError(UnsupportedError):
 
 
 class UnsupportedMagicError(UnsupportedError):
-    """The batch has a magic byte that is not read or written. Attribute: magic."""
+    """The batch has a magic byte that is not supported. Attributes: magic."""
 
     magic: int | None = None
 
 
 class UnsupportedCompressionTypeError(UnsupportedError):
-    """The batch names a compression codec that Kafka does not define. Attribute: codec_id."""
+    """The batch has a compression codec that Kafka does not define. Attributes: codec_id."""
 
     codec_id: int | None = None
 
 
 class UnsupportedForMessageFormatError(UnsupportedError):
-    """The magic asked for has no room for these records (Kafka: UnsupportedForMessageFormatException)."""
+    """The requested magic cannot represent these records (Kafka: UnsupportedForMessageFormatException)."""
 
 
 class SegmentTooLargeError(UnsupportedError):
-    """A file has, or would get, more bytes than a position of a segment can count (2147483647)."""
+    """A file has, or would get, more bytes than a position in a segment can express (2147483647)."""
 
 
 class StorageError(KStoreError, OSError):
-    """The disk or the file system failed. Attribute: errno, as in OSError."""
+    """The disk or the file system failed. Attributes: errno, as in OSError."""
 
     def __init__(self, message: str, *, path: str | None = None, errno: int | None = None) -> None:
         KStoreError.__init__(self, message, path=path)
@@ -380,7 +379,7 @@ class StorageError(KStoreError, OSError):
 
     @property
     def is_out_of_space(self) -> bool:
-        """Whether there was no space, or no quota: a write that left nothing behind may be tried again."""
+        """Whether there was no space, or no quota; a write that left nothing behind can be retried."""
         return self.errno in (ENOSPC, EDQUOT)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -388,15 +387,15 @@ class StorageError(KStoreError, OSError):
 
 
 class LogNotFoundError(StorageError):
-    """There is no log at that path: missing, not a directory, or neither a partition nor a root."""
+    """There is no log at the path: it is missing, not a directory, or neither a partition nor a root."""
 
 
 class LogFailedError(StorageError):
-    """An earlier write or sync failed, so that the file takes no more; what was written before can be read."""
+    """An earlier write or sync failed, so the file accepts no more writes; earlier records can still be read."""
 
 
 class LogLockedError(StorageError):
-    """Another writer holds the lock of the directory: a broker, a process, or another Log of this process."""
+    """Another writer holds the lock of the directory: a broker, another process, or another Log in this process."""
 
 
 class LogClosedError(StorageError):

@@ -1,7 +1,7 @@
-"""Kafka's built-in serializers and deserializers: values to the bytes of a key or value, and back.
+"""Kafka's built-in serializers and deserializers, between values and the bytes of a key or value.
 
-Layer 1. Numbers are big-endian. Each is a callable for one key or value; None stays None, as null does in Kafka. Where
-Java's would put a replacement character for bytes that are no text, these raise.
+Each is a callable for one key or value. None becomes None, as null in Kafka. Numbers are big-endian. Invalid text
+raises an error, where Java substitutes a replacement character.
 Source: Kafka org.apache.kafka.common.serialization.
 """
 
@@ -34,9 +34,10 @@ _VARIABLE_SIZE = 1
 
 
 class StringSerializer:
-    """str to its bytes in an encoding (serializer.encoding).
+    """Encodes a str (serializer.encoding).
 
-    Raises: SerializationError for what the encoding has no bytes for (lone surrogates), where Java writes "?".
+    Raises: SerializationError for characters without an encoding, such as lone surrogates, where Java writes
+        "?".
     """
 
     def __init__(self, encoding: str = "utf-8") -> None:
@@ -53,9 +54,9 @@ class StringSerializer:
 
 
 class StringDeserializer:
-    """Bytes in an encoding (deserializer.encoding) to str.
+    """Decodes bytes to a str (deserializer.encoding).
 
-    Raises: SerializationError for bytes that the encoding does not have.
+    Raises: SerializationError for bytes that are invalid in the encoding.
     """
 
     def __init__(self, encoding: str = "utf-8") -> None:
@@ -72,7 +73,7 @@ class StringDeserializer:
 
 
 class ByteArraySerializer:
-    """Bytes as they are; every bytes-like object is taken."""
+    """Passes bytes through; accepts every bytes-like object."""
 
     def __call__(self, value: Buffer | None) -> bytes | None:
         if value is None:
@@ -82,33 +83,36 @@ class ByteArraySerializer:
 
 
 class ByteArrayDeserializer:
-    """Bytes as they are."""
+    """Passes bytes through."""
 
     def __call__(self, data: Buffer | None) -> bytes | None:
         return None if data is None else bytes(data)
 
 
 class BytesSerializer(ByteArraySerializer):
-    """Bytes as they are (Kafka's Bytes is a byte array that can be compared)."""
+    """Passes bytes through (Kafka's Bytes is a comparable byte array)."""
 
 
 class BytesDeserializer(ByteArrayDeserializer):
-    """Bytes as they are."""
+    """Passes bytes through."""
 
 
 class ByteBufferSerializer(ByteArraySerializer):
-    """The bytes of a buffer."""
+    """Copies the bytes of a buffer."""
 
 
 class ByteBufferDeserializer:
-    """Bytes as a memoryview, not copied."""
+    """Returns the bytes as a memoryview, without a copy."""
 
     def __call__(self, data: Buffer | None) -> memoryview | None:
         return None if data is None else memoryview(data)
 
 
 class _NumberSerializer(Generic[Number]):
-    """A number in a fixed size, big-endian."""
+    """Writes a number of a fixed size, big-endian.
+
+    Raises: SerializationError for another type or a number out of range.
+    """
 
     _format: struct.Struct
     _kind: type[Number]
@@ -126,7 +130,7 @@ class _NumberSerializer(Generic[Number]):
 
 
 class _NumberDeserializer(Generic[Number]):
-    """A number in a fixed size, big-endian.
+    """Reads a number of a fixed size, big-endian.
 
     Raises: SerializationError for another size.
     """
@@ -180,31 +184,31 @@ class LongDeserializer(_NumberDeserializer[int]):
 
 
 class FloatSerializer(_NumberSerializer[float]):
-    """IEEE 754 of single precision, 4 bytes."""
+    """Single-precision IEEE 754, 4 bytes."""
 
     _format, _kind = struct.Struct(">f"), float
 
 
 class FloatDeserializer(_NumberDeserializer[float]):
-    """IEEE 754 of single precision, 4 bytes."""
+    """Single-precision IEEE 754, 4 bytes."""
 
     _format = struct.Struct(">f")
 
 
 class DoubleSerializer(_NumberSerializer[float]):
-    """IEEE 754 of double precision, 8 bytes."""
+    """Double-precision IEEE 754, 8 bytes."""
 
     _format, _kind = struct.Struct(">d"), float
 
 
 class DoubleDeserializer(_NumberDeserializer[float]):
-    """IEEE 754 of double precision, 8 bytes."""
+    """Double-precision IEEE 754, 8 bytes."""
 
     _format = struct.Struct(">d")
 
 
 class UUIDSerializer:
-    """A UUID as its 36 characters."""
+    """Writes a UUID as its 36 characters."""
 
     def __call__(self, value: UUID | None) -> bytes | None:
         if value is None:
@@ -214,9 +218,9 @@ class UUIDSerializer:
 
 
 class UUIDDeserializer:
-    """36 characters to a UUID.
+    """Reads a UUID from its 36 characters.
 
-    Raises: SerializationError for any other text; Java also takes shorter groups of digits.
+    Raises: SerializationError for any other text; Java also accepts shorter groups of digits.
     """
 
     def __call__(self, data: Buffer | None) -> UUID | None:
@@ -229,7 +233,7 @@ class UUIDDeserializer:
 
 
 class BooleanSerializer:
-    """True or False as the byte 1 or 0."""
+    """Writes True as the byte 1 and False as 0."""
 
     def __call__(self, value: object) -> bytes | None:
         if value is None:
@@ -239,7 +243,7 @@ class BooleanSerializer:
 
 
 class BooleanDeserializer:
-    """The byte 1 or 0 to True or False.
+    """Reads the byte 1 as True and 0 as False.
 
     Raises: SerializationError for anything else.
     """
@@ -256,16 +260,16 @@ class BooleanDeserializer:
 
 
 class VoidSerializer:
-    """None and nothing else."""
+    """Accepts only None."""
 
     def __call__(self, value: None) -> None:
         _check_type(value, type(None), self)
 
 
 class VoidDeserializer:
-    """None and nothing else.
+    """Accepts only None.
 
-    Raises: SerializationError for any bytes, even none at all.
+    Raises: SerializationError for any bytes, even an empty string.
     """
 
     def __call__(self, data: Buffer | None) -> None:
@@ -273,7 +277,7 @@ class VoidDeserializer:
             raise SerializationError(f"{_name(self)}: expected null, found {memoryview(data).nbytes} bytes")
 
 
-# Those whose entries a list writes without their sizes.
+# The types whose entries a list stores without their sizes.
 _ENTRY_SIZES: dict[type[object], int] = {
     ShortSerializer: 2,
     ShortDeserializer: 2,
@@ -291,10 +295,11 @@ _ENTRY_SIZES: dict[type[object], int] = {
 
 
 class ListSerializer:
-    """A list, its entries by another serializer; None may be among them (KIP-466).
+    """Writes a list, with its entries serialized by `inner`; None is allowed among them (KIP-466).
 
-    The bytes: a strategy (0 for the numbers and UUID, 1 for others), with 0 the count and the slots of the nulls, then
-    the count of entries, and the entries, with 1 each after its size (-1 for null).
+    Layout: a strategy, 0 for fixed-size entries (numbers and UUID), 1 for others. With 0: the count and the indexes of
+    the nulls, the count of entries, and the entries. With 1: the count of entries, and each entry after its size (-1:
+    null).
     """
 
     def __init__(self, inner: Serializer) -> None:
@@ -319,10 +324,10 @@ class ListSerializer:
 
 
 class ListDeserializer:
-    """The bytes of a ListSerializer to a list, its entries by another deserializer.
+    """Reads a list that ListSerializer wrote, with its entries deserialized by `inner`.
 
-    Raises: SerializationError for a count or a size that the bytes can't hold, for an entry that the other one refuses,
-        and for bytes behind the last one, which Java passes over.
+    Raises: SerializationError for a count or size that exceeds the bytes, an entry that `inner` rejects, and bytes
+        after the last entry, which Java ignores.
     """
 
     def __init__(self, inner: Deserializer) -> None:
@@ -363,7 +368,7 @@ class ListDeserializer:
 
 
 class _ListBytes:
-    """The bytes of a list, taken from front to back; a count or size is held against what is left before it is used."""
+    """A cursor over the bytes of a list. A count or size is checked against the remaining bytes before it is used."""
 
     def __init__(self, deserializer: ListDeserializer, data: memoryview) -> None:
         self._deserializer = deserializer

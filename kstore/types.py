@@ -1,4 +1,4 @@
-"""Small value types and Kafka's sentinels, shared by every layer above. Layer 1."""
+"""Small value types and Kafka's constants for "none", used by all other modules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_SEQUENCE = -1
 NO_OFFSET = -1
 NO_PARTITION_LEADER_EPOCH = -1
 MAX_OFFSET = 2**63 - 1
-# Times that are none, for Log.offset_for_timestamp (Kafka: ListOffsetsRequest).
+# Special timestamps for Log.offset_for_timestamp, as in Kafka's ListOffsetsRequest.
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
@@ -21,12 +21,12 @@ EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 ZERO_UUID = UUID(int=0)
 
-# Topics that brokers keep for themselves; a scan of a whole root leaves them out unless they are named.
+# Topics that brokers use internally. A scan of a whole root skips them unless they are named.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
 
 
 class TimestampType(IntEnum):
-    """Who set a record's timestamp (Kafka: TimestampType). `label` is Kafka's spelling."""
+    """The source of a record's timestamp (Kafka: TimestampType). `label` is Kafka's spelling."""
 
     NO_TIMESTAMP_TYPE = -1
     CREATE_TIME = 0
@@ -45,7 +45,7 @@ _TIMESTAMP_TYPE_LABELS = {
 
 
 class TopicPartition(NamedTuple):
-    """A topic and a partition number (Kafka: TopicPartition); str() is the directory name."""
+    """A topic and a partition number (Kafka: TopicPartition); str() gives the name of its directory."""
 
     topic: str
     partition: int
@@ -55,21 +55,21 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """Answer to a time lookup: the offset and timestamp (ms) of the first record that qualifies."""
+    """The result of a lookup by timestamp: offset and timestamp (ms) of the first record that qualifies."""
 
     offset: int
     timestamp_ms: int
 
 
 class OffsetPosition(NamedTuple):
-    """An offset and the byte position in the segment's .log where its batch starts."""
+    """An offset, and the position in bytes in the segment's .log where its batch starts."""
 
     offset: int
     position: int
 
 
 class TimestampOffset(NamedTuple):
-    """A time index entry: largest timestamp (ms) up to an offset."""
+    """A time index entry: the largest timestamp (ms) of the records up to an offset."""
 
     timestamp_ms: int
     offset: int
