@@ -1,4 +1,8 @@
-"""What a sink says, checked before it is believed: a sink may be anybody's. Layer 5."""
+"""The Sink protocol, and the checks on everything a sink returns.
+
+A sink may be foreign code, so every response is checked before it is used. Metadata caches the cluster that a sink
+reports.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +28,11 @@ _NO_ERRORS: Mapping[int, KStoreError] = MappingProxyType({})
 
 
 class ProduceResponse(NamedTuple):
-    """What became of one batch (Kafka: ProduceResponse.PartitionResponse).
+    """The outcome of one batch (Kafka: ProduceResponse.PartitionResponse).
 
-    base_offset is -1 where it is not known: the batch is in the log since an earlier try. is_retriable: nothing of the
-    batch is in the log, or if it is the sink will know the batch again, so that the Sender may hand it over once more.
-    record_errors: by place in the batch, of the records that are why the batch was refused.
+    base_offset: -1 if unknown, when the batch is in the log from an earlier attempt. is_retriable: no part of the batch
+    is in the log, or the sink will recognize it as a duplicate, so the Sender may send it again. record_errors: by
+    index in the batch, the errors of the records for which the batch was refused.
     """
 
     base_offset: int
@@ -39,24 +43,25 @@ class ProduceResponse(NamedTuple):
 
 
 class Sink(Protocol):
-    """Takes the batches of a Sender and says what became of each.
+    """Takes the batches of a Sender and returns the outcome of each.
 
-    Threads: one Sender calls send(), always in the same thread; cluster() is called by all that send records, too. A
-        sink for several producers has to be safe.
+    Threads: one Sender calls send() from one thread; cluster() is also called by every thread that sends records. A
+        sink shared by several producers must be thread-safe.
     """
 
     def cluster(self) -> Cluster:
-        """Return what partitions there are now, and who leads them; called before every send, so it should be cheap."""
+        """Return the current partitions and their leaders; called before every send, so it should be cheap."""
 
     def send(self, node: Node, batches: Sequence[ProducerBatch], *, ack: Ack) -> Sequence[ProduceResponse]:
-        """Take batches for partitions that a node leads, and return one response for each, in order.
+        """Take batches for partitions that `node` leads; return one response for each, in order.
 
-        Several may be of one partition, in their order, in which they have to get there: at most
-        max_in_flight_requests_per_connection, or, if that is above 1, as many as an attribute batches_per_partition of
-        the sink says, should it have one. batch.records() is the closed batch; its bytes may be used until this
-        returns. What is raised here fails all batches, and so does an answer that is not one a batch.
-        Args: ack: "written" or "flushed", what has to have happened (docs/durability.md); with "buffered" nobody waits
-            for the responses.
+        Several batches may be of one partition; they are in order and must be written in that order. There are at most
+        max_in_flight_requests_per_connection of them, or, if that is above 1, as many as an optional attribute
+        batches_per_partition of the sink allows. An exception fails all batches, and so does a wrong number of
+        responses.
+        Args: ack: "written" or "flushed", what must have happened before this returns (docs/durability.md); with
+            "buffered" nobody waits for the responses.
+        Lifetime: batch.records() is the closed batch; its bytes may be used until this returns.
         """
 
 
@@ -64,7 +69,7 @@ _logger = logging.getLogger("kstore.producer")
 
 
 def cluster_of(sink: Sink) -> Cluster:
-    """Ask a sink what partitions there are.  Raises: SinkResponseError; what the sink raises."""
+    """Return the cluster of a sink.  Raises: SinkResponseError; what the sink raises."""
     cluster: object = sink.cluster()
     if not isinstance(cluster, Cluster):
         raise SinkResponseError(f"cluster() of {_name_of(sink)}: expected a Cluster, found {_name_of(cluster)}")
@@ -72,9 +77,9 @@ def cluster_of(sink: Sink) -> Cluster:
 
 
 def answers_of(answers: object, *, count: int) -> list[object]:
-    """Return the answers of a sink, of which nothing is known but how many there are.
+    """Return the answers of a sink as a list of `count`; their contents are not checked.
 
-    Raises: SinkResponseError if there is not one a batch; what a sequence of a sink's own raises.
+    Raises: SinkResponseError if there is not one per batch; what the sink's own sequence type raises.
     """
     if not isinstance(answers, Sequence):
         raise SinkResponseError(f"responses of the sink: expected a sequence of {count}, found {_name_of(answers)}")
@@ -85,9 +90,9 @@ def answers_of(answers: object, *, count: int) -> list[object]:
 
 
 def checked_response(answer: object, *, record_count: int) -> ProduceResponse:
-    """Return the response to a batch of so many records, or one with a SinkResponseError where it can't be true.
+    """Return the response to a batch of record_count records, checked.
 
-    Errors that are none of kstore's are wrapped.
+    An invalid response is replaced by one with a SinkResponseError; errors that are not kstore's are wrapped.
     """
     try:
         return _checked(answer, record_count)
@@ -135,7 +140,7 @@ def _error(field: str, value: object) -> KStoreError:
 
 
 def as_kstore_error(error: BaseException, what: str = "the batch was not sent") -> KStoreError:
-    """Return the error, or a KStoreError that says so with the error as its cause."""
+    """Return the error itself if it is a KStoreError, else a KStoreError with it as the cause."""
     if isinstance(error, KStoreError):
         return error
     wrapped = KStoreError(f"{what}: {_text_of(error)}")
@@ -144,7 +149,7 @@ def as_kstore_error(error: BaseException, what: str = "the batch was not sent") 
 
 
 def _text_of(error: BaseException) -> str:
-    # str() of an error of a sink's own may raise.
+    # str() of a foreign exception may raise.
     return "".join(traceback.format_exception_only(type(error), error)).strip()
 
 
@@ -153,11 +158,11 @@ def _name_of(value: object) -> str:
 
 
 class Metadata:
-    """The last answer of a sink, kept for max_age_ms.
+    """The cluster last reported by a sink, cached for max_age_ms.
 
-    What a sink says is so: a topic that it does not name is unknown at once, where a client of brokers waits.
-    Attribute: on_update, called with each answer.
-    Threads: safe; two that find the answer too old may both ask.  Source: Kafka ProducerMetadata.
+    The sink is authoritative: a topic that it does not list is unknown at once, where a Kafka client would wait.
+    Attributes: on_update: called with each new Cluster.
+    Threads: safe; two threads that find the cluster too old may both ask.  Source: Kafka ProducerMetadata.
     """
 
     def __init__(self, sink: Sink, *, max_age_ms: int, clock: Clock) -> None:
@@ -170,18 +175,18 @@ class Metadata:
 
     @property
     def cluster(self) -> Cluster:
-        """The partitions, at most max_age_ms old."""
+        """The cluster, at most max_age_ms old."""
         if self._asked_ms is None or self.age_ms >= self._max_age_ms:
             return self.update()
         return self._cluster
 
     @property
     def age_ms(self) -> int:
-        """How long ago the sink was asked, 0 if never."""
+        """Milliseconds since the sink was asked, 0 if it never was."""
         return 0 if self._asked_ms is None else self._clock.monotonic_ms() - self._asked_ms
 
     def update(self) -> Cluster:
-        """Ask the sink now.  Raises: SinkResponseError; what the sink raises."""
+        """Ask the sink now and return its cluster.  Raises: SinkResponseError; what the sink raises."""
         cluster = cluster_of(self._sink)
         self._cluster, self._asked_ms = cluster, self._clock.monotonic_ms()
         if self.on_update is not None:
@@ -189,9 +194,10 @@ class Metadata:
         return cluster
 
     def cluster_with(self, topic: str, partition: int | None = None) -> Cluster:
-        """Return partitions among which the topic is, and this one of it.
+        """Return a cluster that has the topic, and the partition unless it is None.
 
-        Raises: UnknownTopicOrPartitionError if the sink, asked again, does not know them.
+        Asks the sink again if the cached cluster does not have them.
+        Raises: UnknownTopicOrPartitionError if the sink does not know them; SinkResponseError; what the sink raises.
         """
         cluster = self.cluster
         if not _has(cluster, topic, partition):

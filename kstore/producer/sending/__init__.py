@@ -1,1 +1,1 @@
-"""What is sent, and what becomes of it: the Sender, sinks, and the completion of batches."""
+"""Sending batches: the Sender thread, sinks, and the completion of batches."""

@@ -1,4 +1,4 @@
-"""What a Sender does with the answer to a batch: complete it, try it again, split it, or fail it. Layer 5."""
+"""BatchCompletion: acts on the answer to each batch. It completes the batch, retries it, splits it, or fails it."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _logger = logging.getLogger("kstore.producer")
 
 
 def _ignore(*_: object) -> None:
-    """Take what nobody wants to know."""
+    """Do nothing: the default hook."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenderHooks:
-    """What a Sender reports as it goes, for metrics; called in its thread, and must not raise.
+    """Callbacks of a Sender for metrics; they run in its thread and must not raise.
 
-    on_send and on_response: the node and its batches, the latter with the milliseconds that the sink took. on_retry,
-    on_error: topic and number of records. on_split: topic.
+    on_send: node and batches. on_response: node, batches, and the milliseconds that the sink took. on_retry, on_error:
+    topic and number of records. on_split: topic.
     """
 
     on_send: Callable[[Node, list[ProducerBatch]], None] = _ignore
@@ -53,10 +53,11 @@ class SenderHooks:
 
 
 class BatchCompletion:
-    """Takes the answers to batches to the accumulator, the transaction manager and the batches' futures.
+    """Applies the answers to batches to the accumulator, the transaction manager and the batches' futures.
 
-    With a transaction manager the batches of a partition end in the order in which they were sent: one that is answered
-    before an earlier one, which is sent again, is held until that one has ended.
+    With a transaction manager the batches of a partition complete in the order in which they were sent: a batch that is
+    answered while an earlier one is being retried is held until that one completes.
+    Threads: not safe; used by the Sender's thread.
     Source: Kafka Sender.completeBatch, failBatch, canRetry; there a later batch does not wait for an earlier one.
     """
 
@@ -76,24 +77,24 @@ class BatchCompletion:
         self._hooks = hooks
         self._to_split: set[ProducerBatch] = set()
         self._to_put_back: list[ProducerBatch] = []
-        # Refused for their sequences; what it means is seen when all answers of a call were taken.
+        # Batches refused as out of order; the other answers of the call decide what becomes of them.
         self._out_of_order: list[tuple[ProducerBatch, ProduceResponse, OutOfOrderSequenceError]] = []
-        # Of a callback or the sink.
+        # Raised by a callback or the sink.
         self._interrupt: KeyboardInterrupt | None = None
 
     def keep_interrupt(self, error: BaseException) -> None:
-        """Note a KeyboardInterrupt for raise_interrupt(), but nothing else."""
+        """Store a KeyboardInterrupt for raise_interrupt(); ignore other exceptions."""
         if isinstance(error, KeyboardInterrupt):
             self._interrupt = error
 
     def raise_interrupt(self) -> None:
-        """Raise the KeyboardInterrupt that a callback or the sink raised, once everybody else was told."""
+        """Raise the stored KeyboardInterrupt of a callback or the sink, after all batches were handled."""
         interrupt, self._interrupt = self._interrupt, None
         if interrupt is not None:
             raise interrupt
 
     def take_all(self, batches: list[ProducerBatch], answers: list[object], *, now_ms: int) -> None:
-        """Do what the answers to batches ask for, in their order, as take() does."""
+        """Handle the answers to batches in order, as take() does; runs of plain successes complete in one call."""
         at = 0
         while at < len(batches):
             end = answered_from(batches, answers, at, ProduceResponse)
@@ -114,14 +115,17 @@ class BatchCompletion:
         self._settle_out_of_order(now_ms=now_ms)
 
     def _can_end_together(self, batches: list[ProducerBatch]) -> bool:
-        """Note that batches that succeeded are in the log if nothing has to end before them or between them."""
+        """Return whether these successful batches can complete together: no other one comes before or between them.
+
+        If so, the transaction manager has recorded that they are in the log.
+        """
         manager = self._transaction_manager
         if manager is None:
             return True
         return not self._accumulator.incomplete.has_held and manager.complete_next_batches(batches)
 
     def take(self, batch: ProducerBatch, answer: object, *, now_ms: int) -> None:
-        """Do what the answer to a batch asks for; what has to be sent again waits for put_back."""
+        """Handle the answer to one batch; a batch to send again waits for put_back()."""
         response = checked_response(answer, record_count=batch.record_count)
         error = response.error
         if error is None:
@@ -132,14 +136,15 @@ class BatchCompletion:
         elif isinstance(error, OutOfOrderSequenceError) and self._transaction_manager is not None:
             self._out_of_order.append((batch, response, error))
         else:
-            # "Try again" and nonsense leave open what became of the batch, any other error does not.
+            # A retriable or malformed answer leaves the outcome of the batch unknown; any other error does not.
             batch.is_in_doubt |= response.is_retriable or isinstance(error, SinkResponseError)
             self._retry_or_fail(batch, response, error, now_ms=now_ms)
 
     def _settle_out_of_order(self, *, now_ms: int) -> None:
-        """Complete, repeat or fail the batches that were refused for their sequences.
+        """Complete, retry or fail the batches that were refused as out of order.
 
-        Later batches of the same call, whose answers came after theirs, may tell that they are in the log.
+        This comes after all answers of a call, because the answers to later batches can prove that these are in the
+        log.
         """
         refused, self._out_of_order = self._out_of_order, []
         manager = self._transaction_manager
@@ -160,14 +165,14 @@ class BatchCompletion:
             self.fail(batch, error, record_errors=response.record_errors, may_be_in_log=batch.is_in_doubt)
 
     def release_all(self, batches: list[ProducerBatch], answers: list[object]) -> None:
-        """End batches of which nobody wants to know more, and let their memory go."""
+        """Complete batches whose outcome nobody waits for (ack "buffered"), and free their memory."""
         for batch, answer in zip(batches, answers, strict=True):
             self._release(batch, checked_response(answer, record_count=batch.record_count).error)
 
     def fail_all(self, batches: list[ProducerBatch], failure: KStoreError, *, is_told: bool) -> None:
-        """Fail batches of which it is not known what became of them.
+        """Fail batches whose outcome is unknown.
 
-        Args: is_told: whether anybody wants to know, other than a log file.
+        Args: is_told: whether the futures fail; otherwise the error is only logged.
         """
         for batch in batches:
             if is_told:
@@ -176,7 +181,7 @@ class BatchCompletion:
                 self._release(batch, failure)
 
     def put_back(self, *, now_ms: int) -> None:
-        """Put the batches that have to be sent again before all others of their partitions, in the order they had."""
+        """Enqueue the batches to send again before all others of their partitions, in their original order."""
         while self._to_put_back:
             batch = self._to_put_back.pop()
             if batch in self._to_split:
@@ -184,12 +189,12 @@ class BatchCompletion:
                 self._split(batch)
             else:
                 self._accumulator.reenqueue(batch, now_ms)
-        # A sink, or another thread, may have ended one.
+        # A sink or another thread may have completed a batch that holds others.
         for batch in self._accumulator.incomplete.ended_but_awaited():
             self._release_followers(batch)
 
     def abandon(self, error: KStoreError) -> None:
-        """Fail what was taken out of the queues and is not done, since the run that had it broke off."""
+        """Fail the drained batches that are not done, after the run that drained them failed."""
         self._to_put_back.clear()
         self._to_split.clear()
         self._out_of_order.clear()
@@ -210,7 +215,11 @@ class BatchCompletion:
         record_errors: Mapping[int, KStoreError] | None = None,
         may_be_in_log: bool,
     ) -> None:
-        """Fail a batch for good, and let its memory go."""
+        """Fail a batch for good and free its memory.
+
+        Args: record_errors: the errors of single records by their index in the batch; may_be_in_log: whether the batch
+            may be in the log all the same.
+        """
         manager = self._transaction_manager
         earlier = None if manager is None else manager.batch_before(batch)
         if manager is not None:
@@ -222,7 +231,7 @@ class BatchCompletion:
         self._end(batch, lambda: batch.complete_exceptionally(error, error_of), after=earlier)
 
     def expire(self, batch: ProducerBatch, *, now_ms: int) -> None:
-        """Fail a batch that took longer than the delivery timeout."""
+        """Fail a batch that is older than the delivery timeout."""
         passed_ms = now_ms - batch.created_ms
         error = ProducerTimeoutError(
             f"expiring {batch.record_count} record(s) for {batch.topic_partition}: {passed_ms} ms have passed since "
@@ -250,7 +259,7 @@ class BatchCompletion:
         self._end(batch, lambda: batch.complete(NO_OFFSET))
 
     def _end(self, batch: ProducerBatch, complete: Callable[[], object], *, after: ProducerBatch | None = None) -> None:
-        """Complete a batch, and those that waited for it; if an earlier one has not ended, put it off until then."""
+        """Complete a batch and those that it holds; if the batch `after` is not done, hold this one instead."""
         if after is not None and not after.is_done:
             self._accumulator.incomplete.hold(batch, complete, after=after)
             return
@@ -258,12 +267,12 @@ class BatchCompletion:
         self._release_followers(batch)
 
     def _release_followers(self, batch: ProducerBatch) -> None:
-        """Complete the batches that waited for the end of one."""
+        """Complete the batches held by `batch`."""
         for one, complete in self._accumulator.incomplete.released_by(batch):
             self._end_now(one, complete)
 
     def _end_now(self, batch: ProducerBatch, complete: Callable[[], object]) -> None:
-        """Complete a batch, unless another thread or the sink has done so, and let its memory go."""
+        """Complete a batch, unless another thread or the sink already has, and free its memory."""
         try:
             if not batch.is_done:
                 complete()

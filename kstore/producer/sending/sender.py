@@ -1,4 +1,4 @@
-"""Sender: the one thread that takes batches from the accumulator to a sink. Layer 5."""
+"""Sender: the thread that passes batches from the accumulator to a sink and handles the answers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from kstore.producer.transactions.coordinator import TransactionCoordinator
     from kstore.producer.transactions.manager import TransactionManager
 
-# How long to wait at most without being woken, and how often expired transactions are looked for.
+# The longest wait without a wakeup, and the interval of checks for expired transactions.
 _MAX_WAIT_MS = 10_000
-# How long to wait at least before asking again where records go.
+# The shortest wait before the sink is asked for its cluster again.
 _LEAST_WAIT_MS = 1
 _MS_PER_S = 1000
 
@@ -33,18 +33,22 @@ _logger = logging.getLogger("kstore.producer")
 
 
 class Sender:
-    """Drains batches, hands them to a sink, and completes, repeats, splits or fails them.
+    """Drains batches, passes them to a sink, and completes, retries, splits or fails them.
 
-    Each run drains up to max_in_flight times, each time one batch of a partition, and hands all of it to the sink by
-    one call for each node. A sink whose batches_per_partition is larger gets as many as that by one drain, unless
-    max_in_flight is 1. The order of a partition is kept with max_in_flight 1, or with a transaction manager.
-    What the sink raises fails the batches that it was given, what its cluster() raises fails all there are.
-    Args: ack: what has to have happened before a future is done. "buffered": the batch was handed to the
-        sink, with offset -1 and nobody told of a failure; "written" and "flushed" as docs/durability.md says.
-        max_request_size: bytes of batches for one node in one drain. retries: of one batch. coordinator: whose expired
-        transactions are aborted now and then.
-    Attribute: wakeup(): lets it look at the accumulator now; one step, into which no interrupt comes.
-    Threads: run, run_once for one thread; the others from any.
+    Each run drains up to max_in_flight times, one batch per partition each time, and passes everything to the sink in
+    one call per node. If the sink's batches_per_partition is larger than max_in_flight, one drain takes up to that many
+    instead, unless max_in_flight is 1. The order of a partition is kept if max_in_flight is 1 or there is a transaction
+    manager. An exception from the sink's send() fails the batches of the call, one from its cluster() fails all
+    batches.
+    Args:
+        ack: what must have happened before a future is done. "buffered": the batch was passed to the sink; its offset
+            is -1 and an error is only logged. "written" and "flushed": see docs/durability.md.
+        max_request_size: bytes of batches for one node in one drain.
+        retries: of one batch.
+        retry_backoff_ms: the wait after an error of the sink's cluster() or of the coordinator.
+        coordinator: the Sender aborts its expired transactions every 10 seconds.
+    Attributes: wakeup: wakes the thread to check the accumulator; a single step that no interrupt can split.
+    Threads: run and run_once for one thread; the other methods are thread-safe.
     Source: Kafka Sender.
     """
 
@@ -97,39 +101,42 @@ class Sender:
     # From any thread
 
     def start(self) -> None:
-        """Run in a thread of its own."""
+        """Start the thread."""
         self._thread.start()
 
     @property
     def is_running(self) -> bool:
-        """Whether its thread was started and has not ended."""
+        """Whether the thread was started and has not ended."""
         return self._thread.ident is not None and not self._end_latch.is_open
 
     @property
     def is_own_thread(self) -> bool:
-        """Whether the caller runs in its thread, as callbacks do."""
+        """Whether the caller runs in the Sender's thread, as callbacks do."""
         return threading.current_thread() is self._thread
 
     def join(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end of its thread; return whether it has ended, or was never started."""
-        # Thread.join() may take a thread for ended that runs, or wait for itself, where a signal interrupts it.
+        """Wait for the thread to end; return whether it has ended or was never started.
+
+        Args: timeout_s: in seconds, None to wait without limit.
+        """
+        # Not Thread.join(): interrupted by a signal, it may report a running thread as ended, or wait for itself.
         return self._thread.ident is None or self._end_latch.wait(timeout_s)
 
     def initiate_close(self) -> None:
-        """Take no more records; send what there is, abort a transaction that is open, and end."""
+        """Refuse new records; send the queued ones, abort an open transaction, and end the thread."""
         self._accumulator.close()
         self._is_open = False
         self.wakeup()
 
     def force_close(self) -> None:
-        """As initiate_close, but fail what was not sent."""
+        """Do as initiate_close(), but fail the batches that are not sent yet."""
         self._is_forced = True
         self.initiate_close()
 
     # The thread
 
     def run(self) -> None:
-        """Send until it is closed."""
+        """Send until the Sender is closed."""
         try:
             while self._is_open:
                 self._wait(self._guarded_run())
@@ -142,7 +149,7 @@ class Sender:
                 self._end_latch.open()
 
     def run_once(self) -> int:
-        """Do what is to be done now, and return after how many milliseconds there may be more, 0 if at once."""
+        """Do the work there is; return the milliseconds until there may be more, 0 for at once."""
         manager = self._transaction_manager
         if manager is not None:
             manager.maybe_resolve_sequences()
@@ -157,7 +164,7 @@ class Sender:
 
     @property
     def _until_request_ms(self) -> int:
-        """In how long the coordinator is to be asked, as far as that is known."""
+        """Milliseconds until the next request to the coordinator, or the longest wait if none is known."""
         manager = self._transaction_manager
         left_ms = max(self._next_request_ms - self._clock.monotonic_ms(), 0)
         return left_ms if left_ms or (manager is not None and manager.has_new_partitions) else _MAX_WAIT_MS
@@ -185,7 +192,7 @@ class Sender:
         return self._accumulator.has_undrained or (manager is not None and manager.has_pending_requests)
 
     def _has_transaction_to_end(self) -> bool:
-        """Tell whether a transaction is not ended yet, and begin to abort it unless its end was begun."""
+        """Return whether a transaction is still open; begin to abort it unless it is being ended."""
         manager = self._transaction_manager
         if manager is None or not manager.has_ongoing_transaction or self._is_forced:
             return False
@@ -271,7 +278,7 @@ class Sender:
             self._completion.expire(batch, now_ms=now_ms)
 
     def _drain(self, cluster: Cluster, now_ms: int) -> tuple[dict[Node, list[ProducerBatch]], int]:
-        """Return batches by node, those of a partition in order, and when more may be ready."""
+        """Return batches by node, those of a partition in order, and the milliseconds until more may be ready."""
         accumulator = self._accumulator
         nodes = {node.id: node for node in cluster.nodes}
         drained: dict[Node, list[ProducerBatch]] = {}
@@ -320,9 +327,9 @@ class Sender:
             self._completion.take_all(batches, answers, now_ms=now_ms)
 
     def _ask_sink(self, node: Node, batches: list[ProducerBatch]) -> tuple[list[object], KStoreError | None]:
-        """Return an answer for each batch, whatever the sink does, or why it is not known what became of them."""
+        """Return an answer for each batch, or the error if the sink failed and the outcome is unknown."""
         try:
-            # Of a list the sink could take something out.
+            # A tuple, because the sink could change a list.
             return answers_of(self._sink.send(node, tuple(batches), ack=self._ack), count=len(batches)), None
         except BaseException as error:
             _logger.exception("the sink failed with %s batches", len(batches))

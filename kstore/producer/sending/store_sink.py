@@ -1,4 +1,4 @@
-"""StoreSink: batches go to the logs of a store in this process, which leads all its partitions. Layer 5."""
+"""StoreSink: writes batches to the logs of a store in this process, which leads all its partitions."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _NOT_TRIED = ProduceResponse(NO_OFFSET)
 
 
 class StoreSink:
-    """Appends to a store's logs, in the Sender's thread.
+    """Appends batches to a store's logs, in the Sender's thread.
 
-    A batch of an idempotent producer that is in the log already counts as appended, also where the log has forgotten
-    its offsets (-1 then): the sequences of an epoch have no gap, so what is not behind the last one is there. If a
-    batch has to be tried again, the later ones of its partition are not tried before it. That holds for any number of
-    them, so a call may have up to batches_per_partition of one partition. With ack "flushed" the batches of one call
-    share one fdatasync for each log. A log that failed stays so until its store is opened anew.
-    Args: coordinator: refuses transactional batches that come too late for their transaction; needed for no others.
-        node: what stands for the leader of every partition.
+    An idempotent producer's batch that is already in the log counts as appended, even if the log no longer knows its
+    offset (-1 then): the sequences of an epoch have no gap, so every batch not after the last sequence is there. If a
+    batch must be retried, the later ones of its partition are not tried before it. This holds for any number of
+    batches, so a call may have up to batches_per_partition of one partition. With ack "flushed" the batches of one call
+    share one fdatasync per log. A failed log stays failed until its store is reopened.
+    Args: coordinator: refuses transactional batches that arrive after their transaction ended; needed only for these.
+        node: represents the leader of every partition.
     Threads: safe.
     """
 
@@ -53,7 +53,7 @@ class StoreSink:
         self._cluster: tuple[tuple[TopicPartition, ...], Cluster] = ((), Cluster())
 
     def cluster(self) -> Cluster:
-        """Return the store's partitions as they are now, each led by this sink's node."""
+        """Return the store's current partitions, each led by this sink's node."""
         partitions = self._store.partitions
         known, cluster = self._cluster
         if known is not partitions and known != partitions:
@@ -64,7 +64,7 @@ class StoreSink:
     def send(self, node: Node, batches: Sequence[ProducerBatch], *, ack: Ack) -> Sequence[ProduceResponse]:
         """Append each batch; see Sink.send.
 
-        Raises: ValueError for another node than its own.
+        Raises: ValueError if `node` is not this sink's.
         """
         if node != self._node:
             raise ValueError(f"node of the batches: expected {self._node}, got {node}")
@@ -85,7 +85,7 @@ class StoreSink:
         return responses
 
     def _append(self, batches: Sequence[ProducerBatch], *, ack: Ack) -> list[ProduceResponse]:
-        """Append the batches of each partition together; return a response for each batch, in their order."""
+        """Append the batches of each partition together; return one response per batch, in their order."""
         by_partition: dict[TopicPartition, list[int]] = {}
         for index, batch in enumerate(batches):
             by_partition.setdefault(batch.topic_partition, []).append(index)
@@ -145,7 +145,7 @@ class StoreSink:
 
 
 def _is_known(batch: ProducerBatch, error: OutOfOrderSequenceError) -> bool:
-    """Tell whether the log has a batch that it refused, or had it before it was compacted or cut."""
+    """Return whether a refused batch is in the log, or was until compaction or deletion removed it."""
     if error.last_sequence == NO_SEQUENCE:
         return False
     return not is_sequence_behind(batch.last_sequence, other=error.last_sequence)

@@ -1,1 +1,1 @@
-"""Transactional ids: the state of a producer, and the coordinator that a store holds."""
+"""Transactions: a producer's state (manager) and the coordinator that keeps transactional ids in a store."""

@@ -1,4 +1,7 @@
-"""TransactionCoordinator: transactional ids, their producers and transactions, kept in the store itself. Layer 5."""
+"""TransactionCoordinator: transactional ids, their producers and transactions, stored in `__transaction_state`.
+
+TransactionState is the state of one transactional id, with its encoding as a record of that topic.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,10 @@ _PREPARED = (TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionState:
-    """One transactional id: its producer, and its transaction, the last one if none is open."""
+    """The state of one transactional id: its producer and its current transaction, or the last one if none is open.
+
+    Times are milliseconds since 1970, -1 for none; timeout_ms limits how long a transaction may stay open.
+    """
 
     transactional_id: str
     producer: ProducerIdAndEpoch
@@ -69,11 +75,11 @@ class TransactionState:
 
     @property
     def is_prepared(self) -> bool:
-        """Whether it is decided how the transaction ends, and its markers may not be written yet."""
+        """Whether the outcome is decided and its markers may not all be written yet."""
         return self.status in _PREPARED
 
     def to_record(self) -> tuple[bytes, bytes | None]:
-        """Return key and value of its record, version 0."""
+        """Return key and value of the record for this state, version 0."""
         fields = {
             "producerId": self.producer.producer_id,
             "producerEpoch": self.producer.epoch,
@@ -93,9 +99,10 @@ class TransactionState:
 
 
 def read_transaction_state(key: bytes | None, value: bytes | None) -> tuple[str | None, TransactionState | None]:
-    """Return the transactional id of a record, None for another kind, and its state, None if the id is forgotten.
+    """Decode a record of `__transaction_state`.
 
-    Raises: InvalidRecordError for bytes that are no such record, or a version or status that is not known.
+    Returns: the transactional id, None for a record of another kind; its state, None if the record deletes the id.
+    Raises: InvalidRecordError for malformed bytes, or an unknown version or status.
     """
     record = decode_transaction_record(key, value)
     if not isinstance(record.key, DecodedMessage):
@@ -129,7 +136,7 @@ def _partitions(topics: Iterable[dict[str, Any]]) -> Iterable[TopicPartition]:
 
 
 def partition_of(transactional_id: str, *, partition_count: int) -> int:
-    """Return the partition of `__transaction_state` that keeps a transactional id: Java's hash of it, without sign.
+    """Return the partition of `__transaction_state` for a transactional id: its Java hash code modulo partition_count.
 
     Source: Kafka TransactionStateManager.partitionFor.
     """
@@ -137,7 +144,7 @@ def partition_of(transactional_id: str, *, partition_count: int) -> int:
 
 
 def _java_hash(text: str) -> int:
-    """String.hashCode: over UTF-16 units, in 32 bits with a sign."""
+    """Return Java String.hashCode: over UTF-16 code units, as a signed 32-bit number."""
     data = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for at in range(0, len(data), 2):
@@ -145,7 +152,8 @@ def _java_hash(text: str) -> int:
     return value - 2**32 if value >= 2**31 else value
 
 
-# As transaction.state.log.num.partitions, transaction.state.log.segment.bytes, transaction.max.timeout.ms.
+# Kafka's defaults of transaction.state.log.num.partitions, transaction.state.log.segment.bytes and
+# transaction.max.timeout.ms.
 PARTITION_COUNT = 50
 TRANSACTION_STATE_CONFIG = LogConfig(cleanup_policy="compact", compression_type="uncompressed", segment_bytes=100 * MIB)
 MAX_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
@@ -154,9 +162,9 @@ _logger = logging.getLogger("kstore.producer")
 
 
 class _TransactionalId:
-    """One transactional id; its lock is held while its state changes, and while its transactional data is appended.
+    """One transactional id; its lock is held while its state changes and while transactional data is appended.
 
-    Attribute: marked (partitions that have the marker of what the state decides).
+    Attributes: marked (partitions that already have the marker of the decided outcome).
     """
 
     __slots__ = ("lock", "marked", "state")
@@ -168,15 +176,15 @@ class _TransactionalId:
 
 
 class TransactionCoordinator:
-    """Gives out producer ids, fences, and ends transactions by markers in each of their partitions.
+    """Allocates producer ids, fences producers, and ends transactions by writing markers to all their partitions.
 
-    All it knows lies in `__transaction_state` of the store, as brokers write it, so that either goes on where the other
-    ended: by init_producer_id what a crash left decided is completed, and what it left open is aborted. Of a store
-    there should be one (coordinator_of). For a store that goes back to a cluster that topic has to be there already,
-    with the cluster's id of it: a broker puts away what it does not know.
-    Args: partition_count: of the topic, if it has to be made.
-    Raises: from every method that writes: StorageError and what else an append raises; the state is then as before,
-        but for a transaction that was decided and whose end is not written everywhere: that is done by the next call.
+    Its whole state is in the store's `__transaction_state`, in the format of Kafka's brokers, so a broker and this
+    class can take over from each other: init_producer_id completes a transaction that a crash left decided and aborts
+    one that it left open. Use one coordinator per store (coordinator_of). If the store is to return to a Kafka cluster,
+    the topic must already exist with the cluster's topic id: a broker treats partitions of unknown topic ids as stray.
+    Args: partition_count: of the topic, if it has to be created.
+    Raises: from every method that writes: StorageError and the other errors of an append. The state is then unchanged,
+        except that a transaction may be decided and its markers not all written; the next call completes it.
     Threads: safe.
     Source: Kafka TransactionCoordinator, TransactionStateManager, TransactionMarkerChannelManager.
     """
@@ -201,13 +209,13 @@ class TransactionCoordinator:
         current: ProducerIdAndEpoch = NO_PRODUCER,
         ack: Ack = "written",
     ) -> ProducerIdAndEpoch:
-        """Return the producer to send as; who sent with this transactional id before is fenced, its data aborted.
+        """Return the producer id and epoch to send with; fence the previous producer of the id and end its transaction.
 
-        Args: transactional_id: None for an idempotent producer without transactions, of which nothing is kept;
-            timeout_ms: after which abort_expired ends its transactions; current: what the caller got before, if it asks
-            only for the next epoch.
-        Raises: ProducerFencedError if `current` is not current any more; ValueError for an empty id or a timeout that
-            is not from 1 to MAX_TRANSACTION_TIMEOUT_MS.
+        Args: transactional_id: None for an idempotent producer without transactions, of which nothing is stored;
+            timeout_ms: the age at which abort_expired aborts its transactions; current: the caller's present producer
+            id and epoch, if it only needs the next epoch.
+        Raises: ProducerFencedError if `current` is out of date; ValueError for an empty id, or a timeout outside of 1
+            to MAX_TRANSACTION_TIMEOUT_MS.
         """
         if transactional_id is None:
             return ProducerIdAndEpoch(random_producer_id(), 0)
@@ -241,9 +249,9 @@ class TransactionCoordinator:
         *,
         ack: Ack = "written",
     ) -> None:
-        """Make partitions part of the producer's transaction, which begins with the first ones.
+        """Add partitions to the producer's transaction; the first ones begin it.
 
-        Raises: ProducerFencedError; TransactionStateError for an id that init_producer_id was not called for.
+        Raises: ProducerFencedError; TransactionStateError for an id without a call of init_producer_id.
         """
         entry = self._entry(transactional_id)
         with entry.lock:
@@ -265,10 +273,10 @@ class TransactionCoordinator:
     def end_transaction(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool, ack: Ack = "written"
     ) -> None:
-        """Decide the producer's transaction and write the markers; once that is noted, it survives a crash.
+        """Commit or abort the producer's transaction and write the markers; a stored decision survives a crash.
 
         A second call with the same decision does nothing.
-        Raises: ProducerFencedError; TransactionStateError if there is no transaction, or it was ended the other way.
+        Raises: ProducerFencedError; TransactionStateError if there is no transaction, or it ended the other way.
         """
         entry = self._entry(transactional_id)
         complete = TransactionStatus.COMPLETE_COMMIT if is_commit else TransactionStatus.COMPLETE_ABORT
@@ -284,10 +292,11 @@ class TransactionCoordinator:
 
     @contextmanager
     def appending(self, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]) -> Iterator[None]:
-        """Hold the producer's transaction open while its data is appended, so that none comes behind its marker.
+        """Keep the producer's transaction open while its data is appended, so that none is appended after the marker.
 
         Raises: InvalidProducerEpochError if the producer was fenced; InvalidTxnStateError if it has no open transaction
-            with these partitions.  Source: KIP-890.
+            with these partitions.
+        Source: KIP-890.
         """
         entry = self._by_producer_id.get(producer.producer_id)
         if entry is None:
@@ -308,9 +317,10 @@ class TransactionCoordinator:
             yield
 
     def abort_expired(self) -> int:
-        """Abort the transactions open for longer than their timeout, fence their producers, and return how many.
+        """Abort the transactions open for longer than their timeout, fence their producers, and return their number.
 
-        What is decided and not complete is completed. One that can't be ended, or not be read, is logged.
+        Also completes the transactions that are decided. Errors of single transactions, and of partitions that can't be
+        read, are logged.
         Cost: the first call reads the transactional ids of the whole store.
         """
         for number in self._partition_numbers():
@@ -330,7 +340,7 @@ class TransactionCoordinator:
         return count
 
     def load(self) -> None:
-        """Look at all transactional ids of the store, and complete what is decided, as a broker does when it starts."""
+        """Read all transactional ids and complete the decided transactions, as a broker does at start."""
         with self._lock:
             for number in self._partition_numbers():
                 self._load(number)
@@ -340,7 +350,7 @@ class TransactionCoordinator:
                     self._complete(entry, entry.state, ack="written")
 
     def state(self, transactional_id: str) -> TransactionState | None:
-        """Return what is known of a transactional id."""
+        """Return the state of a transactional id, None if it is unknown."""
         return self._entry(transactional_id).state
 
     # Inside
@@ -360,7 +370,10 @@ class TransactionCoordinator:
         return partition_of(transactional_id, partition_count=self._partition_count)
 
     def _found_partition_count(self) -> int:
-        """Return how many partitions the topic has; it is made if there is none. Later ones would move ids about."""
+        """Return the number of partitions of the topic, which is created if it does not exist.
+
+        The caller keeps the first result, because another number would assign ids to other partitions.
+        """
         if not self._partition_numbers():
             count = self._new_partition_count
             self._store.create_topic(TRANSACTION_STATE_TOPIC, count, config=TRANSACTION_STATE_CONFIG)
@@ -384,7 +397,10 @@ class TransactionCoordinator:
     def _current(
         self, entry: _TransactionalId, transactional_id: str, producer: ProducerIdAndEpoch, *, ack: Ack
     ) -> TransactionState:
-        """Return the state of the id, completed if that was left to be done, for its current producer."""
+        """Return the state of an id for its current producer, after completing a transaction that is already decided.
+
+        Raises: TransactionStateError for an id without state; ProducerFencedError for another producer.
+        """
         state = entry.state
         if state is None:
             raise TransactionStateError(f"transactional id {transactional_id!r}: init_producer_id comes first")
@@ -393,7 +409,10 @@ class TransactionCoordinator:
         return self._complete(entry, state, ack=ack) if state.is_prepared else state
 
     def _end_what_is_open(self, entry: _TransactionalId, state: TransactionState, *, ack: Ack) -> TransactionState:
-        """Complete what is decided; abort what is open, in an epoch that no log takes the old producer's data after."""
+        """Complete a decided transaction, or abort an open one.
+
+        The abort uses the next epoch, so that logs refuse later data of the old producer.
+        """
         if state.is_prepared:
             return self._complete(entry, state, ack=ack)
         if state.status is not TransactionStatus.ONGOING:
@@ -408,10 +427,10 @@ class TransactionCoordinator:
         return self._complete(entry, prepared, ack=ack)
 
     def _complete(self, entry: _TransactionalId, state: TransactionState, *, ack: Ack) -> TransactionState:
-        """Write the markers of a transaction that is decided, then that it is complete.
+        """Write the markers of a decided transaction, then its complete state.
 
-        A partition that can't be marked keeps no other from it. Markers that a crash cut off are written to all
-        partitions again; the logs pass over a second one.
+        A partition whose marker fails does not stop the others; the first error is raised at the end. After a crash the
+        markers are written to all partitions again; the logs ignore duplicates.
         """
         is_commit = state.status is TransactionStatus.PREPARE_COMMIT
         failure: KStoreError | None = None
@@ -474,13 +493,13 @@ class TransactionCoordinator:
         self._by_producer_id[state.producer.producer_id] = entry
 
 
-# By the store's id, which is not given out again while the coordinator holds the store.
+# By id(store), which stays unique because the coordinator references the store.
 _coordinators: WeakValueDictionary[int, TransactionCoordinator] = WeakValueDictionary()
 _coordinators_lock = threading.Lock()
 
 
 def coordinator_of(store: ProducerStore) -> TransactionCoordinator:
-    """Return the coordinator of a store, the same one for every caller as long as one holds it."""
+    """Return the coordinator of a store: the same object for all callers, while any of them references it."""
     with _coordinators_lock:
         coordinator = _coordinators.get(id(store))
         if coordinator is None:
@@ -497,7 +516,7 @@ def _going_on(what: str) -> Iterator[None]:
 
 
 def _next_producer(producer: ProducerIdAndEpoch) -> ProducerIdAndEpoch:
-    # The last epoch is left for the markers of a transaction that has to be fenced.
+    # The last epoch is reserved for the markers of a transaction that must be fenced.
     if producer.epoch >= MAX_PRODUCER_EPOCH - 1:
         return ProducerIdAndEpoch(random_producer_id(), 0)
     return producer._replace(epoch=producer.epoch + 1)

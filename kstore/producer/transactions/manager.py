@@ -1,4 +1,4 @@
-"""TransactionManager: who a producer is, its sequences, and the state of its transaction. Layer 5."""
+"""TransactionManager: a producer's id and epoch, its sequences, and the state of its transaction."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class TransactionManagerState(Enum):
-    """Where a transactional producer is (Kafka: TransactionManager.State)."""
+    """States of a producer (Kafka: TransactionManager.State)."""
 
     UNINITIALIZED = "UNINITIALIZED"
     INITIALIZING = "INITIALIZING"
@@ -41,12 +41,12 @@ class TransactionManagerState(Enum):
     FATAL_ERROR = "FATAL_ERROR"
 
     def may_follow(self, before: TransactionManagerState) -> bool:
-        """Tell whether this state can be entered from another one."""
+        """Return whether this state can be entered from `before`."""
         return before in _BEFORE[self]
 
     @property
     def names_before(self) -> list[str]:
-        """The names of the states from which it can be entered."""
+        """The sorted names of the states from which this one can be entered."""
         return sorted(state.name for state in _BEFORE[self])
 
 
@@ -67,7 +67,7 @@ _logger = logging.getLogger("kstore.producer")
 
 
 class Coordinator(Protocol):
-    """What a TransactionManager asks of a coordinator; see TransactionCoordinator."""
+    """The methods of TransactionCoordinator that a TransactionManager calls."""
 
     def init_producer_id(
         self,
@@ -93,17 +93,19 @@ class Coordinator(Protocol):
 
 
 class TransactionManager(SequenceTracker):
-    """Gives batches their sequences, and takes a transactional producer from one state to the next.
+    """Assigns sequences to batches and drives a transactional producer through its states.
 
-    Idempotent without a transactional id: it has sequences then and no transactions. The calls of a user only note what
-    is wanted; the Sender asks the coordinator for it (run_request) and completes the TransactionalResult.
-    An error is fatal (ProducerFencedError and what the coordinator fails by: only close() is left) or abortable
-    (anything else in a transaction: begin_abort is left, behind which comes a new epoch). Without transactions an error
-    of a batch leads to a new epoch, in which its partition counts from 0; but first those are done that came before the
-    batch, which the log may have and would not know again with other sequences.
-    Args: timeout_ms: transaction.timeout.ms; ack: of the coordinator's own records and markers.
-    Threads: safe; what begins with sequences and batches is for the Sender's thread.
-    Source: Kafka TransactionManager, of which it has no FindCoordinator and no consumer offsets.
+    Without a transactional id the producer is idempotent: it has sequences and no transactions. User calls only record
+    what is requested; the Sender makes the request to the coordinator (run_request) and completes the
+    TransactionalResult. An error is fatal (ProducerFencedError, or an error of the coordinator: only close() is
+    possible afterwards) or abortable (any other error in a transaction: only begin_abort is possible, and a new epoch
+    follows). Without transactions, an error of a batch starts a new epoch in which its partition counts from 0, but
+    only after the batches sent before it are done: the log may have them, and could not recognize them with other
+    sequences.
+    Args: timeout_ms: Kafka's transaction.timeout.ms; ack: for the coordinator's own records and markers.
+    Threads: the user's calls, the state properties and close() are thread-safe; methods about sequences and batches are
+        for the Sender's thread.
+    Source: Kafka TransactionManager, without FindCoordinator and consumer offsets.
     """
 
     def __init__(
@@ -125,14 +127,14 @@ class TransactionManager(SequenceTracker):
         self._state = _S.UNINITIALIZED
         self._last_error: KStoreError | None = None
         self._is_started = False
-        # Whether no record is left that could fail, and the decision may be written.
+        # Whether no record can fail any more and the decision may be written.
         self._is_ending = False
         self._needs_epoch_bump = False
-        # Has both kinds of partitions that follow.
+        # Its partitions are those of both sets below.
         self.open_transaction = OpenTransaction()
         self._partitions: set[TopicPartition] = set()
         self._new_partitions: set[TopicPartition] = set()
-        # What a user's call waits for, until one has seen the outcome.
+        # The operation of a user's call, until a caller has seen its outcome.
         self._pending: TransactionalResult | None = None
         self._init: TransactionalResult | None = None
         self._end: TransactionalResult | None = None
@@ -146,9 +148,9 @@ class TransactionManager(SequenceTracker):
     # What a user calls
 
     def init_transactions(self) -> TransactionalResult:
-        """Begin to get a producer id, which fences earlier producers of the transactional id and ends what they left.
+        """Request a producer id; this fences earlier producers of the transactional id and ends their transactions.
 
-        Raises: TransactionStateError unless it is the first call, or one again for an outcome that was not awaited.
+        Raises: TransactionStateError, except for the first call or a repeated one whose outcome nobody has seen yet.
         """
 
         def start() -> TransactionalResult:
@@ -162,7 +164,7 @@ class TransactionManager(SequenceTracker):
     def begin_transaction(self) -> None:
         """Begin a transaction.
 
-        Raises: TransactionStateError in another state than READY; the error that the producer is in.
+        Raises: TransactionStateError in any state but READY; the error that the producer is in.
         """
         with self._lock:
             self._check_transactional("begin_transaction")
@@ -172,7 +174,7 @@ class TransactionManager(SequenceTracker):
             self._enter(_S.IN_TRANSACTION)
 
     def begin_commit(self) -> TransactionalResult:
-        """Begin to commit; done when all batches are in the log and every partition has its marker.
+        """Request a commit; it is complete when all batches are in the log and every partition has its marker.
 
         Raises: TransactionStateError without a transaction; the error that the producer is in.
         """
@@ -184,7 +186,7 @@ class TransactionManager(SequenceTracker):
         return self._begin("commit_transaction", start)
 
     def begin_abort(self) -> TransactionalResult:
-        """Begin to abort; batches that were not handed to the sink fail.
+        """Request an abort; batches that were not passed to the sink fail.
 
         Raises: TransactionStateError without a transaction; the error that the producer is in, if it is fatal.
         """
@@ -199,21 +201,21 @@ class TransactionManager(SequenceTracker):
         return self._begin("abort_transaction", start)
 
     def maybe_add_partition(self, topic_partition: TopicPartition) -> None:
-        """Make a partition to which a record was appended part of the transaction, unless that is aborted.
+        """Add the partition of an appended record to the transaction, unless the transaction is being aborted.
 
-        Cost: a lookup, if the partition is part of it.
+        Cost: one lookup if the partition is already part of it.
         """
         if topic_partition in self.open_transaction.partitions:
             return
         with self._lock:
             if self._state in (_S.IN_TRANSACTION, _S.COMMITTING_TRANSACTION):
-                # The Sender may have added it.
+                # The Sender may already have added it.
                 if topic_partition not in self._partitions:
                     self._new_partitions.add(topic_partition)
                 self.open_transaction.partitions.add(topic_partition)
 
     def check_send(self) -> None:
-        """Raise what keeps a record from being sent now, if anything does."""
+        """Raise the error that prevents a record from being sent now, if there is one."""
         with self._lock:
             self.raise_error()
             if not self.is_transactional:
@@ -225,7 +227,7 @@ class TransactionManager(SequenceTracker):
                 )
 
     def raise_error(self) -> None:
-        """Raise the error that the producer is in, if it is in one."""
+        """Raise the error that the producer is in, if any."""
         error = self._last_error
         if error is None or not self.has_error:
             return
@@ -275,17 +277,17 @@ class TransactionManager(SequenceTracker):
 
     @property
     def has_pending_requests(self) -> bool:
-        """Whether the coordinator is still to be asked for something."""
+        """Whether any request to the coordinator is outstanding."""
         return self._init is not None or self._end is not None or bool(self._new_partitions)
 
     @property
     def has_new_partitions(self) -> bool:
-        """Whether partitions are still to be made part of the transaction."""
+        """Whether partitions still have to be added to the transaction."""
         return bool(self._new_partitions)
 
     @property
     def is_held_here(self) -> bool:
-        """Whether the calling thread is in the midst of a call that the Sender has to wait for."""
+        """Whether the calling thread holds the lock that the Sender needs."""
         return self._lock.is_held_here
 
     @property
@@ -293,7 +295,7 @@ class TransactionManager(SequenceTracker):
         return self.producer_id_and_epoch.is_valid
 
     def _begin(self, operation: str, start: Callable[[], TransactionalResult]) -> TransactionalResult:
-        """Start an operation, or go on with the one that the same call began and nobody has seen the outcome of."""
+        """Start an operation, or continue the same one if it was begun before and nobody has seen its outcome."""
         with self._lock:
             self._check_transactional(operation)
             pending = self._pending
@@ -309,7 +311,7 @@ class TransactionManager(SequenceTracker):
     def _begin_end(self, operation: str, state: TransactionManagerState) -> TransactionalResult:
         end, init = TransactionalResult(operation), TransactionalResult(operation)
         self._enter(state)
-        # No call from here on, so that no interrupt comes between.
+        # No calls from here on: an interrupt must not separate these assignments.
         self._end = end
         if not self._needs_epoch_bump:
             return end
@@ -337,19 +339,23 @@ class TransactionManager(SequenceTracker):
 
     def _change_to(self, state: TransactionManagerState) -> None:
         is_open = state is _S.IN_TRANSACTION
-        # In between, and behind an interrupt there, records go to the calls that take the lock.
+        # Closed in between: after an interrupt here, records take the slow path, which takes the lock.
         self.open_transaction.is_open = False
         self._state = state
         self.open_transaction.is_open = is_open
 
     def _fail(self, error: KStoreError) -> None:
-        """Take no more: the error is fatal."""
+        """Enter FATAL_ERROR."""
         if self._state is not _S.FATAL_ERROR:
             _logger.error("%s can only be closed: %s", self, error)
         self.close(error)
 
     def _fail_transaction(self, error: KStoreError) -> None:
-        """Let nothing but an abort be left to do."""
+        """Enter ABORTABLE_ERROR: only an abort is possible then.
+
+        If the transaction is already being aborted, only request a new epoch; if its end is being written, ignore the
+        error.
+        """
         with self._lock:
             if self._is_ending:
                 _logger.debug("an error that comes too late for its transaction: %s", error)
@@ -362,7 +368,7 @@ class TransactionManager(SequenceTracker):
                 self._needs_epoch_bump = True
 
     def note_failed_send(self, error: KStoreError | ValueError) -> None:
-        """Let nothing but an abort be left of a transaction one of whose records came into no batch."""
+        """Fail the transaction of a record that was not appended to any batch: only an abort is possible now."""
         if self.is_transactional:
             self._fail_transaction(error if isinstance(error, KStoreError) else KStoreError(str(error)))
 
@@ -376,13 +382,13 @@ class TransactionManager(SequenceTracker):
     # What the Sender calls
 
     def run_request(self, *, is_done: Callable[[], bool]) -> bool:
-        """Ask the coordinator for the next thing that is wanted of it; return whether there was one.
+        """Make the next outstanding request to the coordinator; return whether there was one.
 
-        Args: is_done: whether all batches are, before which a transaction is not ended; asked only once its end is
-            wanted, since until then records may still come into it (Kafka asks before).
-        Raises: what is_retriable(), with everything as before: the request is to be run again a little later.
+        Args: is_done: returns whether all batches are done; only then is a transaction ended. It is called only once an
+            end was requested, because records may be appended until then (Kafka calls it earlier).
+        Raises: an error that is_retriable(), with the state unchanged: run the request again later.
         """
-        # Without the lock: it waits for who appends, and a signal handler in the midst of that may send, too.
+        # Without the lock: is_done() waits for appends, and a signal handler that interrupts one may itself send.
         is_over = self._end is not None and is_done()
         with self._lock:
             if self.has_error:
@@ -463,7 +469,7 @@ class TransactionManager(SequenceTracker):
         return True
 
     def close(self, error: KStoreError) -> None:
-        """Fail everything that is waited for, and take no more."""
+        """Fail all outstanding operations and refuse new ones."""
         with self._lock:
             if self._state is not _S.FATAL_ERROR:
                 self._change_to(_S.FATAL_ERROR)
@@ -471,7 +477,7 @@ class TransactionManager(SequenceTracker):
                 self._fail_requests(error)
 
     def ensure_producer_id(self) -> None:
-        """Get an id, or the next epoch, for an idempotent producer without transactions."""
+        """Get a producer id, or the next epoch, for an idempotent producer without transactions."""
         if self.is_transactional or self.has_fatal_error:
             return
         if self._needs_epoch_bump:
@@ -496,12 +502,15 @@ class TransactionManager(SequenceTracker):
     # What became of batches
 
     def is_send_to_partition_allowed(self, topic_partition: TopicPartition) -> bool:
-        """Tell whether batches may go there; a partition of the transaction that it was not told of is added."""
+        """Return whether batches of the partition may be sent now.
+
+        Adds a partition that is missing from the open transaction; it may be sent to once the coordinator has it.
+        """
         if self._state is _S.FATAL_ERROR:
             return False
         if not self.is_transactional or topic_partition in self._partitions:
             return True
-        # Whoever appended did not come to maybe_add_partition() yet.
+        # The appending thread has not reached maybe_add_partition() yet.
         if self._state in (_S.IN_TRANSACTION, _S.COMMITTING_TRANSACTION):
             self._new_partitions.add(topic_partition)
         return False
@@ -511,7 +520,10 @@ class TransactionManager(SequenceTracker):
         self.renumbers.add(topic_partition)
 
     def maybe_resolve_sequences(self) -> None:
-        """Settle partitions without batches in flight: by a later batch that got through, else by a new epoch."""
+        """Resolve partitions with unknown outcomes and no batches in flight.
+
+        They continue if a later batch was acknowledged. Otherwise a new epoch starts, or the transaction fails.
+        """
         for topic_partition in self.settle_unresolved_sequences():
             if self.is_transactional:
                 self._fail_transaction(
@@ -521,22 +533,22 @@ class TransactionManager(SequenceTracker):
                 self._request_epoch(topic_partition)
 
     def can_retry(self, response: ProduceResponse, batch: ProducerBatch) -> bool:
-        """Tell whether a batch that was answered by an error should be sent again, perhaps in a new epoch."""
+        """Return whether a batch with this response should be sent again, maybe in a new epoch."""
         if isinstance(response.error, OutOfOrderSequenceError):
             if self.is_transactional:
                 return self._is_out_of_order_for_a_while(batch) or response.is_retriable
             if self.next_batch_by_sequence(batch.topic_partition) is batch:
                 if batch.is_in_doubt:
-                    # With other sequences the log would not know it again. Kafka sends it all the same.
+                    # With other sequences the log would not recognize it as a duplicate. Kafka sends it anyway.
                     return False
                 self._request_epoch(batch.topic_partition)
             return True
         return response.is_retriable
 
     def is_in_log(self, batch: ProducerBatch, error: OutOfOrderSequenceError) -> bool:
-        """Tell whether a batch that the log refused as out of order is a duplicate of what it has.
+        """Return whether a batch that was refused as out of order is a duplicate of one in the log.
 
-        So it is if a later batch was acknowledged, or if the error says that the log has later sequences.
+        It is if a later batch was acknowledged, or if the error says that the log has a later sequence.
         Source: Kafka TransactionManager.isNextSequence, Errors.DUPLICATE_SEQUENCE_NUMBER.
         """
         if self.sequences_of(batch.topic_partition).has_acked(batch):
@@ -554,17 +566,17 @@ class TransactionManager(SequenceTracker):
         )
 
     def complete_next_batches(self, batches: list[ProducerBatch]) -> bool:
-        """Do as handle_completed_batches() if nothing is in flight before these batches; return whether that is so."""
+        """Do as handle_completed_batches() if these batches are the first in flight; return whether they are."""
         if self.sequences_of(batches[0].topic_partition).in_flight[: len(batches)] != batches:
             return False
         self.handle_completed_batches(batches)
         return True
 
     def handle_completed_batches(self, batches: list[ProducerBatch]) -> None:
-        """Note that batches of one partition are in the log, in their order."""
+        """Record that batches of one partition, in order, are in the log."""
         entry = self.sequences_of(batches[0].topic_partition)
         if entry.in_flight[: len(batches)] == batches:
-            # Sequences rise among those in flight, unless two producers' are mixed.
+            # Batches in flight are in rising order, unless two producers' sequences are mixed.
             first, last = batches[0], batches[-1]
             if (first.producer_id, first.producer_epoch) == (last.producer_id, last.producer_epoch):
                 del entry.in_flight[: len(batches)]
@@ -575,17 +587,18 @@ class TransactionManager(SequenceTracker):
             entry.remove(batch)
 
     def handle_aborted_batches(self, error: KStoreError) -> None:
-        """Note that all batches are given up, whether they are in the log or not."""
+        """Record that all batches were abandoned, whether they are in the log or not."""
         self.forget_in_flight_batches()
         if self.is_transactional:
             self._fail_transaction(error)
 
     def handle_failed_batch(self, batch: ProducerBatch, error: KStoreError, *, closes_gap: bool) -> None:
-        """Note that a batch failed for good.
+        """Record that a batch failed for good.
 
-        Batches in flight after it get no other sequences in the same epoch. In a transaction Kafka moves them up
-        (adjustSequencesDueToFailedBatch), and a copy of one that arrives late is then taken as well.
-        Args: closes_gap: whether later batches can go on in a new epoch, since it is certain not to be in the log.
+        Batches in flight after it keep their sequences within the epoch. In a transaction Kafka decreases them
+        (adjustSequencesDueToFailedBatch), and a delayed copy of one would then be accepted as well.
+        Args: closes_gap: whether the batch is certainly not in the log, so that later batches can continue in a new
+        epoch.
         """
         if isinstance(error, ProducerFencedError):
             self._fail(error)
