@@ -1,4 +1,5 @@
-# One environment (.venv, from requirements-dev.txt) and one in-place build, remade only when what they depend on changed.
+# One environment (.venv, from requirements-dev.txt) and one in-place build. Each is made again only when its
+# prerequisites change.
 
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -9,7 +10,7 @@ BUILD := .venv/.build-stamp
 CORE := setup.py pyproject.toml $(wildcard kstore/*.pyx kstore/*.h kstore/core/*.pxi kstore/core/*/*.pxi)
 DEBUG_TREE := build/debug
 DEBUG_TESTS := $(addprefix tests/,basics core record log producer arrow cli hostile property differential fuzz golden)
-# libstdc++ too: without it the sanitizer can't follow what pyarrow throws
+# Also preload libstdc++: without it the sanitizer can't handle pyarrow's C++ exceptions.
 UNDER_SANITIZERS = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
 	PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 MINUTES ?= 30
@@ -21,44 +22,44 @@ export PIP_ROOT_USER_ACTION := ignore
 .PHONY: help demo test bench bench-rivals bench-prepare bench-report build lint interop planted fuzz fuzz-asan long debug coverage clean require-java
 .DELETE_ON_ERROR:
 
-help:  ## the targets
+help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/make \1|\2/p' Makefile | awk -F '|' '{printf "%-18s %s\n", $$1, $$2}'
 
-demo: require-java build  ## Spark over examples/flights, checked against its manifest
+demo: require-java build  ## run Spark on examples/flights and check the result against its manifest
 	@$(BIN)/python examples/flights_demo.py
 
-test: require-java build  ## the whole suite but the long lanes
+test: require-java build  ## run all tests except those marked long
 	@$(BIN)/python -m pytest -n $(WORKERS)
 
-bench: require-java build  ## every benchmark against its rivals, one run
+bench: require-java build  ## run every benchmark, with its rivals, once
 	@$(BIN)/python -m bench
 
-bench-rivals: require-java build  ## the same with the Java and Rust programs, built where Maven and cargo are there
+bench-rivals: require-java build  ## the same with the Java and Rust programs, if Maven and cargo can build them
 	@$(BIN)/python -m bench --rivals
 
-bench-prepare: require-java build  ## the programs and most of the data of bench-rivals, measuring nothing
+bench-prepare: require-java build  ## build the programs and most of the data of bench-rivals, measure nothing
 	@$(BIN)/python -m bench prepare --rivals
 
-bench-report: build  ## bench/results into README.md and bench/README.md
+bench-report: build  ## write the results of bench/results into README.md and bench/README.md
 	@$(BIN)/python -m bench report
 
-build: $(BUILD)  ## the environment and the extension, in place
+build: $(BUILD)  ## make the environment and build the extension in place
 
-lint: build  ## style, types, stubs, layers
+lint: build  ## check style, types, stubs and layers
 	@$(BIN)/python -m pytest tests/repo/test_layering.py tests/repo/test_sourcecode.py
 
-interop: build  ## kstore and Kafka's own classes write batches for each other; needs Maven and a JDK
+interop: build  ## let kstore and Kafka's own classes read what the other wrote; needs Maven and a JDK
 	@$(BIN)/python -m tests.interop
 
-planted: build  ## planted bugs, each caught by a test or a failure; ROOM=record for those of one room
+planted: build  ## plant bugs and check that a test catches each; ROOM=record for those of one directory
 	@$(BIN)/python -m tests.planted --jobs $(WORKERS) $(if $(ROOM),--room $(ROOM))
 
-fuzz: build  ## the parsers against damaged bytes, many examples
+fuzz: build  ## run the parsers on damaged bytes, with many examples
 	@$(BIN)/python -m pytest -m "long or not long" --timeout=3600 -o faulthandler_timeout=0 --hypothesis-profile=long tests/fuzz tests/property tests/differential
 	@$(BIN)/python -m tests.fuzz --minutes 5
 
-long: test fuzz debug  ## everything: the suite, its long lanes, fuzzing, the debug build under the sanitizers
-	@$(BIN)/python -m pytest -m long --timeout=3600 -o faulthandler_timeout=0 || [ $$? -eq 5 ]  # 5: there are none
+long: test fuzz debug  ## run everything: all tests, fuzzing, the debug build under the sanitizers
+	@$(BIN)/python -m pytest -m long --timeout=3600 -o faulthandler_timeout=0 || [ $$? -eq 5 ]  # 5: no tests were collected
 
 require-java:
 	@.ci/require java
@@ -76,25 +77,25 @@ $(BUILD): $(ENVIRONMENT) $(CORE)
 	@$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@
 
-# The debug build has its own tree, so that its generated C and its library never mix with the release build's.
+# The debug build has its own tree, so that its generated C and its library do not mix with those of the release build.
 $(DEBUG_TREE)/.stamp: $(BUILD) $(shell git ls-files kstore tests 2>/dev/null)
 	@rm -rf $(DEBUG_TREE) && mkdir -p $(DEBUG_TREE)
 	@git ls-files -z --cached --others --exclude-standard | tar --null --files-from=- -cf - | tar -C $(DEBUG_TREE) -xf -
 	@cd $(DEBUG_TREE) && KSTORE_DEBUG=1 ../../$(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 
-debug: $(DEBUG_TREE)/.stamp  ## the suite without Spark on the checked build, under address and undefined-behaviour sanitizers
+debug: $(DEBUG_TREE)/.stamp  ## run the tests without Spark on the debug build, under the address and UB sanitizers
 	@cd $(DEBUG_TREE) && $(UNDER_SANITIZERS) \
 		../../$(BIN)/python -m pytest -n $(WORKERS) -m "not spark and not long and not build and not traces" --timeout=1800 -o faulthandler_timeout=0 $(DEBUG_TESTS)
 
-fuzz-asan: $(DEBUG_TREE)/.stamp  ## a long fuzzing campaign on that build, MINUTES=30, at the lowest priority
+fuzz-asan: $(DEBUG_TREE)/.stamp  ## fuzz the debug build for MINUTES=30, at the lowest priority
 	@cd $(DEBUG_TREE) && $(UNDER_SANITIZERS) nice -n 19 ../../$(BIN)/python -m tests.fuzz --no-memory-limit --minutes $(MINUTES)
 
-coverage: $(DEBUG_TREE)/.stamp  ## line coverage of Python and Cython, from the same build
+coverage: $(DEBUG_TREE)/.stamp  ## measure line coverage of Python and Cython with the debug build
 	@cd $(DEBUG_TREE) && export $(UNDER_SANITIZERS) && \
 		CYTHON_USE_SYS_MONITORING=0 ../../$(BIN)/python -m coverage run -m pytest -m "not spark and not long and not build and not traces" --timeout=1800 -o faulthandler_timeout=0 $(DEBUG_TESTS) && \
 		../../$(BIN)/python -m coverage report
 
-clean:  ## everything that was built or made, the environment too
+clean:  ## remove everything that was built, including the environment
 	@rm -rf .venv build dist demo-out *.egg-info kstore/_core.c kstore/_core.html kstore/_core*.so
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks spark-warehouse metastore_db derby.log .coverage

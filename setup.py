@@ -1,4 +1,4 @@
-"""Build of the one extension module; everything else is in pyproject.toml."""
+"""Build of the extension module kstore._core. All other settings are in pyproject.toml."""
 
 import os
 
@@ -6,13 +6,13 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 DEBUG = os.environ.get("KSTORE_DEBUG") == "1"
-FAST = os.environ.get("KSTORE_FAST") == "1"  # a quicker build for developers, of a slower library
-SYMBOLS = os.environ.get("KSTORE_SYMBOLS") == "1"  # for perf and gdb, which then name lines of the .pxi files
-# Here and not in the umbrella's head comment, which would win over what the debug build asks for.
+FAST = os.environ.get("KSTORE_FAST") == "1"  # for developers: a faster build of a slower library
+SYMBOLS = os.environ.get("KSTORE_SYMBOLS") == "1"  # for perf and gdb, which then show lines of the .pxi files
+# Set here because directives in the head comment of _core.pyx would override those of the debug build.
 DIRECTIVES = {"boundscheck": DEBUG, "initializedcheck": DEBUG, "cdivision": not DEBUG, "linetrace": DEBUG}
 OPTIMIZE = ["-O1" if FAST else "-O3", "-g" if SYMBOLS else "-g0", "-D_FORTIFY_SOURCE=2", "-fstack-protector-strong"]
-OPTIMIZE += ["-Wno-maybe-uninitialized"] if FAST else []  # which -O1 finds where there is nothing
-# Python builds extensions with -fwrapv, under which an overflow of signed numbers would be no finding.
+OPTIMIZE += ["-Wno-maybe-uninitialized"] if FAST else []  # -O1 reports false positives
+# Python builds extensions with -fwrapv, with which the sanitizer does not report signed overflow.
 SANITIZE = ["-fsanitize=address,undefined", "-fno-wrapv", "-fno-omit-frame-pointer", "-fno-var-tracking-assignments"]
 
 core = Extension(

@@ -1,7 +1,7 @@
-"""Read three partitions that a Kafka broker wrote into Spark, with no broker, and check every value.
+"""Read three partitions written by a Kafka broker into Spark, without a broker, and check every value.
 
-The job parses the JSON values, prints the delays by carrier, writes both tables as Parquet and compares the row
-count and a checksum of all values with examples/flights/MANIFEST.json. It ends with 1 when they differ.
+The job parses the JSON values, prints the mean delays by carrier, writes both tables as Parquet and compares the row
+count and a checksum of all values with examples/flights/MANIFEST.json. The exit status is 1 if they differ.
 
     python examples/flights_demo.py [--source DIR] [--out DIR]
 """
@@ -31,7 +31,7 @@ JSON_SCHEMA = ", ".join(f"{name} STRING" for name in TEXT_FIELDS + NUMBER_FIELDS
 
 
 def start_spark() -> SparkSession:
-    """Return a local session whose only output is the demo's."""
+    """Return a local session that logs nothing, so that only the demo's output is shown."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     logging = f"-Dlog4j2.configurationFile={(EXAMPLES / 'log4j2.properties').as_uri()}"
     builder = SparkSession.builder.appName("kstore flights").master("local[*]")
@@ -41,7 +41,7 @@ def start_spark() -> SparkSession:
 
 
 def parse_flights(raw: DataFrame) -> DataFrame:
-    """Return one typed row per record; a number that is not one ("NA") is null."""
+    """Return one typed row per record. Numbers given as "NA" become null."""
     parsed = raw.select(
         "partition", "offset", "timestamp", fn.from_json(fn.col("value").cast("string"), JSON_SCHEMA).alias("flight")
     )
@@ -63,7 +63,7 @@ def delay_by_carrier(flights: DataFrame) -> DataFrame:
 
 
 def partition_digests(raw: DataFrame) -> DataFrame:
-    """Return count, end and checksum of each partition, in the manifest's terms."""
+    """Return record count, log end offset, bytes and checksum of each partition, named as in the manifest."""
     value_sha256 = fn.coalesce(fn.sha2("value", 256), fn.lit("null")).alias("sha256")
     in_order = fn.array_sort(fn.collect_list(fn.struct("offset", value_sha256))).getField("sha256")
     return raw.groupBy("partition").agg(
@@ -75,7 +75,7 @@ def partition_digests(raw: DataFrame) -> DataFrame:
 
 
 def differences(found: list[dict[str, Any]], manifest: dict[str, Any]) -> list[str]:
-    """Return a line for each thing in which what was read is not what the manifest says."""
+    """Return one line for each difference between the records read and the manifest."""
     lines = []
     read = {entry["partition"]: entry for entry in found}
     said = {entry["partition"]: entry for entry in manifest["partitions"]}
@@ -94,7 +94,7 @@ def differences(found: list[dict[str, Any]], manifest: dict[str, Any]) -> list[s
 
 
 def run(spark: SparkSession, source: Path, out: Path) -> list[str]:
-    """Run the job, print what it found, and return the differences from the manifest."""
+    """Run the job, print its results, and return the differences from the manifest."""
     manifest = json.loads((source / "MANIFEST.json").read_text())
     load = spark.read.format("kstore").option("subscribe", manifest["topic"]).load
 
@@ -132,7 +132,7 @@ def run(spark: SparkSession, source: Path, out: Path) -> list[str]:
 
 
 def failure_text(error: PySparkException) -> str:
-    """Return the line of a failed Spark job that names the Python error, the whole text when none does."""
+    """Return the line with the Python error of a failed Spark job, or the whole text if there is none."""
     lines = re.findall(r"^[\w.]+(?:Error|Exception): .+$", str(error), re.MULTILINE)
     return lines[-1] if lines else str(error)
 

@@ -1,8 +1,8 @@
-"""Write examples/flights/MANIFEST.json, which the demo checks its result against.
+"""Write examples/flights/MANIFEST.json, against which the demo checks its result.
 
-The values are decoded by kafka-python, a reader that shares no code with kstore. Each batch must first have the
-records_sha256 that Kafka's own classes computed (tests/golden/realdata-4.4.0/manifests.tar.xz); only then do its
-values enter the checksum.
+The values are decoded by kafka-python, which shares no code with kstore. The values of a batch enter the checksum only
+if its records have the records_sha256 computed by Kafka's own classes
+(tests/golden/realdata-4.4.0/manifests.tar.xz).
 
     python examples/make_flights_manifest.py
 """
@@ -25,12 +25,12 @@ VALUES_SHA256 = "sha256 over the sha256 in hex of each value, in offset order; a
 
 
 def length_prefixed(data: bytes | None) -> bytes:
-    """Return data after its int32 length, or -1 alone for null."""
+    """Return the data with its length as an int32 before it, or only the length -1 for null."""
     return struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data
 
 
 def canonical_record(record: Any) -> bytes:
-    """Return the bytes of one record over which Kafka's manifests are hashed."""
+    """Return the bytes of one record that are hashed for Kafka's manifests."""
     parts = [struct.pack(">qq", record.offset, record.timestamp)]
     parts += [length_prefixed(record.key), length_prefixed(record.value), struct.pack(">i", len(record.headers))]
     for key, value in record.headers:
@@ -39,7 +39,7 @@ def canonical_record(record: Any) -> bytes:
 
 
 def verified_batches(log: bytes, expected: list[dict[str, Any]], where: str) -> list[list[Any]]:
-    """Return the records of each batch, all of them as Kafka's classes read them."""
+    """Return the records of each batch, after checking that Kafka's classes read the same ones."""
     batches = []
     reader = MemoryRecords(log)
     for entry in expected:
@@ -58,7 +58,7 @@ def verified_batches(log: bytes, expected: list[dict[str, Any]], where: str) -> 
 
 
 def value_digest(value: bytes | None) -> bytes:
-    """Return what one value adds to the checksum."""
+    """Return the bytes that one value adds to the checksum."""
     return b"null" if value is None else hashlib.sha256(value).hexdigest().encode()
 
 
@@ -89,7 +89,7 @@ def describe_partition(directory: Path, kafka: dict[str, Any]) -> dict[str, Any]
 
 
 def main() -> None:
-    """Check every batch against Kafka's manifests and write the demo's manifest."""
+    """Check all batches against Kafka's manifests and write the manifest of the demo."""
     with tarfile.open(KAFKA_MANIFESTS) as archive:
         members = {Path(member.name).stem: archive.extractfile(member) for member in archive if member.isfile()}
         kafka = {name: json.load(file) for name, file in members.items() if file and name.startswith("flights-lz4-")}

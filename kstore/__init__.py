@@ -1,4 +1,7 @@
-"""kstore: Apache Kafka's message store as a Python library. Public names only; each is imported when first used."""
+"""kstore: Apache Kafka's message store as a Python library.
+
+This module has the public names only. Each is imported when it is first used.
+"""
 
 from __future__ import annotations
 

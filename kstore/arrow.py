@@ -1,6 +1,7 @@
-"""Columns of the core -> Arrow, without a copy; kstore.scan. Layer 6, the only module that imports pyarrow.
+"""Arrow: kstore.scan, which decodes logs into Arrow record batches without a copy, and packing of Arrow data.
 
-Column names and types are those of Spark's Kafka source, and what a batch knows beside them; see schema().
+Column names and types are those of Spark's Kafka source, plus columns for the fields of batch headers; see schema().
+Importing this module requires pyarrow.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ from kstore.types import INTERNAL_TOPICS
 Binary = Literal["copy", "view"]
 _Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
 
-# Two sets of columns are in flight, the one being filled and the one being read: together they should fit the L2 cache.
+# Two sets of columns exist at a time, one being filled and one being read. Both together should fit the L2 cache.
 DEFAULT_BATCH_BYTES = 1024 * 1024
-# Decoded by one thread while the ranges before it are read: inflated to a few times its size it fits ahead.
+# Size of a range that one thread decodes ahead of the reader. Decompressed to a few times its size, it should still fit
+# the memory allowed per thread.
 THREAD_RANGE_BYTES = 8 * 1024 * 1024
 _THREAD_BYTES_AHEAD = 16 * 1024 * 1024
-# Of Python's objects around a table; it bounds the number of tables ahead.
+# Memory of the Python objects of a table. It bounds the number of tables decoded ahead.
 _LEAST_TABLE_BYTES = 4096
 _DEFAULTS = LogConfig()
 
@@ -87,13 +89,14 @@ _CODEC_LABELS = pa.array([codec.label for codec in CompressionType])
 
 
 def schema(columns: Sequence[str] | None = None, *, binary: Binary = "copy", strings: Iterable[str] = ()) -> pa.Schema:
-    """Return the Arrow schema of these columns, in this order; every field is nullable.
+    """Return the Arrow schema of these columns, in this order. All fields are nullable.
 
-    Args: columns: None = key, value, topic, partition, offset, timestamp, timestampType, headers; also magic, codec,
-        leaderEpoch, producerId, producerEpoch, sequence, isTransactional, isControl, position (byte of the batch).
-        strings: those of key and value that are string columns, U+FFFD standing for bytes that are not UTF-8.
-        binary: "copy" = binary columns; "view" = binary_view columns over the bytes that were read.
-    Raises: ValueError for an unknown or repeated column or another `binary`.
+    Args: columns: None = key, value, topic, partition, offset, timestamp, timestampType, headers; also available are
+        magic, codec, leaderEpoch, producerId, producerEpoch, sequence, isTransactional, isControl, and position (byte
+        position of the batch in its file). strings: those of key and value that are string columns, with U+FFFD for
+        bytes that are not UTF-8. binary: for the other key and value columns, "copy" = binary, "view" = binary_view
+        over the bytes read from the file.
+    Raises: ValueError for an unknown or repeated column, no column, or an invalid `binary` or `strings`.
     """
     names = list(DEFAULT_COLUMNS if columns is None else columns)
     unknown = [name for name in names if name not in _TYPES]
@@ -124,16 +127,16 @@ def record_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Decode ranges into record batches of about batch_bytes, in the order of the ranges and their offsets.
 
-    A timestamp that does not fit int64 microseconds is null; the first one of a pass is logged as a warning.
-    Args: columns, binary, strings: see schema(); threads: how many decode, the caller's among them.
-    Raises: CorruptRecordError, InvalidRecordError, DecompressionError, Unsupported...Error, StorageError;
-        LogReplacedError if a file is not the one that was planned any more;
-        MemoryLimitError for a record with more headers than config.max_decompressed_bytes allows, if they are asked
-        for.
-    Lifetime: batches own their buffers ("view" ones keep the chunks that they point into); a column that is kept
-        keeps those of its whole batch, so ask for the columns that are wanted.
-    Cost: one pass; a column not asked for costs nothing; memory of two batches, or of 16 MiB and two batches
-        for each thread.
+    A timestamp that does not fit int64 microseconds becomes null; the first one of a pass is logged as a warning.
+    Args: columns, binary, strings: see schema(); threads: number of decoding threads, including the caller's.
+    Raises: ValueError for an invalid argument; while iterating CorruptRecordError, InvalidRecordError,
+        DecompressionError, Unsupported...Error, StorageError; LogReplacedError if a file was replaced after planning;
+        MemoryLimitError, if headers are requested, for a record with more headers than config.max_decompressed_bytes
+        allows.
+    Lifetime: batches own their buffers ("view" columns keep the chunks they point into). Keeping one column of a batch
+        keeps the buffers of all its columns, so request only the columns you need.
+    Cost: one pass; columns that are not requested cost nothing. Memory for two batches, or with several threads for
+        16 MiB and two batches per thread.
     """
     _check_sizes(batch_bytes=batch_bytes, threads=threads)
     plan = Projection(schema(columns, binary=binary, strings=strings), verify_crc=verify_crc)
@@ -154,9 +157,10 @@ def _check_sizes(*, batch_bytes: int, threads: int) -> None:
 
 
 class Scan:
-    """A scan that any Arrow library reads: it has __arrow_c_stream__, a schema, and iterates record batches.
+    """A scan that any Arrow library can read: it implements __arrow_c_stream__ and iterates over record batches.
 
-    Each iteration and each __arrow_c_stream__ reads the files anew.  Threads: safe.
+    Each iteration and each __arrow_c_stream__ reads the files again. Thread-safe.
+    Attributes: ranges: the planned ScanRanges; schema: the pyarrow.Schema.
     """
 
     def __init__(self, ranges: Sequence[ScanRange], **options: Any) -> None:
@@ -171,11 +175,11 @@ class Scan:
         return record_batches(self.ranges, **self._options)
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Return a pyarrow.RecordBatchReader over a new pass."""
+        """Return a pyarrow.RecordBatchReader that reads the files once."""
         return pa.RecordBatchReader.from_batches(self.schema, iter(self))
 
     def to_table(self) -> pa.Table:
-        """Return all of it as one pyarrow.Table, in memory."""
+        """Read everything into one pyarrow.Table in memory."""
         return self.to_reader().read_all()
 
     def __arrow_c_schema__(self) -> object:
@@ -198,11 +202,11 @@ def scan(
 ) -> Scan:
     """Scan partition directories, log.dirs roots, a list of these, or planned ranges, as an Arrow stream.
 
-    Polars, DuckDB, pandas and pyarrow read the result as it is: polars.DataFrame(kstore.scan(path)).
-    Args: topics: only these, or the one of that name; None = all but internal topics, which count when their own
-        directory is given;
-        columns, binary, strings, batch_bytes, threads: see record_batches.
-    Raises: LogNotFoundError, StorageError; while reading, what record_batches raises.
+    Polars, DuckDB, pandas and pyarrow read the result directly: polars.DataFrame(kstore.scan(path)).
+    Args: topics: a topic name or names; None = all but internal topics, which are included only if source is a
+        single partition. columns, binary, strings, batch_bytes, threads: see record_batches.
+    Raises: ValueError for an invalid argument or a topic that is not found; LogNotFoundError, StorageError; while
+        reading, the errors of record_batches.
     """
     options = {
         "columns": columns,
@@ -236,7 +240,7 @@ def _ranges_of(
 
 
 class Projection:
-    """What the decoder must fill for a schema, and what was said of the scan. Threads: safe."""
+    """The columns that the decoder must produce for a schema, and whether the scan logged its warning. Thread-safe."""
 
     def __init__(self, arrow_schema: pa.Schema, *, verify_crc: bool) -> None:
         names = set(arrow_schema.names)
@@ -253,7 +257,7 @@ class Projection:
         )
 
     def warn_of_null(self, *, offset: int, timestamp_ms: int, partition: Mapping[str, object]) -> None:
-        """Log a warning about the first timestamp of the scan that is null as it does not fit microseconds."""
+        """Log a warning about the first timestamp of the scan that is null because it does not fit microseconds."""
         if self._has_warned:
             return
         self._has_warned = True
@@ -274,12 +278,15 @@ def _mode(arrow_schema: pa.Schema, name: str) -> Mode | None:
     return "string" if pa.types.is_string(kind) else "view" if pa.types.is_binary_view(kind) else "copy"
 
 
-# An array as ExportedBatch takes it: (length, null_count, buffers, children).
+# An array in the form that ExportedBatch takes: (length, null_count, buffers, children).
 _Exported: TypeAlias = tuple[int, int, Sequence[Any], Sequence[Any]]
 
 
 class Assembler:
-    """Makes record batches of one partition's Columns, one import each; constant columns are built once and shared."""
+    """Makes record batches from the Columns of one partition, without a copy. Not thread-safe.
+
+    Constant columns are built once and shared by the batches.
+    """
 
     def __init__(self, projection: Projection, *, topic: str | None = None, partition: int | None = None) -> None:
         self._projection = projection
@@ -337,14 +344,14 @@ def _spread(table: Any, per_batch: Any) -> Any:
 
 
 def _sequences(columns: Any, table: Any) -> Any:
-    """Sequence of each row: base sequence plus offset delta, wrapped at 2^31; -1 without a base."""
+    """Return the sequence of each row: base sequence plus offset delta modulo 2^31, or -1 without a base sequence."""
     base = _spread(table, table[:, _FIELD["base_sequence"]])
     delta = np.frombuffer(columns.offset, np.int64) - _spread(table, table[:, _FIELD["base_offset"]])
     return np.where(base < 0, -1, (base + delta) & 0x7FFFFFFF)
 
 
 def _exported(array: pa.Array) -> _Exported:
-    """Return a new array without children, its buffers shared."""
+    """Return an array without children in exported form; it shares the buffers."""
     return len(array), array.null_count, array.buffers(), ()
 
 
@@ -362,7 +369,7 @@ def _headers(rows: int, parts: tuple[Any, ...]) -> _Exported:
 
 
 class _Decoded(NamedTuple):
-    """A table, and what makes a record batch of it."""
+    """Decoded columns and the Assembler that makes a record batch of them."""
 
     assembler: Assembler
     columns: Columns
@@ -377,7 +384,7 @@ def _in_threads(
     config: LogConfig,
     env: Env,
 ) -> _Batches:
-    """Decode in threads. The reader's makes the record batches, since pyarrow lets go of the GIL for it."""
+    """Decode in several threads. The calling thread makes the record batches: pyarrow releases the GIL to do so."""
 
     def decode(scan_range: ScanRange) -> Generator[_Decoded, None, None]:
         assembler = Assembler(projection, topic=scan_range.topic, partition=scan_range.partition)
@@ -394,17 +401,19 @@ def _size_of(decoded: _Decoded) -> int:
 
 
 def pack_record_batch(batch: pa.RecordBatch, **options: Any) -> Iterator[MemoryRecords]:
-    """Pack an Arrow record batch into runs of Kafka's record batches, with no Python object per record.
+    """Pack an Arrow record batch into Kafka record batches, without a Python object per record.
 
-    Args: options: those of kstore.record.pack_columns, which says what is raised.
-    Raises: as record_columns.
-    Cost: one pass over Arrow's own buffers; only layouts other than (large) binary and string are copied first.
+    Args: batch: columns as for record_columns; options: those of kstore.record.pack_columns.
+    Returns: an iterator of MemoryRecords with one or more record batches each.
+    Raises: as record_columns and pack_columns.
+    Cost: one pass over Arrow's buffers; key, value and header columns that are not (large) binary or string are first
+        copied into such a layout.
     """
     return pack_columns(record_columns(batch), **options)
 
 
 def to_record_batches(data: Any) -> Iterable[pa.RecordBatch]:
-    """Return the record batches of a batch, table, reader, or anything that exports an Arrow stream.
+    """Return the record batches of a record batch, table, reader or any other object with __arrow_c_stream__.
 
     Raises: TypeError for anything else.
     """
@@ -420,13 +429,14 @@ def to_record_batches(data: Any) -> Iterable[pa.RecordBatch]:
 
 
 def record_columns(batch: pa.RecordBatch, *, timestamp_ms: int | None = None) -> RecordColumns:
-    """Return the columns of an Arrow record batch as pack_columns takes them, by their names.
+    """Return the columns of an Arrow record batch in the form that pack_columns takes.
 
-    timestamp (a timestamp of any unit, or int64 ms) is needed unless timestamp_ms stands for all rows; key, value
-    (binary or string of any layout), headers (list of struct of key and value) and offset (an integer) are optional;
-    others are refused.
-    Raises: ValueError for missing, unknown or repeated columns, other types, or a header that is null; TypeError.
-    Lifetime: keeps the buffers of the batch.
+    timestamp (a timestamp of any unit, or int64 ms) is required unless timestamp_ms is given for all rows. key and
+    value (binary or string of any layout), headers (list of struct of key and value) and offset (any integer type) are
+    optional. Other columns are refused.
+    Raises: ValueError for missing, unknown or repeated columns, wrong types, or a null header; TypeError if batch is
+        not a pyarrow.RecordBatch.
+    Lifetime: the result references the buffers of the batch.
     """
     if not isinstance(batch, pa.RecordBatch):
         raise TypeError(f"expected a pyarrow.RecordBatch, got {type(batch).__name__}")
@@ -456,7 +466,7 @@ _UNITS_PER_MS = {"ms": 1, "us": 1000, "ns": 1_000_000}
 
 
 def _timestamps(array: pa.Array) -> tuple[pa.Array, int]:
-    """Return int64 numbers and how many of their units make a millisecond."""
+    """Return the timestamps as an int64 or timestamp array, and the number of their units per millisecond."""
     if pa.types.is_int64(array.type):
         return array, 1
     if not pa.types.is_timestamp(array.type):
@@ -513,7 +523,7 @@ def _header_lists(array: pa.Array) -> HeadersColumn:
     if names != ["key", "value"]:
         raise ValueError(f"headers must be a list of structs of key and value, got {kind}")
     if not all(_is_taken_as_it_is(kind.value_type.field(number).type) for number in range(2)):
-        # What has to be copied is then the headers of these rows alone, not of all that the array was cut from.
+        # The cast below copies all headers of the parent array. Concatenating first copies those of this slice only.
         array = pa.concat_arrays([array])
     structs = array.values
     if structs.null_count and array.flatten().null_count:

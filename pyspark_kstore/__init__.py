@@ -1,7 +1,7 @@
-"""Registers format("kstore"): Spark looks into every top-level pyspark_* module for its DefaultSource.
+"""Registers format("kstore"): Spark searches every top-level pyspark_* module for a DefaultSource.
 
-This import must be cheap and must not fail, since a failure would break the look-up for every Python
-data source; so the source itself is imported when it is first used.
+Importing this module must be cheap and must not fail, since a failure would break the lookup of every Python data
+source. The source itself is therefore imported when it is first used.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):
-    """Stands for kstore.spark.KStoreDataSource until it is used."""
+    """A proxy that imports kstore.spark.KStoreDataSource when it is first used."""
 
     @classmethod
     def name(cls) -> str:
-        """The word for format()."""
+        """Return the name for format()."""
         return "kstore"
 
     def schema(self) -> StructType:

@@ -1,4 +1,4 @@
-"""Apache Spark on Kafka's files: the data source behind format("kstore"), and settings for it."""
+"""Apache Spark data source format("kstore"), which reads Kafka's log files, and Spark settings for it."""
 
 from kstore.spark.settings import configure
 from kstore.spark.source import KStoreDataSource

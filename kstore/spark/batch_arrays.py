@@ -1,6 +1,6 @@
-"""Record batches that are the values of an Arrow array: unpacked into lists of records, looked at, packed.
+"""Unpack, inspect and pack record batches that are the values of an Arrow array.
 
-What the UDFs of kstore.spark.udfs do in a worker, without Spark. Layer: spark.
+This is the work of the UDFs of kstore.spark.udfs in a Python worker, independent of Spark.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 TABLE_BYTES = 1024 * 1024
 MOST_TABLE_BYTES = 64 * 1024 * 1024
-# Spark's lists have int32 offsets, and so have the binary columns in them.
+# Spark's lists, and the binary columns in them, have int32 offsets.
 MOST_BYTES = MAX_INT32
 _CONFIG = LogConfig()
 _CODEC_LABELS = tuple(codec.label for codec in CompressionType)
 
 
 class Unpacker:
-    """Decode the batches of many values into one run of rows; a value is taken whole or not at all.
+    """Decodes the record batches of many values into one sequence of rows. A value is added as a whole or not at all.
 
-    Every batch stands for itself: offsets need not rise from one to the next. Control batches have no rows.
-    Args: table_bytes: rows of about so many bytes are decoded at once; what is more is put together in the end.
-    Threads: not safe.
+    Batches are independent: offsets need not increase from one batch to the next. Control batches give no rows.
+    Args: table_bytes: approximate size in bytes of the tables that rows are decoded into; finish() joins the tables.
+    Threads: not thread-safe.
     """
 
     def __init__(self, columns: Sequence[str], *, table_bytes: int) -> None:
@@ -45,14 +45,15 @@ class Unpacker:
         self._tables: list[pa.RecordBatch] = []
         self._rows_taken = 0
         self._size_in_bytes = 0
-        # The values of which all rows are in the decoder, and no other value's.
+        # The values added since the last table: the rows in the decoder are exactly theirs.
         self._since_take: list[memoryview] = []
         self.row_count = 0
 
     def add(self, value: memoryview) -> int:
-        """Decode one value and return how many records it holds.
+        """Decode one value and return its number of records.
 
-        Raises: as ColumnDecoder.run; then nothing of the value is kept. ValueError if all of it passes 2 GiB.
+        Raises: as ColumnDecoder.run, after which nothing of the value is kept; ValueError if all rows together exceed
+            2 GiB.
         """
         rows_taken = self._rows_taken
         try:
@@ -68,10 +69,10 @@ class Unpacker:
         return self.row_count - rows_before
 
     def add_all(self, values: pa.Array) -> list[int | None]:
-        """Decode all values of a binary array where they lie; return the list's ends, a null's start None.
+        """Decode all values of a binary array in place; return the offsets of a list array, None where a null starts.
 
-        Requires: nothing was added yet; values lie one behind the other.
-        Raises: as add, positions counted from the array's first byte; the Unpacker is then of no use.
+        Requires: nothing was added yet; the values are contiguous (are_behind_each_other).
+        Raises: as add, with positions relative to the array's first byte; the Unpacker can't be used after that.
         """
         places, data = value_places(values)
         self._decoder.start_file(position=0, end_position=0)
@@ -91,7 +92,7 @@ class Unpacker:
         return ends
 
     def finish(self) -> pa.StructArray:
-        """Return the rows of all values."""
+        """Return the rows of all values as one struct array; copies if there are several tables."""
         import pyarrow as pa
 
         self._take()
@@ -130,7 +131,7 @@ class Unpacker:
         self._since_take.clear()
 
     def _drop_damaged(self) -> None:
-        """Go back to the end of the last good value: what was decoded since the last table is decoded again."""
+        """Return to the end of the last good value. Values added since the last table are decoded again."""
         while self._rows_taken > self.row_count:
             last = self._tables.pop()
             self._rows_taken -= last.num_rows
@@ -145,7 +146,7 @@ class Unpacker:
 
 
 def batch_places(value: memoryview) -> Iterator[tuple[int, int]]:
-    """Give position and size of each batch in a value that holds nothing else.
+    """Yield position and size in bytes of each batch in a value, which must hold whole batches only.
 
     Raises: CorruptRecordError, UnsupportedMagicError.
     """
@@ -157,16 +158,16 @@ def batch_places(value: memoryview) -> Iterator[tuple[int, int]]:
 
 
 def are_behind_each_other(values: pa.Array) -> bool:
-    """Say whether the values of a binary array lie one behind the other, as those of a view or of fixed size do not."""
+    """True if the values of a binary array are contiguous, with offsets; those of a view or of fixed size are not."""
     import pyarrow as pa
 
     return bool(pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type))
 
 
 def value_places(values: pa.Array) -> tuple[list[int], memoryview]:
-    """Give where each value of a binary array starts in the bytes of all, the end of the last one behind; no copy.
+    """Return the n+1 offsets of the values of a binary array and the bytes that they point into, without a copy.
 
-    Requires: values lie one behind the other.
+    Requires: the values are contiguous (are_behind_each_other).
     """
     import pyarrow as pa
 
@@ -179,17 +180,20 @@ def value_places(values: pa.Array) -> tuple[list[int], memoryview]:
 
 
 def views(values: pa.Array) -> Iterator[memoryview | None]:
-    """Give the bytes of each value of a binary array, or None, without a copy."""
+    """Yield the bytes of each value of a binary array, None for null, without a copy."""
     for value in values:
         buffer = value.as_buffer()
         yield None if buffer is None else memoryview(buffer).cast("B")
 
 
 def unpack(values: pa.Array, columns: Sequence[str], *, is_permissive: bool) -> pa.Array:
-    """Return the records of each value as a list, null for null; see kstore.spark.udfs.unpack_batches."""
+    """Return the records of each value as a list, null for null; see kstore.spark.udfs.unpack_batches.
+
+    The values are decoded in place first. If one is damaged, they are decoded again one by one, to find out which.
+    """
     import pyarrow as pa
 
-    # All rows of values without a codec mostly fit one table, which need not be copied then.
+    # All rows of uncompressed values usually fit into one table, which finish() then need not copy.
     table_bytes = min(max(TABLE_BYTES, 2 * values.nbytes), MOST_TABLE_BYTES)
     unpacker = Unpacker(columns, table_bytes=table_bytes)
     reasons: list[str | None] = [None] * len(values)
@@ -211,7 +215,7 @@ def unpack(values: pa.Array, columns: Sequence[str], *, is_permissive: bool) -> 
 def _add_each(
     unpacker: Unpacker, values: pa.Array, reasons: list[str | None], *, is_permissive: bool
 ) -> list[int | None]:
-    """Add value by value, so that a damaged one is known by its error and place; return the list's ends."""
+    """Add the values one by one, so that an error belongs to one value; return the offsets of the list array."""
     ends: list[int | None] = [0]
     for number, view in enumerate(views(values)):
         try:
@@ -229,12 +233,12 @@ def _add_each(
 
 
 def describe(error: KStoreError) -> str:
-    """Return what a damaged value has for a reason: the class of the error and its message."""
+    """Return the text of the `error` field of a damaged value: the class of the error and its message."""
     return f"{type(error).__name__}: {error}"
 
 
 def are_crcs_right(value: memoryview) -> bool:
-    """Say whether a value holds whole batches whose CRC is right, and nothing else."""
+    """True if a value consists of whole batches whose CRCs are correct."""
     try:
         for position, size in batch_places(value):
             _core.check_crc(value[position : position + size], position=position)
@@ -244,14 +248,14 @@ def are_crcs_right(value: memoryview) -> bool:
 
 
 def crc_ok(values: pa.Array) -> pa.Array:
-    """Say of each value whether its CRCs are right, null for null."""
+    """Return a bool array: whether the CRCs of each value are correct, null for null."""
     import pyarrow as pa
 
     return pa.array([None if view is None else are_crcs_right(view) for view in views(values)], pa.bool_())
 
 
 def info(values: pa.Array, *, is_permissive: bool) -> pa.Array:
-    """Return what the header of the first batch of each value says; see kstore.spark.udfs.batch_info."""
+    """Return the header fields of the first batch of each value; see kstore.spark.udfs.batch_info."""
     import pyarrow as pa
 
     rows: list[dict[str, Any] | None] = []
@@ -268,9 +272,9 @@ def info(values: pa.Array, *, is_permissive: bool) -> pa.Array:
 
 
 def first_batch(value: memoryview) -> dict[str, Any] | None:
-    """Return what the header of the first batch says, by the names of BATCH_INFO; None if there is no batch.
+    """Return the header fields of the first batch, by the names of BATCH_INFO; None if there is no batch.
 
-    Raises: CorruptRecordError, UnsupportedMagicError if the value is not a run of whole batches.
+    Raises: CorruptRecordError, UnsupportedMagicError if the value does not consist of whole batches.
     """
     places = list(batch_places(value))
     if not places:
@@ -280,7 +284,7 @@ def first_batch(value: memoryview) -> dict[str, Any] | None:
     return {name: get(header) for name, (_, get) in BATCH_INFO.items()} | {"batches": len(places)}
 
 
-# Kafka's names, as in `kstore dump --json`.
+# Kafka's names, as `kstore dump --json` prints them.
 BATCH_INFO: dict[str, tuple[str, Callable[[_core.BatchHeader], Any]]] = {
     "magic": ("int8", lambda header: header.magic),
     "size": ("int32", lambda header: header.size_in_bytes),
@@ -302,15 +306,16 @@ BATCH_INFO: dict[str, tuple[str, Callable[[_core.BatchHeader], Any]]] = {
 
 
 def codec_label(codec_id: int) -> str:
-    """Return Kafka's name of a codec, UNKNOWN(n) for an id that Kafka does not define."""
+    """Return Kafka's name of a codec id, UNKNOWN(n) for an id that Kafka does not define."""
     return _CODEC_LABELS[codec_id] if codec_id < len(_CODEC_LABELS) else f"UNKNOWN({codec_id})"
 
 
 def pack(values: pa.ListArray, **options: Any) -> pa.Array:
-    """Return one record batch for each list of records, by their PACKED_FIELDS; null for null, no bytes for no record.
+    """Return one record batch for each list of records: null for null, an empty value for an empty list.
 
+    Only the PACKED_FIELDS of a record are used; a missing timestamp is -1.
     Args: options: those of pack_groups.
-    Raises: ValueError as pack_groups, for a record that is null, and for more bytes than an array can hold.
+    Raises: as pack_groups; ValueError for a null record and if all batches together exceed 2 GiB.
     """
     import pyarrow as pa
 

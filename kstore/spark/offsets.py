@@ -1,4 +1,4 @@
-"""Resolution of starting and ending options into offset ranges: once, on the driver. Layer: spark."""
+"""Resolution of the starting and ending options into offset ranges, once per read, on the driver."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets; the records may be fewer."""
+        """The number of offsets. There may be fewer records."""
         return self.end_offset - self.start_offset
 
 
 class PartitionLog(Protocol):
-    """What resolution asks of a log."""
+    """The part of a Log that the resolution of offsets needs."""
 
     @property
     def log_start_offset(self) -> int: ...
@@ -40,9 +40,9 @@ class PartitionLog(Protocol):
 
 
 def check_partitions_listed(options: ReadOptions, topic_partitions: Collection[TopicPartition]) -> None:
-    """Check that options with a value for each partition have one for each of these and no other.
+    """Check that options with a value per partition name exactly these partitions.
 
-    Raises: ValueError naming the option and both sets.
+    Raises: ValueError that names the option and both sets of partitions.
     """
     for bound in (options.starting, options.ending):
         if bound.by_partition is not None and bound.by_partition.keys() != set(topic_partitions):
@@ -54,15 +54,18 @@ def check_partitions_listed(options: ReadOptions, topic_partitions: Collection[T
 
 
 def readable_end_offset(log: PartitionLog, isolation_level: Isolation) -> int:
-    """The offset before which records may be read: what "latest" means for this isolation level."""
+    """Return the offset that "latest" means: the last stable offset for read_committed, else the log end offset.
+
+    Cost: read_committed walks the whole log.
+    """
     return log.transactions().last_stable_offset if isolation_level == READ_COMMITTED else log.log_end_offset
 
 
 def resolve_offset_range(topic_partition: TopicPartition, log: PartitionLog, options: ReadOptions) -> OffsetRange:
-    """Give the offsets of one partition to read; the range can be empty.
+    """Return the offsets of one partition to read. The range can be empty.
 
-    Raises: ValueError if a starting time has no offset; OffsetOutOfRangeError if the range ends before it
-        starts, or, with failOnDataLoss, if it asks for offsets that the log does not hold.
+    Raises: ValueError if no record has the starting timestamp or a later one; OffsetOutOfRangeError if the range ends
+        before it starts, or, with failOnDataLoss, if it includes offsets that the log does not hold.
     """
     latest = readable_end_offset(log, options.isolation_level)
     start_offset = _resolve_start(topic_partition, log, options, latest=latest)
@@ -80,9 +83,9 @@ def resolve_offset_range(topic_partition: TopicPartition, log: PartitionLog, opt
 
 
 def held_range(asked: OffsetRange, log: PartitionLog, options: ReadOptions, *, latest: int) -> OffsetRange:
-    """Return what of a range the log holds below `latest`.
+    """Return the part of a range that the log holds below `latest`.
 
-    Raises: OffsetOutOfRangeError, with failOnDataLoss, unless that is all of it.
+    Raises: OffsetOutOfRangeError, with failOnDataLoss, unless it is the whole range.
     """
     start_held, end_held = (min(max(offset, log.log_start_offset), latest) for offset in asked[1:])
     held = asked._replace(start_offset=start_held, end_offset=end_held)
@@ -105,7 +108,7 @@ def data_loss(
     log_start_offset: int | None = None,
     log_end_offset: int | None = None,
 ) -> OffsetOutOfRangeError:
-    """Return what a read with failOnDataLoss raises where the log does not hold what is asked for."""
+    """Return the error of a read with failOnDataLoss whose offsets the log does not hold any more."""
     topic_partition, start_offset, end_offset = asked
     return OffsetOutOfRangeError(
         "Some data may have been lost because they are not available any more: "
@@ -146,9 +149,9 @@ def _value_for(bound: Bound, topic_partition: TopicPartition) -> int:
 
 
 def _offset_at_time(log: PartitionLog, *, timestamp_ms: int, latest: int) -> int | None:
-    """The first offset with a timestamp of at least timestamp_ms.
+    """Return the first offset below `latest` whose timestamp is >= timestamp_ms, or None.
 
-    -1 and -2 mean latest and earliest, as in ListOffsets; no other negative time has an offset.
+    -1 and -2 mean latest and earliest, as in ListOffsets; other negative timestamps have no offset.
     """
     if timestamp_ms == LATEST:
         return latest

@@ -1,7 +1,7 @@
-"""Options of the Spark source: Kafka's names, parsed and checked before anything is opened.
+"""Parsing and validation of the Spark source's options, which have the names of Spark's Kafka source.
 
-Opens no file and needs no Spark. Every mistake is a ValueError that names the option, what was
-expected and what was found. Layer: spark.
+Opens no file and does not import Spark. Each invalid option is a ValueError with its name and its value, and what was
+expected.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _IGNORED_INTEGER_OPTIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Subscribe:
-    """Every partition of the topics named."""
+    """All partitions of the named topics."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubscribePattern:
-    """Every non-internal topic in whose name the pattern is found somewhere (re.search)."""
+    """All partitions of the non-internal topics whose name contains a match of the pattern (re.search)."""
 
     pattern: str
 
@@ -68,7 +68,7 @@ class Assign:
 
 @dataclass(frozen=True, kw_only=True)
 class EveryTopic:
-    """Every non-internal topic, and a partition directory that is itself the path."""
+    """All non-internal topics, and every partition directory that is itself one of the paths."""
 
 
 TopicSelection = Subscribe | SubscribePattern | Assign | EveryTopic
@@ -76,10 +76,10 @@ TopicSelection = Subscribe | SubscribePattern | Assign | EveryTopic
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """Where a read starts or ends: one value for all partitions, or one for each.
+    """Where a read starts or ends: one value for all partitions, or one per partition.
 
-    Values are offsets (EARLIEST and LATEST included) or, with is_timestamp, milliseconds.
-    Exactly one of `everywhere` and `by_partition` is set.
+    Values are offsets, EARLIEST or LATEST, or, if is_timestamp, milliseconds since the epoch.
+    Exactly one of `everywhere` and `by_partition` is set. option: the name of the option, for error messages.
     """
 
     option: str
@@ -90,7 +90,7 @@ class Bound:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """All options of a batch read, checked."""
+    """All options of a batch read, validated."""
 
     paths: tuple[str, ...]
     topics: TopicSelection
@@ -107,7 +107,7 @@ class ReadOptions:
 
 
 class _OptionReader:
-    """Typed access to options by their documented spelling, whatever case the user wrote."""
+    """Typed, case-insensitive access to options by their documented names."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = {name.lower(): value for name, value in options.items()}
@@ -152,9 +152,9 @@ class _OptionReader:
 
 
 def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
-    """Check the options of a batch read. Options of Kafka's client that have no meaning here are ignored.
+    """Parse and validate the options of a batch read. Kafka client options without a meaning here are ignored.
 
-    Raises: ValueError naming the option.
+    Raises: ValueError that names the option.
     """
     reader = _OptionReader(options)
     _check_client_options(reader)
@@ -192,7 +192,7 @@ def _paths(reader: _OptionReader) -> tuple[str, ...]:
 
 
 def _local_path(text: str) -> str:
-    """Make the path absolute: a task may run in another working directory than the driver."""
+    """Return the path as absolute: a task may run in a different working directory than the driver."""
     if not text.strip():
         raise ValueError("path must not be empty")
     parts = urlsplit(text)
@@ -325,7 +325,7 @@ def _values_by_partition(text: str, name: str, *, example: str) -> dict[TopicPar
 
 
 def _json_value(text: str) -> object:
-    """The JSON value, or None for text that is not JSON (NaN and Infinity are not)."""
+    """Return the JSON value, or None for text that is not JSON, which NaN and Infinity are not."""
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
@@ -355,7 +355,7 @@ def _check_same_partitions(starting: Bound, ending: Bound) -> None:
 
 
 def names(partitions: Iterable[TopicPartition]) -> str:
-    """Name the partitions in order, for messages."""
+    """Return the sorted partitions as text for error messages."""
     return ", ".join(str(topic_partition) for topic_partition in sorted(partitions)) or "none"
 
 
@@ -379,7 +379,7 @@ def _isolation_level(reader: _OptionReader) -> Isolation:
 
 
 def _check_client_options(reader: _OptionReader) -> None:
-    """Refuse what the Kafka source refuses; the rest of Kafka's client options has nothing to act on."""
+    """Refuse the options that Spark's Kafka source refuses. Other Kafka client options have no effect here."""
     for name, instead in _REFUSED_CLIENT_OPTIONS.items():
         if reader.text("kafka." + name) is not None:
             raise ValueError(f"Kafka option '{name}' is not supported: {instead}")

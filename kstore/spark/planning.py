@@ -1,4 +1,4 @@
-"""From options to the tasks of a read, on the driver: which files, which offsets, how many tasks. Layer: spark."""
+"""Planning of a read on the driver: from the options to the offsets, files and tasks."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ PACK_ABOVE = 64
 
 @dataclass(frozen=True)
 class ScanPartition(InputPartition):
-    """One task: ranges to read one after the other."""
+    """One task: ranges to read in sequence."""
 
     ranges: tuple[ScanRange, ...]
 
 
 def plan_partitions(options: ReadOptions, constraint: Constraint, *, max_partition_bytes: int) -> list[ScanPartition]:
-    """Resolve the options against the directory as it is now.
+    """Return the tasks of a read, with the options resolved against the current state of the directories.
 
-    One task for each topic-partition, as Spark's Kafka source has it, cut where max_partition_bytes,
-    minPartitions or maxRecordsPerPartition ask for it. Beyond PACK_ABOVE tasks, neighbours that are
-    small together share one, unless one of the last two options counts tasks.
+    As in Spark's Kafka source there is one task per topic-partition, split if max_partition_bytes, minPartitions or
+    maxRecordsPerPartition require it. If there are more than PACK_ABOVE tasks, adjacent small ones are merged, unless
+    minPartitions or maxRecordsPerPartition is set.
 
-    Cost: each log is opened twice, one at a time, so that open files don't grow with partitions.
+    Raises: ValueError, LogNotFoundError, OffsetOutOfRangeError, StorageError.
+    Cost: opens each log twice, one at a time, so that the number of open files does not grow with the partitions.
     """
     directories = select_partitions(find_partitions(options.paths), options.topics, options.paths)
     paths = {directory.topic_partition: directory.path for directory in directories}
@@ -62,7 +63,7 @@ def _resolve(topic_partition: TopicPartition, path: str, options: ReadOptions, c
 
 
 def _narrow(asked: OffsetRange, log: Log, constraint: Constraint) -> OffsetRange:
-    """Leave out offsets that the pushed filters rule out."""
+    """Remove offsets at both ends that the pushed filters rule out."""
     if not constraint.admits(asked.topic_partition):
         return asked._replace(end_offset=asked.start_offset)
     start_offset = max(asked.start_offset, constraint.offset.least)
@@ -80,7 +81,10 @@ def _scan_ranges(
     options: ReadOptions,
     max_partition_bytes: int,
 ) -> list[ScanRange]:
-    """Find the bytes of each piece, in order; the pieces of one partition follow each other."""
+    """Return the byte ranges of the pieces, in order.
+
+    Requires: the pieces of a partition are adjacent, so that its log is opened once.
+    """
 
     def cut(log: Log) -> list[ScanRange]:
         held = (held_range(piece, log, options, latest=log.log_end_offset) for piece in asked)
@@ -96,9 +100,9 @@ def _scan_ranges(
 
 
 def _cut_evenly(log: Log, piece: OffsetRange, isolation_level: Isolation, max_partition_bytes: int) -> list[ScanRange]:
-    """Cut a piece into the least number of ranges, of about one size: 130 MiB into 65 and 65, not 128 and 2.
+    """Split a piece into as few ranges as possible, of about equal size: 130 MiB into 65 and 65, not 128 and 2.
 
-    The slack of 1/64 makes up for cuts that fall short of their target, by up to a batch.
+    The slack of 1/64 allows for ranges that end up to one batch below their target size.
     """
 
     def plan(max_bytes: int) -> list[ScanRange]:
@@ -119,7 +123,7 @@ def _cut_evenly(log: Log, piece: OffsetRange, isolation_level: Isolation, max_pa
 
 
 def _pack(scans: list[ScanRange], max_partition_bytes: int) -> list[ScanPartition]:
-    """Share tasks among neighbours, once there are many: a task costs Spark about as much as reading 10 MB."""
+    """Merge adjacent small ranges into tasks if there are many: a task costs Spark about as much as reading 10 MB."""
     share_bytes = -(-sum(scan.size_in_bytes for scan in scans) // PACK_ABOVE)
     tasks: list[list[ScanRange]] = []
     task_bytes = 0

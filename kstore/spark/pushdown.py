@@ -1,6 +1,6 @@
-"""Filters that the reader answers itself, with the option pushFilters=true. Layer: spark.
+"""Filter pushdown (option pushFilters=true): filters that the reader evaluates itself.
 
-Topic, partition, offset and timestamp only, by comparison; Spark keeps every other filter.
+Only comparisons of topic, partition, offset and timestamp are pushed down; Spark evaluates all other filters.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Interval:
     most: int = _MOST
 
     def narrowed(self, item: Filter, value: int) -> Interval:
-        """Intersect with what a comparison to value admits."""
+        """Return the intersection with the integers for which a comparison with value is true."""
         least, most = self.least, self.most
         if isinstance(item, EqualTo | EqualNullSafe | GreaterThanOrEqual):
             least = max(least, value)
@@ -56,7 +56,7 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True)
 class Constraint:
-    """What the pushed filters leave of a log; None: every topic, every partition."""
+    """The conjunction of the pushed filters. topics and partitions: None allows all."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -65,7 +65,7 @@ class Constraint:
     timestamp_us: Interval = Interval()
 
     def narrowed(self, item: Filter) -> Constraint | None:
-        """Intersect with a filter; None if it can't be answered exactly, and Spark must keep it."""
+        """Return the conjunction with a filter, or None if it can't be evaluated exactly and Spark must keep it."""
         if not isinstance(item, _ANSWERED) or len(item.attribute) != 1:
             return None
         name = item.attribute[0].lower()
@@ -91,7 +91,7 @@ class Constraint:
         return None
 
     def admits(self, topic_partition: TopicPartition) -> bool:
-        """Whether any record of the partition can qualify."""
+        """True if records of the partition can match."""
         topic, partition = topic_partition
         return (
             (self.topics is None or topic in self.topics)
@@ -100,7 +100,7 @@ class Constraint:
         )
 
     def rows_in_time(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Drop the rows outside the time asked for; the batch has a timestamp column if a time was."""
+        """Remove the rows outside the requested times. If there is a time filter, the batch has a timestamp column."""
         if self.timestamp_us == Interval():
             return batch
         import pyarrow as pa
@@ -119,7 +119,7 @@ def _intersection(known: frozenset[Value] | None, values: set[Value]) -> frozens
 
 
 def constraint_of(filters: list[Filter]) -> tuple[Constraint, list[Filter]]:
-    """Split filters into a constraint that the reader answers and the filters left to Spark."""
+    """Split filters into a Constraint, which the reader evaluates, and the filters left to Spark."""
     constraint, left = Constraint(), []
     for item in filters:
         narrowed = constraint.narrowed(item)

@@ -1,4 +1,4 @@
-"""DataSourceReader of the batch read: partitions() on the driver, read() in the tasks. Layer: spark."""
+"""DataSourceReader of batch reads: partitions() runs on the driver, read() in the tasks."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 _BATCH_BYTES = 4 * MIB
 _TASK_BYTES = 128 * MIB
-# Of a read so fast that the start of a task would take longer than its work.
+# For reads of batch headers only, which are so fast that starting a task would take longer than its work.
 _LIGHT_TASK_BYTES = 512 * MIB
 
 
 @cache
 def _settle_worker() -> None:
-    """Leave what was imported out of garbage collections: Spark runs a full one after each task of a reused worker."""
+    """Exclude imported modules from garbage collection: Spark runs a full one after each task of a reused worker."""
     gc.collect()
     gc.freeze()
 
 
 class KStoreReader(DataSourceReader):
-    """Reads a snapshot: offsets are resolved when Spark plans the first action, once per load()."""
+    """Reads a snapshot of the logs: offsets are resolved once per load(), when Spark plans the first action."""
 
     def __init__(self, options: ReadOptions, projection: Projection) -> None:
         self._options = options
@@ -42,7 +42,7 @@ class KStoreReader(DataSourceReader):
         self._constraint = Constraint()
 
     def partitions(self) -> list[InputPartition]:
-        """Resolve topics and offsets and cut them into tasks.
+        """Resolve topics and offsets and split them into tasks.
 
         Raises: ValueError, OffsetOutOfRangeError or StorageError, before any task starts.
         """
@@ -51,10 +51,10 @@ class KStoreReader(DataSourceReader):
         return list(plan_partitions(self._options, self._constraint, max_partition_bytes=max_partition_bytes))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield Arrow batches of about 4 MiB in the order of the offsets.
+        """Return an iterator over Arrow batches of about 4 MiB, in offset order within each range.
 
-        Raises: CorruptionError naming file and position for damaged bytes; OffsetOutOfRangeError, with failOnDataLoss,
-            for a segment that was deleted since.
+        Raises: CorruptionError with file and position for damaged bytes; OffsetOutOfRangeError, with failOnDataLoss,
+            if a segment was deleted after planning.
         """
         from kstore.arrow import record_batches
 
@@ -75,12 +75,12 @@ class KStoreReader(DataSourceReader):
 
 
 class FilteringReader(KStoreReader):
-    """The reader of a query with pushed filters.
+    """A KStoreReader that accepts pushed filters.
 
-    A class of its own: Spark refuses every reader that has pushFilters while its filter pushdown is off.
+    This is a separate class because Spark refuses any reader with a pushFilters method while filter pushdown is off.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take the filters that can be answered exactly; give back the others."""
+        """Accept the filters that can be evaluated exactly and return the others."""
         self._constraint, left = constraint_of(filters)
         return left

@@ -1,4 +1,4 @@
-"""Reads whose segments may be deleted meanwhile, by retention or delete_records. Layer: spark."""
+"""Reads of logs whose segments can be deleted during the read, by retention or delete_records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kstore.spark.options import ReadOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# How often a partition is looked at anew, each time because segments were deleted since the look before.
+# Attempts to open and use a log; each repeats because segments were deleted during the previous attempt.
 _MOST_LOOKS = 10
 
 _Result = TypeVar("_Result")
@@ -24,9 +24,10 @@ _logger = logging.getLogger("kstore.spark")
 
 
 def look_at(path: str, use: Callable[[Log], _Result]) -> _Result:
-    """Open a log for one use of it; open it again, and use it anew, if a segment was deleted meanwhile.
+    """Open a log, call use(log) and return its result; retry if a segment was deleted or replaced during the call.
 
-    Raises: what `use` raises; StorageError if segments go faster than that, LogNotFoundError if the partition is gone.
+    Raises: what `use` raises; StorageError or LogReplacedError after _MOST_LOOKS attempts; LogNotFoundError if the
+        partition was deleted.
     """
     looks_left = _MOST_LOOKS
     while True:
@@ -42,10 +43,11 @@ def look_at(path: str, use: Callable[[Log], _Result]) -> _Result:
 def read_what_is_left(
     scan: ScanRange, read: Callable[[Sequence[ScanRange]], Iterator[pa.RecordBatch]], options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Read a range of which segments may have been deleted since it was planned.
+    """Read a range whose segments may have been deleted or replaced after planning.
 
-    With failOnDataLoss that is an error; without, what the log still holds of the range is read, and a warning logged.
-    Raises: OffsetOutOfRangeError that says so; what look_at() raises, and read().
+    With failOnDataLoss this is an error. Without it, the part of the range that the log still holds is read and a
+    warning is logged.
+    Raises: OffsetOutOfRangeError for deleted or replaced segments; what look_at() and read() raise.
     """
     waiting = [scan] if options.fail_on_data_loss else _file_by_file(scan)
     looks_left = _MOST_LOOKS
@@ -58,7 +60,8 @@ def read_what_is_left(
                 yield batch
         except (StorageError, LogReplacedError) as error:
             looks_left -= 1
-            # A file that was opened can be read to its end, unless it was truncated after it gave records.
+            # An open file can be read to its end even after deletion. After its first batches only a truncation fails
+            # the read, and then the records already returned can't be taken back.
             is_lost = has_given and not options.fail_on_data_loss
             if not looks_left or is_lost or not _is_changed(error):
                 raise
@@ -85,7 +88,7 @@ def _file_by_file(scan: ScanRange) -> list[ScanRange]:
 
 
 def _planned_anew(scan: ScanRange, start_offset: int, options: ReadOptions) -> list[ScanRange]:
-    """Return the parts of what the log still holds from an offset to the end of a range."""
+    """Plan the part of a range from start_offset on that the log still holds, one ScanRange per file."""
 
     def plan(log: Log) -> list[ScanRange]:
         start_held, end_held = max(start_offset, log.log_start_offset), min(scan.end_offset, log.log_end_offset)

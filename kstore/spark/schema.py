@@ -1,4 +1,4 @@
-"""Columns of the Spark source, and a user schema as a projection of them. Layer: spark."""
+"""Columns of the Spark source, and the projection that a user schema makes of them."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ _BY_LOWER_NAME = {name.lower(): name for name in _COLUMNS}
 
 
 def source_schema(*, include_headers: bool) -> StructType:
-    """The schema of Spark's Kafka source; every column is nullable."""
+    """Return the schema of Spark's Kafka source. All columns are nullable."""
     columns = {**_KAFKA_COLUMNS, "headers": _HEADERS_TYPE} if include_headers else _KAFKA_COLUMNS
     return StructType([StructField(name, data_type) for name, data_type in columns.items()])
 
 
 def record_type(fields: Sequence[str]) -> StructType:
-    """Return the type of a record with these fields, all nullable; the place of a record in a log is no field.
+    """Return the struct type of a record with these fields, all nullable. topic and partition are not available.
 
-    Raises: ValueError for another field, none, or one twice.
+    Raises: ValueError for an unknown or repeated field, or no field.
     """
     known = {name: kind for name, kind in _COLUMNS.items() if name not in ("topic", "partition")}
     if not fields or len(set(fields)) < len(fields) or not set(fields) <= set(known):
@@ -71,11 +71,10 @@ def record_type(fields: Sequence[str]) -> StructType:
 
 @dataclass(frozen=True, kw_only=True)
 class Projection:
-    """The columns to read and how the reader's schema spells them.
+    """The columns to read and how the user schema declares them.
 
-    columns: kstore's names, in the order of the schema. strings: those served as text in place of
-    bytes. names: the schema's names (another case at most). not_null: columns that the schema
-    says hold no null.
+    columns: kstore's names, in the order of the schema. strings: those of type string instead of binary.
+    names: the schema's names, which differ in case at most. not_null: columns declared NOT NULL.
     """
 
     columns: tuple[str, ...]
@@ -85,14 +84,14 @@ class Projection:
 
     @property
     def is_light(self) -> bool:
-        """Whether a batch's header tells nearly all of it, so that nothing is decompressed or decoded by record."""
+        """True if batch headers suffice for the columns, so that nothing is decompressed or decoded per record."""
         return _PER_RECORD_COLUMNS.isdisjoint(self.columns)
 
     @classmethod
     def of(cls, schema: StructType) -> Projection:
-        """Check a schema against the columns that a log has.
+        """Return the projection of a user schema, after checking it against the available columns.
 
-        Raises: ValueError for a column or type that is not there, with the list of those that are.
+        Raises: ValueError for an unknown or repeated column or a wrong type, with the list of available columns.
         """
         columns = [_column_of(field) for field in schema.fields]
         if not columns or len(set(columns)) < len(columns):
@@ -111,9 +110,9 @@ class Projection:
         )
 
     def conform(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Give each batch the names and nullability of the schema; no column is copied.
+        """Return the batches with the names and nullability of the schema, without copying columns.
 
-        Raises: ValueError for a null in a column that the schema says is NOT NULL.
+        Raises: ValueError, while iterating, for a null in a NOT NULL column.
         """
         if self.names == self.columns and not self.not_null:
             return batches

@@ -1,4 +1,4 @@
-"""Session settings that make Python and Spark exchange records fast. Layer: spark."""
+"""Spark session settings for fast record exchange between Spark and Python."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _FEWEST_RECORDS = 1_000
 def configure(spark: SparkSession, *, record_size_bytes: int = 0) -> None:
     """Set the sizes of the Arrow batches that Spark sends to Python (mapInArrow, arrow_udf, Python sinks).
 
-    spark.sql.execution.arrow.maxBytesPerBatch is switched off, since with it Spark measures a batch
-    after every row, in time quadratic in its rows where a column of lists is null (headers mostly is).
-    In its place spark.sql.execution.arrow.maxRecordsPerBatch holds batches near 4 MiB: from 1,000 to
-    10,000 records by record_size_bytes, the usual size of a record (0: small). Reading needs
-    none of this: the source cuts its batches itself.
+    Disables spark.sql.execution.arrow.maxBytesPerBatch: with it Spark measures the batch after every row, in time
+    quadratic in the rows if a list column is null, as headers usually is. Instead, sets
+    spark.sql.execution.arrow.maxRecordsPerBatch to 1,000 to 10,000 records, for batches of about 4 MiB.
+    Reading does not need these settings: the source limits the size of its batches itself.
 
+    Args: record_size_bytes: the typical size of a record; 0 for small records.
     Raises: ValueError for a negative size.
     """
     if record_size_bytes < 0:

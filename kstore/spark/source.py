@@ -1,4 +1,4 @@
-"""KStoreDataSource: what Spark calls behind format("kstore"). Layer: spark."""
+"""KStoreDataSource, the implementation of format("kstore")."""
 
 from __future__ import annotations
 
@@ -17,39 +17,45 @@ _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class KStoreDataSource(DataSource):
-    """Kafka log directories as DataFrames; columns and options of Spark's Kafka source, `path` for the broker."""
+    """Reads Kafka log directories as DataFrames.
+
+    Columns and options are those of Spark's Kafka source, with `path` in place of kafka.bootstrap.servers.
+    """
 
     @classmethod
     def name(cls) -> str:
-        """The word for format()."""
+        """Return the name for format()."""
         return "kstore"
 
     def schema(self) -> StructType:
-        """The columns of a read without a user schema.
+        """Return the schema of a read without a user schema.
 
-        Raises: ValueError for a wrong option, as load() is called.
+        Raises: ValueError for an invalid option, when load() is called.
         """
         return source_schema(include_headers=parse_read_options(self.options).include_headers)
 
     def reader(self, schema: StructType) -> KStoreReader:
-        """Check options and schema.
+        """Check the options and the schema and return a reader.
 
-        Raises: ValueError for a wrong option or a column that a log does not have.
+        Raises: ValueError for an invalid option or an unknown column.
         """
         options = parse_read_options(self.options)
         projection = Projection.of(schema)
-        # Only this worker of Spark calls pushFilters; elsewhere its presence is an error.
+        # Only this worker process of Spark calls pushFilters; in others Spark refuses a reader that has it.
         if options.push_filters and _PUSHDOWN_WORKER in sys.modules:
             return FilteringReader(options, projection)
         return KStoreReader(options, projection)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return a reader whose first call raises UnsupportedError: there are batch reads only."""
+        """Return a reader whose methods raise UnsupportedError, since only batch reads are supported."""
         return _NoStreamReader(schema)
 
 
 class _NoStreamReader(DataSourceStreamReader):
-    """Spark buries what streamReader() itself raises under an error of its own; this one's it shows."""
+    """A stream reader that raises UnsupportedError.
+
+    Spark shows an error of this class's methods, but would hide one raised by streamReader() itself.
+    """
 
     def __init__(self, schema: StructType) -> None:
         self._columns = ", ".join(schema.names)

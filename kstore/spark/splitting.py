@@ -1,7 +1,7 @@
-"""Division of offset ranges into tasks by minPartitions and maxRecordsPerPartition.
+"""Splitting of offset ranges into tasks by minPartitions and maxRecordsPerPartition.
 
-Counts, cuts and order are those of Spark's Kafka source, so that a job keeps its tasks when it moves.
-Layer: spark.
+Number, boundaries and order of the tasks are those of Spark's Kafka source (KafkaOffsetRangeCalculator), so that a job
+that switches to kstore keeps its tasks.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ _TRIE_BITS = 5
 def split_ranges(
     ranges: Iterable[OffsetRange], *, min_partitions: int | None, max_records_per_partition: int | None
 ) -> list[OffsetRange]:
-    """Cut ranges so that none has more than max_records_per_partition offsets, then so that there are
-    about min_partitions of them. Empty ranges are dropped.
+    """Split ranges to at most max_records_per_partition offsets each, then into about min_partitions ranges.
 
-    Cuts are even, the rest goes to the last pieces. min_partitions is shared out in proportion to
-    size; a range too small to earn two pieces stays whole, so the result can have fewer or more.
-    It acts only if it is above the number of topic-partitions.
+    Empty ranges are dropped. A range is split evenly, with the remainder in its last pieces. min_partitions is
+    distributed in proportion to size, and ranges that get a share of one are not split, so the result can have fewer
+    or more ranges. It has an effect only if it exceeds the number of ranges passed.
     """
     ranges = list(ranges)
     pieces = [item for item in ranges if item.size > 0]
@@ -59,12 +58,12 @@ def _share_out(pieces: list[OffsetRange], min_partitions: int) -> list[OffsetRan
 
 
 def _share(size: int, *, total: int, parts: int) -> int:
-    """size / total of the parts, rounded half up as Java rounds, at least one."""
+    """Return size / total of the parts, rounded half up as Java's Math.round does, at least 1."""
     return max((2 * size * parts + total) // (2 * total), 1)
 
 
 def _in_connector_order(pieces: list[OffsetRange]) -> list[OffsetRange]:
-    """Order topic-partitions as the Kafka source does once it has split: by Scala's hash map."""
+    """Order topic-partitions as Spark's Kafka source does after splitting: by iteration of Scala's hash map."""
     by_partition: dict[TopicPartition, list[OffsetRange]] = {}
     for piece in pieces:
         by_partition.setdefault(piece.topic_partition, []).append(piece)
@@ -73,7 +72,7 @@ def _in_connector_order(pieces: list[OffsetRange]) -> list[OffsetRange]:
 
 
 def _trie_order(hashed: list[tuple[int, TopicPartition]], *, shift: int) -> list[TopicPartition]:
-    """Order of iteration of a hash trie: a node's own keys by 5 bits of hash, then its child nodes."""
+    """Return the keys in iteration order of a hash trie: a node's own keys by 5 bits of the hash, then its children."""
     if len({code for code, _ in hashed}) <= 1:
         return [topic_partition for _, topic_partition in hashed]
     slots: dict[int, list[tuple[int, TopicPartition]]] = {}
@@ -85,7 +84,7 @@ def _trie_order(hashed: list[tuple[int, TopicPartition]], *, shift: int) -> list
 
 
 def _scala_hash(topic_partition: TopicPartition) -> int:
-    """Hash of a TopicPartition as Java computes it and Scala's immutable HashMap improves it."""
+    """Return Java's hash code of a TopicPartition, as improved by Scala's immutable HashMap."""
     code = 0
     for character in topic_partition.topic:
         code = (31 * code + ord(character)) & _MASK_32

@@ -1,4 +1,4 @@
-"""Which partition directories a read covers. Layer: spark."""
+"""Selection of the partition directories that a read covers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from kstore.types import INTERNAL_TOPICS, TopicPartition
 def select_partitions(
     directories: Iterable[PartitionDirectory], topics: TopicSelection, paths: Sequence[str]
 ) -> list[PartitionDirectory]:
-    """Choose the directories to read.
+    """Return the directories to read.
 
-    Args: paths, absolute; an internal topic's partition that is itself one of them is not left out.
-    Raises: LogNotFoundError for a topic or partition that is asked for and not there.
+    Args: paths: the absolute paths of the read. EveryTopic includes a partition of an internal topic only if its
+        directory is one of them.
+    Raises: LogNotFoundError if a topic of Subscribe or a partition of Assign does not exist.
     """
     selected = [directory for directory in directories if _is_selected(directory, topics, paths)]
     _check_all_found({directory.topic_partition for directory in selected}, topics, paths)

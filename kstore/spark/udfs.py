@@ -1,7 +1,7 @@
-"""Functions for columns of raw record batches: unpack_batches, pack_batch, crc_ok, batch_info. Layer: spark.
+"""Spark functions for columns of raw record batches: unpack_batches, pack_batch, crc_ok, batch_info.
 
-Arrow UDFs over Spark's own columns, in classic sessions and under Spark Connect. kstore must be installed for the
-Python of the executors.
+They are Arrow UDFs and work in classic sessions and under Spark Connect. kstore must be installed in the Python
+environment of the executors.
 """
 
 from __future__ import annotations
@@ -57,13 +57,14 @@ _INFO_TYPES: dict[str, DataType] = {
 
 
 def unpack_batches(column: Column | str, *, mode: Mode = "FAILFAST", fields: Sequence[str] = DEFAULT_FIELDS) -> Column:
-    """Return the records of a binary column of which each value is one record batch or several, of any magic.
+    """Return the records of a binary column whose values each hold one or more whole record batches of any magic.
 
-    FAILFAST: an array of structs; the first damaged value fails the query. PERMISSIVE: a struct of `records`, that
-    array, and `error`, a string; of a damaged value records is null and error says why. Of a null both are null.
-    Args: fields: the fields of a record, from the columns that format("kstore") has, but topic and partition.
-    Raises: ValueError for another mode or field.
-    Cost: one pass, CRCs checked, no Python object per record. Control batches have no records.
+    FAILFAST returns an array of structs, and the first damaged value fails the query. PERMISSIVE returns a struct of
+    `records`, that array, and `error`, a string: for a damaged value records is null and error gives the reason. For a
+    null value both are null. CRCs are checked. Control batches give no records.
+    Args: fields: the fields of a record: columns of format("kstore") except topic and partition.
+    Raises: ValueError for an unknown mode or field.
+    Cost: one pass, no Python object per record; if a value is damaged, a second pass value by value.
     """
     records = ArrayType(record_type(fields))
     is_permissive = _is_permissive(mode)
@@ -78,21 +79,22 @@ def unpack_batches(column: Column | str, *, mode: Mode = "FAILFAST", fields: Seq
 
 
 def crc_ok(column: Column | str) -> Column:
-    """Return whether each value is a run of whole batches whose stored and computed CRC agree; null for null.
+    """Return whether each value consists of whole batches whose stored CRC equals the computed one; null for null.
 
-    Nothing else is looked at, nor is anything decompressed (of a wrapper, the CRCs inside are not looked at).
+    Nothing else is checked and nothing is decompressed, so CRCs inside a wrapper of magic 0 or 1 are not checked.
     """
     return _call("crc_ok", batch_arrays.crc_ok, BooleanType(), column)
 
 
 def batch_info(column: Column | str, *, mode: Mode = "FAILFAST") -> Column:
-    """Return a struct of what the header of the first batch in each value says, and of how many `batches` it has.
+    """Return a struct of the header fields of the first batch in each value, and `batches`, the number of batches.
 
-    Names are those of `kstore dump --json`; timestamps are long, in ms. No CRC is checked, nothing is decompressed.
-    baseOffset and count are null for a wrapper of magic 0 or 1, whose first offset only its content tells.
-    PERMISSIVE adds the field `error`: of a value whose framing is damaged all others are null. A null and an empty
+    Names are those of `kstore dump --json`; timestamps are long, in ms. No CRC is checked and nothing is decompressed.
+    baseOffset and count are null for a wrapper of magic 0 or 1, since they are not in its header. A null and an empty
     value give null.
-    Raises: ValueError for another mode.
+    PERMISSIVE adds the field `error`: if the value is not made of whole batches it gives the reason and all other
+    fields are null. FAILFAST fails the query instead.
+    Raises: ValueError for an unknown mode.
     """
     is_permissive = _is_permissive(mode)
     fields = [StructField(name, data_type) for name, data_type in _INFO_TYPES.items()]
@@ -111,13 +113,14 @@ def pack_batch(
     level: int | None = None,
     base_offset: int = 0,
 ) -> Column:
-    """Return one record batch of magic 2 for each array of structs; null for null, no bytes for an empty array.
+    """Return one record batch of magic 2 for each array of structs: null for null, an empty value for an empty array.
 
-    Of a struct these fields are taken, by name, as far as they are there: key and value (binary or string), timestamp
-    (timestamp or long ms), headers (array of structs of key and value), offset (long; else counted from base_offset).
-    A query fails for a record or header that is null, offsets that do not rise, and what a batch can't hold.
-    Args: codec: none, gzip, snappy, lz4 or zstd; level: None for Kafka's default.
-    Raises: ValueError for another codec or level.
+    These fields of a struct are used, all optional: key and value (binary or string), timestamp (timestamp, or long in
+    ms), headers (array of structs of key and value), offset (long; by default counted up from base_offset).
+    The query fails for a null record or header, for offsets that do not increase, and for values that a batch can't
+    hold.
+    Args: codec: none, gzip, snappy, lz4 or zstd; level: compression level, None for Kafka's default.
+    Raises: ValueError for an unknown codec or level.
     """
     compression = CompressionType.for_name(codec)
     if level is not None:
@@ -142,7 +145,8 @@ def _call(name: str, function: Callable[[pa.Array], pa.Array], result: DataType,
         return function(values)
 
     named.__name__ = name
-    # Spark tells the kinds of UDFs apart by these, and pyarrow is imported too late for it to resolve their names.
+    # Spark infers the kind of UDF from the annotations. They must be types: pyarrow is a local import, so Spark could
+    # not resolve them as strings.
     named.__annotations__ = {"values": pa.Array, "return": pa.Array}
     make: Callable[..., Any] = arrow_udf
     called: Column = make(named, result)(column)
