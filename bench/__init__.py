@@ -1,1 +1,1 @@
-"""kstore measured beside its rivals: `python -m bench`; see README.md."""
+"""Benchmarks of kstore and its rivals: `python -m bench`; see README.md."""

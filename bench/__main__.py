@@ -1,4 +1,4 @@
-"""The driver: `python -m bench [--only NAME ...]`, and `python -m bench report`."""
+"""The command line: `python -m bench [run|prepare|report] [--only NAME ...]`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ACTIONS = "run (the default); prepare: make programs and data, measure nothing; 
 
 
 def settings_from(arguments: argparse.Namespace, scratch: Path) -> Settings:
-    """Make the settings of a run from the command line."""
+    """Return the settings of a run from the command line arguments."""
     settings = Settings.tiny(scratch) if arguments.tiny else Settings()
     if arguments.results is not None:
         settings = replace(settings, results_directory=arguments.results)
@@ -49,7 +49,7 @@ def settings_from(arguments: argparse.Namespace, scratch: Path) -> Settings:
 
 
 def run_workload(name: str, settings: Settings) -> bool:
-    """Run one workload, print and write its figures; tell whether every target was met."""
+    """Run one workload, print and write its figures; return whether every target was met."""
     load_before = os.getloadavg()
     print(f"\n== {name} (load average {load_before[0]:.2f})")
     cases = []
@@ -61,7 +61,7 @@ def run_workload(name: str, settings: Settings) -> bool:
 
 
 def prepare(names: Sequence[str], settings: Settings) -> int:
-    """Make what takes long and is no part of a figure: the programs in C, Java and Rust, and the data."""
+    """Build the programs in C, Java and Rust and write the data, which take long and are not measured."""
     compile_limit(settings)
     if settings.other_languages:
         programs(settings, (*MAIN_CLASSES, RUST))
@@ -74,7 +74,7 @@ def prepare(names: Sequence[str], settings: Settings) -> int:
 
 
 def main() -> int:
-    """Run the named workloads, all when none is named; 1 when a target was missed and --strict was given."""
+    """Run the named workloads, by default all; return 1 if a target was missed and --strict was given."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="kstore beside its rivals, on this machine.")
     parser.add_argument("action", nargs="?", choices=("run", "prepare", "report"), default="run", help=ACTIONS)
     parser.add_argument("--only", action="append", choices=WORKLOADS, metavar="NAME", help=", ".join(WORKLOADS))

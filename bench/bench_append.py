@@ -1,4 +1,4 @@
-"""Appends to a log: 16 KiB batches as follower and leader beside a bare os.write loop, and flushed by many threads."""
+"""Appends to a log: 16 KiB batches as follower and as leader, compared with a plain os.write loop, and group commit."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ JAVA_LEADER, JAVA_FOLLOWER, JAVA_CHANNEL = (f"{JAVA_APPEND}, {mode}" for mode in
 TARGET_OF_WRITTEN = 0.75
 TARGET_OF_JAVA = 1.5
 TARGET_OF_FLUSHED = 0.9
-# Of 16 threads of C that share each fdatasync: more than that no disk gives.
+# Relative to 16 threads in C that share each fdatasync, which is the most that a disk can do.
 TARGET_OF_GROUP_COMMIT = 0.7
 THREADS = 16
 
 
 def sent_batches(value_bytes: int, settings: Settings) -> list[bytes]:
-    """Give batches as a producer sends them, offsets from 0."""
+    """Return batches as a producer sends them, each with offsets from 0."""
     sent = []
     for built in append_with_kstore(batches_of(value_bytes, settings)):
         data = bytearray(bytes(built))
@@ -53,7 +53,7 @@ def sent_batches(value_bytes: int, settings: Settings) -> list[bytes]:
 
 
 def fetched_batches(sent: list[bytes]) -> list[MemoryRecords]:
-    """Give the same batches as a leader answers with them."""
+    """Return the same batches as a leader returns them to a fetch, with consecutive offsets and a leader epoch."""
     fetched, at = [], 0
     for data in sent:
         changed = bytearray(data)
@@ -65,7 +65,7 @@ def fetched_batches(sent: list[bytes]) -> list[MemoryRecords]:
 
 
 def fresh_log(scratch: Path) -> WritableLog:
-    """Give an empty log in a directory of its own, its leader epoch noted."""
+    """Return an empty log in a new directory, with leader epoch 0 assigned."""
     shutil.rmtree(scratch / "append", ignore_errors=True)
     (scratch / "append").mkdir()
     log = open_log(scratch / "append" / "t-0", "a")
@@ -74,7 +74,7 @@ def fresh_log(scratch: Path) -> WritableLog:
 
 
 def written(scratch: Path, *, flush_bytes: int | None, sent: list[bytes]) -> Callable[[], float]:
-    """Make a run of the bare loop, which returns its seconds."""
+    """Return a function that runs the plain write loop once and returns its seconds."""
 
     def run_once() -> float:
         fd = os.open(scratch / "bare", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
@@ -95,7 +95,7 @@ def written(scratch: Path, *, flush_bytes: int | None, sent: list[bytes]) -> Cal
 
 
 def appended(scratch: Path, append: Callable[[WritableLog], object]) -> Callable[[], float]:
-    """Make a run that appends to a fresh log, and returns the seconds of that without opening and closing."""
+    """Return a function that appends to a new log and returns the seconds, without those of opening and closing it."""
 
     def run_once() -> float:
         with fresh_log(scratch) as log:
@@ -107,7 +107,7 @@ def appended(scratch: Path, append: Callable[[WritableLog], object]) -> Callable
 
 
 def append_flushing(log: WritableLog, records: list[MemoryRecords], *, flush_bytes: int) -> None:
-    """Append as leader, with a flush after each so many bytes."""
+    """Append as leader, with a flush after every flush_bytes bytes."""
     left = flush_bytes
     for one in records:
         left -= log.append(one).size_in_bytes
@@ -117,7 +117,7 @@ def append_flushing(log: WritableLog, records: list[MemoryRecords], *, flush_byt
 
 
 def append_flushed(log: WritableLog, records: MemoryRecords, *, count: int, threads: int) -> None:
-    """Append one batch `count` times in all, from several threads that each wait until it is flushed."""
+    """Append one batch `count` times in total from several threads, each of which waits for the flush."""
 
     def run_one() -> None:
         for _ in range(count // threads):
@@ -137,7 +137,7 @@ def rated(
     units: int,
     cpu_seconds: Callable[[], float] = time.process_time,
 ) -> list[Samples]:
-    """Sample each run once per round after one that does not count; the order is turned round every other round."""
+    """Sample each run once per round, after a warm-up round. The order is reversed every other round."""
     samples = {name: Samples(contestant=name) for name in runs}
     for number in range(settings.rounds + 1):
         for name in runs if number % 2 else reversed(runs):
@@ -150,7 +150,7 @@ def rated(
 
 
 def run(settings: Settings) -> Iterator[Case]:
-    """Measure appends of batches with records of 100 and of 1,000 bytes, then flushed ones."""
+    """Measure appends of batches with values of 100 and of 1,000 bytes, then appends that wait for a flush."""
     with tempfile.TemporaryDirectory() as scratch:
         for value_bytes in (100, 1000):
             yield written_case(value_bytes, settings, scratch=Path(scratch))
@@ -158,7 +158,7 @@ def run(settings: Settings) -> Iterator[Case]:
 
 
 def written_case(value_bytes: int, settings: Settings, *, scratch: Path) -> Case:
-    """Measure appends that are written, and flushed each MiB."""
+    """Measure appends that are only written, and appends that are flushed every MiB."""
     sent = sent_batches(value_bytes, settings)
     records, fetched = [MemoryRecords(data) for data in sent], fetched_batches(sent)
     size, count = sum(map(len, sent)), sum(len(next(one.batches())) for one in records)
@@ -188,7 +188,7 @@ def written_case(value_bytes: int, settings: Settings, *, scratch: Path) -> Case
 
 
 def flushed_case(settings: Settings, *, scratch: Path) -> Case:
-    """Measure group commit beside one thread, the disk's own rate of syncs, and what 16 threads of C make of it."""
+    """Measure group commit, compared with one thread, with plain fdatasync calls, and with 16 threads in C."""
     count = THREADS * max(settings.segment_bytes // (2 * MIB), 1)
     records = MemoryRecords(sent_batches(100, settings)[0])
     data = bytes(records)
@@ -211,7 +211,7 @@ def flushed_case(settings: Settings, *, scratch: Path) -> Case:
 
 
 def committed(library: ctypes.CDLL, scratch: Path, data: bytes, *, count: int) -> Callable[[], float]:
-    """Make a run of rivals/group_commit.c, which returns its seconds."""
+    """Return a function that runs rivals/group_commit.c and returns its seconds."""
     run = library.group_commit
     run.restype = ctypes.c_double
     path = str(scratch / "group").encode()

@@ -1,4 +1,4 @@
-"""Writing of 16 KiB batches: record by record, and from columns; one thread, no codec, all outputs equal."""
+"""Building of 16 KiB batches, record by record and from columns: one thread, uncompressed, all outputs equal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Rows = list[tuple[int, int, bytes, bytes]]
 
 
 def batches_of(value_bytes: int, settings: Settings) -> list[Rows]:
-    """Give the records of the data set, cut where a batch of 16 KiB is full."""
+    """Return the records of the data set, grouped into batches of 16 KiB."""
     count = settings.segment_bytes // (value_bytes + 18)
     rows = list(islice(records(0, value_bytes=value_bytes, seed=SEED), count))
     batches: list[Rows] = []
@@ -45,7 +45,7 @@ def batches_of(value_bytes: int, settings: Settings) -> list[Rows]:
 
 
 def aiokafka_builder(batch_size: int) -> DefaultRecordBatchBuilder:
-    """Make one of aiokafka's builders, compiled, for a batch without codec or producer id."""
+    """Return aiokafka's compiled builder, for an uncompressed batch without producer id."""
     return DefaultRecordBatchBuilder(
         magic=2,
         compression_type=0,
@@ -58,7 +58,7 @@ def aiokafka_builder(batch_size: int) -> DefaultRecordBatchBuilder:
 
 
 def append_with_aiokafka(batches: list[Rows]) -> Iterator[bytearray]:
-    """Build each batch; aiokafka takes offset deltas and leaves base offset and leader epoch 0."""
+    """Build each batch. aiokafka takes offset deltas and leaves base offset and leader epoch 0."""
     for rows in batches:
         builder = aiokafka_builder(MIB)
         first = rows[0][0]
@@ -68,7 +68,7 @@ def append_with_aiokafka(batches: list[Rows]) -> Iterator[bytearray]:
 
 
 def append_with_kstore(batches: list[Rows]) -> Iterator[MemoryRecords]:
-    """Build each batch, leader epoch -1."""
+    """Build each batch, with leader epoch -1."""
     for rows in batches:
         builder = MemoryRecordsBuilder(base_offset=rows[0][0])
         for _, timestamp_ms, key, value in rows:
@@ -77,14 +77,14 @@ def append_with_kstore(batches: list[Rows]) -> Iterator[MemoryRecords]:
 
 
 def padded_bytes(parts: list[bytes]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Give Arrow's offsets and data of byte strings, with padding behind the data."""
+    """Return byte strings as Arrow offsets and data, with padding after the data."""
     ends = np.zeros(len(parts) + 1, np.int32)
     np.cumsum([len(part) for part in parts], out=ends[1:])
     return ends, np.frombuffer(b"".join([*parts, bytes(PADDING_BYTES)]), np.uint8)
 
 
 def arrays_of(batches: list[Rows]) -> RecordArrays:
-    """Give the records as columns."""
+    """Return the records as columns."""
     rows = [row for batch in batches for row in batch]
     key_end, keys = padded_bytes([row[2] for row in rows])
     value_end, values = padded_bytes([row[3] for row in rows])
@@ -92,7 +92,7 @@ def arrays_of(batches: list[Rows]) -> RecordArrays:
 
 
 def columns_of(arrays: RecordArrays) -> RecordColumns:
-    """Give the same columns as pack_columns takes them."""
+    """Return the same columns in the form that pack_columns takes."""
     return RecordColumns(
         row_count=len(arrays.timestamp_ms),
         timestamp=Int64Column(arrays.timestamp_ms),
@@ -102,12 +102,12 @@ def columns_of(arrays: RecordArrays) -> RecordColumns:
 
 
 def moved(batch: bytearray, *, base_offset: int) -> bytes:
-    """Give a batch of aiokafka's with another base offset and leader epoch -1, which its CRC does not cover."""
+    """Return a batch of aiokafka with another base offset and leader epoch -1; the CRC covers neither field."""
     return base_offset.to_bytes(8, "big") + bytes(batch[8:12]) + b"\xff" * 4 + bytes(batch[16:])
 
 
 def case_of(value_bytes: int, settings: Settings) -> Case:
-    """Check that all contestants write the same batches, then time them in turn."""
+    """Check that all contestants write the same batches, then time them in interleaved rounds."""
     batches = batches_of(value_bytes, settings)
     arrays = arrays_of(batches)
     columns, count = columns_of(arrays), len(arrays.timestamp_ms)

@@ -1,4 +1,4 @@
-"""CRC-32C over distinct chunks of 16 KiB: one hot chunk flatters, since real batches come from memory."""
+"""CRC-32C over distinct chunks of 16 KiB. A single chunk would stay in the cache, unlike real batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TARGET_OF_WHEEL = 1.0
 
 
 def implementations() -> dict[str, Callable[[bytes], int]]:
-    """Give the CRC functions that are installed, by name."""
+    """Return the installed CRC functions by name."""
     found: dict[str, Callable[[bytes], int]] = {KSTORE: _core.crc32c, WHEEL: crc32c.crc32c}
     try:
         found["google-crc32c"] = importlib.import_module("google_crc32c").value
@@ -31,7 +31,7 @@ def implementations() -> dict[str, Callable[[bytes], int]]:
 
 
 def run(settings: Settings) -> Iterator[Case]:
-    """Time the CRC functions in turn over the chunks of one segment."""
+    """Time the CRC functions in interleaved rounds over the chunks of one segment."""
     spec = PartitionSpec(name="bench-0", value_bytes=100, segment_bytes=settings.segment_bytes)
     file = partition(spec, settings.data_directory).log_files[0]
     segment = file.read_bytes()
@@ -61,7 +61,7 @@ def run(settings: Settings) -> Iterator[Case]:
 
 
 def over(function: Callable[[bytes], int], chunks: list[bytes]) -> Callable[[], None]:
-    """Make a run that calls a CRC function on each chunk."""
+    """Return a function that calls a CRC function on each chunk."""
 
     def run_once() -> None:
         for chunk in chunks:

@@ -1,6 +1,6 @@
-"""The core over memory: verified decode of a segment into offset, timestamp, key and value, one thread, CRC checked.
+"""Decoding of a segment in memory into offset, timestamp, key and value by the compiled core: one thread, CRC checked.
 
-What a user gets from a file is bench_scan.py's.
+bench_scan.py measures what a user gets from a file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COMPRESSED = ("lz4", "zstd", "snappy", "gzip")
 
 
 def read_with_aiokafka(segment: bytes) -> None:
-    """Touch the four fields of each record, after the CRC of its batch."""
+    """Read the four fields of each record, after checking the CRC of its batch."""
     records = MemoryRecords(segment)
     while (batch := records.next_batch()) is not None:
         if not batch.validate_crc():
@@ -53,7 +53,7 @@ def read_with_aiokafka(segment: bytes) -> None:
 
 
 def digest_of_aiokafka(segment: bytes) -> ColumnDigest:
-    """Give the digest of what aiokafka reads."""
+    """Return the digest of the records that aiokafka reads."""
     digest = ColumnDigest()
     records = MemoryRecords(segment)
     while (batch := records.next_batch()) is not None:
@@ -69,7 +69,7 @@ def digest_of_aiokafka(segment: bytes) -> ColumnDigest:
 
 
 def sum_of_fields(segment: bytes) -> int:
-    """Give what the programs in other languages add up, by aiokafka."""
+    """Return the sum that the programs in other languages compute, from the records that aiokafka reads."""
     total = 0
     records = MemoryRecords(segment)
     while (batch := records.next_batch()) is not None:
@@ -78,12 +78,12 @@ def sum_of_fields(segment: bytes) -> int:
 
 
 def digest_of_limit(limit: Limit, binary: str, function: str | None = None) -> ColumnDigest:
-    """Give the digest of what stands in the columns of limit.c after each fill by its function for V2, or another."""
+    """Return the digest of the columns of limit.c after each fill, by its function for V2 or the given one."""
     return digest_of_columns(limit.fills(function or LIMIT_FUNCTIONS[binary]), limit.columns, limit.segment, binary)
 
 
 def digest_of_columns(fills: Iterator[int], columns: Columns, segment: NDArray[np.uint8], binary: str) -> ColumnDigest:
-    """Give the digest of columns that are filled again and again; views point into a segment."""
+    """Return the digest of columns that are filled repeatedly; views point into a segment."""
     digest = ColumnDigest()
     for rows in fills:
         if binary == "copy":
@@ -99,7 +99,7 @@ def digest_of_columns(fills: Iterator[int], columns: Columns, segment: NDArray[n
 def limit_side(
     segment: NDArray[np.uint8], data: PartitionData, settings: Settings
 ) -> tuple[dict[str, ColumnDigest], list[Contestant]]:
-    """Make the contestants of limit.c, with columns as large as kstore's and of 4 MiB, and their digests."""
+    """Return the digests and contestants of limit.c, with columns as large as kstore's and of 4 MiB."""
     digests: dict[str, ColumnDigest] = {}
     contestants: list[Contestant] = []
     library = compile_limit(settings)
@@ -115,7 +115,7 @@ def limit_side(
 
 
 def case_of(value_bytes: int, codec: str, settings: Settings) -> Case:
-    """Check that all contestants read the same from one segment, then time them in turn."""
+    """Check that all contestants read the same from one segment, then time them in interleaved rounds."""
     spec = PartitionSpec(name="bench-0", value_bytes=value_bytes, segment_bytes=settings.segment_bytes, codec=codec)
     data = partition(spec, settings.data_directory)
     segment = data.log_files[0].read_bytes()
@@ -145,7 +145,7 @@ def case_of(value_bytes: int, codec: str, settings: Settings) -> Case:
 
 
 def codec_limit(codec: str, segment: memoryview, spec: PartitionSpec, settings: Settings) -> Contestant:
-    """Make the contestant that inflates all payloads by the package, then decodes the uncompressed segment."""
+    """Return the contestant that decompresses all payloads with the codec's package, then decodes the plain segment."""
     plain = partition(replace(spec, codec="none"), settings.data_directory)
     plain_bytes = plain.log_files[0].read_bytes()
     in_memory = padded(plain_bytes).data[: len(plain_bytes)]
@@ -161,7 +161,7 @@ def codec_limit(codec: str, segment: memoryview, spec: PartitionSpec, settings: 
 
 
 def kstore_side(segment: memoryview, data: PartitionData) -> tuple[dict[str, ColumnDigest], list[Contestant]]:
-    """Make kstore's contestants, and the digests of what they give."""
+    """Return the digests and contestants of kstore."""
     digests: dict[str, ColumnDigest] = {}
     contestants: list[Contestant] = []
     for binary in BINARIES:
@@ -172,7 +172,7 @@ def kstore_side(segment: memoryview, data: PartitionData) -> tuple[dict[str, Col
 
 
 def add_ratios(case: Case, value_bytes: int, codec: str) -> None:
-    """Add the ratios that are promised, and those that only tell."""
+    """Add the ratios that have targets, and those that are only informative."""
     case.add_ratio(CORE["copy"], LARGE_LIMIT)
     case.add_ratio(CORE["copy"], CODEC_LIMIT, target=TARGET_OF_CODEC_LIMIT)
     for binary in ("copy", "view"):
@@ -188,7 +188,7 @@ def add_ratios(case: Case, value_bytes: int, codec: str) -> None:
 
 
 def prepare(settings: Settings) -> None:
-    """Write the segments, which bench_scan.py reads too."""
+    """Write the segments, which bench_scan.py also reads."""
     for value_bytes in VALUE_BYTES:
         partition(
             PartitionSpec(name="bench-0", value_bytes=value_bytes, segment_bytes=settings.segment_bytes),

@@ -1,4 +1,4 @@
-"""Lookups in indexes and segments, the sequential read of batches, the recovery of a segment, and its dump."""
+"""Lookups in indexes and segments, sequential reads of batches, and recovery and dump of a segment."""
 
 from __future__ import annotations
 
@@ -54,24 +54,24 @@ DUMPED, JAVA_DUMPED = "kstore dump --records --json", "Java, DumpLogSegments --p
 
 
 def offsets_of(count: int, *, end: int) -> list[int]:
-    """Give random offsets below `end`, the same in every run."""
+    """Return random offsets below `end`, the same in every run."""
     draw = random.Random(42).randrange
     return [draw(end) for _ in range(count)]
 
 
 def one_by_one(call: Callable[[int], object], targets: Sequence[int]) -> None:
-    """Look each target up."""
+    """Look up each target."""
     for target in targets:
         call(target)
 
 
 def write_targets(path: Path, targets: Sequence[int]) -> None:
-    """Write what a Java program is to look up."""
+    """Write the targets that a Java program looks up."""
     path.write_bytes(np.array(targets, ">i8").tobytes())
 
 
 def beside(segment: Path, scratch: Path) -> Path:
-    """Give a link to a .log that has copies of its indexes beside it, which a broker's classes may write to."""
+    """Return a link to a .log next to copies of its indexes, which a broker's classes may write to."""
     scratch.mkdir()
     for suffix in (".index", ".timeindex"):
         shutil.copy(segment.with_suffix(suffix), scratch)
@@ -81,7 +81,7 @@ def beside(segment: Path, scratch: Path) -> Path:
 
 
 def lookup_case(settings: Settings, *, scratch: Path) -> Case:
-    """Look random offsets up in a full index."""
+    """Look up random offsets in a full index."""
     count = int(settings.segment_bytes * INDEX_BYTES_PER_SEGMENT_BYTE) // 8
     keys = [7 * (slot + 1) for slot in range(count)]
     content = b"".join(struct.pack(">ii", key, 600 * slot) for slot, key in enumerate(keys))
@@ -155,7 +155,7 @@ def segment_case(segment: LogSegment, *, record_count: int, settings: Settings, 
 
 
 def read_bare(path: Path) -> int:
-    """Read a file into one buffer, chunk by chunk, with a CRC over each; give the bytes read."""
+    """Read a file into one buffer in chunks and compute a CRC of each; return the number of bytes read."""
     buffer, position = memoryview(bytearray(MIB)), 0
     file = os.open(path, os.O_RDONLY)
     try:
@@ -168,7 +168,7 @@ def read_bare(path: Path) -> int:
 
 
 def read_batches(path: Path) -> int:
-    """Read a file batch by batch, each checked; give the bytes of all."""
+    """Read and verify a file batch by batch; return the total size of the batches in bytes."""
     with FileRecords.open(path, is_read_only=True) as records:
         size = 0
         for batch in records.batches():
@@ -178,7 +178,7 @@ def read_batches(path: Path) -> int:
 
 
 def walk(path: Path, *, makes_entries: bool) -> int:
-    """Walk a segment as recovery does; give the bytes of its whole batches."""
+    """Walk a segment as recovery does; return the total size of its whole batches in bytes."""
     limit = LogConfig().segment_index_bytes
     with DEFAULT_ENV.open_read(str(path)) as file:
         recovery = RecoveryWalk(
@@ -215,7 +215,7 @@ def reading_case(path: Path, *, size_in_bytes: int, settings: Settings, scratch:
 
 
 def lines_written(command: Sequence[str]) -> int:
-    """Run a command to its end and count the bytes that it writes to its standard output."""
+    """Run a command to its end and return the number of bytes that it writes to standard output."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     written = 0
     with process:
@@ -227,7 +227,7 @@ def lines_written(command: Sequence[str]) -> int:
 
 
 def dump_case(path: Path, *, size_in_bytes: int, settings: Settings) -> Case:
-    """Dump a segment with its records by a process from start to end."""
+    """Dump a segment with its records, including the start of the process."""
     commands: dict[str, tuple[str, ...]] = {
         DUMPED: (sys.executable, "-m", "kstore", "dump", "--records", "--json", str(path))
     }
@@ -250,7 +250,7 @@ def dump_case(path: Path, *, size_in_bytes: int, settings: Settings) -> Case:
 
 
 def run(settings: Settings) -> Iterator[Case]:
-    """Time lookups in memory, lookups in a segment, the ways to read one, and its dump."""
+    """Time lookups in memory, lookups in a segment, the ways to read a segment, and its dump."""
     with tempfile.TemporaryDirectory() as directory:
         scratch = Path(directory)
         yield lookup_case(settings, scratch=scratch)

@@ -1,4 +1,4 @@
-"""Verified decode of messages of magic 1 into offset, timestamp, key and value: plain ones, and wrappers of 16 KiB."""
+"""Verified decode of magic 1 into offset, timestamp, key and value: plain messages, and wrappers of 16 KiB."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kstore.arrow import DEFAULT_BATCH_BYTES
 
 SEED = 42
 MAGIC = 1
-# Builders here take no more than this, so plain messages come from several, one behind the other.
+# Bytes of a message of magic 1 without its key and value.
 MESSAGE_OVERHEAD = 34
 TARGET_OF_AIOKAFKA = 8.0
 LIMIT = "limit.c, messages, copied"
@@ -42,7 +42,7 @@ def message_set(first: int, *, count: int, value_bytes: int, codec: str) -> byte
 
 
 def segment_of(value_bytes: int, codec: str, segment_bytes: int) -> tuple[bytes, int]:
-    """Give messages of about segment_bytes before compression, and how many."""
+    """Return messages of about segment_bytes before compression, and their number."""
     size = MESSAGE_OVERHEAD + 8 + value_bytes
     per_set = max(1, BATCH_BYTES // size)
     sets = max(1, segment_bytes // (size * per_set))
@@ -53,7 +53,7 @@ def segment_of(value_bytes: int, codec: str, segment_bytes: int) -> tuple[bytes,
 
 
 def case_of(value_bytes: int, codec: str, settings: Settings) -> Case:
-    """Check that all contestants read the same from one segment, then time them in turn."""
+    """Check that all contestants read the same from one segment, then time them in interleaved rounds."""
     segment, count = segment_of(value_bytes, codec, settings.segment_bytes // 4)
     in_memory = padded(segment)
     digests = {AIOKAFKA: digest_of_aiokafka(segment)}

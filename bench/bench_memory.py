@@ -1,4 +1,4 @@
-"""Peak memory of scanning a directory of 1 GiB in a fresh process, above the interpreter with the same imports."""
+"""Peak memory of scanning a directory of 1 GiB in a new process, above that of the interpreter with its imports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROCESSES = 7
 
 
 def scan(directory: Path, binary: str, threads: int) -> tuple[int, float]:
-    """Scan in a fresh process; give the rows and the peak in MiB above what stood before the scan."""
+    """Scan in a new process; return the rows and the peak memory in MiB above that before the scan."""
     command = [sys.executable, "-m", "bench.scan_process", str(directory), binary, str(threads)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=BENCH_DIRECTORY.parent)
     found = json.loads(done.stdout)

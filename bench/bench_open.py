@@ -1,4 +1,4 @@
-"""Opening a log of many segments for appends after a clean close, and what is read of them for it."""
+"""Opening a log of many segments for appends after a clean close: time, and number of .log files read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AT_MOST_SECONDS = 2.0
 
 
 class ReadingEnv(Env):
-    """Counts the .log files that are opened only to be read."""
+    """An Env that records the .log files opened for reading."""
 
     def __init__(self) -> None:
         self.read_logs: list[str] = []
@@ -33,7 +33,7 @@ class ReadingEnv(Env):
 
 
 def write_segments(root: Path, count: int, settings: Settings) -> Path:
-    """Write a partition of so many segments, a batch in each, closed cleanly."""
+    """Write a cleanly closed partition of `count` segments of one batch each."""
     path = root / "t-0"
     path.mkdir()
     sent = bytearray(sent_batches(100, settings)[0])

@@ -1,6 +1,6 @@
-"""Appends to a RecordAccumulator from one thread and from two, and of columns, beside Kafka's own in the same run.
+"""Appends to a RecordAccumulator from one and two threads, and of columns, compared with Kafka's own in the same run.
 
-Every append goes on beside a thread that drains what is full, as its Sender does, and completes it at once.
+Another thread drains full batches concurrently, as the Sender does, and completes them at once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TARGET_OF_JAVA, TARGET_OF_COLUMNS, TARGET_OF_TWO = 0.3, 3.0, 0.9
 
 
 class Drained:
-    """An accumulator beside a thread that drains it. A context manager."""
+    """An accumulator and a thread that drains it. A context manager."""
 
     def __init__(self, values: list[bytes]) -> None:
         self._accumulator = RecordAccumulator(batch_size=BATCH_SIZE, pool=BufferPool(32 * MIB, BATCH_SIZE))
@@ -79,7 +79,7 @@ class Drained:
                     accumulator.deallocate(batch)
 
     def append(self, count: int) -> None:
-        """Append so many records one by one."""
+        """Append `count` records one by one."""
         append, values, wake = self._accumulator.append, self._values, self._wake.set
         for number in range(count):
             now_ms = time.monotonic_ns() // NS_PER_MS
@@ -99,7 +99,7 @@ class Drained:
                 wake()
 
     def append_from(self, threads: int, count: int) -> None:
-        """Append so many records from several threads."""
+        """Append `count` records from several threads."""
         running = [threading.Thread(target=self.append, args=(count // threads,)) for _ in range(threads)]
         for thread in running:
             thread.start()
@@ -120,13 +120,13 @@ class Drained:
 
 
 def values_of_run() -> list[bytes]:
-    """Make the values, the same in each run."""
+    """Return the values, the same in each run."""
     source = random.Random(1)
     return [source.randbytes(VALUE_BYTES) for _ in range(VALUE_COUNT)]
 
 
 def columns_of(values: list[bytes], row_count: int) -> tuple[RecordColumns, RecordColumns]:
-    """Make columns of so many rows, without keys and with keys of 8 bytes."""
+    """Return columns of row_count rows, without keys and with keys of 8 bytes."""
     data = b"".join(values)
     repeated = data * (row_count * VALUE_BYTES // len(data) + 1)
     value = BinaryColumn(
@@ -145,7 +145,7 @@ def run(settings: Settings) -> Iterator[Case]:
 
 
 def accumulator_case(settings: Settings, *, scratch: Path) -> Case:
-    """Measure the accumulator and its rival, with batches of 16 KiB in 32 MiB, uncompressed."""
+    """Measure the accumulator and its rival, with uncompressed batches of 16 KiB in a 32 MiB buffer."""
     values = values_of_run()
     count = max(settings.segment_bytes // (2 * RECORD_BYTES), 2)
     columns, columns_by_key = columns_of(values, count)
@@ -179,7 +179,7 @@ def accumulator_case(settings: Settings, *, scratch: Path) -> Case:
 
 
 def contestant(name: str, run_once: Callable[[], object], count: int) -> Contestant:
-    """Make a contestant of a function whose result does not matter."""
+    """Return a contestant for a function whose result is ignored."""
 
     def run_pass() -> None:
         run_once()

@@ -1,4 +1,4 @@
-"""Bytes from the file: 1 MiB preads into a kept buffer against one read() of the file, alone and with the decode."""
+"""Reading a file: preads of 1 MiB into a reused buffer or one read() of all, with and without decoding, by threads."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ TWO_THREADS = "kstore Log, two threads"
 TWO_PROCESSES = "kstore Log, two processes, a half each"
 TWO_HALVES = "kstore Log, two threads, a half each, no order between them"
 TARGET_OF_TWO_THREADS = 1.6
-# Printed only.
+# Measured without a target.
 WITHOUT_TARGET = frozenset({"zstd"})
-# One segment without codec is decoded in 15 ms by two threads, a tenth of which starts the thread and opens the log.
+# Two threads decode one uncompressed segment in 15 ms, a tenth of which is starting the thread and opening the log.
 SEGMENTS_FOR_THREADS = 4
 RANGES_OF_HALVES = 8
 
 
 def read_kept(path: Path) -> int:
-    """Read a file chunk by chunk into one buffer; give the bytes read."""
+    """Read a file in chunks into one buffer; return the number of bytes read."""
     buffer, position = bytearray(MIB), 0
     file = os.open(path, os.O_RDONLY)
     try:
@@ -65,12 +65,12 @@ def read_kept(path: Path) -> int:
 
 
 def read_whole(path: Path) -> int:
-    """Read a file at once; give the bytes read."""
+    """Read a whole file at once; return the number of bytes read."""
     return len(path.read_bytes())
 
 
 def touch_mapped(path: Path) -> int:
-    """Touch each page of a mapped file; give its size."""
+    """Touch each page of a mapped file; return its size in bytes."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
         sum(mapped[::PAGE_BYTES])
         return len(mapped)
@@ -83,7 +83,7 @@ def decode_by_log(directory: Path, *, threads: int = 1) -> Iterator[pa.RecordBat
 
 
 def decode_halves(halves: tuple[list[ScanRange], list[ScanRange]]) -> None:
-    """Decode one half of the ranges in a thread and the other here; neither hands anything to the other."""
+    """Decode one half of the ranges in a new thread and the other in this one, without passing data between them."""
 
     def decode(ranges: list[ScanRange]) -> None:
         for _ in record_batches(ranges, columns=COLUMNS):
@@ -96,7 +96,7 @@ def decode_halves(halves: tuple[list[ScanRange], list[ScanRange]]) -> None:
 
 
 def decode_whole(path: Path) -> Iterator[pa.RecordBatch]:
-    """Decode a file that is read at once."""
+    """Read a whole file at once and decode it."""
     for columns in columns_of(memoryview(path.read_bytes()), "copy"):
         yield record_batch_of(columns, "copy")
 
@@ -138,7 +138,7 @@ def run(settings: Settings) -> Iterator[Case]:
 
 
 class Halves:
-    """Two processes that each decode one half of a partition when they are asked: what the two cores can do."""
+    """Two processes that each decode one half of a partition on request: the most that two cores can do."""
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self._children = [
@@ -155,7 +155,7 @@ class Halves:
         ]
 
     def rows(self) -> int:
-        """Have both decode, and give the rows of both."""
+        """Let both processes decode and return their total number of rows."""
         for child in self._children:
             if child.stdin is not None:
                 child.stdin.write("\n")
@@ -164,7 +164,7 @@ class Halves:
 
 
 def threads_case(codec: str, settings: Settings) -> Case:
-    """Time the same scan with one and with two threads, and by two processes, which share nothing."""
+    """Time the same scan with one thread, with two threads, and with two processes, which share nothing."""
     segment_count = SEGMENTS_FOR_THREADS if codec == "none" else 1
     spec = PartitionSpec(
         name="bench-0",

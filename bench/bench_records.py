@@ -1,4 +1,4 @@
-"""Iteration of Record objects, key and value touched: one thread, CRC checked, batches of 16 KiB and plain messages."""
+"""Iteration over Record objects, reading key and value: one thread, CRC checked, 16 KiB batches and plain messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Record(Protocol):
 
 
 def records_of_aiokafka(segment: bytes) -> Iterable[_Record]:
-    """Yield the records of each batch after its CRC."""
+    """Yield the records of each batch, after checking its CRC."""
     records = AiokafkaRecords(segment)
     while (batch := records.next_batch()) is not None:
         if not batch.validate_crc():
@@ -38,7 +38,7 @@ def records_of_aiokafka(segment: bytes) -> Iterable[_Record]:
 
 
 def touch_with_aiokafka(segment: bytes) -> None:
-    """Touch key and value of each record, in the plainest loop that its reader allows."""
+    """Read key and value of each record, in the simplest loop that aiokafka's reader allows."""
     records = AiokafkaRecords(segment)
     while (batch := records.next_batch()) is not None:
         if not batch.validate_crc():
@@ -49,14 +49,14 @@ def touch_with_aiokafka(segment: bytes) -> None:
 
 
 def touch_with_kstore(segment: bytes) -> None:
-    """Touch key and value of each record."""
+    """Read key and value of each record."""
     for record in MemoryRecords(segment):
         _ = record.key
         _ = record.value
 
 
 def fields_of(records: Iterable[_Record]) -> tuple[int, int]:
-    """Give the number of records and a hash over their offsets, keys and values."""
+    """Return the number of records and a hash of their offsets, keys and values."""
     count = fields = 0
     for record in records:
         count += 1
@@ -65,7 +65,7 @@ def fields_of(records: Iterable[_Record]) -> tuple[int, int]:
 
 
 def case_of(name: str, segment: bytes, settings: Settings, *, value_bytes: int, target: float | None) -> Case:
-    """Check that both read the same from one segment, then time them in turn."""
+    """Check that both read the same from one segment, then time them in interleaved rounds."""
     results = {AIOKAFKA: fields_of(records_of_aiokafka(segment)), KSTORE: fields_of(MemoryRecords(segment))}
     require_equal(f"records of {name}, {value_bytes}-byte values", dict(results))
     count = results[KSTORE][0]
@@ -81,7 +81,7 @@ def case_of(name: str, segment: bytes, settings: Settings, *, value_bytes: int, 
 
 
 def run(settings: Settings) -> Iterator[Case]:
-    """Time batches at both value sizes, then messages of magic 1, which nothing is promised for."""
+    """Time batches at both value sizes, then messages of magic 1, which have no target."""
     for value_bytes, target in TARGETS.items():
         spec = PartitionSpec(name="bench-0", value_bytes=value_bytes, segment_bytes=settings.segment_bytes, seed=SEED)
         segment = partition(spec, settings.data_directory).log_files[0].read_bytes()

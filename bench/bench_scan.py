@@ -1,8 +1,9 @@
-"""The scan that a user makes: Log.to_arrow_batches from a file, one thread, beside who else reads that file.
+"""The scan as a user runs it: Log.to_arrow_batches from a file, one thread, compared with other readers of that file.
 
-A pread costs what the page cache makes of the file, so each file is written anew before it is read: in one piece, as a
-copy or a restored backup is, or by appends of 16 KiB, as a broker does. The bound is one pread after another with the
-CRC of each batch in C, which no reader can be faster than. Everybody reads the file in each pass.
+The cost of a pread depends on how the page cache holds the file, so each file is written again before it is read: in
+one piece, like a copy or a restored backup, or by appends of 16 KiB, as a broker does. The bound is a C program that
+preads the file and computes the CRC of each batch, which is a lower limit for any reader. Every contestant reads the
+file in each pass.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ AIOKAFKA = "aiokafka from the file"
 FILE_MODES = {binary: f"file {mode}" for binary, mode in MODES.items()}
 ONE_PIECE, STEPS = "in one piece", "in steps of 16 KiB"
 STEP_BYTES = 16 * 1024
-# Of the sizes from 128 KiB to 2 MiB none is faster.
+# No size from 128 KiB to 2 MiB is faster.
 LIMIT_CHUNK_BYTES = 256 * 1024
 AIOKAFKA_CHUNK_BYTES = 1024 * 1024
 TARGET_WITHOUT_INDEXES = 0.8
@@ -53,7 +54,7 @@ OVERHEAD, LENGTH = 12, struct.Struct(">i")
 
 
 def written(data: PartitionData, target: Path, *, way: str) -> Path:
-    """Write the files of a partition anew in a directory, in one of both ways, and return it."""
+    """Write the files of a partition again to a new directory, in one of the two ways, and return the directory."""
     target.mkdir(parents=True)
     for source in sorted(data.path.iterdir()):
         content = source.read_bytes()
@@ -65,7 +66,7 @@ def written(data: PartitionData, target: Path, *, way: str) -> Path:
 
 
 def without_indexes(directory: Path, target: Path) -> Path:
-    """Link the .log files of a directory into another one, so that the page cache holds both as the same pages."""
+    """Link the .log files of a directory into another one, so that both use the same pages of the page cache."""
     target.mkdir(parents=True)
     for log in directory.glob("*.log"):
         os.link(log, target / log.name)
@@ -79,7 +80,7 @@ def log_batches(directory: Path, binary: Binary) -> Iterator[pa.RecordBatch]:
 
 
 def runs_of_batches(path: Path) -> Iterator[memoryview]:
-    """Read a file in chunks into one buffer; yield the whole batches of each."""
+    """Read a file in chunks into one buffer; yield the whole batches of each chunk."""
     buffer = bytearray(AIOKAFKA_CHUNK_BYTES)
     view, position = memoryview(buffer), 0
     with path.open("rb", buffering=0) as file:
@@ -97,7 +98,7 @@ def runs_of_batches(path: Path) -> Iterator[memoryview]:
 
 
 def read_with_aiokafka(path: Path) -> None:
-    """Touch the four fields of each record of a file, after the CRC of its batch."""
+    """Read the four fields of each record of a file, after checking the CRC of its batch."""
     for run_of_batches in runs_of_batches(path):
         records = MemoryRecords(bytes(run_of_batches))
         while (batch := records.next_batch()) is not None:
@@ -113,7 +114,7 @@ def read_with_aiokafka(path: Path) -> None:
 def limit_side(
     path: Path, record_count: int, settings: Settings, stack: ExitStack
 ) -> tuple[dict[str, ColumnDigest], list[Contestant]]:
-    """Make the contestants of limit.c over a file, and their digests; none where it can't run."""
+    """Return the digests and contestants of limit.c over a file; empty if it can't run."""
     library = compile_limit(settings)
     if library is None:
         return {}, []
@@ -131,7 +132,7 @@ def limit_side(
 
 
 def plain_case(value_bytes: int, way: str, settings: Settings, *, scratch: Path, stack: ExitStack) -> Case:
-    """Check that all read the same of one file that was written in one way, then time them in turn."""
+    """Check that all contestants read the same from one file, then time them in interleaved rounds."""
     spec = PartitionSpec(name="bench-0", value_bytes=value_bytes, segment_bytes=settings.segment_bytes)
     data = partition(spec, settings.data_directory)
     directory = written(data, scratch / "indexed" / "bench-0", way=way)
@@ -166,7 +167,7 @@ def plain_case(value_bytes: int, way: str, settings: Settings, *, scratch: Path,
 
 
 def compressed_case(codec: str, settings: Settings, *, scratch: Path) -> Case:
-    """The same of compressed batches, in steps, as copies."""
+    """Do the same for compressed batches in a file written in steps, with copied columns."""
     spec = PartitionSpec(name="bench-0", value_bytes=100, segment_bytes=settings.segment_bytes, codec=codec)
     data = partition(spec, settings.data_directory)
     directory = written(data, scratch / codec / "bench-0", way=STEPS)
@@ -190,7 +191,7 @@ def compressed_case(codec: str, settings: Settings, *, scratch: Path) -> Case:
 
 
 def run(settings: Settings) -> Iterator[Case]:
-    """Time the scan at both value sizes and of both kinds of file, then with each codec."""
+    """Time the scan at both value sizes for both kinds of file, then with each codec."""
     settings.data_directory.mkdir(parents=True, exist_ok=True)
     for value_bytes in VALUE_BYTES:
         for way in (ONE_PIECE, STEPS):

@@ -1,8 +1,8 @@
-"""A Producer through to the files of a store, record by record and by columns, beside confluent-kafka's producer before
-its mock cluster, with its own settings and with these, and beside the bare write loop.
+"""A Producer that writes to the files of a store, record by record and by columns.
 
-A run sends all records and flushes; each record's future is made. Stores are made, their logs opened, and read back
-outside of the time, as the connections of confluent-kafka are.
+Rivals: confluent-kafka's producer with its mock cluster, with its defaults and with kstore's settings; a plain write
+loop. A run sends all records and flushes; each record gets a future. Not measured: creating the store, opening its logs
+and reading them back, and connecting confluent-kafka.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BARE = "os.write of keys and values, fdatasync"
 BARE_BATCHES = "os.write of the same batches"
 WRITE_BYTES = 16 * 1024
 TARGET_OF_CONFLUENT, TARGET_OF_BARE = 3.0, 0.5
-# What it can't go without here: a cluster, and room for all records, which it refuses instead of waiting.
+# Required here: a cluster, and a queue for all records, since produce() fails when the queue is full.
 CONFLUENT_DEFAULTS = {
     "bootstrap.servers": "",
     "test.mock.num.brokers": 1,
@@ -55,14 +55,14 @@ CONFLUENT_AS_KSTORE = CONFLUENT_DEFAULTS | {
 
 
 def bodies() -> tuple[list[bytes], list[bytes]]:
-    """Make keys and values, the same in each run."""
+    """Return keys and values, the same in each run."""
     source = np.random.default_rng(1)
     words = source.integers(0, 1024, (BODY_COUNT, VALUE_BYTES // 4), dtype=np.uint32)
     return [b"%08d" % number for number in range(BODY_COUNT)], [row.tobytes() for row in words]
 
 
 def columns_of(keys: list[bytes], values: list[bytes], count: int) -> RecordColumns:
-    """Make columns of the same records."""
+    """Return columns of the same records."""
 
     def column(parts: list[bytes], size: int) -> BinaryColumn:
         data = b"".join(parts[number % BODY_COUNT] for number in range(count))
@@ -72,7 +72,7 @@ def columns_of(keys: list[bytes], values: list[bytes], count: int) -> RecordColu
 
 
 def in_fresh_store(scratch: Path, send: Callable[[Producer], object], count: int, **settings: Any) -> float:
-    """Send to an empty store; return the seconds until all is flushed, after a look at what is in the log."""
+    """Send to an empty store, check the number of records in the log, and return the seconds until the flush ended."""
     shutil.rmtree(scratch / "root", ignore_errors=True)
     with open_store(scratch / "root", "a") as store:
         store.create_topic(TOPIC)
@@ -116,7 +116,7 @@ def confluent(producer: ConfluentProducer, keys: list[bytes], values: list[bytes
 
 
 def batches_of(scratch: Path, send: Callable[[Producer], object], count: int) -> bytes:
-    """Return the bytes that a run of send leaves in the log."""
+    """Return the bytes that a run of `send` writes to the log."""
     in_fresh_store(scratch, send, count)
     (segment,) = (scratch / "root").glob(f"{TOPIC}-0/*.log")
     return segment.read_bytes()
@@ -136,7 +136,7 @@ def bare(scratch: Path, data: bytes, *, syncs: bool) -> float:
 
 
 def run(settings: Settings) -> Iterator[Case]:
-    """Measure records that are written, then columns that are compressed and flushed."""
+    """Measure records that are only written, then columns that are compressed and flushed."""
     keys, values = bodies()
     count = max(settings.segment_bytes // (2 * ROW_BYTES), 2)
     with tempfile.TemporaryDirectory() as scratch:
@@ -145,7 +145,7 @@ def run(settings: Settings) -> Iterator[Case]:
 
 
 def written_case(settings: Settings, keys: list[bytes], values: list[bytes], count: int, *, scratch: Path) -> Case:
-    """Measure records of 100-byte values through to the log, and the rivals."""
+    """Measure writing records of 100-byte values to the log, and the rivals."""
     columns = columns_of(keys, values, count)
     others = {
         name: ConfluentProducer(options)
@@ -174,7 +174,7 @@ def written_case(settings: Settings, keys: list[bytes], values: list[bytes], cou
 
 
 def flushed_case(settings: Settings, columns: RecordColumns, count: int, *, scratch: Path) -> Case:
-    """Measure columns to flushed files with lz4, by the bytes of keys and values."""
+    """Measure writing columns to flushed files with lz4, in bytes of keys and values."""
     data = bytes(ROW_BYTES * count)
     case = Case(title="Columns to flushed files, lz4", unit="B", bytes_per_unit=1.0)
 

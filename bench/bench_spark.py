@@ -1,4 +1,4 @@
-"""format("kstore") beside the ceiling of any Python data source and beside what an engineer writes today."""
+"""format("kstore"), compared with the fastest possible Python data source and with mapInArrow code written by hand."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CHECKED_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", 
 
 @dataclass(frozen=True)
 class Topic:
-    """Partition directories of one topic, as each contestant wants to find them."""
+    """Partition directories of one topic, in the form that each contestant needs."""
 
     directories: list[Path]
     log_files: list[tuple[str, str, int]]
@@ -54,7 +54,7 @@ class Topic:
 
 
 def topic_of(value_bytes: int, settings: Settings) -> Topic:
-    """Write the topic, and its ready-made batches, unless they are there."""
+    """Write the topic and its ready-made batches, unless they exist."""
     directories, log_files, ready_made, record_count = [], [], [], 0
     for number in range(PARTITION_COUNT):
         spec = PartitionSpec(
@@ -77,7 +77,7 @@ def topic_of(value_bytes: int, settings: Settings) -> Topic:
 
 @contextmanager
 def session() -> Iterator[SparkSession]:
-    """Start Spark on two threads; its workers run this interpreter and find this package through PYTHONPATH."""
+    """Start Spark with two threads. Its workers run this interpreter and find this package through PYTHONPATH."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([str(BENCH_DIRECTORY.parent), os.environ.get("PYTHONPATH", "")])
     spark = (
@@ -99,13 +99,13 @@ def session() -> Iterator[SparkSession]:
 
 
 def kstore_frame(spark: SparkSession, topic: Topic, schema: str | None = None) -> DataFrame:
-    """Read the topic with kstore; a schema is a projection."""
+    """Return the topic read with kstore; a schema selects columns."""
     reader = spark.read.format("kstore").option("paths", json.dumps([str(path) for path in topic.directories]))
     return (reader if schema is None else reader.schema(schema)).load()
 
 
 def ceiling_frame(spark: SparkSession, topic: Topic, schema: str = ALL_COLUMNS, *, task_count: int) -> DataFrame:
-    """Read the ready-made batches in as many tasks as kstore has."""
+    """Return the ready-made batches, read in about as many tasks as kstore has."""
     paths = json.dumps([str(path) for path in topic.ready_made])
     tasks_per_path = max(1, round(task_count / PARTITION_COUNT))
     options = {"paths": paths, "tasksPerPath": str(tasks_per_path)}
@@ -113,22 +113,22 @@ def ceiling_frame(spark: SparkSession, topic: Topic, schema: str = ALL_COLUMNS, 
 
 
 def by_hand_frame(spark: SparkSession, topic: Topic) -> DataFrame:
-    """Give what an engineer writes today: file paths through mapInArrow."""
+    """Return what users write without kstore: file paths through mapInArrow."""
     return spark.createDataFrame(topic.log_files, FILE_SCHEMA).mapInArrow(decode_files, ALL_COLUMNS)
 
 
 def by_hand_values_frame(spark: SparkSession, topic: Topic) -> DataFrame:
-    """Give the same written again for one column."""
+    """Return the same, written for one column only."""
     return spark.createDataFrame(topic.log_files, FILE_SCHEMA).mapInArrow(decode_values, "value binary")
 
 
 def by_hand_count_frame(spark: SparkSession, topic: Topic) -> DataFrame:
-    """Give the same written again for a count: one number for each file."""
+    """Return the same, written for a count: one number per file."""
     return spark.createDataFrame(topic.log_files, FILE_SCHEMA).mapInArrow(count_records, "count long")
 
 
 def checksum(frame: DataFrame) -> tuple[object, ...]:
-    """Give rows, sum of offsets, sum of value lengths and a hash over all columns that does not depend on order."""
+    """Return rows, sum of offsets, sum of value lengths, and a hash of all columns that is independent of order."""
     row = frame.select(
         count("*"),
         sum_of("offset"),
@@ -139,32 +139,32 @@ def checksum(frame: DataFrame) -> tuple[object, ...]:
 
 
 def checksum_of_values(frame: DataFrame) -> tuple[object, ...]:
-    """Give the same of a frame that has values only."""
+    """Return the same for a frame that has values only."""
     row = frame.select(count("*"), sum_of(length("value")), bit_xor(xxhash64("value"))).first()
     return tuple(row) if row is not None else ()
 
 
 def to_noop(frame: DataFrame) -> None:
-    """Run a frame to its end and keep nothing."""
+    """Compute a frame and discard the rows."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def counted(frame: DataFrame, *, expected: int) -> None:
-    """Count a frame; ValueError if the count is wrong."""
+    """Count a frame; raise ValueError if the count is wrong."""
     found = frame.count()
     if found != expected:
         raise ValueError(f"expected {expected} rows, found {found}")
 
 
 def summed(frame: DataFrame, *, expected: int) -> None:
-    """Add up the counts of a frame; ValueError if the sum is wrong."""
+    """Sum the counts of a frame; raise ValueError if the sum is wrong."""
     row = frame.agg(sum_of("count")).first()
     if row is None or row[0] != expected:
         raise ValueError(f"expected {expected} rows, found {row}")
 
 
 def process_tree_cpu_seconds() -> float:
-    """Give the processor time of this process and all below it: the JVM and its Python workers."""
+    """Return the CPU time of this process and its descendants: the JVM and its Python workers."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for directory in Path("/proc").glob("[0-9]*"):
@@ -181,7 +181,7 @@ def process_tree_cpu_seconds() -> float:
 
 
 def timed(query: str, frames: Frames, runs: Mapping[str, Callable[[], None]], settings: Settings) -> Case:
-    """Time one query of each contestant per round."""
+    """Time one query per contestant and round."""
     rows = frames.topic.record_count
     title = f"Spark, {frames.value_bytes}-byte values, {rows} records, {query}"
     case = Case(title=title, unit="row", bytes_per_unit=frames.value_bytes)
@@ -215,7 +215,7 @@ class Frames:
 
 
 def frames_of(spark: SparkSession, value_bytes: int, settings: Settings) -> Frames:
-    """Make the frames of a topic; OutputsDifferError unless they hold the same rows."""
+    """Return the frames of a topic; raise OutputsDifferError unless they hold the same rows."""
     topic = topic_of(value_bytes, settings)
     kstore = kstore_frame(spark, topic)
     task_count = kstore.rdd.getNumPartitions()
@@ -228,7 +228,7 @@ def frames_of(spark: SparkSession, value_bytes: int, settings: Settings) -> Fram
 
 
 def warm_up(frames: Frames, settings: Settings) -> None:
-    """Run each kind of query until the JVM has compiled what is hot; its compiler threads would take a core else."""
+    """Run each kind of query until the JVM has compiled the hot code, since its compiler threads would take a core."""
     for frame in (frames.kstore, frames.ceiling, frames.by_hand):
         start = time.perf_counter()
         while time.perf_counter() - start < WARM_UP_TIMES * settings.warm_up_seconds:
@@ -251,7 +251,7 @@ def all_columns(frames: Frames, settings: Settings) -> Case:
 
 
 def value_only(frames: Frames, settings: Settings) -> Case:
-    """Time one column: kstore and the ceiling are asked for it, mapInArrow is written for it."""
+    """Time one column: selected by a schema in kstore and the ceiling, hand-written in mapInArrow."""
     by_hand = by_hand_values_frame(frames.spark, frames.topic)
     kstore = frames.kstore_of("value binary")
     require_equal("values", {KSTORE: checksum_of_values(kstore), BY_HAND_VALUES: checksum_of_values(by_hand)})
@@ -268,7 +268,7 @@ def value_only(frames: Frames, settings: Settings) -> Case:
 
 
 def counting(frames: Frames, settings: Settings) -> Case:
-    """Time a count: with an offset-only schema where the source has one, and by mapInArrow that is written for it."""
+    """Time a count: with an offset-only schema in kstore and the ceiling, hand-written in mapInArrow."""
     expected = frames.topic.record_count
     runs = {
         KSTORE: partial(counted, frames.kstore_of("offset long"), expected=expected),
@@ -289,7 +289,7 @@ def prepare(settings: Settings) -> None:
 
 
 def run(settings: Settings) -> Iterator[Case]:
-    """Check that all contestants give the same rows, then time three queries; at each value size, in one session."""
+    """At each value size, check that all contestants return the same rows, then time three queries."""
     with session() as spark:
         for value_bytes in settings.spark_value_bytes:
             frames = frames_of(spark, value_bytes, settings)

@@ -1,7 +1,7 @@
-"""kstore.spark.udfs in Spark, beside the same functions as arrow_udf over aiokafka, which build flat lists.
+"""kstore.spark.udfs in Spark, compared with the same functions written as arrow_udf with aiokafka and flat lists.
 
-A frame of raw batches, one in each row, is cached in Spark before anything is timed; a run takes it through the
-function and keeps nothing. A function that gives back what it got tells what Spark takes to hand the rows over.
+A frame of raw batches, one per row, is cached in Spark before the measurement. A run applies the function to it and
+discards the result. A function that returns its argument shows the cost of passing the rows to Python and back.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TASKS = 2
 
 
 def frame_of(spark: SparkSession, value_bytes: int, settings: Settings) -> tuple[DataFrame, int, int]:
-    """Return a cached frame of the batches of a segment, how many they are, and how many records they hold."""
+    """Return a cached frame of the batches of a segment, their number, and the number of records."""
     spec = PartitionSpec(name="bench-0", value_bytes=value_bytes, segment_bytes=settings.segment_bytes)
     data = partition(spec, settings.data_directory)
     segment = memoryview(data.log_files[0].read_bytes())
@@ -49,20 +49,20 @@ def frame_of(spark: SparkSession, value_bytes: int, settings: Settings) -> tuple
 
 
 def cached(frame: DataFrame) -> DataFrame:
-    """Compute a frame once, and keep it in memory."""
+    """Compute a frame and cache it in memory."""
     frame = frame.cache()
     frame.count()
     return frame
 
 
 def by_arrow(name: str, function: Callable[[pa.Array], pa.Array], result: str, column: str) -> Column:
-    """Call a function of Arrow arrays on a column."""
+    """Apply a function of Arrow arrays to a column."""
 
     def named(values: pa.Array) -> pa.Array:
         return function(values)
 
     named.__name__ = name
-    # Spark tells the kinds of UDFs apart by these, and can't resolve their names in a function made here.
+    # Spark infers the kind of UDF from the annotations, and can't resolve them as strings in a local function.
     named.__annotations__ = {"values": pa.Array, "return": pa.Array}
     make: Callable[..., Any] = arrow_udf
     called: Column = make(named, result)(column)
@@ -70,18 +70,18 @@ def by_arrow(name: str, function: Callable[[pa.Array], pa.Array], result: str, c
 
 
 def same(values: pa.Array) -> pa.Array:
-    """Give back what comes."""
+    """Return the argument."""
     return values
 
 
 def checksum(frame: DataFrame) -> int:
-    """Return a hash over all rows that does not depend on their order."""
+    """Return a hash of all rows that is independent of their order."""
     row = frame.select(bit_xor(xxhash64(*frame.columns))).first()
     return 0 if row is None else int(row[0])
 
 
 def timed(name: str, frames: dict[str, DataFrame], title: str, *, count: int, size: float, settings: Settings) -> Case:
-    """Check that kstore and the rival give the same rows, then time all in turn."""
+    """Check that kstore and the rival return the same rows, then time all in interleaved rounds."""
     outputs = {who: checksum(frames[who]) for who in (KSTORE[name], AIOKAFKA[name])}
     require_equal(title, dict(outputs))
     case = Case(title=title, unit="rec", bytes_per_unit=size / count)
@@ -120,7 +120,7 @@ def cases_of(spark: SparkSession, value_bytes: int, settings: Settings) -> Itera
 
 
 def run(settings: Settings) -> Iterator[Case]:
-    """Time both functions at both value sizes; nothing is promised for them."""
+    """Time both functions at both value sizes. They have no targets."""
     with session() as spark:
         for value_bytes in (100, 1000):
             yield from cases_of(spark, value_bytes, settings)

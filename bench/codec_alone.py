@@ -1,4 +1,4 @@
-"""The codec packages alone: one call for each payload of a segment, no framing, no CRC, no records."""
+"""The codec packages alone: one call per payload of a segment, without framing, CRC or records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOM_BYTES = 64 * 1024
 
 
 def payloads(segment: memoryview) -> Iterator[memoryview]:
-    """Iterate what stands behind the header of each batch."""
+    """Yield the bytes after the header of each batch."""
     position = 0
     while position < len(segment):
         end = position + 12 + struct.unpack_from(">i", segment, position + 8)[0]
@@ -28,13 +28,13 @@ def payloads(segment: memoryview) -> Iterator[memoryview]:
 
 
 def _block(payload: memoryview, overhead: int, size_format: str) -> memoryview:
-    """Give the one block of a frame; the batches of the data are smaller than a block."""
+    """Return the only block of a frame; the batches of the data are smaller than a block."""
     (size,) = struct.unpack_from(size_format, payload, overhead - 4)
     return payload[overhead : overhead + size]
 
 
 def codec_calls(codec: str, segment: memoryview) -> Callable[[], int]:
-    """Return a function that decompresses each payload by one call of the package; it gives the bytes of content."""
+    """Return a function that decompresses each payload with one call and returns the total decompressed size."""
     room = bytearray(ROOM_BYTES)
     one: Callable[[Any], int]
     if codec == "lz4":
@@ -63,5 +63,5 @@ def codec_calls(codec: str, segment: memoryview) -> Callable[[], int]:
 
 
 def require_content(codec: str, calls: Callable[[], int], plain_segment: memoryview) -> None:
-    """Check that the calls give as many bytes as the uncompressed batches hold."""
+    """Check that the decompressed size equals the size of the uncompressed payloads."""
     require_equal(f"bytes of {codec} content", {"codec": calls(), "plain": sum(map(len, payloads(plain_segment)))})

@@ -1,4 +1,4 @@
-"""The measuring itself: interleaved rounds, medians with their spread, ratios against targets, tables and JSON."""
+"""Measurement: interleaved rounds, medians with their spread, ratios with targets, tables and JSON."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ VERSIONED_PACKAGES = (
 )
 
 
-# What a run writes itself, and what is made of it.
+# Files that a run or a report writes; changes to them do not make the tree dirty.
 GENERATED = ("bench/results", "README.md", "bench/README.md")
 
 
 class DirtyTreeError(Exception):
-    """The files that are measured are those of no commit, so that nobody could measure them again."""
+    """The measured files differ from the commit, so that the measurement could not be repeated."""
 
 
 class OutputsDifferError(Exception):
-    """Two contestants gave different results for one input, so that timing them would mean nothing."""
+    """Two contestants returned different results for one input, so timing them would be meaningless."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Sizes and repetitions of a run; `tiny` is the same code on little data, for the test that it still works."""
+    """Sizes and repetitions of a run. `tiny` runs the same code on little data, for tests."""
 
     data_directory: Path = BENCH_DIRECTORY / "data"
     build_directory: Path = BENCH_DIRECTORY / ".rivals"
@@ -62,7 +62,7 @@ class Settings:
 
     @classmethod
     def tiny(cls, scratch: Path) -> Settings:
-        """Settings that run each workload in about a second, writing below `scratch`."""
+        """Return settings with which each workload takes about a second and writes below `scratch`."""
         return cls(
             data_directory=scratch / "data",
             build_directory=scratch / "build",
@@ -79,7 +79,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Contestant:
-    """One way to do the work. `run` does it once; `units` says how many units (records, bytes) that is."""
+    """One way to do the work. run: does it once; units: the number of units (records, bytes) per run."""
 
     name: str
     run: Callable[[], None]
@@ -88,7 +88,7 @@ class Contestant:
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """Rates of one contestant, one per round: units per second of the clock, and per second of processor time."""
+    """Rates of one contestant, one per round: units per second of wall time, and per second of CPU time."""
 
     contestant: str
     wall: list[float] = field(default_factory=list)
@@ -101,7 +101,7 @@ class Samples:
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio:
-    """Ratio of two medians; beside it the median, least and greatest ratio within one round."""
+    """Ratio of two medians, with the median, least and greatest ratio of the rounds."""
 
     of: str
     to: str
@@ -119,7 +119,7 @@ class Ratio:
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """Something that must stay below a bound, such as memory."""
+    """A measured quantity with an upper bound, such as memory."""
 
     name: str
     unit: str
@@ -133,7 +133,7 @@ class Bound:
 
 @dataclass(kw_only=True)
 class Case:
-    """Figures of one workload on one input; `unit` is what a rate counts, `bytes_per_unit` turns it into MB/s."""
+    """Figures of one workload on one input. unit: what a rate counts; bytes_per_unit: converts a rate to MB/s."""
 
     title: str
     unit: str
@@ -148,14 +148,14 @@ class Case:
         return all(r.is_met is not False for r in self.ratios) and all(b.is_met for b in self.bounds)
 
     def add_ratio(self, of: str, to: str, *, target: float | None = None) -> None:
-        """Compare two contestants by name; does nothing when one of them did not run."""
+        """Add the ratio of two contestants by name, unless one of them did not run."""
         by_name = {samples.contestant: samples for samples in self.samples}
         if of in by_name and to in by_name:
             self.ratios.append(ratio_of(by_name[of], by_name[to], target=target))
 
 
 def ratio_of(of: Samples, to: Samples, *, target: float | None = None) -> Ratio:
-    """Compare two contestants of the same rounds."""
+    """Return the ratio of two contestants of the same rounds."""
     by_round = [a / b for a, b in zip(of.wall, to.wall, strict=True)]
     return Ratio(
         of=of.contestant,
@@ -176,7 +176,7 @@ def interleaved(
     cpu_seconds: Callable[[], float] = time.process_time,
     one_run_per_sample: bool = False,
 ) -> list[Samples]:
-    """Sample each contestant once per round, in turn, after a warm-up; the order is turned round every other round."""
+    """Sample each contestant once per round, after a warm-up. The order is reversed every other round."""
     all_samples = {contestant.name: Samples(contestant=contestant.name) for contestant in contestants}
     for contestant in contestants:
         _rate(contestant, settings.warm_up_seconds, cpu_seconds)
@@ -204,7 +204,7 @@ def _rate(contestant: Contestant, least_seconds: float, cpu_seconds: Callable[[]
 
 
 def without_result(function: Callable[[], object]) -> Callable[[], None]:
-    """Make a run out of a function whose result does not matter."""
+    """Return a function that calls `function` and ignores its result."""
 
     def run_once() -> None:
         function()
@@ -213,7 +213,7 @@ def without_result(function: Callable[[], object]) -> Callable[[], None]:
 
 
 def exhausting(make: Callable[[], Iterator[object]]) -> Callable[[], None]:
-    """Make a run that takes all that an iterator yields and lets go of each before the next."""
+    """Return a function that exhausts a new iterator, releasing each item before it takes the next."""
 
     def run_once() -> None:
         for _ in make():
@@ -231,7 +231,7 @@ def require_equal(what: str, results: dict[str, object]) -> None:
 
 
 def scaled(rate: float) -> str:
-    """Write a rate with M, k or no prefix."""
+    """Format a rate with the prefix G, M, k or none."""
     for size, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if rate >= size:
             return f"{rate / size:.3g} {prefix}"
@@ -285,7 +285,7 @@ def _installed_version(package: str) -> str | None:
 
 
 def machine() -> dict[str, object]:
-    """Describe the machine: processor, caches, memory, kernel."""
+    """Return a description of the machine: processor, caches, memory, kernel."""
     caches = {
         f"L{(index / 'level').read_text().strip()} {(index / 'type').read_text().strip()}": (
             (index / "size").read_text().strip()
@@ -303,7 +303,7 @@ def machine() -> dict[str, object]:
 
 
 def versions() -> dict[str, str]:
-    """Give the versions of what took part."""
+    """Return the versions of Python, the C compiler, Java and the packages."""
     found = {"python": platform.python_version(), "cc": _command_output("cc", "--version").split("\n")[0]}
     found["java"] = _command_output("java", "--version").split("\n")[0]
     for package in VERSIONED_PACKAGES:
@@ -314,10 +314,10 @@ def versions() -> dict[str, str]:
 
 
 def commit(*, allows_dirty: bool) -> str:
-    """Give the commit that is measured; where files differ from it, or it is unknown, "-dirty" is added if allowed.
+    """Return the commit that is measured, with "-dirty" if files differ from it or it is unknown.
 
-    What the bench itself writes does not count.
-    Raises: DirtyTreeError.
+    Changes to GENERATED files are ignored.
+    Raises: DirtyTreeError if the tree is dirty and that is not allowed.
     """
     found = _command_output("git", "describe", "--always", "--abbrev=12", "--exclude=*")
     left_out = [f":(top,exclude){path}" for path in GENERATED]
@@ -330,7 +330,7 @@ def commit(*, allows_dirty: bool) -> str:
 
 
 def write_results(workload: str, cases: Sequence[Case], settings: Settings, *, load_before: tuple[float, ...]) -> Path:
-    """Write one workload's figures as JSON, in place of the last ones."""
+    """Write the figures of one workload as JSON, replacing those of the last run; return the path."""
     settings.results_directory.mkdir(parents=True, exist_ok=True)
     path = settings.results_directory / f"{workload}.json"
     written = [asdict(case) for case in cases]

@@ -1,4 +1,4 @@
-"""kstore's compiled decoder over a segment in memory, fed as kstore/log/scan.py feeds it, and its columns as Arrow."""
+"""kstore's compiled decoder over a segment in memory, called as in kstore/log/scan.py, and its columns as Arrow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BINARY_TYPES = {"copy": pa.binary(), "view": pa.binary_view()}
 
 
 def columns_of(segment: memoryview, binary: Binary) -> Iterator[_core.Columns]:
-    """Decode offset, timestamp, key and value; yield them in columns of the default size."""
+    """Yield offset, timestamp, key and value in columns of the default size."""
     config = LogConfig()
     decoder = _core.ColumnDecoder(
         key=binary,
@@ -40,7 +40,7 @@ def columns_of(segment: memoryview, binary: Binary) -> Iterator[_core.Columns]:
 
 
 def record_batch_of(columns: _core.Columns, binary: Binary) -> pa.RecordBatch:
-    """Wrap the columns as Arrow, without a copy."""
+    """Return the columns as an Arrow record batch, without a copy."""
     timestamp = pa.timestamp("us", "UTC")
     arrays = {
         "offset": pa.Array.from_buffers(pa.int64(), columns.row_count, [None, pa.py_buffer(columns.offset)]),

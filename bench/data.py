@@ -1,8 +1,8 @@
-"""Data that every workload reads: deterministic segments, written by aiokafka's builder and kept under bench/data/.
+"""Input data of the workloads: deterministic segments, written by aiokafka's builder and kept in bench/data/.
 
-Key: 8 bytes, big-endian record number. Value: words of 8 letters out of a dictionary of 1024, chosen by splitmix64.
-Timestamp: +1 ms every 10 records. No headers, no producer id. A batch is closed before its uncompressed size passes
-16384 bytes, so batch bounds and records are the same for every codec. Nothing here uses kstore.
+Key: 8 bytes, big-endian record number. Value: words of 8 letters from a dictionary of 1024, chosen by splitmix64.
+Timestamp: +1 ms every 10 records. No headers, no producer id. A batch is closed before its uncompressed size exceeds
+16384 bytes, so batch boundaries and records are the same for every codec. This module does not use kstore.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CODEC_IDS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionSpec:
-    """What one partition directory holds; equal specs give equal bytes."""
+    """The content of one partition directory. Equal specs produce equal bytes."""
 
     name: str
     value_bytes: int
@@ -56,7 +56,7 @@ class PartitionSpec:
 
 @dataclass(frozen=True)
 class PartitionData:
-    """A partition directory on disk and how many records it holds."""
+    """A partition directory on disk and its number of records."""
 
     path: Path
     record_count: int
@@ -71,7 +71,7 @@ class PartitionData:
 
 
 def splitmix64(seed: int, draws: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Give the draws (1 is the first) of splitmix64 from a seed."""
+    """Return the draws of splitmix64 with these numbers (1 is the first) for a seed."""
     with np.errstate(over="ignore"):
         mixed = np.uint64(seed) + draws * np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -80,14 +80,14 @@ def splitmix64(seed: int, draws: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def dictionary(seed: int) -> NDArray[np.uint8]:
-    """Give the 1024 words, one row of 8 letters each, from the first 1024 draws."""
+    """Return the 1024 words from the first 1024 draws. Returns: uint8[1024, 8]."""
     draws = splitmix64(seed, np.arange(1, WORD_COUNT + 1, dtype=np.uint64))
     shifts = np.arange(0, 5 * WORD_BYTES, 5, dtype=np.uint64)
     return np.asarray(ALPHABET[(draws[:, None] >> shifts) & np.uint64(31)])
 
 
 def values(first: int, *, count: int, value_bytes: int, seed: int) -> NDArray[np.uint8]:
-    """Give the values of `count` records from record number `first` on, one row each."""
+    """Return the values of `count` records from record number `first` on. Returns: uint8[count, value_bytes]."""
     words_per_value = -(-value_bytes // WORD_BYTES)
     draws_per_value = -(-words_per_value // WORDS_PER_DRAW)
     records = np.arange(first, first + count, dtype=np.uint64)[:, None]
@@ -100,7 +100,7 @@ def values(first: int, *, count: int, value_bytes: int, seed: int) -> NDArray[np
 
 
 def records(first: int, *, value_bytes: int, seed: int) -> Iterator[tuple[int, int, bytes, bytes]]:
-    """Yield (offset, timestamp ms, key, value) without end, from record number `first` on."""
+    """Yield (offset, timestamp ms, key, value) endlessly, from record number `first` on."""
     while True:
         block = values(first, count=RECORDS_PER_BLOCK, value_bytes=value_bytes, seed=seed).tobytes()
         for i in range(RECORDS_PER_BLOCK):
@@ -130,7 +130,7 @@ def _finish(builder: DefaultRecordBatchBuilder, *, base_offset: int) -> bytes:
 
 
 def uncompressed_batches(first: int, *, value_bytes: int, seed: int) -> Iterator[tuple[int, bytes]]:
-    """Yield (base offset, V2 batch) without end; base offset and leader epoch 0 are set outside the CRC."""
+    """Yield (base offset, V2 batch) endlessly, with leader epoch 0. The CRC covers neither field."""
     builder, base_offset = _new_builder(), first
     for offset, timestamp_ms, key, value in records(first, value_bytes=value_bytes, seed=seed):
         if builder.append(offset - base_offset, timestamp_ms, key, value, []) is None:
@@ -160,7 +160,7 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
 
 
 def recompressed(batch: bytes, codec: str) -> bytes:
-    """Give the same batch with its records compressed by each library's default level."""
+    """Return the batch with its records compressed, at the level of COMPRESSORS."""
     if codec == "none":
         return batch
     payload = COMPRESSORS[codec](batch[BATCH_OVERHEAD:])
@@ -172,8 +172,7 @@ def recompressed(batch: bytes, codec: str) -> bytes:
 
 
 def _write_segment(directory: Path, batches: Iterator[tuple[int, bytes]], *, spec: PartitionSpec) -> int:
-    """Write one segment with its indexes and give the offset after its last record; ends once the uncompressed size
-    reaches spec.segment_bytes."""
+    """Write one segment of spec.segment_bytes before compression, with indexes; return the offset after its end."""
     index, time_index = bytearray(), bytearray()
     plain_bytes = position = since_entry = 0
     base_offset = -1
@@ -199,7 +198,7 @@ def _write_segment(directory: Path, batches: Iterator[tuple[int, bytes]], *, spe
 
 
 def partition(spec: PartitionSpec, data_directory: Path) -> PartitionData:
-    """Find the partition directory of a spec, or write it: some seconds for each 100 MB, once."""
+    """Return the partition directory of a spec, writing it if it does not exist (some seconds per 100 MB)."""
     target = data_directory / spec.directory_name
     count_file = target.parent / f"{target.name}.count"
     if not count_file.exists():
@@ -218,7 +217,7 @@ def _replace_directory(target: Path) -> None:
 
 
 def batch_positions(log: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Give where each batch of a whole segment starts."""
+    """Return the positions of the batches of a whole segment. Returns: int64[batches]."""
     data = log.tobytes()
     positions, position = [], 0
     while position < len(data):
@@ -228,7 +227,7 @@ def batch_positions(log: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def repeated(spec: PartitionSpec, data_directory: Path) -> PartitionData:
-    """Like partition(), but every segment after the first is a copy with its base offsets moved on: a big log fast."""
+    """Do as partition(), but make all further segments by copying the first and shifting its base offsets: faster."""
     target = data_directory / "repeated" / spec.directory_name
     count_file = target.parent / f"{target.name}.count"
     if not count_file.exists():

@@ -1,4 +1,4 @@
-"""A digest of decoded columns that does not depend on where the columns were cut."""
+"""A digest of decoded columns that is independent of how the rows are split into batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 @dataclass
 class ColumnDigest:
-    """Rows, and a CRC over each of: offsets, timestamps (us), lengths and bytes of keys and of values."""
+    """The row count and CRCs of: offsets, timestamps (us), lengths and bytes of keys, lengths and bytes of values."""
 
     rows: int = 0
     offsets: int = 0
@@ -31,7 +31,7 @@ class ColumnDigest:
         keys: tuple[NDArray[np.int32], NDArray[np.uint8]],
         values: tuple[NDArray[np.int32], NDArray[np.uint8]],
     ) -> None:
-        """Add some rows; keys and values are (lengths, bytes end to end)."""
+        """Add rows. keys, values: (lengths, concatenated bytes)."""
         self.rows += len(offsets)
         self.offsets = _over(offsets, self.offsets)
         self.timestamps_us = _over(timestamps_us, self.timestamps_us)
@@ -39,7 +39,7 @@ class ColumnDigest:
         self.value_lengths, self.value_bytes = _over(values[0], self.value_lengths), _over(values[1], self.value_bytes)
 
     def add_arrow(self, batch: pa.RecordBatch) -> None:
-        """Add the rows of a batch with the columns offset, timestamp, key and value; binary or binary_view."""
+        """Add the rows of a batch with columns offset, timestamp, key and value, the latter binary or binary_view."""
         self.add(
             offsets=batch["offset"].to_numpy(),
             timestamps_us=batch["timestamp"].cast(pa.timestamp("us", "UTC")).view(pa.int64()).to_numpy(),
@@ -53,7 +53,7 @@ def _over(array: NDArray[np.int64] | NDArray[np.int32] | NDArray[np.uint8], valu
 
 
 def lengths_and_bytes(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Split a binary column without nulls into lengths and bytes end to end."""
+    """Return the lengths and the concatenated bytes of a binary column without nulls."""
     if array.null_count:
         raise ValueError(f"expected a column without nulls, found {array.null_count}")
     column = array.cast(pa.binary())
@@ -62,12 +62,12 @@ def lengths_and_bytes(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.ui
 
 
 def from_ends(ends: NDArray[np.int32], data: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """The same from Arrow's binary offsets and the bytes they point into."""
+    """Return lengths and bytes from Arrow's binary offsets and the bytes they point into."""
     return np.diff(ends), data[ends[0] : ends[-1]]
 
 
 def from_views(views: NDArray[np.uint8], data: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """The same from Arrow's 16-byte views over one buffer; slow."""
+    """Return lengths and bytes from Arrow's 16-byte views over one buffer. Slow."""
     column = pa.BinaryViewArray.from_buffers(
         pa.binary_view(), len(views) // 16, [None, pa.py_buffer(views), pa.py_buffer(data)]
     )
@@ -76,7 +76,7 @@ def from_views(views: NDArray[np.uint8], data: NDArray[np.uint8]) -> tuple[NDArr
 
 
 def digest_of_arrow(batches: Iterator[pa.RecordBatch]) -> ColumnDigest:
-    """Give the digest of Arrow batches."""
+    """Return the digest of Arrow batches."""
     digest = ColumnDigest()
     for batch in batches:
         digest.add_arrow(batch)

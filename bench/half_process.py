@@ -1,4 +1,4 @@
-"""Child of bench_read.py: decodes one half of a partition directory each time that a line comes."""
+"""Child process of bench_read.py: decodes one half of a partition directory for each line on standard input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COLUMNS = ["offset", "timestamp", "key", "value"]
 
 
 def main(directory: str, half: int) -> None:
-    """Answer each line with the number of rows, until there is none."""
+    """Print the number of rows decoded for each line read, until end of file."""
     with open_log(directory) as log:
         ranges = list(log.plan(max_bytes=RANGE_BYTES))
     middle = len(ranges) // 2

@@ -1,4 +1,4 @@
-"""rivals/limit.c, compiled on the spot and called in this process on the bytes that the others read."""
+"""rivals/limit.c, compiled when needed and called in this process on the same bytes as the other contestants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bench.common import BENCH_DIRECTORY, Settings
 
 SOURCE = BENCH_DIRECTORY / "rivals" / "limit.c"
-# for the processor at hand: its widest CRC is what the others are held against
+# Compiled for this processor, with its fastest CRC instructions.
 FLAGS = ("-O3", "-march=native", "-mpclmul", "-shared", "-fPIC")
 PADDING_BYTES = 64
 VIEW_BYTES = 16
@@ -47,7 +47,7 @@ class _Columns(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that are filled again and again, one numpy array each."""
+    """Columns that are filled repeatedly, one numpy array each."""
 
     offset: NDArray[np.int64]
     timestamp_us: NDArray[np.int64]
@@ -60,14 +60,14 @@ class Columns:
 
 
 def padded(data: bytes) -> NDArray[np.uint8]:
-    """Copy a segment into an array with the padding that limit.c reads over."""
+    """Return a copy of a segment with the padding that limit.c may read past its end."""
     array = np.zeros(len(data) + PADDING_BYTES, np.uint8)
     array[: len(data)] = np.frombuffer(data, np.uint8)
     return array
 
 
 def _columns(column_bytes: int) -> Columns:
-    # one batch of 16 KiB may pass the mark, and a record takes 8 bytes or more of it
+    # A fill may exceed column_bytes by one batch of 16 KiB, and a record has at least 8 bytes.
     rows = column_bytes // 8 + 4096
     room = column_bytes + 64 * 1024
     return Columns(
@@ -83,7 +83,7 @@ def _columns(column_bytes: int) -> Columns:
 
 
 class Limit:
-    """The compiled program over one padded segment; not safe for files that others made, nor with a codec."""
+    """The compiled program over one padded segment. Unsafe for untrusted data; uncompressed batches only."""
 
     def __init__(self, library: ctypes.CDLL, segment: NDArray[np.uint8], *, column_bytes: int) -> None:
         self._library = library
@@ -94,7 +94,7 @@ class Limit:
         self._pointers = _Columns(*(getattr(self.columns, name).ctypes.data for name in COLUMN_NAMES))
 
     def fills(self, function: str) -> Iterator[int]:
-        """Run a function that fills columns, by its name; yield the rows that stand in the columns now."""
+        """Call the named function, which fills the columns, repeatedly; yield the number of rows of each fill."""
         fill = getattr(self._library, function)
         cursor = _Cursor(self.segment.ctypes.data, self._size, 0)
         at, to, column_bytes = ctypes.byref(cursor), ctypes.byref(self._pointers), ctypes.c_int64(self._column_bytes)
@@ -105,7 +105,7 @@ class Limit:
             yield rows
 
     def check_crcs(self) -> int:
-        """Check the CRC of each batch; give the bytes of the right ones."""
+        """Check the CRC of each batch; return the total bytes of the batches that are correct."""
         cursor = _Cursor(self.segment.ctypes.data, self._size, 0)
         return int(self._library.limit_crc(ctypes.byref(cursor)))
 
@@ -119,9 +119,9 @@ class _File(ctypes.Structure):
 
 
 class FileLimit:
-    """The compiled program over one .log file, by preads of chunk_bytes into one kept buffer; as unsafe as Limit.
+    """The compiled program over one .log file, read by preads of chunk_bytes into one reused buffer.
 
-    The columns of a fill hold what one chunk gives; views point into `segment`, the buffer.
+    As unsafe as Limit. A fill returns the rows of one chunk; views point into `segment`, the buffer.
     """
 
     def __init__(self, library: ctypes.CDLL, path: Path, *, chunk_bytes: int, stack: ExitStack) -> None:
@@ -138,7 +138,7 @@ class FileLimit:
         return _File(self._descriptor, self._size, 0, self._chunk_bytes, self.segment.ctypes.data)
 
     def fills(self, function: str) -> Iterator[int]:
-        """Run a function that fills columns, by its name; yield the rows that stand in the columns now."""
+        """Call the named function, which fills the columns, repeatedly; yield the number of rows of each fill."""
         fill, file = getattr(self._library, function), self._start()
         at, to = ctypes.byref(file), ctypes.byref(self._pointers)
         column_bytes = ctypes.c_int64(2 * self._chunk_bytes)
@@ -149,7 +149,7 @@ class FileLimit:
             yield rows
 
     def check_crcs(self) -> int:
-        """Check the CRC of each batch; give the bytes of the right ones."""
+        """Check the CRC of each batch; return the total bytes of the batches that are correct."""
         return int(self._library.limit_file_crc(ctypes.byref(self._start())))
 
 
@@ -163,7 +163,7 @@ class _Records(ctypes.Structure):
 
 @dataclass(frozen=True)
 class RecordArrays:
-    """What limit_encode reads; keys and values end in PADDING_BYTES."""
+    """The input of limit_encode. keys and values end with PADDING_BYTES of padding."""
 
     timestamp_ms: NDArray[np.int64]
     key_end: NDArray[np.int32]
@@ -173,7 +173,7 @@ class RecordArrays:
 
 
 class LimitEncoder:
-    """limit_encode over one set of arrays; it writes into one block of out_bytes again and again."""
+    """limit_encode over one set of arrays, which writes repeatedly into one block of out_bytes."""
 
     def __init__(self, library: ctypes.CDLL, arrays: RecordArrays, *, batch_bytes: int, out_bytes: int) -> None:
         self._encode = library.limit_encode
@@ -183,7 +183,7 @@ class LimitEncoder:
         self.out = np.zeros(out_bytes + 2 * batch_bytes + PADDING_BYTES, np.uint8)
 
     def runs(self) -> Iterator[int]:
-        """Encode all records; yield the bytes that stand in `out` now."""
+        """Encode all records; yield the number of bytes now in `out`."""
         pointers = [getattr(self._arrays, name).ctypes.data for name in RecordArrays.__dataclass_fields__]
         count = len(self._arrays.timestamp_ms)
         records = _Records(*pointers, count, 0)
@@ -194,7 +194,7 @@ class LimitEncoder:
 
 
 def compile_limit(settings: Settings) -> ctypes.CDLL | None:
-    """Compile limit.c, once for each version of it; None, with a printed line, where it can't run."""
+    """Compile and load limit.c, once per version. If it can't run here, print a line and return None."""
     if platform.machine() != "x86_64":
         print(f"limit.c left out: it needs x86-64 instructions, this is {platform.machine()}")
         return None
@@ -203,7 +203,7 @@ def compile_limit(settings: Settings) -> ctypes.CDLL | None:
 
 
 def compiled(source: Path, flags: Sequence[str], settings: Settings) -> Path | None:
-    """Compile a C program of rivals/ as a library, once for each version of it; None, with a line, if that fails."""
+    """Compile a C program of rivals/ as a library, once per version. If that fails, print a line and return None."""
     version = hashlib.sha256(source.read_bytes() + " ".join(flags).encode()).hexdigest()[:16]
     library = settings.build_directory / f"{source.stem}-{version}.so"
     if not library.exists():

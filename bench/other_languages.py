@@ -1,4 +1,4 @@
-"""The Java and Rust programs of rivals/, built on the spot and kept running, so that rounds can be interleaved."""
+"""The Java and Rust programs of rivals/, built when needed and kept running so that rounds can be interleaved."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RUN_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Program:
-    """A command that takes FILE, MODE and what the mode asks for behind its own arguments."""
+    """A command, to which FILE, MODE and the arguments of the mode are appended."""
 
     name: str
     command: tuple[str, ...]
@@ -55,13 +55,13 @@ def _build_java(build_directory: Path, name: str) -> Program:
 def _build_rust(build_directory: Path, name: str) -> Program:
     target = build_directory / "rust"
     shutil.copytree(SOURCES / "rust", target, dirs_exist_ok=True)
-    # one of krabka's crates asks for a newer compiler than it needs
+    # One of krabka's crates declares a newer compiler than it needs.
     _run("cargo", "build", "--release", "--ignore-rust-version", directory=target)
     return Program(name, (str(target / "target" / "release" / "rival"),))
 
 
 def programs(settings: Settings, names: tuple[str, ...] = (JAVA, RUST)) -> list[Program]:
-    """Build those of these programs that can be built; a printed line says what was left out and why."""
+    """Build the programs. Print a line with the reason for each one that can't be built, and leave it out."""
     built: list[Program] = []
     if not settings.other_languages:
         return built
@@ -77,9 +77,9 @@ def programs(settings: Settings, names: tuple[str, ...] = (JAVA, RUST)) -> list[
 
 
 class Running:
-    """A program that waits for a number of passes and answers with the sum of one pass. A context manager.
+    """A running program that reads a number of passes and answers with the sum of one pass. A context manager.
 
-    It may add the nanoseconds of the passes, without what is made ready for each.
+    Some programs also answer with the nanoseconds of the passes, without those of the preparation.
     """
 
     def __init__(self, program: Program, file: Path, mode: str, *arguments: str) -> None:
@@ -96,15 +96,15 @@ class Running:
         self._process.communicate()
 
     def run(self) -> None:
-        """Make the passes that warm_up found."""
+        """Run `passes` passes, the number set by warm_up."""
         self.sum_of(self.passes)
 
     def sum_of(self, passes: int) -> int:
-        """Make so many passes and give the sum; the signed one of Java as Rust's unsigned."""
+        """Run the passes and return the sum, converting Java's signed sum to unsigned as Rust's."""
         return int(self._answer(passes)[0]) % 2**64
 
     def seconds_of(self, passes: int) -> float:
-        """Make so many passes and give the seconds that the program counted."""
+        """Run the passes and return the seconds that the program measured."""
         return int(self._answer(passes)[1]) / 1e9
 
     def _answer(self, passes: int) -> list[str]:
@@ -123,7 +123,7 @@ class Running:
         self.passes = max(1, round(RUN_SECONDS * passes / elapsed))
 
     def cpu_seconds(self) -> float:
-        """Give the processor time of all its threads, to the nanosecond."""
+        """Return the CPU time of all threads of the program."""
         total = 0
         for task in Path(f"/proc/{self._process.pid}/task").glob("*/schedstat"):
             try:
@@ -134,9 +134,9 @@ class Running:
 
 
 class Rivals:
-    """Programs on one file, each in one mode per process. A context manager that ends them.
+    """Programs running on one file, one process per program and mode. A context manager that ends them.
 
-    arguments: what the modes ask for besides.
+    Args: arguments: further arguments of the modes.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Rivals:
         self._stack.close()
 
     def contestants(self, units: float, *, expected_sum: int) -> list[Contestant]:
-        """Check the sum of each program, warm it up, and make it a contestant; a pass is `units`."""
+        """Check the sum of each program, warm it up, and return it as a contestant; a pass counts as `units`."""
         found = {running.name: running.sum_of(1) for running in self.running}
         require_equal("sum over the file", {"expected": expected_sum % 2**64, **found})
         for running in self.running:
@@ -175,5 +175,5 @@ class Rivals:
         return [Contestant(running.name, running.run, units * running.passes) for running in self.running]
 
     def cpu_seconds(self) -> float:
-        """Give the processor time of this process and of the programs."""
+        """Return the CPU time of this process and of the programs."""
         return time.process_time() + sum(running.cpu_seconds() for running in self.running)

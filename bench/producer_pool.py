@@ -1,4 +1,4 @@
-"""The buffer pool's part of the producer workload: allocate and deallocate of a pooled buffer, by one thread."""
+"""The BufferPool case of the producer workload: allocate and deallocate a pooled buffer in one thread."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ TARGET_PAIRS_PER_SECOND = 3e6
 
 
 def take_and_give(pool: BufferPool, count: int) -> None:
-    """Allocate and deallocate a pooled buffer, one pair after the other."""
+    """Allocate and deallocate a pooled buffer `count` times."""
     allocate, deallocate = pool.allocate, pool.deallocate
     for _ in range(count):
         deallocate(allocate(POOLED_BYTES, max_time_to_block_ms=0))
 
 
 def pool_case(settings: Settings) -> Case:
-    """Time pairs on a pool that has one free buffer."""
+    """Time allocate and deallocate on a pool that has one free buffer."""
     pool = BufferPool(MEMORY_BYTES, POOLED_BYTES)
     take_and_give(pool, 1)
     contestants = [

@@ -1,6 +1,6 @@
-"""README's figures and bench/README's list of targets, made of bench/results: `python -m bench report`.
+"""Writes the figures of README.md and the targets of bench/README.md from bench/results: `python -m bench report`.
 
-Each ratio stands with its spread; where it has a target, with that and whether it is met.
+Each ratio is shown with its spread and, if it has a target, with the target and whether it is met.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ piece, as a copy or a restored backup is, and one written in steps of 16 KiB, as
 
 
 class Place(NamedTuple):
-    """Where a ratio stands: a workload, what the title of its case contains, and the two contestants."""
+    """Identifies a ratio: the workload, parts of the title of its case, and the two contestants."""
 
     workload: str
     case: str
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A heading, and rows of a name and its figures."""
+    """A heading and rows, each with a name and its ratios."""
 
     heading: Sequence[str]
     rows: Sequence[tuple[str, Sequence[Place]]]
@@ -339,7 +339,7 @@ class Results:
         return self._by_workload
 
     def cases(self, workload: str, title: str) -> list[dict[str, Any]]:
-        """Return the cases whose title contains each of some parts, which "|" separates."""
+        """Return the cases whose title contains all parts of `title`, which are separated by "|"."""
         cases = self._by_workload.get(workload, {"cases": []})["cases"]
         return [case for case in cases if all(part in case["title"] for part in title.split("|"))]
 
@@ -361,12 +361,12 @@ class Results:
 
 
 def number(value: float) -> str:
-    """Write a ratio with two digits below 2, and one below 20."""
+    """Format a ratio with two decimals below 2, one below 20, and none above."""
     return f"{value:.2f}" if value < 2 else f"{value:.1f}" if value < 20 else f"{value:.0f}"
 
 
 def figure(ratio: dict[str, Any] | None) -> str:
-    """Write a ratio, its spread, and its target if it has one."""
+    """Format a ratio with its spread, and with its target if it has one."""
     if ratio is None:
         return NOT_MEASURED
     text = f"{number(ratio['ratio'])} [{number(ratio['least'])}-{number(ratio['greatest'])}]"
@@ -376,7 +376,7 @@ def figure(ratio: dict[str, Any] | None) -> str:
 
 
 def lines_of(table: Table, results: Results) -> list[str]:
-    """Write a table in Markdown."""
+    """Return the lines of a table in Markdown."""
     rows = [(name, *(figure(results.ratio(place)) for place in places)) for name, places in table.rows]
     return markdown(table.heading, rows)
 
@@ -387,7 +387,7 @@ def markdown(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]
 
 
 def of_machine(results: Results) -> str:
-    """Say what was measured on which machine."""
+    """Return the machine, commit and date of the measurements as a sentence."""
     machines, commits, days = set(), set(), set()
     for content in results.workloads.values():
         about = content["machine"]
@@ -399,7 +399,7 @@ def of_machine(results: Results) -> str:
 
 
 def rates(results: Results) -> list[str]:
-    """Write what the scan reads in a second, in GB of the file."""
+    """Return the table of the scan's throughput in GB of the file per second."""
     rows = []
     for name in (f"{LOG}, copied", f"{LOG}, views", "pread and CRC in C", "aiokafka from the file"):
         found = [results.rate("scan", title, name) for title in FILES]
@@ -408,14 +408,14 @@ def rates(results: Results) -> list[str]:
 
 
 def scan_memory(results: Results) -> str:
-    """Say what a scan of 1 GiB takes above the interpreter."""
+    """Return a sentence on the memory of a scan of 1 GiB above that of the interpreter."""
     peaks = {bound["name"]: max(bound["values"]) for case in results.cases("memory", "") for bound in case["bounds"]}
     told = [f"{peak:.0f} MiB ({name.removeprefix('kstore, ')})" for name, peak in peaks.items()]
     return f"Scanning a 1 GiB directory takes above the interpreter at most {', '.join(told) or NOT_MEASURED}."
 
 
 def figures(results: Results) -> str:
-    """Write README's section."""
+    """Return the section of README.md."""
     parts = [
         ABOUT.format(machine=of_machine(results)),
         *lines_of(SCAN, results),
@@ -431,7 +431,7 @@ def figures(results: Results) -> str:
 
 
 def targets(results: Results) -> str:
-    """Write bench/README's section: every target with its figure."""
+    """Return the section of bench/README.md: every target with its figure."""
     rows = []
     for workload, content in results.workloads.items():
         for case in content["cases"]:
@@ -448,7 +448,7 @@ def targets(results: Results) -> str:
 
 
 def with_section(text: str, section: str) -> str:
-    """Put a section between the two markers of a text."""
+    """Return the text with the section between its two markers replaced."""
     before, begin, rest = text.partition(f"{BEGIN}\n")
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -457,7 +457,7 @@ def with_section(text: str, section: str) -> str:
 
 
 def rendered(directory: Path = RESULTS) -> dict[Path, str]:
-    """Return what both files are to hold."""
+    """Return the new content of both files."""
     results = Results(directory)
     return {
         README: with_section(README.read_text(), figures(results)),
@@ -466,7 +466,7 @@ def rendered(directory: Path = RESULTS) -> dict[Path, str]:
 
 
 def write(directory: Path | None) -> int:
-    """Write both files, and say what was not measured; 1 if there is such."""
+    """Write both files and print how many figures were not measured; return 1 if there are any."""
     texts = rendered(directory or RESULTS)
     for path, text in texts.items():
         path.write_text(text)

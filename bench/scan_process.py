@@ -1,6 +1,6 @@
-"""A fresh process that scans one partition directory and tells its memory; started by the memory workload.
+"""Child process of the memory workload: scans one partition directory and reports its memory.
 
-`python -m bench.scan_process DIRECTORY BINARY THREADS` prints rows, and MiB resident before the scan and at its peak.
+`python -m bench.scan_process DIRECTORY BINARY THREADS` prints rows, and resident MiB before the scan and at the peak.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import kstore.arrow
 
 
 def resident_mib(field: str) -> float:
-    """Give VmRSS (now) or VmHWM (peak) of this process."""
+    """Return VmRSS (current) or VmHWM (peak) of this process in MiB."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) / 1024
@@ -23,7 +23,7 @@ def resident_mib(field: str) -> float:
 
 
 def main(directory: str, binary: Literal["copy", "view"], threads: int) -> None:
-    """Scan all default columns, let go of each batch, and print what it took."""
+    """Scan all default columns, discard each batch, and print rows and memory."""
     before = resident_mib("VmRSS")
     rows = 0
     with kstore.open_log(directory) as log:

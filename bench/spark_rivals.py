@@ -1,4 +1,4 @@
-"""What the Spark workload compares with; imported by Spark's Python workers. Nothing here uses kstore."""
+"""The rivals in the Spark workloads, imported by Spark's Python workers. This module does not use kstore."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ RECORD_COUNT = EPOCH = struct.Struct(">i")
 READY_BATCH_BYTES = 3 * 1024 * 1024
 
 
-# What an engineer writes today ----------------------------------------------------------------------------------
+# What users write without kstore --------------------------------------------------------------------------------
 
 
 def decode_files(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For mapInArrow: turn rows of (path, topic, partition) into rows of Kafka records by aiokafka's reader."""
+    """For mapInArrow: turn rows of (path, topic, partition) into rows of Kafka records with aiokafka's reader."""
     for files in batches:
         for file in files.to_pylist():
             records = MemoryRecords(Path(file["path"]).read_bytes())
@@ -70,7 +70,7 @@ def to_arrow(
     *,
     file: dict[str, Any],
 ) -> pa.RecordBatch:
-    """Make one Arrow batch of Spark's columns out of lists."""
+    """Return one Arrow batch with the columns of Spark's Kafka source from lists."""
     columns = [
         pa.array(keys, pa.binary()),
         pa.array(values, pa.binary()),
@@ -84,7 +84,7 @@ def to_arrow(
 
 
 def decode_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For mapInArrow: the same for one column, written again by hand."""
+    """For mapInArrow: the same, hand-written for one column."""
     for files in batches:
         for path in files["path"].to_pylist():
             records = MemoryRecords(Path(path).read_bytes())
@@ -101,7 +101,7 @@ def decode_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 
 def count_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For mapInArrow: how many records each file holds, as its batch headers say, their CRCs checked."""
+    """For mapInArrow: the number of records of each file by its batch headers, with CRCs checked."""
     for files in batches:
         counts = [records_in(Path(path).read_bytes()) for path in files["path"].to_pylist()]
         yield pa.RecordBatch.from_arrays([pa.array(counts, pa.int64())], names=["count"])
@@ -119,7 +119,7 @@ def records_in(data: bytes) -> int:
 
 
 def unpack_flat(values: pa.Array) -> pa.Array:
-    """For arrow_udf: the records of each value, CRC checked, from one flat list for each field."""
+    """For arrow_udf: the records of each value, with CRCs checked, built from one flat list per field."""
     ends, keys, contents, offsets, timestamps_ms = [0], [], [], [], []
     for value in values.to_pylist():
         records = MemoryRecords(value)
@@ -143,7 +143,7 @@ def unpack_flat(values: pa.Array) -> pa.Array:
 
 
 def pack_flat(lists: pa.Array) -> pa.Array:
-    """For arrow_udf: one batch for each list of records, from one flat list for each field, leader epoch -1."""
+    """For arrow_udf: one batch per list of records, from one flat list per field, with leader epoch -1."""
     structs, ends = lists.values, lists.offsets.to_pylist()
     keys, values = structs.field("key").to_pylist(), structs.field("value").to_pylist()
     timestamps_ms = structs.field("timestamp").to_pylist()
@@ -170,7 +170,7 @@ def pack_flat(lists: pa.Array) -> pa.Array:
 
 
 def write_ready_made(log_files: list[Path], target: Path, *, topic: str, partition: int) -> None:
-    """Write the Arrow file of one partition, in batches of about 3 MiB."""
+    """Write the decoded records of one partition as an Arrow file, in batches of about 3 MiB."""
     part = target.with_suffix(".part")
     with pa.ipc.new_file(part, ARROW_SCHEMA) as writer:
         for log_file in log_files:
@@ -183,13 +183,13 @@ def write_ready_made(log_files: list[Path], target: Path, *, topic: str, partiti
 
 @cache
 def ready_made_batches(path: str, columns: tuple[str, ...]) -> tuple[pa.RecordBatch, ...]:
-    """Give the batches of an Arrow file; they are mapped once for the life of a worker, nothing is decoded again."""
+    """Return the batches of an Arrow file, which a worker maps once and never decodes again."""
     reader = pa.ipc.open_file(pa.memory_map(path))
     return tuple(reader.get_batch(i).select(list(columns)) for i in range(reader.num_record_batches))
 
 
 class ReadyMadeTask(InputPartition):
-    """A run of batches of one Arrow file."""
+    """Consecutive batches of one Arrow file."""
 
     def __init__(self, path: str, *, first: int, count: int) -> None:
         super().__init__(path)
@@ -220,7 +220,7 @@ class ReadyMadeReader(DataSourceReader):
 
 
 class ReadyMadeSource(DataSource):
-    """A data source that does nothing but yield batches that are there already."""
+    """A data source that only yields existing batches: the fastest possible one in Python."""
 
     @classmethod
     def name(cls) -> str:
