@@ -1,4 +1,4 @@
-"""Bytes in memory: records and record batches. Layer 4: knows nothing of files."""
+"""Records and record batches in memory. Modules here know nothing of files."""
 
 from kstore._core import BatchHeader, Record
 from kstore.record.batches import MemoryRecords, RecordBatch

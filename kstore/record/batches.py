@@ -1,4 +1,7 @@
-"""RecordBatch: one record batch of any magic over the bytes it was read from. Format: docs/format.md#record-batch."""
+"""Record batches over the bytes they were read from: RecordBatch, MemoryRecords (a run of them), and changes in place.
+
+Format: docs/format.md#record-batch.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["assign_offsets", "patch_batch_header", "set_last_offset", "set_max_timestamp", "set_partition_leader_epoch"]
 
 _DEFAULTS = LogConfig()
-# A look-up takes a tenth of what a call of the enumeration does, and each plain message is a batch.
+# A dict lookup takes a tenth of the time of a call of the enumeration, and each plain message is a batch.
 _COMPRESSION_TYPES = {int(one): one for one in CompressionType}
 _TIMESTAMP_TYPES = {int(one): one for one in TimestampType}
 
@@ -50,11 +53,11 @@ _TIMESTAMP_TYPES = {int(one): one for one in TimestampType}
 class RecordBatch:
     """One record batch: its header as properties, its bytes verbatim, its Records by iteration.
 
-    A message of magic 0 or 1 is a batch of its own, of one record or, as a compressed wrapper, of those inside it. Its
-    producer fields and leader epoch are -1; base and largest timestamp are that of the message, -1 in magic 0.
-    Args: buffer: exactly the bytes of the batch; position: where it starts in its file (for errors).
-    Raises: CorruptRecordError, UnsupportedMagicError if the header can't be right.
-    Lifetime: keeps the buffer; iteration copies keys and values out of it.  Threads: safe to share.
+    A message of magic 0 or 1 counts as a batch: of one record, or, if it is a compressed wrapper, of the records inside
+    it. Its producer fields and leader epoch are -1; base and largest timestamp are those of the message, -1 in magic 0.
+    Args: buffer: exactly the bytes of the batch; position: its position in its file in bytes (for errors).
+    Raises: CorruptRecordError, UnsupportedMagicError if the header is invalid.
+    Lifetime: keeps the buffer; iteration copies keys and values.  Threads: safe to share.
     Source: Kafka DefaultRecordBatch, AbstractLegacyRecordBatch.
     """
 
@@ -89,9 +92,9 @@ class RecordBatch:
 
     @property
     def base_offset(self) -> int:
-        """The offset of the first record; of magic 2 also if compaction removed that record.
+        """The offset of the first record; for magic 2 the base offset, even if compaction removed that record.
 
-        Raises: of a wrapper, as records() does.  Cost: of a wrapper, once, its decompression.
+        Raises: for a wrapper, as records().  Cost: for a wrapper, one decompression, at the first access.
         """
         if self._base_offset is None:
             has_it = self.header.has_base_offset
@@ -108,7 +111,7 @@ class RecordBatch:
 
     @property
     def record_count(self) -> int | None:
-        """What the header says; None for a wrapper, whose records only iteration counts."""
+        """The header's record count; None for a wrapper, whose records can only be counted by iterating."""
         return self.header.record_count
 
     @property
@@ -117,7 +120,7 @@ class RecordBatch:
 
     @property
     def compression(self) -> CompressionType:
-        """Raises: ValueError for an id that Kafka does not define (then iteration raises a typed error)."""
+        """The codec.  Raises: ValueError for an id that Kafka does not define (iteration raises a typed error)."""
         codec = self.header.codec
         known = _COMPRESSION_TYPES.get(codec)
         return CompressionType(codec) if known is None else known
@@ -136,7 +139,7 @@ class RecordBatch:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When tombstones or the marker may go (KIP-534); None if compaction has not set it."""
+        """The time from which compaction may remove tombstones or the marker (KIP-534); None if it is not set."""
         return self.header.base_timestamp_ms if self.header.has_delete_horizon else None
 
     @property
@@ -165,13 +168,14 @@ class RecordBatch:
 
     @property
     def crc(self) -> int:
-        """The stored CRC, unsigned: CRC-32C, or CRC-32 in magic 0 and 1."""
+        """The stored CRC, unsigned: CRC-32C, or CRC-32 for magic 0 and 1."""
         return self.header.crc
 
     def verify(self) -> None:
         """Check length and CRC.
 
-        Raises: CorruptRecordError with expected (stored) and found (computed) CRC.  Cost: O(bytes), once.
+        Raises: CorruptRecordError with expected (stored) and found (computed) CRC.
+        Cost: O(bytes) for the first call; no check after one that passed.
         """
         if not self._verified:
             _core.check_crc(self._buffer, position=self.position, path=self.path)
@@ -180,11 +184,11 @@ class RecordBatch:
     def records(self, *, verify: bool = True, checks_offsets: bool = True, headers: bool = True) -> RecordIterator:
         """Return an iterator over the Records, control records included.
 
-        Args: verify: check the CRC first, and those of the messages inside a wrapper as they come (which Kafka's
-            iteration does not); checks_offsets: refuse messages inside a wrapper whose offsets do not fit it;
-            headers: False leaves them out of the Records, checked like the rest.
-        Raises: CorruptRecordError, InvalidRecordError, DecompressionError, UnsupportedCompressionTypeError,
-            MemoryLimitError for more headers in one record than config.max_decompressed_bytes allows.
+        Args: verify: check the batch's CRC now, and those of messages inside a wrapper during iteration (Kafka does not
+            check the latter); checks_offsets: reject messages inside a wrapper whose offsets do not fit it; headers: if
+            False, the Records have no headers, which are still checked.
+        Raises: CorruptRecordError, InvalidRecordError, DecompressionError, UnsupportedCompressionTypeError;
+            MemoryLimitError if one record has more headers than config.max_decompressed_bytes allows.
         """
         if verify:
             self.verify()
@@ -217,20 +221,20 @@ class RecordBatch:
         )
 
 
-# Offset, size, CRC and magic: what any entry has to show before its kind is known.
+# Offset, size, CRC and magic: the start of any entry.
 SIZE_UP_TO_MAGIC = MAGIC_POSITION + 1
-# By magic: with the sizes of key and value, and in V1 the timestamp, behind the attributes.
+# By magic. They include the sizes of key and value and, in V1, the timestamp, all after the attributes.
 LEAST_MESSAGE_SIZES = (MESSAGE_TIMESTAMP_POSITION + 8, MESSAGE_TIMESTAMP_POSITION + 16)
 _MAGIC_V2 = 2
-# A size below it is damage, even where the magic is cut off.
+# A smaller size is damage, even if the magic is truncated.
 _LEAST_BATCH_SIZE = LEAST_MESSAGE_SIZES[0]
 
 
 class MemoryRecords(RecordsBuffer):
-    """A run of batches of any magic, mixed or not, over any buffer: shallow by batches(), deep by iteration.
+    """A run of batches of any magic, possibly mixed, over a buffer: its batches(), or all Records by iteration.
 
-    Args: position: where the buffer starts in its file (for errors and RecordBatch.position).
-    Lifetime: batches hold slices of the buffer, no copy.  Threads: safe to share.
+    Args: position: the buffer's position in its file in bytes (for errors and RecordBatch.position).
+    Lifetime: batches hold slices of the buffer, no copies.  Threads: safe to share.
     Source: Kafka MemoryRecords, ByteBufferLogInputStream.
     """
 
@@ -238,13 +242,13 @@ class MemoryRecords(RecordsBuffer):
 
     @property
     def valid_bytes(self) -> int:
-        """Bytes of the whole batches.  Cost: O(batches)."""
+        """The size of the complete batches in bytes.  Cost: O(batches)."""
         return sum(batch.size_in_bytes for batch in self.batches())
 
     def batches(self) -> Iterator[RecordBatch]:
-        """Iterate the batches; an incomplete last one with a known magic ends the iteration, as in Kafka.
+        """Iterate over the batches. An incomplete last one with a known magic ends the iteration, as in Kafka.
 
-        Raises: CorruptRecordError, UnsupportedMagicError with the position. The CRC is not checked here.
+        Raises: CorruptRecordError, UnsupportedMagicError with the position. CRCs are not checked.
         """
         view, at = self.buffer, 0
         while len(view) - at >= LOG_OVERHEAD:
@@ -266,7 +270,7 @@ class MemoryRecords(RecordsBuffer):
             at = end
 
     def verify(self) -> None:
-        """Check length and CRC of every batch, not the records inside them; an incomplete last one is passed over.
+        """Check length and CRC of every batch, but not its records. An incomplete last batch is ignored.
 
         Raises: CorruptRecordError, UnsupportedMagicError with the position.  Cost: O(bytes).
         """
@@ -274,17 +278,17 @@ class MemoryRecords(RecordsBuffer):
             batch.verify()
 
     def survey(self) -> AppendSurvey:
-        """Check header and CRC of every whole batch, and return what a log has to know of them.
+        """Check header and CRC of every complete batch; return the facts that an append needs.
 
-        Raises: CorruptRecordError, InvalidRecordError, Unsupported...Error with the position.
-        Cost: O(bytes) for the CRC; looks at no record.
+        Raises: CorruptRecordError, InvalidRecordError, UnsupportedError with the position.
+        Cost: O(bytes) for the CRC; reads no record.
         """
         return survey_replicated(
             self.buffer, max_batch_bytes=self._config.max_batch_bytes, path=self._path, position=self._position
         )
 
     def __iter__(self) -> Iterator[Record]:
-        """Iterate the Records of all batches, each batch verified before its first one.
+        """Iterate over the Records of all batches; each batch is verified before its first Record.
 
         Raises: as batches() and RecordBatch.records().  Lifetime: the Records hold copies.
         """
@@ -312,13 +316,14 @@ _KNOWN_BATCH_BITS = 0x7F
 def set_max_timestamp(
     buffer: Buffer, at: int = 0, *, max_timestamp_ms: int, timestamp_type: TimestampType = TimestampType.CREATE_TIME
 ) -> bool:
-    """Set timestamp type and largest timestamp of the V1 or V2 batch at buffer[at], in place, with its CRC.
+    """Set timestamp type and largest timestamp of the V1 or V2 batch at buffer[at], in place, and update its CRC.
 
-    With LOG_APPEND_TIME this is the timestamp of all its records. Attribute bits that Kafka does not define are
-    dropped, as there. Returns whether anything was written: a batch that has both already stays as it is.
+    With LOG_APPEND_TIME this is the timestamp of all its records. Clears attribute bits that Kafka does not define, as
+    Kafka does. A batch that already has both values is not changed.
+    Returns: whether the batch was changed.
     Raises: CorruptRecordError, UnsupportedMagicError; ValueError for magic 0, which has no timestamp, a timestamp below
-        -1, or another type; TypeError for a buffer that is read-only.
-    Threads: the GIL is released.  Cost: O(bytes of the batch) for the CRC.
+        -1, or another type; TypeError for a read-only buffer.
+    Threads: the GIL is released for large batches.  Cost: O(bytes of the batch) for the CRC.
     Source: Kafka MutableRecordBatch.setMaxTimestamp.
     """
     if timestamp_type not in (TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME):

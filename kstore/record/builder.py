@@ -1,4 +1,4 @@
-"""MemoryRecords made of records at once: a batch, a wrapper or plain messages (Kafka: MemoryRecords.withRecords)."""
+"""MemoryRecordsBuilder, and functions that make MemoryRecords in one call (Kafka: MemoryRecords.withRecords)."""
 
 from __future__ import annotations
 
@@ -33,24 +33,25 @@ _CODEC_MASK = 0x07
 
 
 class RecordsInfo(NamedTuple):
-    """What the log keeps of a batch: its largest timestamp (ms) and the offset its time index gives for it, or -1."""
+    """The largest timestamp of a batch (ms), and the offset for it in a time index; -1 if there is none."""
 
     max_timestamp_ms: int
     shallow_offset_of_max_timestamp: int
 
 
 class MemoryRecordsBuilder(RecordBatchEncoder):
-    """Make one record batch: append() records, then build() MemoryRecords; see RecordBatchEncoder.append.
+    """Builds one record batch: append() records, then build() MemoryRecords; see RecordBatchEncoder.append.
 
     Args:
-        magic: 2; or 1 or 0, whose records are messages one behind the other, or compressed in one wrapper. These
-            have no headers, producer state, control records, delete horizon or zstd; the leader epoch says nothing
-            there, and the timestamps neither in magic 0.
+        magic: 2; or 1 or 0, where records become a run of messages, or one compressed wrapper. These support no
+            headers, producer fields, control records, delete horizon or zstd; the leader epoch is ignored, and in magic
+            0 the timestamps too.
         compression: none, gzip, snappy, lz4 or zstd; level: None for Kafka's default.
-        log_append_time_ms: with TimestampType.LOG_APPEND_TIME, the timestamp that all records get.
-        producer_id, producer_epoch, base_sequence: of an idempotent producer; a log takes all three or none.
-        delete_horizon_ms: when compaction may drop the tombstones (KIP-534).
-        write_limit_bytes: size at which the batch counts as full; append does not ask, has_room_for and is_full do.
+        log_append_time_ms: with TimestampType.LOG_APPEND_TIME, the timestamp of all records.
+        producer_id, producer_epoch, base_sequence: those of an idempotent producer; a log accepts all three or none.
+        delete_horizon_ms: the time from which compaction may drop tombstones (KIP-534).
+        write_limit_bytes: the size at which the batch counts as full. has_room_for and is_full respect it; append does
+            not.
     Raises: ValueError if the arguments contradict each other.
     Threads: not safe.
     Source: Kafka MemoryRecordsBuilder.
@@ -64,9 +65,9 @@ class MemoryRecordsBuilder(RecordBatchEncoder):
         def build(self) -> MemoryRecords: ...
 
     def codec_id_of(self, compression: str | int, level: int | None) -> int:
-        """Return the id of a codec after a look at its level, for the constructor.
+        """Return the id of a codec and check its level; called by the constructor.
 
-        Raises: ValueError for an unknown name or a level that is out of range.
+        Raises: ValueError for an unknown name or a level out of range.
         """
         codec = compression if isinstance(compression, CompressionType) else CompressionType.for_name(str(compression))
         if level is not None:
@@ -86,10 +87,10 @@ class MemoryRecordsBuilder(RecordBatchEncoder):
 
     @property
     def info(self) -> RecordsInfo:
-        """The largest timestamp and the offset that stands for it in a time index.
+        """The largest timestamp, and the offset that a time index gives for it.
 
-        That of the batch or wrapper is its last one; among plain V1 messages it is that of the message, or with
-        LOG_APPEND_TIME the base offset.
+        For a V2 batch or a wrapper this is the last offset. For plain V1 messages it is the offset of the message with
+        that timestamp, or with LOG_APPEND_TIME the base offset.
         """
         last_offset = self.last_offset
         is_append_time = self.timestamp_type == TimestampType.LOG_APPEND_TIME
@@ -126,18 +127,18 @@ class MemoryRecordsBuilder(RecordBatchEncoder):
         return self.append_control_record(control_type, value, timestamp_ms=timestamp_ms)
 
     def close_for_record_appends(self) -> None:
-        """Take no more records, and compress them now; the producer state can still be set."""
+        """Take no more records, and compress them; producer fields can still be set."""
         self.end_appends(self.compress_records)
 
     def close(self) -> None:
-        """Write the batch; without a record there are no bytes. Closing again does nothing.
+        """Finish the batch; without records it has no bytes. A second call does nothing.
 
-        Raises: ValueError if it was aborted or its producer state contradicts itself.
+        Raises: ValueError if it was aborted or its producer fields contradict each other.
         """
         self.build()
 
     def compress_records(self, codec_id: int, records: memoryview, level: int | None) -> Payload:
-        """Return the records in a codec, in the framing that the magic asks for."""
+        """Return the records compressed by a codec, with the framing for the batch's magic."""
         payload = compress(codec_id, records, level)
         if self.magic == 0 and codec_id == CompressionType.LZ4:
             payload = bytearray(payload)
@@ -169,17 +170,16 @@ def with_records(
     base_sequence: int = NO_SEQUENCE,
     is_transactional: bool = False,
 ) -> MemoryRecords:
-    """Return the records as one batch, one wrapper (magic 0 and 1 with a codec) or plain messages; none give no bytes.
+    """Return the records as one batch, a wrapper (magic 0 and 1 with a codec) or plain messages; empty for no records.
 
     Args:
-        base_offset: offset of the first record, the others are counted on; the records' own offsets say nothing.
-        offsets: one for each record in place of that, rising: those of the records (`(r.offset for r in records)`), or
-            assigned by an iterator that several calls share (`itertools.count`): as many are taken as there are
-            records.
-        wrapper_timestamp_ms: of a wrapper of magic 1; None for the largest of its records.
+        base_offset: the offset of the first record; the others follow. The records' own offsets are ignored.
+        offsets: rising offsets to use instead, one for each record: for example the records' own (`(r.offset for r in
+            records)`), or an iterator shared by several calls (`itertools.count`). Exactly one is taken per record.
+        wrapper_timestamp_ms: the timestamp of a wrapper of magic 1; None for the largest of its records.
         The others are those of MemoryRecordsBuilder.
-    Raises: ValueError as MemoryRecordsBuilder, for offsets that end too soon, or a wrapper timestamp without a wrapper
-        of magic 1 and CREATE_TIME; TypeError.
+    Raises: ValueError as MemoryRecordsBuilder, if there are fewer offsets than records, or for a wrapper timestamp
+        without a wrapper of magic 1 and CREATE_TIME; TypeError.
     """
     pairs = _with_offsets(records, offsets)
     first = next(pairs, None)
@@ -212,7 +212,7 @@ def with_records(
 
 
 def _with_offsets(records: Iterable[Record], offsets: Iterable[int] | None) -> Iterator[tuple[Record, int | None]]:
-    """Give each record its offset, None where they are counted; take no offset too many from a shared iterator."""
+    """Yield each record with its offset, or None for the next one; take no more offsets than records."""
     given = None if offsets is None else iter(offsets)
     for number, record in enumerate(records):
         if given is None:
@@ -278,7 +278,7 @@ def with_end_transaction_marker(
     offset: int = 0,
     partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
 ) -> MemoryRecords:
-    """Return the batch that ends a transaction: a marker alone.
+    """Return a batch with only a marker, which ends a transaction.
 
     Raises: ValueError without a producer id and epoch, or for a timestamp or offset that no record can have.
     """
@@ -299,7 +299,7 @@ def with_kraft_control_record(
 ) -> MemoryRecords:
     """Return a batch with one control record of a KRaft log: snapshot header or footer, KRaft version, voters, leader.
 
-    Raises: ValueError for a leader change without a leader epoch, or as MemoryRecordsBuilder.
+    Raises: ValueError for a leader change without a leader epoch, and as MemoryRecordsBuilder.
     """
     if isinstance(value, LeaderChangeMessage) and partition_leader_epoch == NO_PARTITION_LEADER_EPOCH:
         raise ValueError("a leader change message needs a partition leader epoch")
@@ -311,7 +311,7 @@ def with_kraft_control_record(
 def with_leader_change_message(
     message: LeaderChangeMessage, *, timestamp_ms: int, partition_leader_epoch: int, offset: int = 0
 ) -> MemoryRecords:
-    """Return the batch that opens the epoch of a KRaft leader; see with_kraft_control_record."""
+    """Return the batch that starts the epoch of a KRaft leader; see with_kraft_control_record."""
     return with_kraft_control_record(
         message, timestamp_ms=timestamp_ms, partition_leader_epoch=partition_leader_epoch, offset=offset
     )

@@ -1,4 +1,4 @@
-"""Control records: the key and the value of a record in a control batch. Format: docs/format.md#control-batches."""
+"""Control records: keys and values of the records in control batches. Format: docs/format.md#control-batches."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _TYPE_IDS = frozenset(ControlRecordType)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTransactionMarker:
-    """Ends a transaction: ABORT or COMMIT (Kafka: EndTransactionMarker).
+    """The end of a transaction, ABORT or COMMIT (Kafka: EndTransactionMarker).
 
-    Args: rest: what a version above 0 holds behind the epoch.
-    Raises: ValueError for another type, an epoch that is no int32 from -1, or a rest in version 0.
+    Args: rest: the bytes after the epoch in versions above 0.
+    Raises: ValueError for another type, an epoch that is not an int32 of at least -1, or a rest in version 0.
     """
 
     control_type: ControlRecordType
@@ -67,7 +67,7 @@ class EndTransactionMarker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderChangeVoter:
-    """A voter of a LeaderChangeMessage; its directory is only known from version 1 on."""
+    """A voter of a LeaderChangeMessage; its directory is known from version 1 on."""
 
     voter_id: int
     voter_directory_id: UUID | None = None
@@ -76,7 +76,7 @@ class LeaderChangeVoter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderChangeMessage:
-    """Opens the epoch of a KRaft leader (Kafka: LeaderChangeMessage), versions 0 and 1."""
+    """The start of a KRaft leader's epoch (Kafka: LeaderChangeMessage), versions 0 and 1."""
 
     control_type: ClassVar[ControlRecordType] = ControlRecordType.LEADER_CHANGE
     last_version: ClassVar[int] = 1
@@ -90,7 +90,7 @@ class LeaderChangeMessage:
     def to_bytes(self) -> bytes:
         """Return the value of the control record.
 
-        Raises: ValueError for a version above 1, a directory id in version 0, or a number beyond its type.
+        Raises: ValueError for a version above 1, a directory id in version 0, or a number out of range for its type.
         """
         out = _writer(self.version, last=self.last_version)
         out.int32("leader_id", self.leader_id)
@@ -111,7 +111,7 @@ class LeaderChangeMessage:
 
     @classmethod
     def read(cls, data: ProtocolReader, version: int) -> LeaderChangeMessage:
-        """Read what follows the version."""
+        """Read the fields after the version."""
 
         def voters(field: str) -> tuple[LeaderChangeVoter, ...]:
             return tuple(
@@ -134,7 +134,7 @@ class LeaderChangeMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotHeaderRecord:
-    """Opens a KRaft snapshot (Kafka: SnapshotHeaderRecord)."""
+    """The start of a KRaft snapshot (Kafka: SnapshotHeaderRecord)."""
 
     control_type: ClassVar[ControlRecordType] = ControlRecordType.SNAPSHOT_HEADER
     last_version: ClassVar[int] = 0
@@ -146,7 +146,7 @@ class SnapshotHeaderRecord:
     def to_bytes(self) -> bytes:
         """Return the value of the control record.
 
-        Raises: ValueError for a version above 0 or a timestamp beyond int64.
+        Raises: ValueError for another version than 0 or a timestamp that is not an int64.
         """
         out = _writer(self.version, last=self.last_version)
         out.int64("last_contained_log_timestamp_ms", self.last_contained_log_timestamp_ms)
@@ -155,14 +155,14 @@ class SnapshotHeaderRecord:
 
     @classmethod
     def read(cls, data: ProtocolReader, version: int) -> SnapshotHeaderRecord:
-        """Read what follows the version."""
+        """Read the fields after the version."""
         timestamp_ms = data.int64("lastContainedLogTimestamp")
         return cls(version=version, last_contained_log_timestamp_ms=timestamp_ms, tagged_fields=data.tagged_fields())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotFooterRecord:
-    """Closes a KRaft snapshot (Kafka: SnapshotFooterRecord)."""
+    """The end of a KRaft snapshot (Kafka: SnapshotFooterRecord)."""
 
     control_type: ClassVar[ControlRecordType] = ControlRecordType.SNAPSHOT_FOOTER
     last_version: ClassVar[int] = 0
@@ -173,7 +173,7 @@ class SnapshotFooterRecord:
     def to_bytes(self) -> bytes:
         """Return the value of the control record.
 
-        Raises: ValueError for a version above 0.
+        Raises: ValueError for another version than 0.
         """
         out = _writer(self.version, last=self.last_version)
         out.tagged_fields(self.tagged_fields)
@@ -181,13 +181,13 @@ class SnapshotFooterRecord:
 
     @classmethod
     def read(cls, data: ProtocolReader, version: int) -> SnapshotFooterRecord:
-        """Read what follows the version."""
+        """Read the fields after the version."""
         return cls(version=version, tagged_fields=data.tagged_fields())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KRaftVersionRecord:
-    """Says which version of the KRaft protocol the log follows (Kafka: KRaftVersionRecord, KIP-853)."""
+    """The version of the KRaft protocol that the log follows (Kafka: KRaftVersionRecord, KIP-853)."""
 
     control_type: ClassVar[ControlRecordType] = ControlRecordType.KRAFT_VERSION
     last_version: ClassVar[int] = 0
@@ -199,7 +199,7 @@ class KRaftVersionRecord:
     def to_bytes(self) -> bytes:
         """Return the value of the control record.
 
-        Raises: ValueError for a version above 0 or a KRaft version beyond int16.
+        Raises: ValueError for another version than 0 or a KRaft version that is not an int16.
         """
         out = _writer(self.version, last=self.last_version)
         out.int16("kraft_version", self.kraft_version)
@@ -208,14 +208,14 @@ class KRaftVersionRecord:
 
     @classmethod
     def read(cls, data: ProtocolReader, version: int) -> KRaftVersionRecord:
-        """Read what follows the version."""
+        """Read the fields after the version."""
         kraft_version = data.int16("kRaftVersion")
         return cls(version=version, kraft_version=kraft_version, tagged_fields=data.tagged_fields())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoterEndpoint:
-    """Where a voter listens: the listener's name, host and port (uint16)."""
+    """The address of a voter's listener: name, host and port (uint16)."""
 
     name: str
     host: str
@@ -225,7 +225,7 @@ class VoterEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KRaftVersionFeature:
-    """The KRaft versions that a voter can follow."""
+    """The range of KRaft versions that a voter supports."""
 
     min_supported_version: int
     max_supported_version: int
@@ -234,7 +234,7 @@ class KRaftVersionFeature:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Voter:
-    """One voter of a VotersRecord."""
+    """A voter of a VotersRecord."""
 
     voter_id: int
     voter_directory_id: UUID
@@ -245,7 +245,7 @@ class Voter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VotersRecord:
-    """Says who may vote in a KRaft quorum (Kafka: VotersRecord, KIP-853)."""
+    """The voters of a KRaft quorum (Kafka: VotersRecord, KIP-853)."""
 
     control_type: ClassVar[ControlRecordType] = ControlRecordType.KRAFT_VOTERS
     last_version: ClassVar[int] = 0
@@ -257,7 +257,7 @@ class VotersRecord:
     def to_bytes(self) -> bytes:
         """Return the value of the control record.
 
-        Raises: ValueError for a version above 0 or a number beyond its type.
+        Raises: ValueError for another version than 0 or a number out of range for its type.
         """
         out = _writer(self.version, last=self.last_version)
         out.array_length(len(self.voters))
@@ -279,7 +279,7 @@ class VotersRecord:
 
     @classmethod
     def read(cls, data: ProtocolReader, version: int) -> VotersRecord:
-        """Read what follows the version."""
+        """Read the fields after the version."""
         voters = tuple(_read_voter(data) for _ in range(data.array_length("voters")))
         return cls(version=version, voters=voters, tagged_fields=data.tagged_fields())
 
@@ -308,7 +308,7 @@ def _read_voter(data: ProtocolReader) -> Voter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownControlRecord:
-    """A control record of a type, or a version of its value, that kstore does not know: its value as it came."""
+    """A control record whose type, or version of its value, kstore does not know, with its raw value."""
 
     type_id: int
     data: bytes | None
@@ -334,9 +334,9 @@ _KRAFT_VALUES = {
 
 
 def control_record_type(record: Record, batch: RecordBatch) -> ControlRecordType:
-    """Return the type of a control record of a batch; UNKNOWN for one that this version of Kafka does not define.
+    """Return the type of a control record in a batch; UNKNOWN for one that Kafka does not define.
 
-    Raises: InvalidRecordError if the key is shorter than version and type, or its version is negative.
+    Raises: InvalidRecordError if the key is too short for version and type, or its version is negative.
     """
     try:
         type_id = _type_id(record.key)
@@ -346,9 +346,9 @@ def control_record_type(record: Record, batch: RecordBatch) -> ControlRecordType
 
 
 def control_record_value(record: Record, batch: RecordBatch) -> ControlRecordValue:
-    """Return what a control record of a batch says, UnknownControlRecord for an unknown type or version.
+    """Return the decoded value of a control record in a batch; UnknownControlRecord for an unknown type or version.
 
-    Raises: InvalidRecordError as control_record_type, or if the value does not hold what its version promises.
+    Raises: InvalidRecordError as control_record_type, or if the value does not match its version.
     """
     try:
         return decode_control_record(record.key, record.value)
@@ -357,7 +357,7 @@ def control_record_value(record: Record, batch: RecordBatch) -> ControlRecordVal
 
 
 def decode_control_record(key: bytes | None, value: bytes | None) -> ControlRecordValue:
-    """Return what the key and the value of a control record say; see control_record_value."""
+    """Return the decoded value of a control record from its key and value; see control_record_value."""
     type_id = _type_id(key)
     kind = ControlRecordType(type_id) if type_id in _TYPE_IDS else ControlRecordType.UNKNOWN
     if kind == ControlRecordType.UNKNOWN:
@@ -381,7 +381,7 @@ def decode_control_record(key: bytes | None, value: bytes | None) -> ControlReco
 def _read_end_transaction_marker(
     data: ProtocolReader, kind: ControlRecordType, *, version: int
 ) -> EndTransactionMarker:
-    """Read behind the version; later ones begin like version 0, as Kafka reads them."""
+    """Read the fields after the version. Later versions are assumed to start as version 0, as in Kafka."""
     epoch = data.int32("coordinatorEpoch")
     if epoch < -1:
         raise data.error("coordinatorEpoch", expected="at least -1", found=epoch)
@@ -428,7 +428,7 @@ def _type_id(key: bytes | None) -> int:
 
 
 def _placed(error: InvalidRecordError, part: str, record: Record, batch: RecordBatch) -> InvalidRecordError:
-    """Return the error with the batch that it is in."""
+    """Return the error with the position of its batch."""
     what = f"bad control record {part} at offset {record.offset}"
     where = "memory" if batch.path is None else batch.path
     return InvalidRecordError(

@@ -1,6 +1,6 @@
-"""Records converted from one magic to another, batch by batch, so that no more than one batch is held.
+"""Conversion of records from one magic to another, batch by batch, so that at most one batch is in memory.
 
-Layer 4. Down: what an older format has no room for is left out. Up: what it did not have is -1 or none. Batches that
+Down-conversion drops what the older format cannot store; up-conversion fills new fields with -1 or none. Batches that
 need no conversion keep their bytes.
 """
 
@@ -36,20 +36,20 @@ CONVERSION_CHUNK_BYTES = 128 * KIB
 _NONE = CompressionType.NONE
 _CREATE_TIME = TimestampType.CREATE_TIME
 _LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
-# An entry of a message set: offset and size, then the message: CRC-32, magic, attributes, and in V1 the timestamp.
+# A message set entry: offset and size, then the message: CRC-32, magic, attributes, and in V1 the timestamp.
 _ENTRY_HEADER = struct.Struct(">qi")
 _CRC = struct.Struct(">I")
 _V1_PROLOGUE = struct.Struct(">bbq")
 _CODEC_MASK = 0x07
 
 
-# How many records, and what they became.
+# The number of records, and the records after the conversion.
 _Converted = tuple[int, MemoryRecords]
 
 
 @dataclass
 class ConversionStats:
-    """What a conversion has done so far (Kafka: RecordConversionStats): records converted, bytes built, ns spent."""
+    """Totals of a conversion (Kafka: RecordConversionStats): records converted, bytes built, nanoseconds spent."""
 
     record_count: int = 0
     size_in_bytes: int = 0
@@ -65,7 +65,7 @@ def convert(
     chunk_bytes: int = CONVERSION_CHUNK_BYTES,
     stats: ConversionStats | None = None,
 ) -> Iterator[MemoryRecords]:
-    """Yield all batches in one magic, those of a later one as down_convert, those of an earlier one as up_convert."""
+    """Yield all batches in one magic: newer ones converted as by down_convert, older ones as by up_convert."""
     _check_magic(magic)
 
     def convert_one(batch: RecordBatch) -> _Converted:
@@ -84,16 +84,16 @@ def down_convert(
     chunk_bytes: int = CONVERSION_CHUNK_BYTES,
     stats: ConversionStats | None = None,
 ) -> Iterator[MemoryRecords]:
-    """Yield what a reader of an older format can be sent: batches of a later magic converted, the others as they are.
+    """Yield batches for a reader of an older format: batches of a newer magic converted, the others unchanged.
 
-    For magic 0 and 1, control batches and record headers are left out, as are the records below first_offset of an
-    uncompressed V2 batch (KAFKA-5360: plain messages have no batch to skip them in). Offsets, codec and timestamp type
-    stay; magic 0 has no timestamps.
-    Args: chunk_bytes: how much is gathered, at least, before it is yielded; stats: counted up while iterating.
-    Returns: nothing is yielded if nothing is left.
-    Raises: UnsupportedCompressionTypeError for zstd to magic 0 or 1; what reading the records raises, on the way;
-        TypeError for what is no batch.
-    Cost: holds one chunk and one batch.  Source: Kafka RecordsUtil.downConvert, LazyDownConversionRecords.
+    For magic 0 and 1, control batches and record headers are left out, and so are the records below first_offset of an
+    uncompressed V2 batch (KAFKA-5360: plain messages are not in a batch in which a reader could skip them). Offsets,
+    codec and timestamp type stay; magic 0 has no timestamps.
+    Args: chunk_bytes: the least size of a chunk, except for the last one; stats: updated during iteration.
+    Returns: an iterator over chunks, without empty ones.
+    Raises: UnsupportedCompressionTypeError for zstd to magic 0 or 1, and errors of reading the records, during
+        iteration; TypeError for anything but batches; ValueError for another magic.
+    Cost: memory for one chunk and one batch.  Source: Kafka RecordsUtil.downConvert, LazyDownConversionRecords.
     """
     _check_magic(magic)
     return _in_chunks(
@@ -113,10 +113,10 @@ def up_convert(
     chunk_bytes: int = CONVERSION_CHUNK_BYTES,
     stats: ConversionStats | None = None,
 ) -> Iterator[MemoryRecords]:
-    """Yield batches of an earlier magic converted, the others as they are; see down_convert.
+    """Yield batches of an older magic converted, the others unchanged; see down_convert.
 
-    Offsets and codec stay, and the timestamps of magic 1; records of magic 0 get none (-1), or log_append_time_ms as
-    LogAppendTime. Each message becomes a batch of its own, each wrapper one batch.
+    Offsets and codec stay, and so do the timestamps of magic 1. Records of magic 0 get -1, or log_append_time_ms as
+    LogAppendTime. Each message becomes one batch, and so does each wrapper.
     """
     _check_magic(magic)
     return _in_chunks(
@@ -129,11 +129,11 @@ def up_convert(
 
 
 def convert_message(entry: Buffer, *, magic: int, log_append_time_ms: int | None = None) -> bytes:
-    """Return one plain entry of a message set in the other of magics 0 and 1; in its own, a copy.
+    """Return a plain message set entry of magic 0 or 1 in the other of these magics; a copy if it has the given one.
 
-    V0 to V1 puts in the timestamp -1, or log_append_time_ms as LogAppendTime; V1 to V0 takes it out, with its type.
-    The CRC of the entry is not checked, that of the result is right.
-    Raises: ValueError for another magic, a size that is not the entry's, a wrapper, whose content would stay, or a
+    V0 to V1 inserts the timestamp -1, or log_append_time_ms as LogAppendTime; V1 to V0 removes timestamp and type.
+    The CRC of the entry is not checked; the result has a right one.
+    Raises: ValueError for another magic, a size field that does not match, a wrapper (whose content would stay), or a
         timestamp that no message can have.
     Source: Kafka Message.toFormatVersion.
     """
@@ -229,7 +229,7 @@ def _up_converted(batch: RecordBatch, *, magic: int, log_append_time_ms: int | N
 
 
 def _append_time_of(batch: RecordBatch, *, magic: int) -> int:
-    """Return the timestamp of all records of a batch with LogAppendTime, -1 of another or for a magic without any."""
+    """Return the timestamp of all records of a LogAppendTime batch; -1 for any other batch, or for magic 0."""
     if magic == 0 or batch.timestamp_type != _LOG_APPEND_TIME:
         return NO_TIMESTAMP
     _check_timestamp(batch, batch.max_timestamp_ms)
@@ -244,9 +244,9 @@ def _rebuilt(
     timestamp_type: TimestampType,
     log_append_time_ms: int,
 ) -> _Converted:
-    """Build records, with the offsets they have, as one V2 batch or as V0 or V1 messages, with a codec in one wrapper.
+    """Build records, with their offsets, as one V2 batch or V0 or V1 messages (with a codec, as one wrapper).
 
-    What no client can have sent and no batch of the other format can hold is refused; V0 and V1 get no headers.
+    Rejects values that no client can send and that the other format cannot store; V0 and V1 get no headers.
     """
     rest = iter(records)
     first = next(rest, None)

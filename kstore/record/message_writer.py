@@ -1,7 +1,7 @@
-"""MessageWriter: V0 and V1 messages into segments that are never copied. Format: docs/format.md.
+"""MessageWriter: V0 and V1 messages of unknown size, in segments that are never copied; and streaming compression.
 
-Differences from Kafka's class of that name (0.9 to 0.10.2) are all refusals: what Kafka ignores, wraps around or loops
-over for ever is a TypeError or ValueError here, and a body that raises leaves nothing behind.
+Where Kafka's class of that name (0.9 to 0.10.2) ignores a value, wraps around or loops forever, this one raises a
+TypeError or ValueError; and what a body wrote before it raised is removed. Format: docs/format.md.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _PIECE_BYTES = 64 * 1024
 
 
 class Readable(Protocol):
-    """A binary stream: read(n) returns at most n bytes, none at its end."""
+    """A binary stream: read(n) returns at most n bytes, and none at its end."""
 
     def read(self, size: int, /) -> bytes | None: ...
 
 
 class Writable(Protocol):
-    """Where bytes go; write() takes all of them."""
+    """A destination of bytes; write() takes all of them."""
 
     def write(self, data: Buffer, /) -> object: ...
 
@@ -53,7 +53,7 @@ class Writable(Protocol):
 def byte_view(data: Any) -> memoryview:
     """Return the bytes of any contiguous buffer as a one-dimensional view, without a copy.
 
-    Raises: TypeError if data is no buffer; ValueError if it is not C-contiguous.
+    Raises: TypeError if data is not a buffer; ValueError if it is not C-contiguous.
     """
     try:
         view = memoryview(data)
@@ -67,9 +67,9 @@ def byte_view(data: Any) -> memoryview:
 
 
 def pieces(source: Buffer | Readable) -> Iterator[memoryview]:
-    """Iterate the bytes of a buffer, in one piece, or of a readable stream up to its end, in pieces of 64 KiB at most.
+    """Iterate over the bytes of a buffer in one piece, or of a readable stream to its end in pieces of at most 64 KiB.
 
-    Raises: TypeError if source is neither; BlockingIOError if a non-blocking stream has nothing to read now.
+    Raises: TypeError if source is neither; BlockingIOError if a non-blocking stream has no data now.
     """
     try:
         view = byte_view(source)
@@ -91,11 +91,11 @@ def pieces(source: Buffer | Readable) -> Iterator[memoryview]:
 
 
 class CompressedOutput(ABC):
-    """Pass what is written on to `output`, compressed, while it comes in; a context manager that ends the stream.
+    """A stream that compresses into `output` what is written to it; a context manager that ends the stream.
 
-    It holds at most one block. close() ends the compressed stream, never `output`; a body that raises leaves the stream
-    without its end.
-    Raises: ValueError for a write behind the end.  Threads: one at a time.
+    Holds at most one block. close() ends the compressed stream but does not close `output`; if the body raises, the
+    stream gets no end.
+    Raises: ValueError for a write after the end.  Threads: one at a time.
     Source: Kafka CompressionType.wrapForOutput.
     """
 
@@ -108,7 +108,7 @@ class CompressedOutput(ABC):
         output.write(header)
 
     def write(self, source: Buffer | Readable) -> int:
-        """Compress the bytes of a buffer, or of a readable stream up to its end; return how many they were."""
+        """Compress the bytes of a buffer, or of a readable stream to its end; return their number."""
         size = 0
         for piece in pieces(source):
             size += len(piece)
@@ -116,7 +116,7 @@ class CompressedOutput(ABC):
         return size
 
     def close(self) -> None:
-        """Write what is held and the end of the stream; a second call does nothing."""
+        """Write the held block and the end of the stream; a second call does nothing."""
         if self._is_open:
             self._is_open = False
             if self._held:
@@ -156,7 +156,7 @@ class CompressedOutput(ABC):
 
 
 class GzipOutput(CompressedOutput):
-    """One gzip member of level 6 with the fixed header of Java 16 and later (before, its last byte was 0)."""
+    """One gzip member of level 6 with the fixed header of Java 16 and later (earlier ones end with a byte 0)."""
 
     _block_bytes = 16 * 1024
 
@@ -177,7 +177,7 @@ class GzipOutput(CompressedOutput):
 
 
 class SnappyOutput(CompressedOutput):
-    """Xerial framing: a header of 16 bytes, then raw snappy blocks of 32 KiB of content."""
+    """Xerial framing: a 16-byte header, then raw snappy blocks of 32 KiB of content."""
 
     _block_bytes = XERIAL_BLOCK_BYTES
 
@@ -197,7 +197,7 @@ class SnappyOutput(CompressedOutput):
 
 
 class Lz4Output(CompressedOutput):
-    """One LZ4 frame of independent 64 KiB blocks, stored where compression gains nothing; no checksums of content."""
+    """One LZ4 frame of independent 64 KiB blocks, stored if compression does not help; without content checksums."""
 
     _block_bytes = LZ4_BLOCK_BYTES
 
@@ -220,9 +220,9 @@ class Lz4Output(CompressedOutput):
 
 
 def wrap_for_output(output: Writable, *, compression: CompressionType, magic: int) -> CompressedOutput:
-    """Return a stream that compresses into `output` the message set of a wrapper of that magic.
+    """Return a stream that compresses the message set of a wrapper of that magic into `output`.
 
-    Raises: ValueError for a codec that V0 and V1 do not have.
+    Raises: ValueError for a codec that V0 and V1 do not support.
     """
     if compression == CompressionType.GZIP:
         return GzipOutput(output)
@@ -234,7 +234,11 @@ def wrap_for_output(output: Writable, *, compression: CompressionType, magic: in
 
 
 def write_all(views: list[memoryview], take: Callable[[list[memoryview]], int | None], *, most_gathered: int) -> None:
-    """Hand the views on until all their bytes are taken."""
+    """Pass the views to `take` until it has taken all bytes.
+
+    Args: take: returns how many bytes it took; most_gathered: the most views per call.
+    Raises: StorageError if it takes none, or reports an invalid count.
+    """
     first = 0
     while first < len(views):
         group = views[first : first + most_gathered]
@@ -263,7 +267,7 @@ _MOST_GATHERED = 1024
 
 
 class _Segments:
-    """Byte arrays of one size, zero where nothing was put, addressed by position over all of them."""
+    """Byte arrays of one size, initially zero, addressed by a position across all of them."""
 
     __slots__ = ("_cuts", "_views", "cut_count", "segment_size", "size")
 
@@ -271,7 +275,7 @@ class _Segments:
         self.segment_size = segment_size
         self.size = 0
         self.cut_count = 0
-        # Number and size of each cut that no later one went below.
+        # Number and size of each truncation that no later one undercut.
         self._cuts: list[tuple[int, int]] = []
         self._views: list[memoryview] = []
 
@@ -314,15 +318,15 @@ class _Segments:
         self._cuts.append((self.cut_count, size))
 
     def was_cut_below(self, position: int, *, since: int) -> bool:
-        """Tell whether a cut behind the first `since` ones went below a position."""
+        """Return whether a truncation after the first `since` ones went below a position."""
         number = bisect_left(self._cuts, (since + 1,))
         return number < len(self._cuts) and self._cuts[number][1] < position
 
 
 class ReservedOutput:
-    """Bytes set aside in a BufferingOutputStream, to be written once they are known.
+    """A reserved range of a BufferingOutputStream, to be written later.
 
-    What is not written stays zero.  Threads: one at a time, together with its stream.
+    Bytes that are not written stay zero.  Threads: one at a time, together with its stream.
     Source: Kafka BufferingOutputStream.ReservedOutput.
     """
 
@@ -336,7 +340,7 @@ class ReservedOutput:
 
     @property
     def position(self) -> int:
-        """Where in the stream the next byte goes."""
+        """The position in the stream of the next byte."""
         return self._position
 
     @property
@@ -344,10 +348,10 @@ class ReservedOutput:
         return self._end - self._position
 
     def write(self, data: Buffer) -> int:
-        """Write a buffer behind what was written before, over segment ends; return its size.
+        """Append a buffer to the bytes written so far, across segment ends; return its size.
 
-        Raises: ValueError, with nothing written, if it does not fit in what remains, or if the reservation was made in
-            a prefix or message whose body raised; TypeError.
+        Raises: ValueError, with nothing written, if it does not fit the remaining range, or if the range was reserved
+            inside a prefix or message whose body raised; TypeError.
         """
         view = byte_view(data)
         if len(view) > self.remaining:
@@ -360,9 +364,9 @@ class ReservedOutput:
 
 
 class BufferingOutputStream:
-    """Bytes of unknown number, in segments of one size that are added as needed and never copied or moved.
+    """A growing sequence of bytes, in segments of one size that are added as needed and never copied or moved.
 
-    A write that raises leaves the stream as it was.
+    A write that raises leaves the stream unchanged.
     Raises: ValueError for a segment_size below 1 or above 2^31 - 1.  Threads: one at a time.
     Source: Kafka BufferingOutputStream.
     """
@@ -378,14 +382,14 @@ class BufferingOutputStream:
 
     @property
     def size(self) -> int:
-        """Bytes so far, reserved ones included; the position of the next write."""
+        """The number of bytes so far, including reserved ones; the position of the next write."""
         return self._segments.size
 
     def write(self, source: Buffer | Readable) -> int:
-        """Append any C-contiguous buffer, or a readable binary stream up to its end; return the number of bytes.
+        """Append any C-contiguous buffer, or a readable binary stream to its end; return the number of bytes.
 
-        A stream is read in pieces of 64 KiB at most.
-        Raises: TypeError; ValueError for a buffer with gaps; BlockingIOError; what the stream raises.
+        A stream is read in pieces of at most 64 KiB.
+        Raises: TypeError; ValueError for a buffer with gaps; BlockingIOError; errors of the stream.
         """
         with self._all_or_nothing() as start:
             for piece in pieces(source):
@@ -397,7 +401,7 @@ class BufferingOutputStream:
     def reserve(self, size: int) -> ReservedOutput:
         """Append `size` zero bytes and return the output that fills them later.
 
-        Raises: ValueError for a size below 0 or above 2^31 - 1, which no field of a message has; TypeError.
+        Raises: ValueError for a size below 0 or above 2^31 - 1; TypeError.
         """
         if not 0 <= operator.index(size) <= MAX_INT32:
             raise ValueError(f"size to reserve: expected from 0 to {MAX_INT32}, found {size}")
@@ -406,18 +410,18 @@ class BufferingOutputStream:
         return reserved
 
     def segments(self) -> list[memoryview]:
-        """Return the bytes so far as read-only views, one per segment, none empty.
+        """Return the bytes so far as read-only views, one per segment, none of them empty.
 
-        Lifetime: the views stay valid; a reserved output that is filled later shows in them.  Cost: no copy.
+        Lifetime: the views stay valid, and show later writes to reserved ranges.  Cost: no copy.
         """
         return [view.toreadonly() for view in self._segments.slices()]
 
     def write_to(self, target: Buffer | Writable) -> int:
         """Copy all bytes to the start of a writable buffer, or write them to a binary file object; return the size.
 
-        A file object's write() returns how many bytes it took, as those of `io` do; a short write is gone on with.
+        A file object's write() must return how many bytes it took, as in `io`; after a short write, the rest follows.
         Raises: ValueError, with nothing copied, if the buffer is too small; TypeError if target is read-only or neither
-            of the two; StorageError if write() takes nothing; what write() raises.
+            of the two; StorageError if write() takes nothing; errors of write().
         """
         try:
             view = byte_view(target)
@@ -440,11 +444,11 @@ class BufferingOutputStream:
         return self.size
 
     def gather_to(self, writev: Callable[[list[memoryview]], int]) -> int:
-        """Write all bytes by gather writes, with no copy; return the size.
+        """Write all bytes by gather writes, without a copy; return the size.
 
-        Args: writev: takes up to 1024 buffers and returns how many bytes it wrote, such as `partial(os.writev, fd)` or
-            `socket.sendmsg`; a short write is gone on with.
-        Raises: StorageError if writev writes nothing; what writev raises.
+        Args: writev: takes up to 1024 buffers and returns how many bytes it wrote, for example `partial(os.writev, fd)`
+            or `socket.sendmsg`; after a short write, the rest follows.
+        Raises: StorageError if writev writes nothing; errors of writev.
         """
         write_all(self.segments(), writev, most_gathered=_MOST_GATHERED)
         return self.size
@@ -454,7 +458,7 @@ class BufferingOutputStream:
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[int]:
-        """Give the size before the body; take back what the body appended if it raises."""
+        """Yield the current size; if the body raises, remove what it appended."""
         start = self.size
         try:
             yield start
@@ -464,19 +468,19 @@ class BufferingOutputStream:
 
 
 class MessageWriter(BufferingOutputStream):
-    """Writes V0 and V1 messages of which neither the size nor the CRC need be known ahead.
+    """Writes V0 and V1 messages whose size and CRC need not be known in advance.
 
-    Messages, prefixes and plain writes follow each other in the order of the calls. Whatever raises inside a prefix or
-    a message takes back all of it; outputs reserved in it then refuse to be written. An offset that is known only
-    behind its message goes into `reserve(8)` in front of it.
+    Messages, prefixes and plain writes follow each other in the order of the calls. An error inside a prefix or message
+    removes all of it; outputs that were reserved inside then reject writes. If an offset is only known after its
+    message, `reserve(8)` before it and write it later.
     Source: Kafka MessageWriter.
     """
 
     @contextmanager
     def with_length_prefix(self) -> Iterator[None]:
-        """Put an int32 in front of what the body of the `with` writes: its length in bytes.
+        """Write an int32 before the output of the `with` body: its length in bytes.
 
-        Raises: ValueError if the body is longer than 2147483647 bytes.
+        Raises: ValueError if the output is longer than 2147483647 bytes.
         """
         with self._all_or_nothing():
             prefix = self.reserve(_INT32.size)
@@ -486,7 +490,7 @@ class MessageWriter(BufferingOutputStream):
 
     @contextmanager
     def with_crc32_prefix(self) -> Iterator[None]:
-        """Put a uint32 in front of what the body of the `with` writes: its CRC-32 (zlib's)."""
+        """Write a uint32 before the output of the `with` body: its CRC-32 (as zlib's)."""
         with self._all_or_nothing():
             prefix = self.reserve(_UINT32.size)
             start = self.size
@@ -509,13 +513,13 @@ class MessageWriter(BufferingOutputStream):
         """Append one message, from its CRC to its value; return its size.
 
         Args:
-            value: a buffer, a readable stream, or a function that is called with the output for the value and writes to
-                it. With a codec this is the message set (a run of `write_entry`) that the value holds compressed; the
-                output then compresses on the fly and ends when the function returns.
-            magic: 0 or 1. V0 has no timestamp: timestamp_ms must be -1, timestamp_type says nothing.
-            compression: gzip, snappy or lz4 make the message a wrapper; a member or its name.
-        Raises: ValueError for a magic, codec, timestamp or timestamp type that the message can't have, or a null value
-            of a wrapper; TypeError; what the stream or the function raises.
+            value: a buffer, a readable stream, or a function that is called with the output and writes the value to it.
+                With a codec, this is the message set (a run of `write_entry`) to compress; the output then compresses
+                as it is written, and ends when the function returns.
+            magic: 0 or 1. V0 has no timestamp: timestamp_ms must be -1, timestamp_type is ignored.
+            compression: gzip, snappy or lz4 make the message a wrapper; a CompressionType or its name.
+        Raises: ValueError for a magic, codec, timestamp or timestamp type that the message cannot have, or a null value
+            of a wrapper; TypeError; errors of the stream or the function.
         """
         codec = CompressionType.for_name(compression) if isinstance(compression, str) else compression
         prologue = _prologue(magic=magic, timestamp_ms=timestamp_ms, timestamp_type=timestamp_type, compression=codec)
@@ -543,10 +547,10 @@ class MessageWriter(BufferingOutputStream):
         key: Buffer | None = None,
         compression: CompressionType | str = CompressionType.NONE,
     ) -> int:
-        """Append one entry of a message set: offset, size, message as of `write_message`; return its size.
+        """Append one message set entry: offset, size, and the message as by `write_message`; return its size.
 
-        Args: offset: of the record; of a wrapper that of its last record. Inside a V1 wrapper offsets count from 0,
-            inside a V0 wrapper they are the records' own.
+        Args: offset: that of the record; for a wrapper, that of its last record. Inside a V1 wrapper offsets count from
+            0, inside a V0 wrapper they are absolute.
         """
         with self._all_or_nothing() as start:
             self.write(_checked_offset(offset).to_bytes(8, "big"))
@@ -579,9 +583,9 @@ def write_entry(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     key: Buffer | None = None,
 ) -> int:
-    """Write one plain entry of a message set to any output, such as the one inside a wrapper; return its size.
+    """Write one plain message set entry to any output, for example that inside a wrapper; return its size.
 
-    The bytes are those of `MessageWriter.write_entry`; key and value must be at hand, then nothing is reserved.
+    Writes the same bytes as `MessageWriter.write_entry`, but reserves nothing, because key and value are buffers.
     Raises: ValueError and TypeError as there, with nothing written.
     """
     body = _prologue(
@@ -608,7 +612,7 @@ def _fill(output: BufferingOutputStream | CompressedOutput, value: Any) -> None:
 
 
 def _prologue(*, magic: int, timestamp_ms: int, timestamp_type: TimestampType, compression: CompressionType) -> bytes:
-    """Return magic, attributes and the timestamp of V1."""
+    """Return magic, attributes and, for V1, the timestamp."""
     if magic not in (0, 1):
         raise ValueError(f"magic of a message: expected 0 or 1, found {magic}")
     if compression not in _MESSAGE_CODECS:

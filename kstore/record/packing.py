@@ -1,6 +1,7 @@
-"""Columns in Arrow's layout -> runs of V2 batches, no Python object per record. Format: docs/format.md#record-batch.
+"""Columns in Arrow's layout to runs of V2 batches, without a Python object per record.
 
-kstore.arrow.pack_record_batch takes Arrow data; this module knows buffers alone, Arrow's or NumPy's.
+kstore.arrow.pack_record_batch takes Arrow data; this module takes plain buffers, for example Arrow's or NumPy's.
+Format: docs/format.md#record-batch.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ DEFAULT_RUN_BYTES = 256 * 1024
 
 
 class Int64Column(NamedTuple):
-    """int64 numbers in native byte order, one per row from element `start` on; validity: bits, 0 for null."""
+    """int64 numbers in native byte order, one per row; row 0 is element `start`. validity: bits, 0 for null."""
 
     data: Buffer
     validity: Buffer | None = None
@@ -30,10 +31,10 @@ class Int64Column(NamedTuple):
 
 
 class BinaryColumn(NamedTuple):
-    """Byte strings: that of element i is data[offsets[i]:offsets[i + 1]]; row 0 is element `start`.
+    """Byte strings: element i is data[offsets[i]:offsets[i + 1]]; row 0 is element `start`.
 
-    offsets: int32 or int64 in native byte order (offset_bytes 4 or 8); validity: bits, least significant first, 0 for
-    null, None where no element is null.
+    offsets: int32 or int64 in native byte order (offset_bytes 4 or 8). validity: bits, least significant first, 0 for
+    null; None if no element is null.
     """
 
     offsets: Buffer
@@ -44,8 +45,11 @@ class BinaryColumn(NamedTuple):
 
 
 class HeadersColumn(NamedTuple):
-    """Lists of headers: those of element i are elements offsets[i] to offsets[i + 1] of keys and values, both counted
-    from their own `start`. A null list is an empty one; keys are UTF-8 and never null."""
+    """Lists of headers: element i has the elements offsets[i] to offsets[i + 1] of keys and values.
+
+    Elements of keys and of values count from the `start` of each. A null list counts as empty; keys are UTF-8 and not
+    null.
+    """
 
     offsets: Buffer
     keys: BinaryColumn
@@ -58,8 +62,9 @@ class HeadersColumn(NamedTuple):
 class RecordColumns(NamedTuple):
     """The columns of row_count records.
 
-    timestamp: numbers, or one for all, in units_per_ms to the millisecond (1: ms, 1000: microseconds, rounded down);
-    null is -1 ms. offset: None to count. A column that is None is null in every row.
+    timestamp: a column, or one number for all records; units_per_ms is the number of its units in a millisecond (1: ms,
+    1000: microseconds, rounded down); null becomes -1 ms. offset: None for consecutive offsets. A column that is None
+    is null in every row.
     """
 
     row_count: int
@@ -87,20 +92,20 @@ def pack_columns(
     base_sequence: int = NO_SEQUENCE,
     is_transactional: bool = False,
 ) -> Iterator[MemoryRecords]:
-    """Pack records into V2 batches; iterate them in runs of about run_bytes, each some whole batches.
+    """Pack records into V2 batches; return an iterator over runs of complete batches of about run_bytes each.
 
     Args:
-        base_offset: offset of the first record; where there is an offset column, what its first one must reach.
-        batch_bytes: a batch ends before the record that would take it, uncompressed, above this size; one record that
-            is larger alone has a batch of its own. MAX_INT32 makes one batch of all that a batch can hold.
-        base_sequence: of the first batch; the next one goes on behind the last sequence, modulo 2^31.
+        base_offset: the offset of the first record; with an offset column, the least valid first offset.
+        batch_bytes: a batch ends before the record that would make it larger than this, uncompressed; a larger record
+            gets a batch of its own. MAX_INT32 gives one batch of all records, up to the limit of a batch.
+        base_sequence: that of the first batch; the sequence numbers of later batches follow, modulo 2^31.
         The others are those of MemoryRecordsBuilder.
-    Raises: ValueError at once for arguments or buffers that don't fit together, and for buffers with gaps, or of items
-        that are neither bytes nor the native integers asked for; while iterating, with the row, for offsets that don't
-        rise, timestamps below -1 ms, indexes outside their data, header keys that are null or not UTF-8, and a record
-        of 2^31 bytes or more.
+    Raises: ValueError at once for arguments or buffers that do not match, and for buffers with gaps or with items that
+        are neither bytes nor native integers of the expected size. During iteration, with the row: for offsets that do
+        not rise, timestamps below -1 ms, indexes out of range, header keys that are null or not UTF-8, and a record of
+        2^31 bytes or more.
     Lifetime: the columns' buffers are held until the end; runs own their bytes.  Threads: one at a time; the GIL is
-        released.  Cost: one pass, memory of one run and one batch.
+        released.  Cost: one pass; memory for one run and one batch.
     """
     codec = _codec_of(compression, level)
     packer = RecordBatchPacker(
@@ -129,11 +134,13 @@ def pack_groups(
     compression: str | CompressionType = "none",
     level: int | None = None,
 ) -> Iterator[Buffer]:
-    """Pack each group of rows that follow one another into one V2 batch; iterate them, no bytes for a group of none.
+    """Pack each group of consecutive rows into one V2 batch; yield the batches, b"" for an empty group.
 
-    Args: counts: the rows of each group; base_offset: of each batch. The others are those of pack_columns.
-    Raises: as pack_columns, rows counted from the start of their group; ValueError for more than a batch can hold.
-    Lifetime: a batch owns its bytes, and memory for many more.  Cost: one pass.
+    Args: counts: the number of rows of each group; base_offset: that of each batch. The others are those of
+        pack_columns.
+    Raises: as pack_columns, with rows counted from the start of their group; ValueError for a group too large for a
+        batch.
+    Lifetime: a batch owns its bytes, and possibly a larger block of memory.  Cost: one pass.
     """
     codec = _codec_of(compression, level)
     packer = RecordBatchPacker(**columns._asdict(), batch_bytes=MAX_INT32, run_bytes=1, codec_id=codec, level=level)

@@ -1,7 +1,7 @@
-"""What is done with records before they are appended: check them and, on a leader, set their offsets and timestamps.
+"""Validation of records before an append and, on a leader, assignment of their offsets and timestamps.
 
-Layer 4. Each step is a function of its own; validate_and_assign_offsets composes them. Batches whose records may stay
-as they are get new header fields in a copy of their bytes; all others are built anew.
+Each step is a function of its own; validate_and_assign_offsets runs them all. Batches whose records can stay as they
+are get new header fields in a copy of their bytes; all others are rebuilt.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _LAST_CODEC = max(CompressionType)
 _CREATE_TIME = TimestampType.CREATE_TIME
 _LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
 _SHOWN_ERRORS = 3
-# A compressed batch of a megabyte can hold ten million records.
+# A compressed batch of 1 MB can contain ten million records.
 MOST_RECORD_ERRORS = 10_000
 
 
 class AppendOrigin(Enum):
-    """Who appends: the rules for what a producer may send bind CLIENT alone (Kafka: AppendOrigin)."""
+    """The source of an append; the rules for producers apply to CLIENT only (Kafka: AppendOrigin)."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -64,17 +64,17 @@ class AppendOrigin(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordRules:
-    """What a topic asks of the records appended to it, under the names of its settings.
+    """A topic's rules for the records appended to it, under the names of its settings.
 
     Args:
         magic: the format of the log (message.format.version).
-        compression: None for the producer's (compression.type=producer); level: of what is compressed anew, None for
-            Kafka's default.
+        compression: None for the producer's codec (compression.type=producer); level: for records that are
+            recompressed, None for Kafka's default.
         timestamp_type: message.timestamp.type.
-        timestamp_before_max_ms, timestamp_after_max_ms: how far a CreateTime may lie from the leader's clock
+        timestamp_before_max_ms, timestamp_after_max_ms: how far a CreateTime may be from the leader's clock
             (message.timestamp.before.max.ms and after.max.ms).
-        is_compacted: whether cleanup.policy has compact, so that a record needs a key.
-    Raises: ValueError for a magic other than 0, 1, 2, a codec or timestamp type that is none.
+        is_compacted: whether cleanup.policy includes compact, so that every record needs a key.
+    Raises: ValueError for a magic other than 0, 1 and 2, or an invalid codec or timestamp type.
     """
 
     magic: int = 2
@@ -95,7 +95,7 @@ class RecordRules:
 
 
 class RecordSurvey(NamedTuple):
-    """What has to be known of all records of a batch; see survey_records of the core."""
+    """The facts of all records of a batch that validation needs; see kstore._core.survey_records."""
 
     record_count: int
     null_key_count: int
@@ -106,10 +106,10 @@ class RecordSurvey(NamedTuple):
 
 
 class ValidationResult(NamedTuple):
-    """Records that can be appended, and what the log keeps of them.
+    """Records that can be appended, and facts of them for the log.
 
-    is_rebuilt: whether they were built anew (so that sizes differ), rather than got new header fields.
-    converted_record_count: of records that changed their magic.
+    is_rebuilt: whether they were rebuilt (so that sizes may differ) instead of given new header fields.
+    converted_record_count: the number of records whose magic changed.
     """
 
     records: MemoryRecords
@@ -128,16 +128,15 @@ def validate_and_assign_offsets(
     partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
     origin: AppendOrigin = AppendOrigin.CLIENT,
 ) -> ValidationResult:
-    """Check what was sent to a leader and return it with the offsets from base_offset on, as the topic wants it.
+    """Validate records sent to a leader; return them in the topic's format with offsets from base_offset on.
 
-    now_ms, the leader's clock, is the timestamp of all records if the topic has LOG_APPEND_TIME. The records given stay
-    as they are.
-    Raises: CorruptRecordError, InvalidRecordError, DecompressionError for bytes that are wrong; InvalidRecordError also
-        for batches that can't be appended together or by this origin; UnsupportedForMessageFormatError and
-        UnsupportedCompressionTypeError for what the magic of the log has no room for; InvalidTimestampError or
-        RecordValidationError, with the first 10,000 records that are refused; OffsetError where the records would get
-        offsets above 2^63 - 2.
-    Cost: without an object per record unless they are built anew.  Source: Kafka LogValidator.
+    now_ms, the leader's clock, becomes the timestamp of all records if the topic has LOG_APPEND_TIME. The given records
+    are not changed.
+    Raises: CorruptRecordError, InvalidRecordError, DecompressionError for invalid bytes; InvalidRecordError also for
+        batches that cannot be appended together or by this origin; UnsupportedForMessageFormatError and
+        UnsupportedCompressionTypeError for what the magic of the log cannot store; InvalidTimestampError or
+        RecordValidationError, with the first 10,000 rejected records; OffsetError if an offset would exceed 2^63 - 2.
+    Cost: no object per record unless the records are rebuilt.  Source: Kafka LogValidator.
     """
     batches = check_batches(records, rules=rules, origin=origin)
     source = source_compression(batches)
@@ -165,12 +164,12 @@ def validate_and_assign_offsets(
 
 
 def validate_replicated(records: MemoryRecords, *, log_end_offset: int) -> ValidationResult:
-    """Check what a follower fetched and return its whole batches, which keep the offsets that the leader gave.
+    """Validate records that a follower fetched; return the complete batches, which keep the leader's offsets.
 
-    Offsets may have gaps. An incomplete batch at the end is left out; there may be no batch at all.
+    Offsets may have gaps. An incomplete batch at the end is left out; the result may have no batch.
     Raises: as MemoryRecords.survey; OffsetsOutOfOrderError if the offsets do not rise from batch to batch;
-        UnexpectedAppendOffsetError if the first batch lies below the end of the follower's log.
-    Cost: looks at no record.  Source: Kafka UnifiedLog.analyzeAndValidateRecords and append.
+        UnexpectedAppendOffsetError if the first batch starts below the follower's log end offset.
+    Cost: reads no record.  Source: Kafka UnifiedLog.analyzeAndValidateRecords and append.
     """
     survey = records.survey()
     if survey.disorder_position >= 0 or (survey.batch_count and survey.first_offset < log_end_offset):
@@ -185,10 +184,10 @@ def validate_replicated(records: MemoryRecords, *, log_end_offset: int) -> Valid
 
 
 def _refuse_order(records: MemoryRecords, *, log_end_offset: int) -> None:
-    """Name the first batch that does not lie behind what comes before it."""
+    """Raise the error of the first batch whose offsets do not follow those before it."""
     last_offset = log_end_offset - 1
     for number, batch in enumerate(records.batches()):
-        # A wrapper of V0 or V1 tells its first offset only by its content; Kafka takes its last one too.
+        # Only the content of a V0 or V1 wrapper shows its first offset; Kafka uses its last one here too.
         first_offset = batch.header.base_offset
         if first_offset <= last_offset:
             kind = OffsetsOutOfOrderError if number else UnexpectedAppendOffsetError
@@ -203,7 +202,7 @@ def _refuse_order(records: MemoryRecords, *, log_end_offset: int) -> None:
 
 
 def check_batches(records: MemoryRecords, *, rules: RecordRules, origin: AppendOrigin) -> list[RecordBatch]:
-    """Return the batches that can be appended together, each with a right CRC, or raise.
+    """Return the batches if they can be appended together, after a check of each CRC.
 
     Raises: InvalidRecordError, UnsupportedForMessageFormatError, CorruptRecordError; see validate_and_assign_offsets.
     """
@@ -238,7 +237,7 @@ def _check_codec(batch: RecordBatch) -> None:
 
 
 def _check_header(batch: RecordBatch, *, rules: RecordRules, origin: AppendOrigin) -> None:
-    """What the header of a V2 batch may say; an empty batch is never appended."""
+    """Check the header of a V2 batch; an empty batch is always rejected."""
     offset_count = batch.last_offset - batch.base_offset + 1
     record_count = batch.header.record_count
     if not record_count or record_count < 0:
@@ -259,7 +258,7 @@ def _check_header(batch: RecordBatch, *, rules: RecordRules, origin: AppendOrigi
 
 
 def _check_producer(batch: RecordBatch) -> None:
-    """What the header says of the producer is whole; Kafka finds some of it only where it builds a batch anew."""
+    """Check that the producer fields are consistent. Kafka checks some of this only when it rebuilds a batch."""
     state = (batch.producer_id, batch.producer_epoch, batch.base_sequence)
     if batch.producer_id == NO_PRODUCER_ID:
         is_right = state == (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE) and not batch.is_transactional
@@ -272,14 +271,14 @@ def _check_producer(batch: RecordBatch) -> None:
 
 
 def source_compression(batches: Sequence[RecordBatch]) -> CompressionType:
-    """Return the codec of the last batch that has one."""
+    """Return the codec of the last compressed batch, or NONE."""
     return next((batch.compression for batch in reversed(batches) if batch.compression != _NONE), _NONE)
 
 
 def target_compression(
     batches: Sequence[RecordBatch], *, source: CompressionType, rules: RecordRules
 ) -> CompressionType:
-    """Return the codec in which the records go into the log; a control batch is not compressed there.
+    """Return the codec in which the records are stored in the log; a control batch is not compressed there.
 
     Raises: UnsupportedCompressionTypeError for zstd in a log of magic 0 or 1.
     """
@@ -294,7 +293,7 @@ def target_compression(
 
 
 def records_of(batch: RecordBatch) -> RecordIterator:
-    """Return the records of a verified batch; the offsets that a client gave to messages in a wrapper may be any."""
+    """Return the records of a verified batch; offsets that a client gave to messages in a wrapper are not checked."""
     return batch.records(verify=False, checks_offsets=False)
 
 
@@ -303,7 +302,7 @@ def _magics_of(batch: RecordBatch) -> bytes:
 
 
 def survey_batch(batch: RecordBatch) -> RecordSurvey:
-    """Check the structure of all records of a batch and return what has to be known of them.
+    """Check the structure of all records of a batch, and return the facts that validation needs.
 
     Raises: InvalidRecordError, DecompressionError; CorruptRecordError for a message inside a wrapper.
     """
@@ -313,9 +312,9 @@ def survey_batch(batch: RecordBatch) -> RecordSurvey:
 def check_records(
     batches: Sequence[RecordBatch], surveys: Sequence[RecordSurvey], *, rules: RecordRules, now_ms: int
 ) -> None:
-    """Raise one error for all records that the topic refuses, if there are any.
+    """Raise one error for all records that the topic's rules reject, if there are any.
 
-    Raises: InvalidTimestampError if the timestamp of one is refused, else RecordValidationError.
+    Raises: InvalidTimestampError if a timestamp is rejected, else RecordValidationError.
     """
     if all(
         _is_welcome(batch, survey, rules=rules, now_ms=now_ms) for batch, survey in zip(batches, surveys, strict=True)
@@ -337,7 +336,7 @@ def check_records(
 
 
 def _is_welcome(batch: RecordBatch, survey: RecordSurvey, *, rules: RecordRules, now_ms: int) -> bool:
-    """Whether no record of a batch is refused, by what the survey says of all."""
+    """Return whether the rules accept all records of a batch, judging by the survey alone."""
     if survey.other_magic_count or (rules.is_compacted and survey.null_key_count):
         return False
     if batch.timestamp_type == _LOG_APPEND_TIME:
@@ -350,7 +349,7 @@ def _is_welcome(batch: RecordBatch, survey: RecordSurvey, *, rules: RecordRules,
 
 
 def errors_of(batches: Sequence[RecordBatch], *, rules: RecordRules, now_ms: int) -> Iterator[RecordError]:
-    """Yield the first error of each record that is refused: of its magic, else of its key, else of its timestamp."""
+    """Yield the first error of each rejected record: of its magic, else of its key, else of its timestamp."""
     rows = chain.from_iterable(
         ((batch, record, magic) for record, magic in zip(records_of(batch), _magics_of(batch), strict=True))
         for batch in batches
@@ -367,7 +366,7 @@ def errors_of(batches: Sequence[RecordBatch], *, rules: RecordRules, now_ms: int
 
 
 def _timestamp_error(batch: RecordBatch, record: Record, *, rules: RecordRules, now_ms: int) -> str | None:
-    """The type that the producer gave is looked at only where the timestamp itself is not, as in Kafka."""
+    """Return the error of a timestamp, or of its type where, as in Kafka, only that is checked; else None."""
     if record.timestamp_ms < NO_TIMESTAMP:
         return f"timestamp {record.timestamp_ms}: expected at least {NO_TIMESTAMP}"
     if rules.timestamp_type == _CREATE_TIME and record.timestamp_ms != NO_TIMESTAMP:
@@ -394,10 +393,11 @@ def can_stay(
     target: CompressionType,
     rules: RecordRules,
 ) -> bool:
-    """Tell whether the records may keep their bytes: same magic and codec, and offsets counted in the batch, no gap.
+    """Return whether the records can keep their bytes: same magic and codec, and gapless offsets relative to the batch.
 
-    A wrapper of magic 0 holds the offsets themselves, so it is always built anew. A difference of level alone changes
-    nothing. The timestamps that a producer's LogAppendTime hides were never looked at, so they may not come to light.
+    A wrapper of magic 0 contains absolute offsets, so it is always rebuilt. A different level alone changes nothing. A
+    batch that the producer marked LogAppendTime is rebuilt for CreateTime, because its record timestamps were not
+    validated.
     """
     magic = rules.magic
     if source != target or batches[0].magic != magic or (magic == 0 and target != _NONE):
@@ -410,7 +410,7 @@ def can_stay(
 
 
 def check_offsets_left(surveys: Sequence[RecordSurvey], *, base_offset: int) -> None:
-    """Raise OffsetError unless there are offsets from base_offset on for all records, and one for the log's end."""
+    """Raise OffsetError unless all records, and the log end offset, fit offsets from base_offset on."""
     last_offset = base_offset + sum(survey.record_count for survey in surveys) - 1
     if last_offset >= MAX_OFFSET:
         raise OffsetError(
@@ -430,7 +430,7 @@ def assign_in_place(
     now_ms: int,
     partition_leader_epoch: int,
 ) -> ValidationResult:
-    """Copy batches that can_stay, without an incomplete one at the end, and set the fields of their headers."""
+    """Copy batches for which can_stay is true, without an incomplete one at the end, and set their header fields."""
     buffer = bytearray(records.buffer)
     next_offset, at = base_offset, 0
     info = RecordsInfo(NO_TIMESTAMP, -1)
@@ -449,7 +449,7 @@ def assign_in_place(
 
 
 def set_timestamp(buffer: bytearray, at: int, survey: RecordSurvey, *, rules: RecordRules, now_ms: int) -> int:
-    """Set timestamp type and largest timestamp of the batch at buffer[at], and return the latter."""
+    """Set timestamp type and largest timestamp of the batch at buffer[at]; return the timestamp."""
     is_append_time = rules.timestamp_type == _LOG_APPEND_TIME
     max_timestamp_ms = now_ms if is_append_time else survey.max_timestamp_ms
     set_max_timestamp(buffer, at, max_timestamp_ms=max_timestamp_ms, timestamp_type=rules.timestamp_type)
@@ -465,7 +465,7 @@ def rebuild(
     now_ms: int,
     partition_leader_epoch: int,
 ) -> ValidationResult:
-    """Build the records of all batches anew, as one batch (magic 0 and 1 without a codec: one message each).
+    """Rebuild the records of all batches as one batch (magic 0 and 1 without a codec: as one message each).
 
     Raises: UnsupportedForMessageFormatError for record headers in magic 0 or 1.
     """

@@ -1,1 +1,1 @@
-"""Kafka's generated message schemas as tables, for records of internal topics."""
+"""Kafka's message schemas as tables: the records of internal topics and the protocol that encodes them."""

@@ -1,6 +1,7 @@
-"""What brokers keep in `__consumer_offsets`, `__transaction_state` and `__share_group_state`.
+"""Schemas of the records in `__consumer_offsets`, `__transaction_state` and `__share_group_state`.
 
-For kstore.record.schemas.schema.parse_schemas. A key's version is the type of the record, which both tables go by.
+Tables for kstore.record.schemas.schema.parse_schemas. The version of a key is the type of the record, by which the
+tables of keys and values are indexed.
 Source: Kafka's message definitions of the group, the transaction and the share coordinator.
 """
 
@@ -316,7 +317,7 @@ ShareUpdateValue 1 0 0+
     deliveryCount int16
 """
 
-# What the members of a group of protocol type "consumer" say and are told.
+# Subscriptions and assignments of members of groups with protocol type "consumer".
 CONSUMER_PROTOCOL = """
 ConsumerProtocolSubscription 0 0-3 -
   topics []string

@@ -1,4 +1,4 @@
-"""What the controllers keep in `__cluster_metadata` and brokers with tiered storage in `__remote_log_metadata`.
+"""Schemas of the records in `__cluster_metadata` (controllers) and `__remote_log_metadata` (tiered storage).
 
 Tables for kstore.record.schemas.schema.parse_schemas. Source: Kafka's message definitions of both logs.
 """

@@ -1,6 +1,6 @@
-"""Kafka's message encoding, plain and flexible (KIP-482): the primitive types in both directions.
+"""Kafka's message encoding, plain and flexible (KIP-482): readers and writers of the primitive types.
 
-Messages by schema: kstore/record/schema.py.
+kstore.record.schemas.schema encodes whole messages by their schemas.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ UINT16 = struct.Struct(">H")
 UUID_SIZE = 16
 MAX_UNSIGNED_VARINT = 2**32 - 1
 _MAX_VARINT_SHIFT = 28
-# What the elements of one message's arrays may take as Python objects, their strings and bytes left out: an element of
-# a byte may become a hundred times that.
+# Limit of the Python objects for the elements of one message's arrays, without the content of strings and bytes. An
+# element of one byte may take a hundred times that.
 MOST_ELEMENTS_BYTES = 64 * MIB
-# Of an element that is an object with some fields.
+# The size of an element that is an object with a few fields.
 OBJECT_SIZE = 512
 _TAGGED_FIELD_SIZE = 192
 
 
 class TaggedField(NamedTuple):
-    """A tagged field that the reader does not know, kept as it came."""
+    """A tagged field that the reader does not know, with its raw bytes."""
 
     tag: int
     data: bytes
 
 
 class ProtocolReader:
-    """Read one message from bytes, field after field.
+    """Reads one message from bytes, field by field.
 
     Args: what: the message's name, for errors; is_flexible: whether lengths are varints and tagged fields follow.
-    Raises: InvalidRecordError from every method if the bytes end too early or a length contradicts them;
-        MemoryLimitError where the arrays of the message have too many elements.
+    Raises: InvalidRecordError from every method if the bytes end too early or contradict a length; MemoryLimitError if
+        the message's arrays have too many elements.
     """
 
     __slots__ = ("_at", "_data", "_elements_bytes", "_what", "is_flexible")
@@ -56,18 +56,18 @@ class ProtocolReader:
         return len(self._data) - self._at
 
     def error(self, field: str, *, expected: object, found: object) -> InvalidRecordError:
-        """Return the error about a field that ends or should end here."""
+        """Return an error for the field at the current position."""
         text = f"{self._what}: {field} at byte {self._at} of {len(self._data)}: expected {expected}, found {found}"
         return InvalidRecordError(text, expected=expected, found=found)
 
     def inner(self, data: bytes, field: str) -> ProtocolReader:
-        """Return a reader of the bytes of one field."""
+        """Return a reader of the bytes of one field; it counts elements together with this reader."""
         reader = ProtocolReader(data, what=f"{self._what}: {field}", is_flexible=self.is_flexible)
         reader._elements_bytes = self._elements_bytes
         return reader
 
     def count_elements(self, field: str, count: int, *, each_bytes: int) -> None:
-        """Count the elements of an array, before they are read, against MOST_ELEMENTS_BYTES for the message."""
+        """Count the elements of an array, before they are read, towards the message's MOST_ELEMENTS_BYTES."""
         self._elements_bytes[0] += count * each_bytes
         found = self._elements_bytes[0]
         if found > MOST_ELEMENTS_BYTES:
@@ -79,7 +79,7 @@ class ProtocolReader:
             )
 
     def take(self, field: str, *, size: int) -> bytes:
-        """Read that many bytes."""
+        """Read `size` bytes."""
         if size > self.remaining:
             raise self.error(field, expected=f"{size} bytes", found=self.remaining)
         self._at += size
@@ -122,9 +122,9 @@ class ProtocolReader:
         return value
 
     def nullable_length(self, field: str, layout: struct.Struct) -> int | None:
-        """Read the length of a string, bytes or an array; no element is smaller than a byte.
+        """Read the length of a string, bytes or array; None for null. An element has at least one byte.
 
-        Args: layout: of the length where the message is not flexible.
+        Args: layout: that of the length in a message that is not flexible.
         """
         length = self.unsigned_varint(field) - 1 if self.is_flexible else self.number(field, layout)
         if length == -1:
@@ -134,7 +134,7 @@ class ProtocolReader:
         return length
 
     def nullable_string(self, field: str) -> str | None:
-        """Read a string; bytes that are not UTF-8 become surrogate escapes."""
+        """Read a string; invalid UTF-8 becomes surrogate escapes."""
         length = self.nullable_length(field, INT16)
         return None if length is None else self.take(field, size=length).decode("utf-8", "surrogateescape")
 
@@ -149,7 +149,7 @@ class ProtocolReader:
         return None if length is None else self.take(field, size=length)
 
     def array_length(self, field: str, *, each_bytes: int = OBJECT_SIZE) -> int:
-        """Read the number of elements of an array that must not be null; each takes each_bytes as an object."""
+        """Read the number of elements of a non-null array; each element takes each_bytes as an object."""
         length = self.nullable_length(field, INT32)
         if length is None:
             raise self.error(field, expected="an array", found=None)
@@ -157,7 +157,7 @@ class ProtocolReader:
         return length
 
     def tagged_fields(self) -> tuple[TaggedField, ...]:
-        """Read the tagged fields that end a struct, by rising tag; none if the message is not flexible."""
+        """Read the tagged fields at the end of a struct, by rising tag; none if the message is not flexible."""
         if not self.is_flexible:
             return ()
         count = self.unsigned_varint("tagged fields")
@@ -174,16 +174,16 @@ class ProtocolReader:
         return tuple(fields)
 
     def end(self) -> None:
-        """Check that every byte was read."""
+        """Check that all bytes were read."""
         if self.remaining:
             raise self.error("end", expected="no more bytes", found=self.remaining)
 
 
 class ProtocolWriter:
-    """Write the fields of one message.
+    """Writes the fields of one message.
 
     Args: is_flexible: whether lengths are varints and tagged fields follow.
-    Raises: ValueError for a number that its type can't hold.
+    Raises: ValueError for a number out of range for its type.
     """
 
     __slots__ = ("_parts", "is_flexible")
@@ -222,9 +222,9 @@ class ProtocolWriter:
         self._parts.append(data)
 
     def length(self, field: str, layout: struct.Struct, length: int) -> None:
-        """Write the length of a string, bytes or an array, -1 for null.
+        """Write the length of a string, bytes or array, -1 for null.
 
-        Args: layout: of the length where the message is not flexible.
+        Args: layout: that of the length in a message that is not flexible.
         """
         if self.is_flexible:
             self.unsigned_varint(length + 1)
@@ -232,7 +232,7 @@ class ProtocolWriter:
             self.number(field, layout, length)
 
     def string(self, text: str, *, field: str = "string") -> None:
-        """Write a string; surrogate escapes become the bytes they stand for."""
+        """Write a string; surrogate escapes become the bytes that they stand for."""
         data = text.encode("utf-8", "surrogateescape")
         self.length(field, INT16, len(data))
         self._parts.append(data)
@@ -241,7 +241,7 @@ class ProtocolWriter:
         self.length(field, INT32, length)
 
     def tagged_fields(self, fields: tuple[TaggedField, ...]) -> None:
-        """Write the tagged fields that end a struct; none if the message is not flexible.
+        """Write the tagged fields at the end of a struct; none if the message is not flexible.
 
         Raises: ValueError unless their tags rise from 0.
         """

@@ -1,11 +1,11 @@
-"""Kafka's messages by their schemas: a table in text, and one reader and one writer for all of them.
+"""Messages by their schemas: a table format in text, and one reader and one writer for all of them.
 
-A table is a run of messages, one field a line, a struct's fields indented by two more spaces:
+A table is a list of messages with one field per line; the fields of a struct are indented by two more spaces:
 
     NameOfMessage  api keys  versions  flexible versions
       field type [versions] [null=versions] [tag=number]
 
-Versions are `2`, `1-2`, `3+` or `-` (none); a field without them is in all. The type of an array begins with `[]`.
+Versions are `2`, `1-2`, `3+` or `-` (none); a field without versions is in all of them. An array type starts with `[]`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _NUMBERS = {
     "float64": struct.Struct(">d"),
 }
 _INT8 = _NUMBERS["int8"]
-# Bytes of Python objects: a dict; an int or float; a str, bytes or UUID beside its content. With their places in lists.
+# Sizes of Python objects in bytes, with their slots in lists: a dict; an int or float; a str, bytes or UUID without its
+# content.
 _STRUCT_SIZE, _NUMBER_SIZE, _OBJECT_SIZE = 240, 40, 96
 _LAST_VERSION = 2**15 - 1
 _ALL = range(_LAST_VERSION + 1)
@@ -36,7 +37,7 @@ _NONE = range(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One field of a message; fields are those of a struct, or of the structs of an array."""
+    """One field of a message. `fields` are those of a struct, or of the structs in an array."""
 
     name: str
     kind: str
@@ -49,7 +50,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """A message: the versions there are, those in the flexible encoding, and the fields of all of them."""
+    """A message: its versions, the versions in the flexible encoding, and the fields of all versions."""
 
     name: str
     api_keys: tuple[int, ...]
@@ -59,7 +60,7 @@ class Schema:
 
 
 def parse_schemas(text: str) -> dict[int, Schema]:
-    """Return the messages of a table by their api keys."""
+    """Return the messages of a table by api key."""
     blocks: list[list[str]] = []
     for line in filter(str.strip, text.splitlines()):
         if not line.startswith(" "):
@@ -81,7 +82,7 @@ def _schema(header: str, lines: list[str]) -> Schema:
 
 
 def _fields(lines: list[str]) -> tuple[Field, ...]:
-    """Return the fields of lines of which the first has the least indent."""
+    """Return the fields in lines, of which the first has the least indent."""
     groups: list[list[str]] = []
     for line in lines:
         if _indent(line) == _indent(lines[0]):
@@ -119,11 +120,11 @@ def _range(text: str) -> range:
 
 
 def decode_message(schema: Schema, data: bytes, *, version: int) -> dict[str, Any]:
-    """Return the fields that the message holds, in the order of the schema, by Kafka's names.
+    """Return the fields of a message by Kafka's names, in the order of the schema.
 
-    Values are int, float, bool, str, bytes, uuid.UUID, None, lists and dicts. Tagged fields are there if they were
-    written; those that the schema does not know are kept under TAGGED_FIELDS. Structs likewise.
-    Raises: InvalidRecordError if the bytes are not exactly one such message; MemoryLimitError for arrays whose elements
+    Values are int, float, bool, str, bytes, uuid.UUID, None, lists and dicts (for structs). A tagged field is present
+    if it was written; unknown tagged fields are under TAGGED_FIELDS, in structs too.
+    Raises: InvalidRecordError if the bytes are not exactly one such message; MemoryLimitError if the elements of arrays
         take more than 64 MiB as Python objects.
     """
     reader = ProtocolReader(data, what=f"{schema.name} v{version}", is_flexible=version in schema.flexible)
@@ -166,7 +167,7 @@ def _read_value(reader: ProtocolReader, field: Field, *, version: int) -> Any:
 
 
 def _object_size(field: Field) -> int:
-    """Return about the most bytes that a value of a field takes as Python objects, beside its string or bytes."""
+    """Return an estimate of the most bytes that a field's value takes as Python objects, without string content."""
     if field.kind == "struct":
         return _STRUCT_SIZE + sum(map(_object_size, field.fields))
     return _NUMBER_SIZE if field.kind in _NUMBERS or field.kind == "bool" else _OBJECT_SIZE
@@ -191,17 +192,17 @@ def _read_one(reader: ProtocolReader, field: Field, *, is_nullable: bool, versio
 
 
 def _is_null_struct(reader: ProtocolReader, field: Field) -> bool:
-    """Read what tells a struct from null: a varint in a tagged field, a byte elsewhere."""
+    """Read the marker that tells a struct from null: a varint in a tagged field, else a byte."""
     if field.tag is not None:
         return reader.unsigned_varint(field.name) == 0
     return reader.number(field.name, _INT8) < 0
 
 
 def encode_message(schema: Schema, fields: Mapping[str, Any], *, version: int) -> bytes:
-    """Return the message of these fields, which are as decode_message gives them; the way back of it.
+    """Return the bytes of a message with these fields, in the form that decode_message returns.
 
-    Raises: ValueError for a version that the schema does not have, a field that is missing, null where that may not be,
-        or beyond its type.
+    Raises: ValueError for a version that the schema does not have, and for a field that is missing, null where null is
+        not allowed, or out of range for its type.
     """
     if version not in schema.versions:
         raise ValueError(f"{schema.name} has versions {schema.versions[0]} to {schema.versions[-1]}, got {version}")

@@ -1,8 +1,8 @@
-"""Records of the topics that brokers and controllers keep for themselves, decoded as Kafka's DumpLogSegments does.
+"""Decoding of the records in internal topics of brokers and controllers, as in Kafka's DumpLogSegments.
 
 `__consumer_offsets`: decode_group_record; `__transaction_state`: decode_transaction_record, encode_transaction_record;
 `__share_group_state`: decode_share_state_record; `__cluster_metadata`: decode_metadata_record; `__remote_log_metadata`:
-decode_remote_log_record. Kafka's names are used throughout, since that is what people search for.
+decode_remote_log_record. Names are Kafka's, so that users find them by search.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _WORD = re.compile(r"[A-Z][a-z]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedMessage:
-    """A key, a value or a metadata record: Kafka's name of it, its type, its version and its fields.
+    """A decoded key, value or metadata record: its name in Kafka, type, version and fields.
 
-    Fields are as kstore.record.schemas.schema.decode_message gives them.
+    The fields are in the form that kstore.record.schemas.schema.decode_message returns.
     """
 
     name: str
@@ -49,7 +49,7 @@ class DecodedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndecodedMessage:
-    """A message of a type or version that kstore does not know: its bytes as they came, and why."""
+    """A message of a type or version that kstore does not know: its raw bytes, and the reason."""
 
     type_id: int | None
     version: int | None
@@ -61,7 +61,7 @@ InternalMessage = DecodedMessage | UndecodedMessage
 
 
 class CoordinatorRecord(NamedTuple):
-    """Key and value of a coordinator's record; the value is None where it deletes what was kept under the key."""
+    """Key and value of a coordinator's record. The value is None if the record deletes the key's state."""
 
     key: InternalMessage
     value: InternalMessage | None
@@ -73,10 +73,10 @@ def _schemas(table: str) -> dict[int, Schema]:
 
 
 def decode_group_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord:
-    """Return what a record of `__consumer_offsets` says: a committed offset, a group, a member.
+    """Decode a record of `__consumer_offsets`: a committed offset, a group, a member.
 
-    Subscription and assignment of the members of a group of type "consumer" are decoded as well.
-    Raises: InvalidRecordError if the bytes do not hold what their type and version promise.
+    Also decodes subscription and assignment of the members of a group of protocol type "consumer".
+    Raises: InvalidRecordError if the bytes do not match their type and version.
     """
     record = _coordinator_record(key, value, GROUP_KEYS, GROUP_VALUES)
     group = record.value
@@ -86,7 +86,7 @@ def decode_group_record(key: bytes | None, value: bytes | None) -> CoordinatorRe
 
 
 def decode_transaction_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord:
-    """Return what a record of `__transaction_state` says: the state of a transactional id.
+    """Decode a record of `__transaction_state`: the state of a transactional id.
 
     Raises: InvalidRecordError as decode_group_record.
     """
@@ -94,7 +94,7 @@ def decode_transaction_record(key: bytes | None, value: bytes | None) -> Coordin
 
 
 def decode_share_state_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord:
-    """Return what a record of `__share_group_state` says: how far a share group is with a partition.
+    """Decode a record of `__share_group_state`: the progress of a share group in a partition.
 
     Raises: InvalidRecordError as decode_group_record.
     """
@@ -102,11 +102,11 @@ def decode_share_state_record(key: bytes | None, value: bytes | None) -> Coordin
 
 
 def encode_transaction_record(transactional_id: str, fields: Mapping[str, Any] | None) -> tuple[bytes, bytes | None]:
-    """Return key and value of a record of `__transaction_state`, the value None where `fields` is.
+    """Return key and value of a record of `__transaction_state`; the value is None if `fields` is.
 
-    Both are of version 0, which brokers of all versions read.
-    Args: fields: as decode_transaction_record gives them.
-    Raises: ValueError for a field that is missing or beyond its type.
+    Both have version 0, which brokers of all versions can read.
+    Args: fields: in the form that decode_transaction_record returns.
+    Raises: ValueError for a field that is missing or out of range for its type.
     """
     type_id = 0
     key_fields = {"transactionalId": transactional_id}
@@ -119,7 +119,7 @@ def encode_transaction_record(transactional_id: str, fields: Mapping[str, Any] |
 
 
 def decode_metadata_record(value: bytes | None) -> InternalMessage:
-    """Return what a record of `__cluster_metadata` says; its name is Kafka's, such as TOPIC_RECORD.
+    """Decode a record of `__cluster_metadata`; its name is Kafka's, such as TOPIC_RECORD.
 
     Raises: InvalidRecordError as decode_group_record.
     """
@@ -127,7 +127,7 @@ def decode_metadata_record(value: bytes | None) -> InternalMessage:
 
 
 def decode_remote_log_record(value: bytes | None) -> InternalMessage:
-    """Return what a record of `__remote_log_metadata` says: which segments tiered storage has, and their states.
+    """Decode a record of `__remote_log_metadata`: the segments in tiered storage, and their states.
 
     Its name is Kafka's, such as REMOTE_LOG_SEGMENT_METADATA_RECORD.
     Raises: InvalidRecordError as decode_group_record.
@@ -187,9 +187,9 @@ def _value(schema: Schema, value: bytes, type_id: int) -> InternalMessage:
 
 
 def _decode_members(group: dict[str, Any]) -> None:
-    """Put fields in place of what the members of a group said, as bytes, in the protocol of consumers.
+    """Replace the bytes that the members of a consumer group sent by decoded fields.
 
-    Bytes that do not follow it stay: they are the clients' own, and no broker looks into them.
+    Bytes that do not follow the consumer protocol stay: they belong to the clients, and brokers do not read them.
     """
     if group["protocolType"] != _CONSUMER_PROTOCOL_TYPE:
         return
