@@ -1,4 +1,4 @@
-"""What logs and producers both ask of the operating system: clocks, and word of a fork. Layer 1."""
+"""The operating system as logs and producers share it: clocks, and a hook for fork()."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ _NS_PER_MS = 1_000_000
 
 
 class Clock(Protocol):
-    """Two clocks in milliseconds: one for the timestamps of records, one that never goes back for everything else."""
+    """A wall clock, for record timestamps, and a monotonic clock, for everything else; in milliseconds."""
 
     def wall_clock_ms(self) -> int:
-        """Return the milliseconds since 1970."""
+        """Return the milliseconds since 1970 (UTC); the clock may jump."""
 
     def monotonic_ms(self) -> int:
-        """Return milliseconds that only rise, from any start."""
+        """Return milliseconds since an arbitrary start; never decreases."""
 
 
 class SystemClock:
-    """The clocks of the machine.  Threads: safe."""
+    """The machine's clocks.  Threads: safe."""
 
     def wall_clock_ms(self) -> int:
-        """Return milliseconds since 1970, which may jump."""
+        """Return the milliseconds since 1970 (UTC); the clock may jump."""
         return time.time_ns() // _NS_PER_MS
 
     def monotonic_ms(self) -> int:
-        """Return milliseconds of a clock that never goes back."""
+        """Return milliseconds since an arbitrary start; never decreases."""
         return time.monotonic_ns() // _NS_PER_MS
 
 
@@ -36,5 +36,5 @@ SYSTEM_CLOCK = SystemClock()
 
 
 def after_fork_in_child(callback: Callable[[], None]) -> None:
-    """Have every child that Python's fork() makes call `callback` first."""
+    """Call `callback` in every child process that Python's fork() creates, before fork() returns there."""
     os.register_at_fork(after_in_child=callback)

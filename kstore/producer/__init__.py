@@ -1,4 +1,4 @@
-"""The producer side: buffer pool, batches, accumulator, partitioners, sender, Producer. Public names only. Layer 5."""
+"""The producer: buffer pool, accumulator, partitioners, sender, transactions and Producer; exports the public names."""
 
 from kstore._core import RecordAppendResult, murmur2, partition_for_key
 from kstore.environment import SYSTEM_CLOCK, Clock, SystemClock

@@ -1,4 +1,4 @@
-"""Columns -> batches of an accumulator: rows are placed by their keys, packed into pooled memory, queued. Layer 5."""
+"""Appends columns to an accumulator: places rows by key, packs them into pooled buffers and queues the batches."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def record_columns_of(columns: Any, *, timestamp_ms: int) -> Iterable[RecordColumns]:
-    """Return RecordColumns as they are, or those of each record batch of Arrow data.
+    """Return an iterable of RecordColumns: the argument itself, or one per record batch of Arrow data.
 
-    Args: timestamp_ms: of all rows where there is no timestamp column.
+    Args: timestamp_ms: the timestamp of all rows, if there is no timestamp column.
     Raises: TypeError for anything else; ValueError as kstore.arrow.record_columns.
     """
     if isinstance(columns, RecordColumns):
@@ -44,19 +44,24 @@ def append_columns(
     max_record_bytes: int | None = None,
     on_new_batch: Callable[[int], object] | None = None,
 ) -> ColumnsFuture:
-    """Append all rows as batches that take no other records, behind what waits already.
+    """Append all rows as batches of their own, after the batches that are queued already.
 
-    Args: partition: None to place each row by its key, as Kafka's producer does, and rows without a key in the
-        partition of records that name none; columns: without offsets; max_time_to_block_ms: how long to wait for
-        memory, for each batch; now_ms: None for the clock's; max_record_bytes: what a record may take in a batch of
-        its own; on_new_batch: called with the partition behind each batch, or some, to wake who sends them.
-    Returns: a future of (partition, base_offset, record_count) for each batch, in the order of their making. What
-        fails when batches wait already, such as memory that comes too late, fails the future.
+    Args:
+        partition: None to place each row by its key, as Kafka's producer does, and rows without a key in the sticky
+            partition.
+        columns: without offsets.
+        max_time_to_block_ms: how long to wait for memory, for each batch.
+        now_ms: monotonic time, None for the accumulator's clock.
+        max_record_bytes: the most bytes that a record may take in a batch of its own, None for the pool's memory.
+        on_new_batch: called with the partition after one or more batches are queued, to wake the sender.
+    Returns: a future of (partition, base_offset, record_count) of each batch, in the order of creation. An error after
+        the first batch is queued, such as a timeout of the wait for memory, fails the future.
     Raises: ProducerClosedError; TransactionStateError; BufferExhaustedError; UnknownTopicOrPartitionError;
-        RecordTooLargeError; ValueError with the row, for columns that no record can be made of. Then nothing was
-        appended.
-    Threads: safe; rows are packed without the GIL.  Cost: one pass to check, one to pack, one to place keys; memory
-        of the pool, and 12 bytes for each row where keys are placed.
+        RecordTooLargeError; ValueError, with the row, for columns that can't be encoded as records. Nothing is appended
+        then.
+    Threads: safe; rows are packed without the GIL.
+    Cost: one pass to check, one to pack, one to place by key; memory from the pool, plus 12 bytes per row if rows are
+        placed by key.
     """
     append = ColumnsAppend(
         accumulator,
@@ -71,17 +76,15 @@ def append_columns(
     return append.run(partition)
 
 
-# Batches that are packed by one call, without the GIL: taking it back costs more than packing one.
+# The most batches packed by one call without the GIL: reacquiring it costs more than packing one batch.
 _MOST_AT_ONCE = 32
 
 
 class ColumnsAppend:
-    """One call of append_columns().
+    """One call of append_columns(); the arguments are the same.
 
-    Args: max_record_bytes: None for no bound but the memory of the pool; on_new_batch: as of
-        append_columns.
-    Raises: ValueError, with the row, for columns of which no record can be made; RecordTooLargeError.
-    Threads: the one that calls; the GIL is released while rows are checked, placed and packed.
+    Raises: ValueError, with the row, for columns that can't be encoded as records; RecordTooLargeError.
+    Threads: used by one thread; the GIL is released while rows are checked, placed and packed.
     """
 
     def __init__(
@@ -118,7 +121,7 @@ class ColumnsAppend:
             )
 
     def run(self, partition: int | None) -> ColumnsFuture:
-        """Append all rows and return their future; see RecordAccumulator.append_columns."""
+        """Append all rows and return their future; see append_columns()."""
         future = self._future
         try:
             if partition is not None:
@@ -155,7 +158,7 @@ class ColumnsAppend:
             self._append_run(queue, most=_MOST_AT_ONCE)
 
     def _append_sticky(self) -> None:
-        """Append to the partition of records that name none, which may change behind each batch."""
+        """Append to the sticky partition, which may change after each batch."""
         partitioner = self._accumulator.queues_of(self._topic).partitioner
         while self._packer.rows_left:
             info = partitioner.peek_current_partition_info(self._cluster)
@@ -166,7 +169,7 @@ class ColumnsAppend:
         return self._accumulator.queue_of(TopicPartition(self._topic, partition))
 
     def _append_run(self, queue: PartitionQueue, *, most: int, info: StickyPartitionInfo | None = None) -> None:
-        """Append the next rows: one batch, whose memory is waited for, and as many more as there is memory for."""
+        """Append the next rows: one batch, waiting for its memory, and up to most - 1 more while there is memory."""
         accumulator, partition = self._accumulator, queue.topic_partition.partition
         held: list[ColumnBuffer] = []
         batches: list[ProducerBatch] = []
@@ -176,7 +179,7 @@ class ColumnsAppend:
             accumulator.append_batches(queue, batches, count=count, info=info, cluster=self._cluster)
             self._future.add(partition, ((batch.result, batch.record_count) for batch in packed))
         finally:
-            # What is in no queue, and where an interrupt came before it was in a batch.
+            # Batches that were not queued, and buffers that an interrupt kept out of a batch.
             give_up(accumulator.pool, held, batches)
         if self._on_new_batch is not None:
             self._on_new_batch(partition)
@@ -184,7 +187,7 @@ class ColumnsAppend:
     def _pack_batches(
         self, batches: list[ProducerBatch], held: list[ColumnBuffer], topic_partition: TopicPartition, *, most: int
     ) -> int:
-        """Make batches of the next rows, in memory that `held` has on its way; return how many got rows."""
+        """Create batches of the next rows, passing their buffers through `held`; return how many got rows."""
         accumulator = self._accumulator
         pool, size = accumulator.pool, accumulator.batch_size
         if self._largest_bytes > size:
@@ -194,7 +197,7 @@ class ColumnsAppend:
         pool.allocate_into(held, size, max_time_to_block_ms=self._max_time_to_block_ms)
         accumulator.open_batches(batches, topic_partition, held, now_ms, most=min(most, left))
         count = pack_rows_into(batches, self._packer)
-        # Here, while the Sender is busy with earlier ones; the last batch may have room left.
+        # Compress here, concurrently with the Sender's work on earlier batches; the last batch may have room left.
         for batch in batches[: count - 1]:
             if batch.is_compressed:
                 batch.compress_records()

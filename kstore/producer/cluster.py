@@ -1,4 +1,4 @@
-"""Nodes, partitions and who leads them: what a producer has to know of where its records go. Layer 5."""
+"""The cluster as a producer sees it: nodes, partitions and their leaders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kstore.types import TopicPartition
 
 
 class Node(NamedTuple):
-    """A broker, or what stands for one (Kafka: Node)."""
+    """A broker, or a stand-in for one (Kafka: Node)."""
 
     id: int
     host: str = ""
@@ -18,7 +18,7 @@ class Node(NamedTuple):
 
 
 class PartitionInfo(NamedTuple):
-    """A partition and its leader, None while it has none (Kafka: PartitionInfo)."""
+    """A partition and its leader; None if it has no leader (Kafka: PartitionInfo)."""
 
     topic: str
     partition: int
@@ -27,11 +27,11 @@ class PartitionInfo(NamedTuple):
 
 
 class Cluster:
-    """Partitions and their leaders at one moment; immutable.
+    """An immutable snapshot of partitions and their leaders.
 
     Attributes: nodes, topics (both sorted).
-    Raises: ValueError for a partition that is named twice.
-    Threads: safe.  Cost: every answer is a lookup.  Source: Kafka Cluster, MetadataSnapshot.
+    Raises: ValueError if a partition is listed twice.
+    Threads: safe.  Cost: every method is a lookup.  Source: Kafka Cluster, MetadataSnapshot.
     """
 
     def __init__(self, partitions: Iterable[PartitionInfo] = (), *, nodes: Iterable[Node] = ()) -> None:
@@ -60,7 +60,7 @@ class Cluster:
         )
 
     def partitions_for_topic(self, topic: str) -> tuple[PartitionInfo, ...]:
-        """Return the partitions of a topic by number, none if it is unknown."""
+        """Return the partitions of a topic by number; empty if the topic is unknown."""
         return self._by_topic.get(topic, ())
 
     def available_partitions_for_topic(self, topic: str) -> tuple[PartitionInfo, ...]:
@@ -68,15 +68,15 @@ class Cluster:
         return self._available.get(topic, ())
 
     def has_partition(self, topic: str, partition: int) -> bool:
-        """Tell whether a topic has a partition of that number, with a leader or without."""
+        """Return whether a topic has a partition of that number, with or without a leader."""
         return TopicPartition(topic, partition) in self._by_topic_partition
 
     def partition_count(self, topic: str) -> int:
-        """Return how many partitions a topic has, 0 if it is unknown."""
+        """Return the number of partitions of a topic, 0 if it is unknown."""
         return len(self._by_topic.get(topic, ()))
 
     def leader_for(self, topic_partition: TopicPartition) -> Node | None:
-        """Return who leads a partition, None if nobody does or it is unknown."""
+        """Return the leader of a partition, None if it has none or is unknown."""
         info = self._by_topic_partition.get(topic_partition)
         return None if info is None else info.leader
 

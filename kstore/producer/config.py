@@ -1,4 +1,7 @@
-"""ProducerConfig: the settings of a producer under Kafka's names, and what they must not contradict. Layer 5."""
+"""ProducerConfig: a producer's settings under Kafka's names, checked against each other.
+
+serializer_of and serialized apply the configured serializers.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,19 @@ if TYPE_CHECKING:
 
 
 def serializer_of(given: Serializer | str | None) -> Serializer | None:
-    """Return a callable as it is, a built-in one by its name.  Raises: ValueError for a name that there is not."""
+    """Return a callable or None unchanged, a built-in serializer by its name.
+
+    Raises: ValueError for an unknown name.
+    """
     return serializer_named(given) if isinstance(given, str) else given
 
 
 def serialized(name: str, data: Any, serializer: Serializer | None, topic: str) -> bytes | None:
-    """Return a "key" or "value" as bytes, None for null.
+    """Return a key or value as bytes, None for null.
 
-    Raises: SerializationError for what the serializer refuses or makes no bytes of, or for what is none without one.
+    Args: name: "key" or "value", for messages; serializer: None to accept bytes and other buffers as they are.
+    Raises: SerializationError if the serializer fails or returns no bytes, or if there is none and the data is no
+    buffer.
     """
     try:
         made = data if serializer is None else serializer(data)
@@ -60,12 +68,12 @@ _ACKS: dict[str, Ack] = {
 
 
 class _Unset(int):
-    """A default, which a number that the caller gave is not, even if it is the same."""
+    """The type of a default, to tell it apart from an equal number given by the caller."""
 
 
 _DELIVERY_TIMEOUT_MS = _Unset(120_000)
 
-# The least and the greatest value of each number, as in Kafka's ProducerConfig.
+# The minimum and maximum of each number, as in Kafka's ProducerConfig.
 _LIMITS = {
     "batch_size": (0, MAX_INT32),
     "linger_ms": (0, MAX_INT64),
@@ -86,22 +94,23 @@ _LIMITS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerConfig:
-    """Settings of a producer; sizes in bytes, times in milliseconds, names and defaults those of Kafka 4.0.
+    """Settings of a producer; sizes in bytes, times in milliseconds, names and defaults as in Kafka 4.0.
 
     Args:
-        acks: what has happened to a record when its future is done. "buffered": it was handed on, nothing more is known
-            (Kafka's 0); "written": it is in the log and survives the end of the process (1, and all: the one replica
-            there is has it); "flushed": it survives a power cut, a promise Kafka leaves to replication.
-        batch_size: of a batch, uncompressed; 0 sends each record in a batch of its own.
-        buffer_memory: that all records waiting to be sent may take; send() waits max_block_ms for room.
-        delivery_timeout_ms: from send() to success or failure; raised to linger_ms + request_timeout_ms unless given.
-        enable_idempotence: None is on unless retries or acks speak against it.
+        acks: what has happened to a record when its future is done. "buffered" (Kafka's 0): it was passed to the sink,
+            and nothing more is known. "written" (1, and all: there is only one replica): it is in the log and survives
+            the end of the process. "flushed": it survives a power failure; Kafka leaves that to replication.
+        batch_size: of a batch, uncompressed; 0 sends every record in a batch of its own.
+        buffer_memory: for all records waiting to be sent; send() blocks up to max_block_ms when it is used up.
+        delivery_timeout_ms: from send() to success or failure; the default rises to linger_ms + request_timeout_ms if
+            that is greater.
+        enable_idempotence: None enables it unless retries is 0 or acks is "buffered".
         compression_gzip_level, compression_lz4_level, compression_zstd_level: None for Kafka's default.
-        partitioner_class: a Partitioner, or a class of one; None for the built-in choice.
-        key_serializer, value_serializer: kstore.serializers, by their names too ("string", or Kafka's class), or any
-            callable; None takes bytes and other buffers as they are.
-        transactional_id: of a producer of transactions; the same one fences its predecessor.
-        metadata_max_age_ms: how old the list of partitions may be before it is asked for again.
+        partitioner_class: a Partitioner, or a class of one; None for the built-in partitioner.
+        key_serializer, value_serializer: any callable, or the name of one of kstore.serializers ("string", or Kafka's
+            class name); None accepts bytes and other buffers.
+        transactional_id: enables transactions; a new producer fences the previous one with the same id.
+        metadata_max_age_ms: the age at which the list of partitions is requested again.
     Raises: ValueError for a value that Kafka refuses, and for settings that contradict each other.
     """
 
@@ -155,7 +164,7 @@ class ProducerConfig:
 
     @classmethod
     def of(cls, settings: dict[str, Any]) -> ProducerConfig:
-        """Make one from keyword arguments.  Raises: TypeError for a name that is no setting; ValueError as above."""
+        """Create one from keyword arguments.  Raises: TypeError for an unknown setting; ValueError as above."""
         known = {field.name for field in fields(cls)}
         for name in settings:
             if name not in known:
@@ -164,18 +173,18 @@ class ProducerConfig:
 
     @property
     def ack(self) -> Ack:
-        """What acks stands for."""
+        """The ack that `acks` means: "buffered", "written" or "flushed"."""
         return _ACKS[str(self.acks)]
 
     @property
     def compression_level(self) -> int | None:
-        """The level of the codec that compression_type names, None for its default."""
+        """The level of the codec in compression_type, None for its default."""
         level: int | None = getattr(self, f"compression_{self.compression_type}_level", None)
         return level
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether batches carry a producer id and sequence numbers."""
+        """Whether batches have a producer id and sequence numbers."""
         return self.enable_idempotence is not False and self._speaks_against_idempotence() is None
 
     def _check_timeouts(self) -> None:
@@ -204,7 +213,7 @@ class ProducerConfig:
             raise ValueError(f"transactional_id needs {needed}")
 
     def _speaks_against_idempotence(self) -> str | None:
-        """Return what idempotence would need, None if it has it all."""
+        """Return the requirement of idempotence that the settings violate, None if there is none."""
         if self.retries == 0:
             return "retries above 0, got 0"
         if self.ack == "buffered":

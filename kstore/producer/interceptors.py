@@ -1,4 +1,4 @@
-"""Interceptors: a caller's code that sees each record before it is sent, and what became of it. Layer 5."""
+"""Interceptors: user code that sees each record before it is sent, and its outcome."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Header = tuple[str, bytes | None]
 
 
 class ProducerRecord(NamedTuple):
-    """A record as send() was given it (Kafka: ProducerRecord); None where it is left to the producer."""
+    """The arguments of send() (Kafka: ProducerRecord); None where the producer decides."""
 
     topic: str
     value: Any = None
@@ -29,23 +29,23 @@ class ProducerRecord(NamedTuple):
 
 
 class ProducerInterceptor:
-    """Does nothing; override what is wanted.  Source: Kafka ProducerInterceptor (KIP-42)."""
+    """Base class of interceptors; does nothing.  Source: Kafka ProducerInterceptor (KIP-42)."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Return the record to send in place of `record`; send() calls it before serializers and partitioner."""
+        """Return the record to send instead of `record`; called before serializers and partitioner."""
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: KStoreError | None) -> None:
-        """Take note of a record that was appended or failed; called before the record's own callback."""
+        """Observe a record's success or failure; called before the record's own callback."""
 
     def close(self) -> None:
-        """Called once when the producer is closed."""
+        """Release resources; called once when the producer is closed."""
 
 
 class ProducerInterceptors:
-    """All interceptors of a producer, in their order. What one of them raises is logged and stops nobody.
+    """The interceptors of a producer, called in order. An exception from one is logged, and the next ones still run.
 
-    Threads: as the interceptors are.  Source: Kafka ProducerInterceptors.
+    Threads: as safe as the interceptors are.  Source: Kafka ProducerInterceptors.
     """
 
     def __init__(self, interceptors: Iterable[ProducerInterceptor | type[ProducerInterceptor]]) -> None:
@@ -79,5 +79,5 @@ def _call(interceptor: ProducerInterceptor, method: Callable[..., None], *argume
 
 
 def placeholder_partition(record: ProducerRecord) -> TopicPartition:
-    """Return where a record was to go that failed before a partition was chosen: -1 unless it named one."""
+    """Return the partition of a record that failed before one was chosen: -1 unless the record names one."""
     return TopicPartition(record.topic, -1 if record.partition is None else record.partition)

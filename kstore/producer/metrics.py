@@ -1,4 +1,4 @@
-"""What a producer counts, under the names that Kafka's producer gives its metrics. Layer 5."""
+"""ProducerMetrics: a producer's counters, rates and averages under the names of Kafka's metrics."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from kstore.producer.batches.batch import ProducerBatch
 
 _WINDOW_MS = 30_000
-# What sums_of_request() sums up, in its order.
+# The values that sums_of_request() returns, in its order.
 _OF_REQUEST = ("batch-size", "record-size", "record-queue-time", "compression-rate")
 
 
 class _Sampled:
-    """Sum, count and maximum of what was recorded lately: at least one window, at most two, as Kafka samples."""
+    """Sum, count and maximum of recent values, over one to two windows of 30 s, as Kafka samples."""
 
     def __init__(self) -> None:
-        # of each window: when it began, count, sum, maximum
+        # Each window: [start in ms, count, sum, maximum].
         self._windows: deque[list[float]] = deque(maxlen=2)
 
     def record(self, value: float, now_ms: int) -> None:
         self.record_all(1, value, maximum=value, now_ms=now_ms)
 
     def record_all(self, count: int, total: float, *, maximum: float, now_ms: int) -> None:
-        """Record values of one moment, at least one."""
+        """Record `count` values of one moment, at least 1, by their total and maximum."""
         windows = self._windows
         if not windows or now_ms - windows[-1][0] >= _WINDOW_MS:
             windows.append([now_ms, 0, 0.0, maximum])
@@ -50,7 +50,10 @@ class _Sampled:
         return max((window[3] for window in self._recent(now_ms)), default=float("nan"))
 
     def rate(self, now_ms: int) -> float:
-        """Return the sum a second; a window that has just begun counts as a whole one, so that a start is no peak."""
+        """Return the sum per second, 0 without values.
+
+        Less than a full window counts as a full one, so that the rate has no peak at the start.
+        """
         recent = self._recent(now_ms)
         if not recent:
             return 0.0
@@ -59,7 +62,7 @@ class _Sampled:
 
 
 class ProducerMetrics:
-    """Totals, rates, averages and maxima of one producer; rates and averages cover the last 30 to 60 seconds.
+    """Totals, rates, averages and maxima of one producer; all but the totals cover the last 30 to 60 seconds.
 
     Threads: safe.  Source: Kafka SenderMetricsRegistry, KafkaProducerMetrics, BufferPool.
     """
@@ -86,7 +89,7 @@ class ProducerMetrics:
 
     @property
     def is_held_here(self) -> bool:
-        """Whether the calling thread is in the midst of a call that others have to wait for."""
+        """Whether the calling thread holds the lock that other threads need."""
         return self._lock.is_held_here
 
     def count(self, name: str, amount: int = 1) -> None:
@@ -97,13 +100,13 @@ class ProducerMetrics:
             self._rates[name].record(amount, now_ms)
 
     def record(self, name: str, value: float) -> None:
-        """Note a value of which average and maximum are asked for, such as "batch-size"."""
+        """Record a value for an average and maximum, such as "request-latency"."""
         now_ms = self._clock.monotonic_ms()
         with self._lock:
             self._averages[name].record(value, now_ms)
 
     def note_request(self, batches: Sequence[ProducerBatch]) -> None:
-        """Count the batches that are sent to a node together."""
+        """Count the batches of one request to a node."""
         now_ms = self._clock.monotonic_ms()
         sums, records = sums_of_request(list(batches))
         with self._lock:
@@ -116,17 +119,17 @@ class ProducerMetrics:
                 self._rates[name].record(amount, now_ms)
 
     def add_time_ns(self, name: str, elapsed_ns: int) -> None:
-        """Add to the time that something took, such as "flush"."""
+        """Add nanoseconds to the total time of an operation, such as "flush"."""
         with self._lock:
             self._times_ns[name] += elapsed_ns
 
     def gauge(self, name: str, read: Callable[[], float]) -> None:
-        """Have a metric read when it is asked for."""
+        """Register a metric that is computed by `read` in each snapshot."""
         with self._lock:
             self._gauges[name] = read
 
     def snapshot(self) -> dict[str, float]:
-        """Return all metrics by Kafka's names; an average or maximum of nothing is NaN."""
+        """Return all metrics by Kafka's names; the average or maximum of no values is NaN."""
         now_ms = self._clock.monotonic_ms()
         with self._lock:
             found: dict[str, float] = {}

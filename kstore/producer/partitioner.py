@@ -1,7 +1,4 @@
-"""Which partition a record goes to: by its key, sticky for records without one, round robin, or as the caller says.
-
-Layer 5.
-"""
+"""Partitioners: the built-in sticky one for records without a key, round robin, and the protocol for custom ones."""
 
 from __future__ import annotations
 
@@ -16,10 +13,10 @@ from kstore.producer.cluster import Cluster
 
 
 class Partitioner(Protocol):
-    """What a caller may give in place of the built-in choice (Kafka: Partitioner).
+    """A custom choice of partitions (Kafka: Partitioner).
 
-    One that also has `on_new_batch(topic, cluster, previous_partition)` is told of each batch that would begin, before
-    it does, and asked again, as Kafka's Partitioner.onNewBatch was.
+    If it also has `on_new_batch(topic, cluster, previous_partition)`, that is called before each new batch, and
+    partition() is called again, as with Kafka's Partitioner.onNewBatch.
     """
 
     def partition(
@@ -29,7 +26,7 @@ class Partitioner(Protocol):
 
 
 class StickyPartitionInfo:
-    """A partition that takes records without a key for a while, and how many bytes it got meanwhile."""
+    """The current partition for records without a key, and the bytes it has received so far."""
 
     __slots__ = ("partition", "produced_bytes")
 
@@ -39,20 +36,20 @@ class StickyPartitionInfo:
 
 
 class _PartitionLoad(NamedTuple):
-    """Weights of partitions as a running sum."""
+    """Partitions with the running sum of their weights."""
 
     partitions: tuple[int, ...]
     cumulative_weights: tuple[int, ...]
 
 
 class BuiltInPartitioner:
-    """Choose partitions of one topic for records that name none and whose key does not decide.
+    """Chooses partitions of one topic for records that name none and are not placed by key.
 
-    A partition is kept until it has got sticky_batch_size bytes, so that batches fill up; the next one is drawn evenly,
-    or by how short the queues are once update_partition_load_stats has said so.
-    Args: random: draws the partitions.
+    It keeps a partition until that has received sticky_batch_size bytes, so that batches fill up. The next one is
+    chosen at random: uniformly, or weighted towards short queues after update_partition_load_stats().
+    Args: random: the source of randomness.
     Raises: ValueError for a sticky_batch_size below 1.
-    Threads: the caller holds a lock from a look at the current partition to its update.
+    Threads: the caller holds a lock from reading the current partition to updating it.
     Source: Kafka BuiltInPartitioner (KIP-480, KIP-794).
     """
 
@@ -67,11 +64,11 @@ class BuiltInPartitioner:
 
     @property
     def load_stats_range_end(self) -> int:
-        """The sum of all weights, 0 while partitions are drawn evenly."""
+        """The sum of all weights, 0 while the choice is uniform."""
         return 0 if self._load is None else self._load.cumulative_weights[-1]
 
     def next_partition(self, cluster: Cluster) -> int:
-        """Draw a partition: of those with a leader if there are any.
+        """Choose a partition at random, among those with a leader if there are any.
 
         Raises: UnknownTopicOrPartitionError if the topic has no partitions.
         """
@@ -85,21 +82,25 @@ class BuiltInPartitioner:
         return infos[self._random.randrange(len(infos))].partition
 
     def peek_current_partition_info(self, cluster: Cluster) -> StickyPartitionInfo:
-        """Return the partition of now; the next update_partition_info is about this object."""
+        """Return the current partition, to be passed to update_partition_info()."""
         if self._current is None:
             self._current = StickyPartitionInfo(self.next_partition(cluster))
         return self._current
 
     def is_partition_changed(self, info: StickyPartitionInfo | None) -> bool:
-        """Whether another partition was chosen since `info` was; None, for a partition that was given, never is."""
+        """Return whether another partition was chosen since `info` was returned.
+
+        False for None, which stands for a partition that the record names.
+        """
         return info is not None and info is not self._current
 
     def update_partition_info(
         self, info: StickyPartitionInfo | None, appended_bytes: int, cluster: Cluster, *, enable_switch: bool = True
     ) -> None:
-        """Count bytes that the current partition got, and choose the next one if it has enough.
+        """Count bytes appended to the current partition, and switch to the next one if it has enough.
 
-        Args: enable_switch: False while its last batch has room; twice sticky_batch_size is enough all the same.
+        Args: enable_switch: False while the last batch has room; the partition is then kept up to twice
+            sticky_batch_size.
         """
         if info is None:
             return
@@ -109,10 +110,10 @@ class BuiltInPartitioner:
             self._current = StickyPartitionInfo(self.next_partition(cluster))
 
     def update_partition_load_stats(self, queue_sizes: Mapping[int, int] | None, *, partition_count: int) -> None:
-        """Draw the shorter queues more often from now on.
+        """Choose partitions with shorter queues more often from now on.
 
-        Args: queue_sizes: batches that wait, of each partition that may be drawn; None to draw evenly; partition_count:
-            of the whole topic.
+        Args: queue_sizes: the number of queued batches of each partition that may be chosen; None for a uniform choice.
+            partition_count: of the whole topic.
         """
         self._load = None
         if not queue_sizes or partition_count < 2:
@@ -125,9 +126,9 @@ class BuiltInPartitioner:
 
 
 class RoundRobinPartitioner:
-    """Partitions in turn, whatever the key; of those with a leader if there are any.
+    """Chooses partitions in turn, regardless of the key; among those with a leader if there are any.
 
-    Threads: safe.  Source: Kafka RoundRobinPartitioner, without its skip of every other partition when a batch begins
+    Threads: safe.  Source: Kafka RoundRobinPartitioner, without its skip of every other partition at a new batch
     (KAFKA-9965).
     """
 

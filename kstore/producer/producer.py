@@ -1,4 +1,7 @@
-"""Producer: records from many threads into the partitions of a sink, in batches. Layer 5."""
+"""Producer: sends records from many threads to the partitions of a sink, in batches.
+
+ProducerParts creates the objects of one producer and connects them.
+"""
 
 from __future__ import annotations
 
@@ -54,10 +57,10 @@ if TYPE_CHECKING:
 
 
 class ProducerParts:
-    """Accumulator, sender and what they need, for one producer.
+    """The accumulator, sender and other parts of one producer.
 
-    Raises: TypeError for a target that is neither; ValueError if transactions are wanted of a sink without a
-        coordinator.
+    Raises: TypeError for a target that is neither a store nor a Sink; ValueError for transactions with a sink that has
+        no coordinator.
     """
 
     def __init__(self, target: Sink | ProducerStore, config: ProducerConfig, *, clock: Clock) -> None:
@@ -149,25 +152,26 @@ def _hooks(metrics: ProducerMetrics) -> SenderHooks:
 
 DeliveryCallback: TypeAlias = Callable[[RecordMetadata, "KStoreError | None"], object]
 
-# What Kafka calls an ApiException: told by the future and the callback; anything else is raised by send().
+# Kafka's ApiExceptions: reported by future and callback; any other error is raised by send().
 _TOLD_BY_FUTURE = (RecordTooLargeError, UnknownTopicOrPartitionError, ProducerTimeoutError)
 _MAGIC = 2
 _NS_PER_MS = 1_000_000
 _MS_PER_S = 1000
-# How long a sink may still take once its batches are given up.
+# Seconds to wait for a sink call to return after a forced close.
 _FORCED_CLOSE_S = 1.0
 
 
 class Producer(SendPath):
-    """Send records from any number of threads to the partitions of a store, or of another sink, in batches.
+    """Sends records from any number of threads to the partitions of a store, or of another sink, in batches.
 
-    Records of one partition arrive in the order in which they were sent. A context manager: leaving it closes the
-    producer, which waits for what is still to be sent.
-    Args: target: a store that kstore.open_store opened for writing, or a Sink; settings: those of ProducerConfig.
+    Records of one partition arrive in the order in which they were sent. As a context manager it closes itself on exit,
+    which waits for the records that are not sent yet.
+    Args: target: a store opened for writing by kstore.open_store, or a Sink; settings: those of ProducerConfig.
     Attributes: config, transactional_id (None without transactions).
-    Raises: TypeError for another target; TypeError, ValueError for settings; from every method, ProducerClosedError
-        once it is closed, and in a child made by fork(), because the thread that sends stayed with the parent.
-    Threads: safe; one thread of its own sends and calls the callbacks.
+    Raises: TypeError for another target; TypeError, ValueError for settings. All methods except metrics() and close()
+        raise ProducerClosedError once the producer is closed, and in a child process made by fork(), because the
+        sending thread stays in the parent.
+    Threads: safe; a thread of its own sends the batches and runs the callbacks.
     Source: Kafka KafkaProducer.
     """
 
@@ -176,7 +180,7 @@ class Producer(SendPath):
         self._clock = clock
         self._closed_why: str | None = None
         self._has_ended = False
-        # What is left to be done once, by whoever takes it out.
+        # Final calls, to be made once: by the thread that pops them.
         self._last_calls = [self._close_interceptors]
         given = config.partitioner_class
         self._partitioner: Partitioner | None = given() if isinstance(given, type) else given
@@ -224,9 +228,10 @@ class Producer(SendPath):
 
     @property
     def transactional_id(self) -> str | None:
+        """The transactional id, None without transactions."""
         return self.config.transactional_id
 
-    # Sending; send() itself is compiled
+    # Sending; send() itself is compiled.
 
     if TYPE_CHECKING:
 
@@ -252,7 +257,7 @@ class Producer(SendPath):
         timestamp_ms: int | None,
         on_delivery: DeliveryCallback | None,
     ) -> FutureRecordMetadata:
-        """Do as send() where interceptors or a partitioner have a say, or no transaction is open."""
+        """Slow path of send(): with interceptors or a partitioner, or without an open transaction."""
         self._check_usable()
         _check_callback(on_delivery)
         record = ProducerRecord(topic, value, key, header_pairs(headers), partition, timestamp_ms)
@@ -281,7 +286,7 @@ class Producer(SendPath):
         timestamp_ms: int | None,
         on_delivery: DeliveryCallback | None,
     ) -> FutureRecordMetadata:
-        """Do the rest of send() where the batch has no room, or something is not right."""
+        """Slow path of send() after serialization: the batch has no room, or an argument is wrong."""
         self._check_usable()
         return self._send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms), key, value, on_delivery)
 
@@ -303,7 +308,7 @@ class Producer(SendPath):
                 self._transactions.check_send()
             raise
         except BaseException:
-            # It may have begun a batch before it was interrupted.
+            # The interrupted append may have created a batch.
             self._sender.wakeup()
             raise
         if self._transactions is not None and self._transactions.is_transactional:
@@ -350,7 +355,10 @@ class Producer(SendPath):
     def _partition_of(
         self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: Cluster
     ) -> int | None:
-        """Return the partition that the record names, a partitioner or the key, None to leave it to the accumulator."""
+        """Return the partition that the record names, or that a partitioner or the key selects.
+
+        Returns: None to leave the choice to the accumulator.
+        """
         if record.partition is not None:
             return record.partition
         if self._partitioner is not None:
@@ -364,7 +372,7 @@ class Producer(SendPath):
 
     @property
     def _max_block_ms(self) -> int:
-        # In a callback nobody else gives memory back.
+        # In a callback this thread would wait for memory that only it frees.
         return 0 if self._sender.is_own_thread else self.config.max_block_ms
 
     @property
@@ -386,14 +394,15 @@ class Producer(SendPath):
         self.partition_counts = counts
 
     def send_columns(self, topic: str, columns: Any, *, partition: int | None = None) -> ColumnsFuture:
-        """Send all rows of Arrow data, or of RecordColumns, as batches that take no other records.
+        """Send all rows of Arrow data or of RecordColumns, as batches that take no other records.
 
         Args: columns: a pyarrow RecordBatch, Table or RecordBatchReader with the columns key and value (binary or
-            string), timestamp (any unit, or int64 ms; now if there is none) and headers, each optional; or a
-            kstore.record.packing.RecordColumns of Arrow's or NumPy's buffers. partition: None to go by the keys.
-        Returns: a future of (partition, base_offset, record_count) for each batch, in the order of their making.
-        Raises: as send() outside of the future, and what send() tells by it.
-        Cost: as append_columns; interceptors, serializers and partitioner_class are not asked.
+            string), timestamp (any unit, or int64 ms; the current time if missing) and headers, each optional; or a
+            kstore.record.packing.RecordColumns of Arrow or NumPy buffers. partition: None to place rows by key.
+        Returns: a future of (partition, base_offset, record_count) of each batch, in the order of creation. If the
+            append fails after the first batch, the future fails.
+        Raises: what send() raises or reports by its future, if no row was appended.
+        Threads: safe.  Cost: as append_columns(); interceptors, serializers and partitioner_class are not called.
         """
         self._check_usable()
         partition = _checked_partition(partition)
@@ -426,19 +435,19 @@ class Producer(SendPath):
             if future.appended_rows == 0:
                 raise
             failure = error
-        # What came too late for its transaction concerns neither that one nor the next.
+        # An append after the end of its transaction affects neither that transaction nor the next.
         if failure is not None and manager is not None and not isinstance(failure, TransactionStateError):
             manager.note_failed_send(failure)
         future.wait(failure)
         return future
 
     def _follow_append(self, topic_partition: TopicPartition) -> None:
-        """Have a partition that has a new batch looked at, and made part of the transaction."""
+        """Wake the sender after a new batch, and add its partition to the transaction."""
         if self._transactions is not None:
             self._transactions.maybe_add_partition(topic_partition)
         self._sender.wakeup()
 
-    # What users ask for besides
+    # Partitions, metrics, flush and close
 
     def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
         """Return the partitions of a topic by number.  Raises: UnknownTopicOrPartitionError."""
@@ -446,15 +455,15 @@ class Producer(SendPath):
         return self._metadata.partitions_for(topic)
 
     def metrics(self) -> dict[str, float]:
-        """Return what was counted, by Kafka's names; rates and averages are of the last minute."""
+        """Return all metrics by Kafka's names; rates and averages cover the last 30 to 60 seconds."""
         return self._metrics.snapshot()
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until all that was sent before is done, for better or worse; nothing lingers meanwhile.
+        """Wait until all records sent before are done, successfully or not; batches do not linger during a flush.
 
-        Args: timeout: in seconds, None to wait without end.
-        Raises: ProducerTimeoutError when it is over; RuntimeError in a callback, which would wait for itself, and in a
-            signal handler that interrupted what the thread that sends waits for.
+        Args: timeout: in seconds, None to wait without limit.
+        Raises: ProducerTimeoutError if the timeout expires; RuntimeError in a callback, where it would wait for itself,
+            and in a signal handler that interrupted a call whose lock the sending thread needs.
         """
         self._check_usable()
         self._check_may_wait("flush()")
@@ -463,13 +472,13 @@ class Producer(SendPath):
                 raise ProducerTimeoutError(f"records were not all sent within {timeout} s")
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what is still to be sent, abort an open transaction, and end; what takes too long fails.
+        """Send the remaining records, abort an open transaction and stop; after the timeout, fail what was not sent.
 
-        A second call does nothing, or goes on with an interrupted first one. In a callback there is no waiting:
-        what was not sent fails.
-        Args: timeout: in seconds, None to wait without end.
+        A second call does nothing, or continues an interrupted first one. In a callback it does not wait: records not
+        sent yet fail.
+        Args: timeout: in seconds, None to wait without limit.
         Raises: ValueError for a negative timeout; RuntimeError, with nothing done, in a signal handler that interrupted
-            what the thread that sends waits for.
+            a call whose lock the sending thread needs.
         """
         if timeout is not None and timeout < 0:
             raise ValueError(f"timeout must not be negative, got {timeout}")
@@ -492,8 +501,8 @@ class Producer(SendPath):
             self._last_calls.pop()()
 
     def _give_up(self) -> None:
-        """Fail what a sink that does not come back was given; its callbacks run here."""
-        # One of them may close the producer, too, and must not wait.
+        """Fail the batches in a sink call that does not return; their callbacks run in this thread."""
+        # A callback may call close(), which must not wait.
         self._has_ended = True
         try:
             self._accumulator.abort_incomplete_batches()
@@ -506,34 +515,34 @@ class Producer(SendPath):
     # Transactions
 
     def init_transactions(self) -> None:
-        """Fence earlier producers of the transactional id, end what they left, and get ready to begin.
+        """Fence earlier producers of the transactional id, end their transactions and get a producer id.
 
-        Raises: TransactionStateError without a transactional id or if it was done; ProducerTimeoutError after
-            max_block_ms, and a second call goes on waiting; RuntimeError in a callback, as of the two calls that end a
-            transaction.
+        Raises: TransactionStateError without a transactional id or after a successful call; ProducerTimeoutError after
+            max_block_ms, and calling again continues the wait; RuntimeError in a callback. commit_transaction() and
+            abort_transaction() raise RuntimeError there, too.
         """
         self._await_transaction("init_transactions", lambda manager: manager.init_transactions())
 
     def begin_transaction(self) -> None:
-        """Begin a transaction: what is sent from now on belongs to it.
+        """Begin a transaction: records sent from now on belong to it.
 
-        Raises: TransactionStateError before init_transactions() or inside of another one; ProducerFencedError.
+        Raises: TransactionStateError before init_transactions() or inside another transaction; ProducerFencedError.
         """
         manager = self._transaction_manager()
         with self._timed("txn-begin"):
             manager.begin_transaction()
 
     def commit_transaction(self) -> None:
-        """Send what is still to be sent, and write the markers that make the transaction's records visible together.
+        """Send the remaining records and write the markers that make the transaction's records visible together.
 
-        Raises: the error of a record that failed, after which only abort_transaction() is left; ProducerFencedError;
-            TransactionStateError; ProducerTimeoutError after max_block_ms, as when the disk is full, and a second call
-            goes on waiting; any other StorageError, after which only close() is left.
+        Raises: the error of a failed record, after which only abort_transaction() is possible; ProducerFencedError;
+            TransactionStateError; ProducerTimeoutError after max_block_ms, for instance while the disk is full, and
+            calling again continues the wait; any other StorageError, after which only close() is possible.
         """
         self._await_transaction("commit_transaction", lambda manager: manager.begin_commit())
 
     def abort_transaction(self) -> None:
-        """Drop what was not sent, and write the markers that hide the transaction's records.
+        """Drop the records that were not sent and write the markers that hide the transaction's records.
 
         Raises: ProducerFencedError; TransactionStateError; ProducerTimeoutError as commit_transaction().
         """
@@ -588,13 +597,13 @@ class Producer(SendPath):
         self._closed_why = why
 
     def forbid_in_child(self) -> None:
-        """Refuse everything in a process that is a copy of the one that made the producer."""
+        """Refuse all calls in a forked child process, which has only a copy of the producer."""
         self._refuse("it was made before a fork(), in the parent")
         self._has_ended = True
 
 
 class _Intercepted:
-    """A callback that lets interceptors hear first."""
+    """A delivery callback that calls the interceptors first."""
 
     __slots__ = ("_interceptors", "_on_delivery")
 
@@ -622,7 +631,7 @@ def _checked_partition(partition: int | None) -> int | None:
 
 
 def _checked(record: ProducerRecord) -> ProducerRecord:
-    """Return a record with its numbers as plain ints.  Raises: TypeError, ValueError for what no record can have."""
+    """Return a record with its numbers as plain ints.  Raises: TypeError, ValueError for invalid fields."""
     topic, timestamp_ms = record.topic, record.timestamp_ms
     if not isinstance(topic, str):
         raise TypeError(f"topic must be a str, got {topic!r} ({type(topic).__name__})")
@@ -631,7 +640,7 @@ def _checked(record: ProducerRecord) -> ProducerRecord:
     return record._replace(partition=_checked_partition(record.partition), timestamp_ms=timestamp_ms)
 
 
-# Producers of this process: a child made by fork() has copies of them, without the threads that send.
+# All producers, to disable their copies in a forked child, which lacks the sending threads.
 _producers: WeakSet[Producer] = WeakSet()
 
 

@@ -1,4 +1,4 @@
-"""What the producer's side asks of a store and its logs, as WritableStore and WritableLog have it. Layer 5."""
+"""Protocols of the store and logs that a producer uses; kstore.log's WritableStore and WritableLog implement them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ack: TypeAlias = Literal["buffered", "written", "flushed"]
 
 
 class AppendInfo(Protocol):
-    """What an append did; see kstore.log.LogAppendInfo."""
+    """The result of an append; see kstore.log.LogAppendInfo."""
 
     @property
     def base_offset(self) -> int: ...
@@ -33,7 +33,7 @@ class LeaderEpochs(Protocol):
 
 
 class PartitionLog(Protocol):
-    """A log that is appended to as its leader does; see kstore.log.WritableLog."""
+    """A log that accepts appends as the leader; see kstore.log.WritableLog."""
 
     @property
     def is_closed(self) -> bool: ...
@@ -56,7 +56,7 @@ class PartitionLog(Protocol):
 
 
 class ProducerStore(Protocol):
-    """The topics of a root and its only writer; see kstore.log.WritableStore."""
+    """A store opened for writing; see kstore.log.WritableStore."""
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]: ...
@@ -67,5 +67,5 @@ class ProducerStore(Protocol):
 
 
 def is_retriable(error: BaseException) -> bool:
-    """Tell whether an append found no space, so that nothing of it is there and the next one may find some."""
+    """Return whether an append failed for lack of disk space: nothing was written, and a retry may succeed."""
     return isinstance(error, StorageError) and error.is_out_of_space and not isinstance(error, LogFailedError)
