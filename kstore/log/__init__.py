@@ -1,4 +1,4 @@
-"""Files: directories, segments, indexes, the Log that reads them and the WritableLog that writes them. Layer 5."""
+"""Log storage: directories, segments, indexes, the Log that reads them and the WritableLog that writes them."""
 
 from kstore.log.files.names import PartitionDirectory, find_partitions
 from kstore.log.log import FetchData, Log

@@ -1,1 +1,1 @@
-"""Files beside the records: names, checkpoints, locks, the durable point, producer snapshots. May use env."""
+"""Files next to the segments: names, checkpoints, locks, the durable point, producer snapshots. May use env."""

@@ -48,7 +48,7 @@ CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 QUORUM_STATE = "quorum-state"
-# kstore's own file beside the segments; brokers ignore names that they do not know.
+# kstore's own file next to the segments; brokers ignore names that they do not know.
 DURABLE_POINT = "kstore-durable-point"
 # Where recovery keeps what it removes from a partition; brokers ignore directories.
 QUARANTINE_DIRECTORY = "kstore-quarantine"

@@ -91,7 +91,7 @@ class _Names:
 
 
 def list_partition(path: str, *, env: Env, end_offset_of: Callable[[str, int], int | None]) -> PartitionFiles:
-    """List a partition directory and decide what to do with the files beside its segments, without changing anything.
+    """List a partition directory and decide what to do with leftovers, without changing anything.
 
     Args: end_offset_of: called with the name and the base offset of a .log.swap; returns the offset after its last
         batch, or None if the file is damaged, in which case it replaces nothing.

@@ -1,1 +1,1 @@
-"""One segment: records, indexes, the readable and the writable segment, its check. Uses files."""
+"""One segment: records, indexes, the readable and the writable segment, its check. May use files."""

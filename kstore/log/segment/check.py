@@ -1,7 +1,7 @@
-"""SegmentCheck: walks every byte of one .log and names what is damaged, going on behind each damage.
+"""SegmentCheck: walks every byte of one .log, reports what is damaged, and continues after each damage.
 
-Layer 5. A damaged batch whose size leads to another batch is stepped over; after bad framing the next batch is
-searched for byte by byte, and counts as found only with a right CRC.
+A damaged batch whose size leads to another batch is skipped. After bad framing the next batch is searched for byte by
+byte, and counts only with a valid CRC. OffsetIndexCheck and TimeIndexCheck compare the indexes with that walk.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kstore.log.segment.records import SegmentRecords, entry_size, is_zeros
 from kstore.record.batches import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
 from kstore.types import OffsetPosition, TimestampOffset, TopicPartition
 
-# Bytes whose CRC may be computed while searching one segment, in multiples of its size.
+# Limit on the bytes whose CRC the searches of one segment compute, in multiples of its size.
 SEARCH_EFFORT = 8
 
 _CRC = struct.Struct(">I")
@@ -42,7 +42,7 @@ _LEAST_ENTRY_BYTES = LEAST_MESSAGE_SIZES[0]
 
 
 class Step(NamedTuple):
-    """One batch, or a stretch without a batch (header is None), and what is wrong with it or the one before."""
+    """One batch, or a range without a batch (header is None), and the damage of it or of the batch before it."""
 
     start_position: int
     end_position: int
@@ -58,9 +58,9 @@ class _Content(NamedTuple):
 class SegmentCheck:
     """Checks the batches of one .log: framing, CRC, order of offsets and, if deep, every record.
 
-    batch_count and record_count grow while steps() runs; they leave damaged batches out, and unless deep the content of
-    V0 and V1 wrappers.
-    Threads: not safe.  Cost: one pass; memory of one batch or read chunk, and one decompressed batch.
+    batch_count and record_count grow while steps() runs; damaged batches are not counted, nor, unless deep, the records
+    inside V0 and V1 wrappers.
+    Threads: not thread-safe.  Cost: one pass; memory of one batch or read chunk, and one decompressed batch.
     """
 
     def __init__(
@@ -81,9 +81,9 @@ class SegmentCheck:
         self.record_count = 0
 
     def steps(self, position: int = 0, *, least_offset: int | None = None) -> Iterator[Step]:
-        """Walk the file once, from a position to its end, without leaving a byte out.
+        """Walk the file once, from a position to its end, covering every byte.
 
-        Args: least_offset: that the first batch may have, by default the segment's base offset.
+        Args: least_offset: the lowest offset allowed for the first batch; by default the segment's base offset.
         Raises: StorageError; LogReplacedError if the file was replaced or truncated since it was listed.
         """
         if least_offset is not None:
@@ -184,7 +184,7 @@ class SegmentCheck:
         return _Content(record_count, None)
 
     def _zeros(self, position: int) -> Step:
-        """Step over zero bytes: in the last segment preallocated space, if nothing else follows."""
+        """Handle zero bytes: in the last segment, and with nothing after them, they are preallocated space."""
         at = position
         while at < self._size:
             chunk = self._bytes_at(at, size=min(self._config.read_chunk_bytes, self._size - at))
@@ -202,7 +202,7 @@ class SegmentCheck:
         )
 
     def _other_magic(self, position: int, head: bytes, error: UnsupportedMagicError) -> Step:
-        """Tell a V2 batch whose magic byte alone is wrong from bad framing."""
+        """Distinguish a V2 batch with only a wrong magic byte from bad framing."""
         reason = f"unsupported magic: expected 0 to 2, found {error.magic}"
         size = entry_size(head) if len(head) >= SIZE_UP_TO_MAGIC else 0
         if not SIZE_UP_TO_MAGIC <= size <= min(self._size - position, self._config.max_batch_bytes):
@@ -234,9 +234,9 @@ class SegmentCheck:
         return True
 
     def _next_batch_position(self, position: int) -> int:
-        """Return the first place from `position` on where a whole batch with a right CRC starts, else the file's end.
+        """Return the first position >= `position` where a whole batch with a valid CRC starts, or the end of the file.
 
-        Gives up when the CRCs computed so far in this segment come to SEARCH_EFFORT times its size.
+        Gives up when the bytes whose CRC was computed in this segment reach SEARCH_EFFORT times its size.
         """
         following = self._records.next_base_offset
         most_offset = self._records.base_offset + MAX_INT32 if following is None else following - 1
@@ -291,8 +291,9 @@ class SegmentCheck:
 class IndexFile(NamedTuple):
     """One index file and what is known of its segment.
 
-    content: the whole file; log_size_in_bytes: of the .log; is_last: the segment is the last one, so that zero
-    entries at the end are preallocated space; has_grown: the .log is larger by now, so the index may be ahead of it.
+    content: the whole file; log_size_in_bytes: of the .log; is_last: whether it belongs to the last segment, where zero
+    entries at the end are preallocated space; has_grown: whether the .log has grown since it was listed, so that the
+    index may be ahead of it.
     """
 
     path: str
@@ -304,7 +305,7 @@ class IndexFile(NamedTuple):
 
 
 class _Run:
-    """Joins the damages of neighbouring entries of one index file."""
+    """Merges the damage of adjacent entries of one index file."""
 
     def __init__(self, path: str, entry_size: int) -> None:
         self._path = path
@@ -314,7 +315,7 @@ class _Run:
         self._reason = ""
 
     def add(self, slot: int, reason: str) -> Iterator[Damage]:
-        """Note a damaged entry; give the run before it if this one does not continue it."""
+        """Add a damaged entry; yield the run before it if this entry does not continue it."""
         if self._count and slot == self._first_slot + self._count:
             self._count += 1
             return
@@ -322,7 +323,7 @@ class _Run:
         self._first_slot, self._count, self._reason = slot, 1, reason
 
     def end(self) -> Iterator[Damage]:
-        """Give the run so far, if any, and start anew."""
+        """Yield the current run, if any, and reset."""
         if self._count:
             more = "" if self._count == 1 else f" (and {self._count - 1} more)"
             position, size = self._first_slot * self._entry_size, self._count * self._entry_size
@@ -333,8 +334,8 @@ class _Run:
 class OffsetIndexCheck:
     """Checks one .index file: whole entries in order, each at the start of a batch that its offset belongs to.
 
-    An entry's offset may be the first (Kafka up to 1.1) or the last (later) of the append that starts there: it must
-    lie from that batch's base offset to the last offset before the next entry's position.
+    An entry's offset may be the first (up to Kafka 1.1) or the last (later versions) of the append that starts there:
+    it must be between that batch's base offset and the last offset before the next entry's position.
     """
 
     def __init__(self, file: IndexFile) -> None:
@@ -348,7 +349,7 @@ class OffsetIndexCheck:
         self._last_offset = file.base_offset - 1
 
     def step(self, step: Step) -> Iterator[Damage]:
-        """Take the next step of the walk."""
+        """Process the next step of the walk."""
         while self._slot < self._index.entry_count:
             entry = self._index.entry(self._slot)
             if entry.position >= self._file.log_size_in_bytes:
@@ -367,7 +368,7 @@ class OffsetIndexCheck:
             self._last_offset = step.header.last_offset
 
     def finish(self) -> Iterator[Damage]:
-        """Report what only the end of the walk tells, and what is wrong with the file as such."""
+        """Report what only the end of the walk shows, and damage of the file itself."""
         yield from self._settle_waiting()
         if self._slot < self._index.entry_count and not self._file.has_grown:
             for slot in range(self._slot, self._index.entry_count):
@@ -389,7 +390,9 @@ class OffsetIndexCheck:
             self._waiting = self._slot, entry
 
     def _least_offset_of(self, header: BatchHeader) -> int:
-        """Return the base offset; of a V0 or V1 wrapper, whose header has none, that behind the batch before."""
+        """Return the base offset; for a V0 or V1 wrapper, whose header has none, the offset after the previous
+        batch.
+        """
         return header.base_offset if header.has_base_offset else self._last_offset + 1
 
     def _settle_waiting(self) -> Iterator[Damage]:
@@ -404,16 +407,16 @@ class OffsetIndexCheck:
 
 
 class TimeIndexCheck:
-    """Checks one .timeindex file: whole entries in order, each the largest timestamp up to its offset.
+    """Checks one .timeindex file: whole entries in order, each with the largest timestamp up to its offset.
 
-    Messages of V0 have none: a broker that made them of later ones noted what it left out, so that an entry behind them
-    may be larger than what the log tells.
+    V0 messages have no timestamps. A broker that converted later messages to V0 indexed the original timestamps, so an
+    entry after such messages may be larger than any timestamp in the log.
     """
 
     def __init__(self, file: IndexFile) -> None:
         self._file = file
         self._index = TimeIndex(file.content, base_offset=file.base_offset, path=file.path)
-        # A lone entry of zeros is no padding: a record of the year 1970 at the segment's base offset.
+        # A single entry of zeros is not padding: it is a record of the year 1970 at the segment's base offset.
         self._entry_count = 1 if len(file.content) == TIME_INDEX_ENTRY_SIZE else self._index.entry_count
         self._run = _Run(file.path, TIME_INDEX_ENTRY_SIZE)
         self._slot = 0
@@ -424,7 +427,7 @@ class TimeIndexCheck:
         self._last_offset = file.base_offset - 1
 
     def step(self, step: Step) -> Iterator[Damage]:
-        """Take the next step of the walk; behind damage the largest timestamp is no longer certain."""
+        """Process the next step of the walk; after damage the largest timestamp is no longer certain."""
         if step.header is None or step.damage is not None:
             self._is_certain = False
         if step.header is None:
@@ -450,7 +453,7 @@ class TimeIndexCheck:
             self._slot += 1
 
     def finish(self) -> Iterator[Damage]:
-        """Report what only the end of the walk tells, and what is wrong with the file as such."""
+        """Report what only the end of the walk shows, and damage of the file itself."""
         if not self._file.has_grown:
             for slot in range(self._slot, self._entry_count):
                 reason = f"offset {self._entry(slot).offset} is behind {self._last_offset}, the last one of the segment"
@@ -472,7 +475,7 @@ class TimeIndexCheck:
 
 
 def _file_damages(file: IndexFile, entry_size: int, *, entry_count: int) -> Iterator[Damage]:
-    """Yield what is wrong with the file whatever the log says: zeros at its end, its length."""
+    """Yield the damage of the file that does not depend on the log: zeros at its end, its length."""
     size = len(file.content)
     whole_entries_size = size // entry_size * entry_size
     entries_size = entry_count * entry_size

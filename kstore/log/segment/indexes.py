@@ -1,7 +1,7 @@
-"""OffsetIndexFile, TimeIndexFile: the index files of a segment that is written.
+"""The offset and time index of a segment: OffsetIndex and TimeIndex for reading, IndexCache, and the files of a writer.
 
-Layer 5. The entries live in memory and go to the file by pages; the file is allocated in steps, never sparse and never
-mapped, so that a full disk is an error that names the file, and no signal.
+OffsetIndexFile and TimeIndexFile keep the entries in memory and write them to the file by pages. The file is allocated
+in steps and is neither sparse nor mapped, so that a full disk raises an error that names the file instead of a signal.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
 
 MAX_INDEX_BYTES = 256 * 1024 * 1024
-# Of offset indexes, and as much again of time indexes.
+# For offset indexes, and the same again for time indexes.
 INDEX_CACHE_BYTES = 32 * 1024 * 1024
 _ENTRY_WEIGHT = 512
 
@@ -44,14 +44,15 @@ _logger = logging.getLogger("kstore.log")
 
 
 class OffsetIndex:
-    """The entries of one .index file, offsets absolute.
+    """The entries of one .index file, with absolute offsets.
 
-    Up to Kafka 1.1 an entry holds the first offset of an append, later the last; the position is always where
-    the append starts. In order on disk, but nothing here relies on it.
-    Args: is_whole: all of content is entries, none of it preallocated space; earlier: an index of the first of them.
-    Attributes: search, the compiled search, which remembers what the log has proven of the entries; slot_of_offset, its
-    method, which returns the slot of the greatest entry with offset <= the one given, -1 if there is none.
-    Threads: safe.  Source: Kafka OffsetIndex.
+    Up to Kafka 1.1 an entry holds the first offset of an append, later the last; the position is always where the
+    append starts. Entries are in order on disk, but nothing here relies on it.
+    Args: is_whole: all of content is entries, without preallocated space; earlier: an index of the first of these
+        entries.
+    Attributes: search (the compiled search, which remembers which entries the log has proven), slot_of_offset (its
+        method: returns the slot of the greatest entry with offset <= the given one, -1 if there is none).
+    Threads: thread-safe.  Source: Kafka OffsetIndex.
     """
 
     def __init__(
@@ -74,11 +75,11 @@ class OffsetIndex:
 
     @property
     def size_in_bytes(self) -> int:
-        """Return the bytes that the entries take, without preallocated space."""
+        """The size of the entries in bytes, without preallocated space."""
         return len(self._entries)
 
     def entry(self, slot: int) -> OffsetPosition:
-        """Return the entry of a slot; IndexError outside 0 to entry_count - 1."""
+        """Return the entry in a slot; raises IndexError outside [0, entry_count)."""
         relative_offset, position = offset_index_entry(self._entries, slot)
         return OffsetPosition(self.base_offset + relative_offset, position)
 
@@ -87,15 +88,15 @@ class OffsetIndex:
         return (self.entry(slot) for slot in range(self.entry_count))
 
     def slots_of_offsets(self, target_offsets: Buffer) -> memoryview:
-        """Return the slot of each of many offsets, as slot_of_offset.
+        """Return the slot of each of many offsets, as slot_of_offset does.
 
         Args: target_offsets: a contiguous buffer of int64, such as a NumPy array.
-        Returns: a view of int64 ("q").  Cost: O(log entries) each; several are looked for at a time, without the GIL.
+        Returns: a view of int64 ("q").  Cost: O(log entries) each; searches are interleaved and run without the GIL.
         """
         return memoryview(self.search.slots_of_offsets(target_offsets)).cast("q")
 
     def slot_of_position(self, target_position: int) -> int:
-        """Return the slot of the greatest entry with position <= target_position, -1 if none.
+        """Return the slot of the greatest entry with position <= target_position, -1 if there is none.
 
         Cost: O(log entries).
         """
@@ -112,12 +113,13 @@ class OffsetIndex:
 
 
 class TimeIndex:
-    """The entries of one .timeindex file, offsets absolute: the largest timestamp up to an offset.
+    """The entries of one .timeindex file, with absolute offsets: the largest timestamp up to an offset.
 
-    Args: is_whole: all of content is entries, none of it preallocated space; earlier: an index of the first of them.
-    Attributes: search, the compiled search, which remembers what the log has confirmed of the entries; rising_count,
-        how many of the first ones are known to increase.
-    Threads: safe.  Source: Kafka TimeIndex.
+    Args: is_whole: all of content is entries, without preallocated space; earlier: an index of the first of these
+        entries.
+    Attributes: search (the compiled search, which remembers which entries the log has confirmed), rising_count (how
+        many of the first entries are known to increase).
+    Threads: thread-safe.  Source: Kafka TimeIndex.
     """
 
     def __init__(
@@ -141,11 +143,11 @@ class TimeIndex:
 
     @property
     def size_in_bytes(self) -> int:
-        """Return the bytes that the entries take, without preallocated space."""
+        """The size of the entries in bytes, without preallocated space."""
         return len(self._entries)
 
     def entry(self, slot: int) -> TimestampOffset:
-        """Return the entry of a slot; IndexError outside 0 to entry_count - 1."""
+        """Return the entry in a slot; raises IndexError outside [0, entry_count)."""
         timestamp_ms, relative_offset = time_index_entry(self._entries, slot)
         return TimestampOffset(timestamp_ms, self.base_offset + relative_offset)
 
@@ -154,9 +156,9 @@ class TimeIndex:
         return (self.entry(slot) for slot in range(self.entry_count))
 
     def is_increasing(self) -> bool:
-        """Tell whether timestamps and offsets both increase strictly and no offset is below the segment's base.
+        """Whether timestamps and offsets both increase strictly and no offset is below the segment's base offset.
 
-        Cost: O(entries) once, of those that an earlier index had not.
+        Cost: O(entries) once, without those that an earlier index has checked.
         """
         if self._is_increasing is None:
             start = max(self.rising_count - 1, 0) * TIME_INDEX_ENTRY_SIZE
@@ -166,7 +168,7 @@ class TimeIndex:
         return self._is_increasing
 
     def slot_of_offset(self, target_offset: int) -> int:
-        """Return the slot of the greatest entry with offset <= target_offset, -1 if none.
+        """Return the slot of the greatest entry with offset <= target_offset, -1 if there is none.
 
         Cost: O(log entries).
         """
@@ -174,7 +176,7 @@ class TimeIndex:
         return bisect_right(slots, target_offset, key=lambda slot: self.entry(slot).offset) - 1
 
     def slot_of_timestamp(self, target_timestamp_ms: int) -> int:
-        """Return the slot of the greatest entry with timestamp <= target_timestamp_ms, -1 if none.
+        """Return the slot of the greatest entry with timestamp <= target_timestamp_ms, -1 if there is none.
 
         Cost: O(log entries).
         """
@@ -190,35 +192,35 @@ class TimeIndex:
 
 
 class IndexCache:
-    """The indexes of one log that were read last, kept within INDEX_CACHE_BYTES among those of the process.
+    """The indexes of one log in a least-recently-used cache of INDEX_CACHE_BYTES that all logs of the process share.
 
-    A missing index is None, and so, with a warning, is one that can't be read or is larger than MAX_INDEX_BYTES:
-    an index costs time when it is wrong, never an answer.
-    Threads: safe.
+    A missing index is None. So is one that cannot be read or is larger than MAX_INDEX_BYTES, which is logged: a lookup
+    without an index is slower but returns the same.
+    Threads: thread-safe.
     """
 
     def __init__(self, env: Env) -> None:
         self._env = env
 
     def offset_index(self, path: str, *, base_offset: int) -> OffsetIndex | None:
-        """Return the offset index at a path, reading it if it is not kept."""
+        """Return the offset index at a path, reading it if it is not cached."""
         loan = _OFFSET_INDEXES.lend(self, path, lambda: self._read(path, OffsetIndex, base_offset))
         _OFFSET_INDEXES.give_back(loan)
         return loan.value
 
     def time_index(self, path: str, *, base_offset: int) -> TimeIndex | None:
-        """Return the time index at a path, reading it if it is not kept."""
+        """Return the time index at a path, reading it if it is not cached."""
         loan = _TIME_INDEXES.lend(self, path, lambda: self._read(path, TimeIndex, base_offset))
         _TIME_INDEXES.give_back(loan)
         return loan.value
 
     def forget(self, path: str) -> None:
-        """Let go of one index, so that it is read anew."""
+        """Drop one index from the cache, so that it is read again."""
         _OFFSET_INDEXES.release_one(self, path)
         _TIME_INDEXES.release_one(self, path)
 
     def close(self) -> None:
-        """Let go of the indexes of this log."""
+        """Drop the indexes of this log from the cache."""
         _OFFSET_INDEXES.release(self)
         _TIME_INDEXES.release(self)
 
@@ -241,7 +243,7 @@ def _weight(index: OffsetIndex | TimeIndex | None) -> int:
 
 
 def _let_go(_index: OffsetIndex | TimeIndex | None) -> None:
-    """Memory needs no call to be freed."""
+    """Does nothing: dropping the last reference frees the memory."""
 
 
 _OFFSET_INDEXES: SharedCache[OffsetIndex | None] = SharedCache(limit=INDEX_CACHE_BYTES, weigh=_weight, drop=_let_go)
@@ -251,15 +253,15 @@ _TIME_INDEXES: SharedCache[TimeIndex | None] = SharedCache(limit=INDEX_CACHE_BYT
 _Viewed = TypeVar("_Viewed", OffsetIndex, TimeIndex)
 
 PAGE_BYTES = 4096
-# How much of a file is allocated at once: whole pages, and whole entries of both kinds.
+# How much of a file is allocated at a time: whole pages, and whole entries of both kinds.
 ALLOCATION_BYTES = 12 * PAGE_BYTES
 
 
 class _EntriesFile:
-    """The file below the entries of an index, which hold what is right; the file follows.
+    """The file that stores the in-memory entries of an index. The entries are authoritative; the file follows them.
 
-    It is open only while it is written, so that a log keeps no descriptor for it. A write that failed may be tried
-    again. So may a sync: what it lost is written again before the next one.
+    It is open only while it is written, so that a log keeps no descriptor for it. A failed write may be retried, and so
+    may a sync: what it lost is written again before the next one.
     """
 
     def __init__(self, file: WriteFile, *, size_in_bytes: int, env: Env) -> None:
@@ -298,7 +300,7 @@ class _EntriesFile:
         self._written_bytes = end
 
     def cut(self, size: int) -> None:
-        """Cut the file to its first `size` bytes."""
+        """Truncate the file to `size` bytes."""
         if size < self._allocated_bytes:
             self._is_dirty = True
             self._file.truncate(size)
@@ -317,13 +319,13 @@ class _EntriesFile:
         self._is_dirty = False
 
     def close(self) -> None:
-        """Close the file for now; what is written next opens it again."""
+        """Close the file; the next write reopens it."""
         file, self._open_file = self._open_file, None
         if file is not None:
             file.close()
 
     def close_for_good(self) -> None:
-        """Close the file, which is written no more."""
+        """Close the file permanently."""
         self._is_closed = True
         self.close()
 
@@ -344,22 +346,22 @@ class _IndexFile:
         file.close()
         self.entries = entries
         self._is_closed = False
-        # The last view, and how often entries had been removed then.
+        # The last view, and the number of removals of entries when it was made.
         self._viewed: tuple[int, Any] | None = None
 
     @classmethod
     def open(cls, path: StrPath, *, base_offset: int, max_bytes: int, env: Env = DEFAULT_ENV) -> Self:
-        """Open a file, made if there is none; zeros at its end are preallocated space.
+        """Open a file, creating it if it does not exist; zeros at its end are preallocated space.
 
         Args: max_bytes: segment.index.bytes.
-        Raises: StorageError; CorruptIndexError if the entries are not whole or do not rise.
+        Raises: StorageError; CorruptIndexError if the entries are incomplete or not in order.
         """
         file, content = _open(path, env=env, entry_size=cls._entry_size)
         return cls(file, cls._entries_type(content, base_offset=base_offset, max_bytes=max_bytes))
 
     @classmethod
     def create(cls, path: StrPath, *, base_offset: int, max_bytes: int, env: Env = DEFAULT_ENV) -> Self:
-        """Open a file as an empty index; what was in it is dropped.  Raises: StorageError."""
+        """Open a file as an empty index; existing content is dropped.  Raises: StorageError."""
         file = _create(path, env=env)
         return cls(file, cls._entries_type(b"", base_offset=base_offset, max_bytes=max_bytes))
 
@@ -377,34 +379,34 @@ class _IndexFile:
 
     @property
     def max_entries(self) -> int:
-        """How many entries max_bytes has room for, at least as many as there are."""
+        """The number of entries that fit max_bytes; at least as many as there are."""
         return self.entries.max_entries
 
     @property
     def size_in_bytes(self) -> int:
-        """The bytes of the entries, without preallocated space."""
+        """The size of the entries in bytes, without preallocated space."""
         return self.entries.entry_count * self.entries.entry_size
 
     def write_full_pages(self) -> None:
-        """Write the pages that are full and not in the file yet.
+        """Write the full pages that are not in the file yet.
 
-        Raises: StorageError; the index is as before, and the next call tries again.
+        Raises: StorageError; the index is unchanged, and the next call retries.
         """
         size = self.size_in_bytes
         with closing(self._file) as file:
             file.write(self.entries, end=size - size % PAGE_BYTES)
 
     def trim(self) -> None:
-        """Write all entries and cut the file behind them, as a segment's index is left that takes no more."""
+        """Write all entries and truncate the file after them, as for a sealed segment."""
         with closing(self._file) as file:
             file.write(self.entries, end=self.size_in_bytes)
             file.cut(self.size_in_bytes)
 
     def flush(self) -> None:
-        """Write all entries and wait until they survive a power cut; costs nothing if nothing changed.
+        """Write all entries and wait until they survive a power cut; no system call if nothing changed.
 
-        The name of a new file is made durable by whoever syncs the directory, as the flush of the .log does.
-        Raises: StorageError; the index can be used on, and another flush tries again.
+        The name of a new file becomes durable when the directory is synced, as the flush of the .log does.
+        Raises: StorageError; the index stays usable, and the next flush retries.
         """
         with closing(self._file) as file:
             file.write(self.entries, end=self.size_in_bytes)
@@ -413,7 +415,7 @@ class _IndexFile:
     def close(self) -> None:
         """Trim, flush and close; a second call does nothing.
 
-        Raises: StorageError, with the file closed all the same.
+        Raises: StorageError; the file is closed in any case.
         """
         if self._is_closed:
             return
@@ -424,12 +426,12 @@ class _IndexFile:
             self.close_handlers()
 
     def close_handlers(self) -> None:
-        """Close the file, and nothing else: entries that were not written are lost."""
+        """Close the file without writing: entries that were not written are lost."""
         self._is_closed = True
         self._file.close_for_good()
 
     def _view_of(self, kind: type[_Viewed]) -> _Viewed:
-        """Return the last view if it has all entries, else a new one that knows what that has found out."""
+        """Return the last view if it has all entries, else a new one that inherits what that one has found out."""
         cut_count, content, viewed = self.entries.cut_count, self.entries.content, self._viewed
         earlier: _Viewed | None = viewed[1] if viewed is not None and viewed[0] == cut_count else None
         if earlier is not None and earlier.size_in_bytes >= len(content):
@@ -445,10 +447,10 @@ class _IndexFile:
 
 
 class OffsetIndexFile(_IndexFile):
-    """The .index file of a segment that is written; made by open.
+    """The .index file of a segment that is being written; created by open.
 
-    Attribute: entries, to which compiled appends add directly, with write_full_pages called now and then.
-    Threads: one that changes it; view and the properties from any.  Source: Kafka OffsetIndex.
+    Attributes: entries (compiled appends add to it directly; write_full_pages is called from time to time).
+    Threads: one writer; view and the properties from any thread.  Source: Kafka OffsetIndex.
     """
 
     entries: OffsetIndexEntries
@@ -467,14 +469,14 @@ class OffsetIndexFile(_IndexFile):
     def append(self, *, offset: int, position: int) -> None:
         """Add an entry: the last offset of a batch, and the position where the batch starts.
 
-        Raises: ValueError if the index is full, the offset not above the last one or more than 2147483647 above
-            base_offset; StorageError if a page can't be written. The index is then as before.
+        Raises: ValueError if the index is full, or the offset is not above the last one or more than 2147483647 above
+            base_offset; StorageError if a page cannot be written. The index is unchanged then.
         """
         self.write_full_pages()
         self.entries.append(offset=offset, position=position)
 
     def truncate_to(self, offset: int, *, log_size_in_bytes: int | None = None) -> None:
-        """Remove the entries from an offset on, and those that lie behind the end of the log.
+        """Remove the entries from an offset on, and those with a position after the end of the log.
 
         Raises: StorageError, with the entries kept.
         """
@@ -485,15 +487,15 @@ class OffsetIndexFile(_IndexFile):
         self._keep(slot + 1)
 
     def view(self) -> OffsetIndex:
-        """Return the entries there are now, to be read by any thread; what comes later does not change them."""
+        """Return the current entries, for reading by any thread; later entries do not change the result."""
         return self._view_of(OffsetIndex)
 
 
 class TimeIndexFile(_IndexFile):
-    """The .timeindex file of a segment that is written; made by open.
+    """The .timeindex file of a segment that is being written; created by open.
 
-    Attribute: entries, as of OffsetIndexFile.
-    Threads: one that changes it; view and the properties from any.  Source: Kafka TimeIndex.
+    Attributes: entries, as in OffsetIndexFile.
+    Threads: one writer; view and the properties from any thread.  Source: Kafka TimeIndex.
     """
 
     entries: TimeIndexEntries
@@ -511,12 +513,12 @@ class TimeIndexFile(_IndexFile):
         return self.entries.entry_count >= self.entries.max_entries - 1
 
     def maybe_append(self, *, timestamp_ms: int, offset: int, skip_full_check: bool = False) -> bool:
-        """Add the largest timestamp so far and the last offset of its batch; the timestamp of the last entry adds none.
+        """Add the largest timestamp so far and the last offset of its batch, unless the last entry has that timestamp.
 
         Args: skip_full_check: for the closing entry, which has a slot of its own.
         Returns: whether an entry was added.
         Raises: ValueError if the index is full, or timestamp or offset are below those of the last entry or out of
-            range; StorageError if a page can't be written. The index is then as before.
+            range; StorageError if a page cannot be written. The index is unchanged then.
         """
         self.write_full_pages()
         return self.entries.maybe_append(timestamp_ms=timestamp_ms, offset=offset, skip_full_check=skip_full_check)
@@ -529,7 +531,7 @@ class TimeIndexFile(_IndexFile):
         self._keep(self.view().slot_of_offset(offset - 1) + 1)
 
     def view(self) -> TimeIndex:
-        """Return the entries there are now, to be read by any thread; what comes later does not change them."""
+        """Return the current entries, for reading by any thread; later entries do not change the result."""
         return self._view_of(TimeIndex)
 
 
@@ -558,7 +560,7 @@ def _create(path: StrPath, *, env: Env) -> _EntriesFile:
 
 
 def _checked_size(content: bytes, *, path: str, entry_size: int) -> int:
-    """Return the bytes that the entries of an index file take, and check what no index can be without."""
+    """Return the size of the entries of an index file in bytes, after checks that need no log."""
     if len(content) > MAX_INDEX_BYTES:
         raise corruption(
             CorruptIndexError,
@@ -575,7 +577,7 @@ def _checked_size(content: bytes, *, path: str, entry_size: int) -> int:
             CorruptIndexError, "size of an index", path=path, expected=expected, found=len(content), position=whole
         )
     count = index_entry_count(content, entry_size)
-    # A lone entry of zeros in a time index is no padding: a record of the year 1970 at the segment's base offset.
+    # A single entry of zeros in a time index is not padding: it is a record of the year 1970 at the base offset.
     if count == 0 and len(content) == TIME_INDEX_ENTRY_SIZE:
         count = 1
     size = count * entry_size

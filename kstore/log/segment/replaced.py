@@ -1,7 +1,8 @@
-"""Tells damage from change: whether a file is wrong where a reader says so, or the log has moved on since a listing.
+"""Distinguishes damage from change: whether a file is damaged where a reader says so, or has changed since it was
+listed.
 
-Layer 5. A file that is written while it is read looks damaged at times: another one has its name, it was truncated and
-other batches lie where the ones stood that were listed, or an append was half done.
+A file that is written while it is read can look damaged: another file has its name, it was truncated and other batches
+were written in place of the listed ones, or an append was half finished.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from kstore.log.segment.check import SegmentCheck
 from kstore.log.segment.records import SegmentRecords
 from kstore.types import TopicPartition
 
-# What a reader may meet where the files of a log changed since they were listed.
+# Errors a reader may hit if the files of a log changed since they were listed.
 ERRORS_OF_A_CHANGE = (CorruptionError, UnsupportedError, StorageError, LogReplacedError)
-# How often a log is listed again for one answer, each time because its files changed since the time before.
+# How many times a log is listed for one answer, each time because its files changed since the time before.
 MOST_LOOKS = 100
-# Of a file that was written that long before it was listed, any later write shows by its time of modification.
+# If a file was last written this long before it was listed, any later write changes its modification time.
 _SETTLED_NS = 10**9
 
 _NO_PARTITION = TopicPartition("", 0)
@@ -49,16 +50,16 @@ class ListedFile(NamedTuple):
 
 
 def is_settled(status: FileStatus, env: Env) -> bool:
-    """Tell whether a file was last written so long ago that a write from now on will show."""
+    """Whether a file was last written so long ago that a write from now on changes its modification time."""
     return status.identity[2] < env.wall_clock_ms() * 10**6 - _SETTLED_NS
 
 
 def change_behind(
     error: KStoreError, listed: ListedFile | None, *, config: LogConfig, env: Env
 ) -> LogReplacedError | None:
-    """Return the change since the listing that an error of a read comes from; None if it is what it says.
+    """Return the change since the listing that caused an error of a read, None if the error means what it says.
 
-    Cost: a look at the file; for damage in a file that was written since, a walk from its start to the damage.
+    Cost: a stat; for damage in a file that was written since, a walk from its start to the damage.
     """
     if isinstance(error, LogReplacedError):
         return error
@@ -66,7 +67,7 @@ def change_behind(
         return None
     if isinstance(error, StorageError):
         return _replaced(listed, NO_FILE) if error.errno == ENOENT else None
-    # Any other error of bytes comes after a right CRC, so that they are as they were written.
+    # Every other corruption error is raised after a CRC matched, so the bytes are as they were written.
     if not isinstance(error, CorruptRecordError | UnsupportedMagicError):
         return None
     try:
@@ -94,7 +95,7 @@ def _replaced(listed: ListedFile, found: str) -> LogReplacedError:
 
 
 def _is_sound_at(position: int, listed: ListedFile, *, size_in_bytes: int, config: LogConfig, env: Env) -> bool:
-    """Tell whether the file, as it is now, has nothing wrong at a position."""
+    """Whether the file, as it is now, has no damage at a position."""
     with OpenFiles(env) as files:
         records = SegmentRecords(
             files,

@@ -1,7 +1,7 @@
 """LogSegment: one .log file with its indexes, as it was when the log was opened.
 
-Layer 5. Every answer is right without the indexes: an index entry is used only after the batch it points to was
-found whole, with a right CRC, at an offset that fits the entry. Otherwise headers are walked from the segment's start.
+Every answer is correct without the indexes: an index entry is used only after the batch that it points to was found
+whole, with a valid CRC, at an offset that fits the entry. Otherwise headers are walked from the segment's start.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from kstore.log.segment.replaced import ListedFile
 from kstore.record.batches import SIZE_UP_TO_MAGIC
 from kstore.types import MAX_OFFSET, OffsetAndTimestamp, TopicPartition
 
-# Entries tried, from the best one downwards, before an index is given up for one lookup.
+# How many entries one lookup tries, from the best one downwards, before it gives up on an index.
 ENTRIES_TRIED = 3
 MIN_TIMESTAMP_MS = -(2**63)
-# A whole batch can end in one zero, the count of the last record's headers.
+# A whole batch can end in one zero byte, the header count of its last record.
 _LEAST_ZEROS = 2
-# Searches by time in the first part of a segment that walk it, before one proves all of its entries at once.
+# After this many searches by time that walk the first part of a segment, all of its entries are proven at once.
 SEARCHES_BEFORE_PROOF = 2
 
 
 class SegmentTail(NamedTuple):
     """How the last segment ends: status "end", "torn", "zeros" or "corrupt" as in HeaderScan.
 
-    valid_end_position is the end of its last whole batch before that, last_offset that batch's (-1 if there is
-    none); error tells what is wrong if status is "corrupt".
+    valid_end_position is the end of the last whole batch before that, last_offset the last offset of that batch (-1 if
+    there is none); error says what is wrong if status is "corrupt".
     """
 
     status: str
@@ -63,18 +63,18 @@ class LogContext(NamedTuple):
     config: LogConfig
     files: OpenFiles
     indexes: IndexCache
-    # The offset up to which a cleaner may have removed records.
+    # Returns the offset below which a cleaner may have removed records.
     cleaned_below: Callable[[], int]
 
 
 class LogSegment:
-    """One segment of a log, a snapshot: bytes that a broker appends later are not seen.
+    """One segment of a log, as a snapshot: bytes that a broker appends later are not seen.
 
     Attributes: path (of the .log), base_offset, next_base_offset (of the next segment; None for the last),
-    size_in_bytes, records (the SegmentRecords), listed (the file that was found; None if this object writes the log, so
-    that no other can have taken its place), index_fallbacks (lookups so far that met an index entry which the log
-    contradicts).
-    Threads: safe.  Source: Kafka LogSegment.
+        size_in_bytes, records (the SegmentRecords), listed (the file that was found; None if this process writes the
+        log, so that no other file can replace it), index_fallbacks (how many lookups so far met an index entry that
+        contradicts the log).
+    Threads: thread-safe.  Source: Kafka LogSegment.
     """
 
     def __init__(
@@ -116,38 +116,39 @@ class LogSegment:
 
     @property
     def is_last(self) -> bool:
-        """Tell whether this is the last segment, the one that a broker appends to."""
+        """Whether this is the last segment, the one that a broker appends to."""
         return self.next_base_offset is None
 
     def file_identity(self) -> FileIdentity:
-        """Return what tells the .log from another file of its name."""
+        """Return what distinguishes the .log from other files with its name."""
         if self._identity is not None:
             return self._identity
         with self._context.files.borrow(self.path) as file:
             return file.identity()
 
     def forget_files(self) -> None:
-        """Let go of the open files and indexes, since others may have their names."""
+        """Drop the open files and indexes, since other files may have their names by now."""
         self._context.files.forget(self.path)
         for path in self._index_paths:
             self._context.indexes.forget(path)
 
     @property
     def offset_index(self) -> OffsetIndex | None:
-        """The offset index, None if there is none that can be read."""
+        """The offset index, None if it is missing or cannot be read."""
         return self._context.indexes.offset_index(self._index_paths[0], base_offset=self.base_offset)
 
     @property
     def time_index(self) -> TimeIndex | None:
-        """The time index, None if there is none that can be read."""
+        """The time index, None if it is missing or cannot be read."""
         return self._context.indexes.time_index(self._index_paths[1], base_offset=self.base_offset)
 
     @property
     def tail(self) -> SegmentTail:
-        """How the segment ends. Only of the last one it is found out: in the others every byte has to be right, but
-        for preallocated space, with which they end in status "zeros".
+        """How the segment ends. Only the last segment may end in damage: in the others every byte must be valid, except
+        preallocated space at the end, for which the status is "zeros".
 
-        Cost: once, a header walk from the last index entry that holds, in another than the last if it ends in zeros.
+        Cost: once, a header walk from the last valid index entry; in a segment other than the last, only if it ends in
+            zeros.
         """
         if not self.is_last:
             return self._older_tail()
@@ -157,19 +158,19 @@ class LogSegment:
 
     @property
     def valid_end_position(self) -> int:
-        """The end of the last whole batch, for the last segment; else the size of the file."""
+        """In the last segment, the end of the last whole batch; else the end of the file without preallocated space."""
         return self.tail.valid_end_position
 
     @property
     def scan_end_position(self) -> int:
-        """Where a reader stops: a torn or zero tail is left out; damage is not, so that reading meets it."""
+        """Where a reader stops: before a torn or zero tail, but after damage, so that reading reports it."""
         if self._scan_end_position is None:
             tail = self.tail
             self._scan_end_position = self.size_in_bytes if tail.status == "corrupt" else tail.valid_end_position
         return self._scan_end_position
 
     def tells_its_end(self) -> bool:
-        """Tell whether the end of the segment is known without a walk over all of it, and find it if an index helps."""
+        """Whether the end of the segment is known without a walk over all of it; find it if an index helps."""
         if self._tail is None and self.is_last:
             start = self._last_indexed_batch()
             if start is None and not self._ends_in_zeros():
@@ -178,10 +179,10 @@ class LogSegment:
         return True
 
     def translate_offset(self, offset: int) -> BatchHeader | None:
-        """Return the first batch whose last offset is >= offset, None if the segment ends before.
+        """Return the first batch whose last offset is >= offset, None if the segment ends before it.
 
-        Raises: CorruptRecordError, UnsupportedMagicError for damage on the way.
-        Cost: O(log entries) and a header walk over one index interval; without index, over the whole segment.
+        Raises: CorruptRecordError, UnsupportedMagicError for damage in the walked range.
+        Cost: O(log entries) and a header walk over one index interval; without an index, over the whole segment.
         Source: Kafka LogSegment.translateOffset.
         """
         found = (self._lookup or self._made_lookup()).batch_of_offset(offset)
@@ -191,11 +192,11 @@ class LogSegment:
         return self.records.stopped_at(self._walk_from(start, stop_offset=offset))
 
     def search_timestamp(self, timestamp_ms: int, *, start_offset: int) -> OffsetAndTimestamp | None:
-        """Return the first record with timestamp >= timestamp_ms and offset >= start_offset, None if there is none.
+        """Return the first record with timestamp >= timestamp_ms and offset >= start_offset, or None.
 
-        Records of control batches count, as in a broker's answer.
-        Raises: CorruptRecordError and the like for damage on the way.
-        Cost: a header walk from the time index's entry, and the decoding of the batches that may hold the answer.
+        Records of control batches count, as on a broker.
+        Raises: CorruptRecordError and other errors for damage in the walked range.
+        Cost: a header walk from the time index's entry, and decoding the batches that may hold the answer.
         Source: Kafka LogSegment.findOffsetByTimestamp.
         """
         if self._largest_timestamp_ms is not None and self._largest_timestamp_ms < timestamp_ms:
@@ -232,11 +233,11 @@ class LogSegment:
         return None
 
     def verified_batch(self, index: OffsetIndex, slot: int, *, end_position: int) -> BatchHeader | None:
-        """Return the batch that a slot of the segment's offset index points to, None if the entry does not hold.
+        """Return the batch that an entry of the segment's offset index points to, None if the entry does not hold.
 
-        It holds if a batch lies there, whole before end_position, inside the segment, with a right CRC and a first
-        offset not above the entry's offset; and if a header walk joins it with a neighbouring entry or an end of the
-        file, which no batch does that is the value of a record.
+        It holds if there is a batch at its position, whole before end_position, inside the segment, with a valid CRC
+        and a first offset not above the entry's offset, and if a header walk connects it with a neighbouring entry or
+        an end of the file. The latter rules out a batch that is stored in the value of a record.
         """
         entry = index.entry(slot)
         if not 0 <= entry.position < end_position:
@@ -277,7 +278,9 @@ class LogSegment:
     def _record_by_index(
         self, lookup: SegmentLookup, timestamp_ms: int, *, start_offset: int
     ) -> OffsetAndTimestamp | None:
-        """Return the answer of search_timestamp by an entry confirmed before, None where that does not give it."""
+        """Return the answer of search_timestamp from an entry that was confirmed before, None if that gives no
+        answer.
+        """
         found = lookup.batch_of_timestamp(timestamp_ms, start_offset=start_offset)
         if found is None:
             return None
@@ -319,7 +322,7 @@ class LogSegment:
         return self._whole_tail(tail, start) if self.is_last and scan.status == "zeros" and scan.batch_count else tail
 
     def _whole_tail(self, tail: SegmentTail, start: BatchHeader | None) -> SegmentTail:
-        """Leave out a last batch that is half written: in preallocated space its header fits, and zeros follow."""
+        """Exclude a half-written last batch: in preallocated space its header is valid, and zeros follow."""
         end = tail.valid_end_position
         last = self._walk_from(start, end_position=end, stop_offset=tail.last_offset).found
         if last is None or any(self.records.read_bytes(_LEAST_ZEROS, position=end - _LEAST_ZEROS)):
@@ -333,7 +336,7 @@ class LogSegment:
         return self._floor_batch(MAX_OFFSET, end_position=self.size_in_bytes)
 
     def _floor_batch(self, offset: int, *, end_position: int) -> BatchHeader | None:
-        """Return a batch with base offset <= offset that a verified index entry points to, None if there is none."""
+        """Return a batch with base offset <= offset that a verified index entry points to, or None."""
         index = self.offset_index
         if index is None or end_position == 0:
             return None
@@ -350,9 +353,9 @@ class LogSegment:
         return found
 
     def _batch_before_timestamp(self, timestamp_ms: int) -> BatchHeader | None:
-        """Return a batch such that no timestamp up to its end is >= timestamp_ms, by the time index.
+        """Return a batch, by the time index, such that no timestamp up to its end is >= timestamp_ms, or None.
 
-        None also where little comes before it: walking that costs little, and then nothing is taken on trust.
+        None also if few bytes precede it: walking them is cheap and trusts no index entry.
         """
         proof_bytes = self._context.config.time_index_proof_bytes
         if self.size_in_bytes <= proof_bytes or timestamp_ms <= MIN_TIMESTAMP_MS:
@@ -380,7 +383,9 @@ class LogSegment:
         return None
 
     def _confirm_prefix(self, index: TimeIndex, *, end_position: int) -> None:
-        """Hold the entries of a segment's first part against its batches, once, and confirm those that are right."""
+        """Compare the time index entries of a segment's first part with its batches, once, and confirm those that
+        match.
+        """
         entries = TimeIndexEntries(b"", base_offset=self.base_offset, max_bytes=MAX_INDEX_BYTES)
         walk = RecoveryWalk(
             end_position=self.scan_end_position,
@@ -412,7 +417,7 @@ class LogSegment:
     def _search_batch(
         self, batch: BatchHeader, data: bytes = b"", *, timestamp_ms: int, start_offset: int
     ) -> OffsetAndTimestamp | None:
-        """Search the records of a batch, by its bytes as far as they were read."""
+        """Search the records of a batch. Args: data: its bytes as far as they were read."""
         if len(data) < batch.size_in_bytes:
             data = self.records.read_bytes(batch.size_in_bytes, position=batch.position)
         if batch.magic == 2 and batch.codec == 0:

@@ -1,6 +1,6 @@
-"""TransactionIndexFile: the aborted transactions whose abort marker lies in one segment.
+"""TransactionIndexFile: the aborted transactions whose abort marker is in one segment.
 
-Layer 5. The file is made with the first of them. Its entries are kept in memory too, since they are few.
+The file is created with the first entry. The entries are also kept in memory, since they are few.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ TRANSACTION_INDEX_ENTRY_SIZE = ABORTED_TXN.size
 
 
 class AbortedTxn(NamedTuple):
-    """An aborted transaction: its first offset, that of its abort marker, the last stable offset after that marker."""
+    """An aborted transaction: its first offset, the offset of its abort marker, the last stable offset after the
+    marker.
+    """
 
     producer_id: int
     first_offset: int
@@ -37,8 +39,8 @@ def encode_aborted_txn(txn: AbortedTxn) -> bytes:
 def decode_aborted_txns(content: bytes, *, base_offset: int, path: str) -> tuple[AbortedTxn, ...]:
     """Return the entries of a .txnindex file.
 
-    Raises: CorruptIndexError for an entry that is cut off, of another version, with last offset below the segment's
-        base offset, or out of order.
+    Raises: CorruptIndexError for an entry that is incomplete, of another version, with a last offset below the
+        segment's base offset, or out of order.
     """
     txns: list[AbortedTxn] = []
     least = base_offset
@@ -59,9 +61,9 @@ def decode_aborted_txns(content: bytes, *, base_offset: int, path: str) -> tuple
 
 
 class TransactionIndexFile:
-    """The .txnindex file of a segment that is written; made by open.
+    """The .txnindex file of a segment that is being written; created by open.
 
-    Threads: one that changes it; entries from any.  Source: Kafka TransactionIndex.
+    Threads: one writer; entries from any thread.  Source: Kafka TransactionIndex.
     """
 
     def __init__(self, file: WriteFile | None, *, path: str, base_offset: int, env: Env) -> None:
@@ -77,7 +79,7 @@ class TransactionIndexFile:
 
     @classmethod
     def open(cls, path: StrPath, *, base_offset: int, env: Env = DEFAULT_ENV) -> TransactionIndexFile:
-        """Open a file and read it; where there is none, the first append makes it.
+        """Open a file and read it; if it does not exist, the first append creates it.
 
         Raises: StorageError; CorruptIndexError as decode_aborted_txns.
         """
@@ -96,7 +98,7 @@ class TransactionIndexFile:
 
     @property
     def entries(self) -> tuple[AbortedTxn, ...]:
-        """The entries there are now, in the order of their markers."""
+        """The current entries, in the order of their markers."""
         return tuple(self._entries)
 
     @property
@@ -111,8 +113,8 @@ class TransactionIndexFile:
     def append(self, txn: AbortedTxn) -> None:
         """Add a transaction and write it.
 
-        Raises: ValueError if its last offset is not above that of the one before, or below the segment's base offset;
-            StorageError, with the index as before.
+        Raises: ValueError if its last offset is not above that of the previous one, or below the segment's base offset;
+            StorageError, with the index unchanged.
         """
         least = self.last_offset + 1 if self._entries else self.base_offset
         if txn.last_offset < least:
@@ -124,16 +126,16 @@ class TransactionIndexFile:
         self._is_written = True
 
     def truncate_to(self, offset: int) -> None:
-        """Remove the transactions whose abort marker is at an offset or behind it.
+        """Remove the transactions whose abort marker is at or after an offset.
 
         Raises: StorageError, with the entries kept.
         """
         self._keep(bisect_left(self._entries, offset, key=lambda txn: txn.last_offset))
 
     def flush(self) -> None:
-        """Wait until the file and its name survive a power cut; costs nothing if nothing changed.
+        """Wait until the file and its name survive a power cut; no system call if nothing changed.
 
-        Raises: StorageError; the next flush writes anew what a failed one or a failed append left in doubt.
+        Raises: StorageError; the next flush rewrites the entries after a failed flush or append.
         """
         if self._file is None or not self._is_dirty:
             return
@@ -150,7 +152,7 @@ class TransactionIndexFile:
     def close(self) -> None:
         """Flush and close; a second call does nothing.
 
-        Raises: StorageError, with the file closed all the same.
+        Raises: StorageError; the file is closed in any case.
         """
         if self._is_closed:
             return
@@ -160,7 +162,7 @@ class TransactionIndexFile:
             self.close_handlers()
 
     def close_handlers(self) -> None:
-        """Close the file, and nothing else."""
+        """Close the file without flushing."""
         self._is_closed = True
         if self._file is not None:
             self._file.close()

@@ -1,6 +1,6 @@
-"""WritableSegment: the files of the segment that takes appends, and the view of them that readers get.
+"""WritableSegment: the files of the segment that takes appends, and the view of them for readers.
 
-Layer 5. The records decide; an index that can't be written costs time and no append.
+The records are authoritative: an index that cannot be written slows lookups down, but fails no append.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _Index = TypeVar("_Index", OffsetIndexFile, TimeIndexFile)
 class WritableSegment:
     """One segment that is appended to: its .log, .index, .timeindex and .txnindex.
 
-    Attributes: base_offset, path (of the .log), records, transaction_index, appender (new after a truncation).
-    Threads: one that changes it, beside any number that use its views.  Source: Kafka LogSegment.
+    Attributes: base_offset, path (of the .log), records, transaction_index, appender (replaced by a truncation).
+    Threads: one writer, concurrently with any number of users of its views.  Source: Kafka LogSegment.
     """
 
     def __init__(
@@ -87,10 +87,11 @@ class WritableSegment:
         config: LogConfig,
         env: Env,
     ) -> Self:
-        """Open the files of a segment, those made that are not there; an index that is wrong is emptied.
+        """Open the files of a segment, creating missing ones; an index that is corrupt is emptied.
 
-        Args: is_new: files of its name are removed first; timestamp: the largest, with the last offset of its batch.
-        Raises: StorageError, with no new file left.
+        Args: is_new: existing files of the segment are removed first; timestamp: the largest, with the last offset of
+            its batch.
+        Raises: StorageError; no new file is left then.
         """
         paths = {suffix: segment_path(directory, base_offset, suffix=suffix) for suffix in SEGMENT_SUFFIXES}
         if is_new:
@@ -138,16 +139,16 @@ class WritableSegment:
 
     @property
     def offset_index(self) -> OffsetIndex:
-        """The entries of the offset index there are now."""
+        """The current entries of the offset index."""
         return self._offset_index.view()
 
     @property
     def time_index(self) -> TimeIndex:
-        """The entries of the time index there are now."""
+        """The current entries of the time index."""
         return self._time_index.view()
 
     def should_roll(self, survey: AppendSurvey, *, now_ms: int) -> bool:
-        """Tell whether an append has to go into another segment: for its size, the time, a full index, its offsets.
+        """Whether an append needs a new segment: because of its size, the age, a full index, or its offsets.
 
         Source: Kafka LogSegment.shouldRoll.
         """
@@ -157,7 +158,7 @@ class WritableSegment:
         return self.appender.should_roll(survey, now_ms=now_ms)
 
     def append(self, survey: AppendSurvey) -> None:
-        """Write the batches of an append behind the last ones.
+        """Write the batches of an append after the last ones.
 
         Raises: StorageError, LogFailedError, SegmentTooLargeError, with nothing appended.
         Source: Kafka LogSegment.append.
@@ -166,13 +167,13 @@ class WritableSegment:
         self._is_age_known = True
 
     def view(self, context: LogContext, *, size_in_bytes: int, last_offset: int) -> LogSegment:
-        """Return the segment as a reader sees it, up to a size and the last offset there (-1 if it is empty)."""
+        """Return the segment as a reader sees it, up to a size in bytes and its last offset (-1 if it is empty)."""
         return _AppendedSegment(context, self, size_in_bytes=size_in_bytes, last_offset=last_offset)
 
     def truncate_to(self, offset: int, *, position: int, timestamp: TimestampOffset) -> None:
-        """Remove the batches from `position` on, which hold the offsets from `offset` on, and wait until they are gone.
+        """Durably remove the batches from `position` on, which hold the offsets from `offset` on.
 
-        Args: timestamp: the largest of what stays, with the last offset of its batch.
+        Args: timestamp: the largest of the remaining records, with the last offset of its batch.
         Raises: StorageError, LogFailedError.  Source: Kafka LogSegment.truncateTo.
         """
         self.records.truncate_to(position)
@@ -186,7 +187,8 @@ class WritableSegment:
         self.flush()
 
     def drop_entries_from(self, offset: int) -> None:
-        """Remove index entries of an offset and behind it, or of places behind the records: there is nothing of them.
+        """Remove index entries for offsets from `offset` on or positions after the records: the segment has no such
+        records.
 
         Raises: StorageError.
         """
@@ -200,16 +202,16 @@ class WritableSegment:
     def flush(self) -> None:
         """Wait until the records and the transaction index survive a power cut.
 
-        The other indexes do not have to: they are made anew from the records.
+        The other indexes need not: they are rebuilt from the records.
         Raises: StorageError, LogFailedError.
         """
         self.records.flush()
         self.transaction_index.flush()
 
     def seal(self) -> None:
-        """Finish a segment that takes no more: the closing time entry, and no space behind entries and records.
+        """Finish a segment that takes no more appends: add the closing time entry, trim records and indexes.
 
-        Raises: StorageError, LogFailedError, if the records can't be trimmed; what befalls an index is only logged.
+        Raises: StorageError, LogFailedError, if the records cannot be trimmed; errors of an index are only logged.
         """
         self.records.trim()
         self._seal_indexes()
@@ -228,14 +230,14 @@ class WritableSegment:
             _logger.warning("going on without a part of an index: %s", error)
 
     def close(self) -> None:
-        """Finish the indexes, flush and trim all, and close the files; a second call does nothing.
+        """Finish the indexes, flush and trim everything, and close the files; a second call does nothing.
 
-        Raises: StorageError, LogFailedError, with the files closed all the same.
+        Raises: StorageError, LogFailedError; the files are closed in any case.
         """
         if self._is_closed:
             return
         try:
-            # First, so that the indexes find a descriptor where the process has no other left.
+            # First: it closes a file, so that the indexes find a descriptor even if the process has run out of them.
             self.records.close()
             self._seal_indexes()
             self._offset_index.close()
@@ -245,7 +247,7 @@ class WritableSegment:
             self.close_handlers()
 
     def close_handlers(self) -> None:
-        """Close the files, and nothing else."""
+        """Close the files without flushing."""
         self._is_closed = True
         with ExitStack() as files:
             for file in (self.records, self._offset_index, self._time_index, self.transaction_index):
@@ -286,7 +288,7 @@ class WritableSegment:
 
 
 class _AppendedSegment(LogSegment):
-    """What readers see of a WritableSegment: its records up to a size, its index entries in memory."""
+    """A reader's view of a WritableSegment: its records up to a size, its index entries in memory."""
 
     def __init__(self, context: LogContext, segment: WritableSegment, *, size_in_bytes: int, last_offset: int) -> None:
         super().__init__(context, base_offset=segment.base_offset, next_base_offset=None, size_in_bytes=size_in_bytes)

@@ -1,1 +1,1 @@
-"""What a log knows about producers, leader epochs and transactions. Uses files and segment."""
+"""What a log knows about producers, leader epochs and transactions. May use files and segment."""

@@ -1,4 +1,4 @@
-"""LeaderEpochCache: the first offset of each leader epoch of a log, kept in its leader-epoch-checkpoint. Layer 5."""
+"""LeaderEpochCache: the first offset of each leader epoch of a log, stored in its leader-epoch-checkpoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _logger = logging.getLogger("kstore.log")
 
 
 class EpochEndOffset(NamedTuple):
-    """Where an epoch ends: the offset at which the next one starts, or the log end; both -1 if it is not known."""
+    """Where an epoch ends: the offset at which the next one starts, or the log end offset; both fields -1 if
+    unknown.
+    """
 
     epoch: int
     end_offset: int
@@ -31,12 +33,12 @@ _UNKNOWN = EpochEndOffset(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
 
 
 class LeaderEpochCache:
-    """Leader epochs and their start offsets, both rising strictly; every change is durable when it returns.
+    """Leader epochs and their start offsets, both strictly increasing; every change is durable when the call returns.
 
-    Args: path: of the leader-epoch-checkpoint, which need not exist; None to keep nothing on disk.
+    Args: path: of the leader-epoch-checkpoint, which need not exist; None to store nothing on disk.
     Attributes: entries.
     Raises: CorruptCheckpointError for a malformed file; StorageError.
-    Threads: one at a time changes it; answers are safe beside that.
+    Threads: one writer, any number of readers.
     Source: Kafka LeaderEpochFileCache.
     """
 
@@ -60,10 +62,10 @@ class LeaderEpochCache:
         return NO_PARTITION_LEADER_EPOCH if latest is None else latest.epoch
 
     def assign(self, epoch: int, *, start_offset: int) -> bool:
-        """Note that offsets from start_offset on are of that epoch; return whether that was new.
+        """Record that offsets from start_offset on belong to `epoch`; return whether that was new.
 
-        Entries that do not lie below the new one in both columns go.
-        Raises: ValueError for a negative number; StorageError, then nothing is changed.
+        Removes entries whose epoch or start offset is not below that of the new one.
+        Raises: ValueError for a negative number; StorageError, with nothing changed.
         """
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"epoch and start_offset must not be negative, got {epoch} and {start_offset}")
@@ -78,9 +80,9 @@ class LeaderEpochCache:
         return True
 
     def end_offset_for(self, epoch: int, *, log_end_offset: int) -> EpochEndOffset:
-        """Return the largest known epoch up to the one asked for, and where it ends.
+        """Return the largest known epoch that is <= `epoch`, and where it ends.
 
-        An epoch below all known ones comes back itself, with the start of the first.
+        An epoch below all known ones is returned as it is, with the start offset of the first known one.
         Source: Kafka LeaderEpochFileCache.endOffsetFor.
         """
         entries = self.entries
@@ -92,13 +94,13 @@ class LeaderEpochCache:
         return EpochEndOffset(entries[above - 1].epoch if above else epoch, entries[above].start_offset)
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """Return the epoch of a record of that offset, None if it is below all that are known."""
+        """Return the epoch of the record at an offset, None if it is below all known epochs."""
         return epoch_of_offset(self.entries, offset)
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Drop the epochs that start at or above end_offset.
+        """Remove the epochs that start at or above end_offset.
 
-        Raises: StorageError, then nothing is changed.
+        Raises: StorageError, with nothing changed.
         """
         entries = self.entries
         kept = len(entries)
@@ -108,9 +110,9 @@ class LeaderEpochCache:
             self._replace(entries[:kept])
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Drop the epochs that start at or below start_offset, but for the last of them, which then starts there.
+        """Remove the epochs that start at or below start_offset, except the last of them, which then starts there.
 
-        Raises: StorageError, then nothing is changed.
+        Raises: StorageError, with nothing changed.
         """
         entries = self.entries
         gone = bisect_right(entries, start_offset, key=_START_OFFSET)
@@ -120,17 +122,17 @@ class LeaderEpochCache:
                 self._replace((first, *entries[gone:]))
 
     def restore(self, entries: tuple[EpochEntry, ...]) -> None:
-        """Go back to the entries of before, after an append of later ones failed.
+        """Restore earlier entries after an append of later ones failed.
 
-        Raises: StorageError, then nothing is changed.
+        Raises: StorageError, with nothing changed.
         """
         if entries != self.entries:
             self._replace(entries)
 
     def clear(self) -> None:
-        """Drop all epochs, as an append of magic 0 or 1 does.
+        """Remove all epochs, as an append of magic 0 or 1 does.
 
-        Raises: StorageError, then nothing is changed.
+        Raises: StorageError, with nothing changed.
         """
         if self.entries:
             self._replace(())
@@ -154,6 +156,6 @@ class LeaderEpochCache:
 
 
 def epoch_of_offset(entries: Sequence[EpochEntry], offset: int) -> int | None:
-    """Return the epoch of a record of that offset by rising entries, None if it is below all of them."""
+    """Return the epoch of the record at an offset, by rising entries; None if it is below all of them."""
     slot = bisect_right(entries, offset, key=_START_OFFSET)
     return entries[slot - 1].epoch if slot else None

@@ -1,7 +1,7 @@
 """One producer's batches checked against what the log knows of it: epochs, sequences, transactions, markers.
 
-Layer 5. Nothing here changes the state of a log: a ProducerAppendInfo works on copies, which ProducerStateManager takes
-over once the batches are written.
+Nothing here changes the state of a log: a ProducerAppendInfo works on copies, which ProducerStateManager takes over
+once the batches are written.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _ENTRY_FIELDS = (
     "producer_id",
 )
 
-# Looking a member up at its class costs as much as the check that needs it.
+# An enum member lookup would cost as much as the check that needs it.
 _CLIENT = AppendOrigin.CLIENT
 _logger = logging.getLogger("kstore.log")
 
 
 class VerificationGuard:
-    """Proof that the transaction of a producer was verified with its coordinator; compared by identity (KIP-890)."""
+    """Proof that a producer's transaction was verified with its coordinator; compared by identity (KIP-890)."""
 
     __slots__ = ()
 
 
 class Verification:
-    """A verification under way: its guard and the lowest sequence seen since it began, in the newest epoch.
+    """A verification in progress: its guard, and the lowest sequence seen since it started, in the newest epoch.
 
     Attributes: supports_epoch_bump (whether each transaction of the producer has an epoch of its own).
     Source: Kafka VerificationStateEntry.
@@ -61,7 +61,7 @@ class Verification:
         self.supports_epoch_bump = supports_epoch_bump
 
     def note(self, *, producer_epoch: int, sequence: int) -> None:
-        """Note the first sequence of another batch that waits for it."""
+        """Record the first sequence of another batch that waits for this verification."""
         if producer_epoch > self.producer_epoch:
             self.producer_epoch, self.lowest_sequence = producer_epoch, sequence
         elif producer_epoch == self.producer_epoch:
@@ -77,9 +77,9 @@ class TransactionMarker(NamedTuple):
 
 
 class ProducerBatch(NamedTuple):
-    """What producer state takes from a batch with a producer id and its final offsets.
+    """What producer state needs of a batch that has a producer id and its final offsets.
 
-    marker: of a control batch, None where its records were compacted away or end no transaction.
+    marker: of a control batch; None if its records were compacted away or do not end a transaction.
     """
 
     producer_id: int
@@ -94,7 +94,7 @@ class ProducerBatch(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record, which comes round to 0 behind 2^31 - 1; -1 without sequences."""
+        """The sequence of the last record, which wraps around to 0 after 2^31 - 1; -1 without sequences."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset - self.base_offset) & MAX_INT32
@@ -120,9 +120,10 @@ class BatchMetadata(NamedTuple):
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction with data that a marker at last_offset ended (Kafka: CompletedTxn).
+    """A transaction with data, ended by a marker at last_offset (Kafka: CompletedTxn).
 
-    last_stable_offset: where the first transaction still open starts, or behind the marker if there is none.
+    last_stable_offset: where the first transaction that is still open starts, or the offset after the marker if there
+    is none.
     """
 
     producer_id: int
@@ -133,17 +134,17 @@ class CompletedTransaction(NamedTuple):
 
 
 class ProducerStateEntry(ProducerEntry):
-    """What a log knows of one producer; see ProducerEntry of the core, of which LogAppender makes the next one too."""
+    """What a log knows of one producer; see the core's ProducerEntry, of which LogAppender creates instances too."""
 
     __slots__ = ()
 
     @property
     def batches(self) -> tuple[BatchMetadata, ...]:
-        """The last BATCHES_KEPT of its epoch, oldest first."""
+        """The last BATCHES_KEPT batches of the current epoch, oldest first."""
         return tuple(map(BatchMetadata._make, self.kept_batches))
 
     def find_duplicate(self, batch: ProducerBatch) -> BatchMetadata | None:
-        """Return the kept batch with the same epoch and the same first and last sequence."""
+        """Return the kept batch with the same epoch and the same first and last sequence, or None."""
         base_sequence = batch.base_sequence
         if batch.producer_epoch != self.producer_epoch or base_sequence == NO_SEQUENCE:
             return None
@@ -156,7 +157,7 @@ class ProducerStateEntry(ProducerEntry):
         return None
 
     def snapshot_entry(self) -> ProducerSnapshotEntry:
-        """Return what a snapshot keeps of the producer."""
+        """Return the producer's snapshot entry."""
         last = next(reversed(self.batches), None)
         return ProducerSnapshotEntry(
             producer_id=self.producer_id,
@@ -171,7 +172,7 @@ class ProducerStateEntry(ProducerEntry):
 
     @classmethod
     def of_snapshot(cls, entry: ProducerSnapshotEntry) -> ProducerStateEntry:
-        """Return the state that a snapshot keeps of a producer."""
+        """Return the state of a producer from its snapshot entry."""
         last = BatchMetadata(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp_ms)
         return cls(
             entry.producer_id,
@@ -188,12 +189,12 @@ class ProducerStateEntry(ProducerEntry):
 
 
 class ProducerAppendInfo:
-    """The batches of one producer in one append: checked one after the other, and the state behind them.
+    """The batches of one producer in one append: checks them one by one and tracks the state after them.
 
-    Attributes: entry (the state behind the batches so far), started (first offsets of the transactions they open),
-        ends_verification (whether the producer's verification is over once they are written).
-    Args: current: what the log knows of the producer, None if nothing; verification: the one under way, None if none
-        is; refuses: False for a replay of what lies in the log, which only logs.
+    Attributes: entry (the state after the batches so far), started (first offsets of the transactions they open),
+        ends_verification (whether the producer's verification ends once they are written).
+    Args: current: what the log knows of the producer, None if nothing; verification: the one in progress, or None;
+        refuses: False for a replay of batches that are in the log already, where violations are only logged.
     Source: Kafka ProducerAppendInfo.
     """
 
@@ -230,7 +231,7 @@ class ProducerAppendInfo:
         self.entry = ProducerStateEntry(producer_id) if current is None else current.copy()
 
     def append(self, batch: ProducerBatch) -> CompletedTransaction | None:
-        """Check the next batch and go on behind it; return the transaction that its marker ended.
+        """Check the next batch and update the state; return the transaction that its marker ended, or None.
 
         Raises: InvalidProducerEpochError, OutOfOrderSequenceError, InvalidTxnStateError,
             TransactionCoordinatorFencedError.
@@ -238,7 +239,8 @@ class ProducerAppendInfo:
         if batch.is_control:
             completed = None if batch.marker is None else self._end_transaction(batch, batch.marker)
             under_way = self._verification
-            # Where each transaction has its own epoch, a marker of the epoch that is verified ended the one before.
+            # If each transaction has its own epoch, a marker with the epoch being verified ended the transaction
+            # before.
             if (
                 under_way is None
                 or not under_way.supports_epoch_bump
@@ -351,9 +353,9 @@ class ProducerAppendInfo:
 
 
 def producer_batches_in(records: bytes | bytearray | memoryview, *, config: LogConfig) -> list[ProducerBatch]:
-    """Return those of whole batches in memory that have a producer id, with the markers of control batches.
+    """Return the batches in memory that have a producer id, with the markers of control batches.
 
-    Raises: CorruptRecordError, UnsupportedMagicError for a header that can't be right; as producer_batch.
+    Raises: CorruptRecordError, UnsupportedMagicError for an impossible header; as producer_batch.
     """
     found = []
     at, size = 0, len(records)
@@ -370,15 +372,15 @@ def producer_batches_in(records: bytes | bytearray | memoryview, *, config: LogC
 
 
 def producer_batch(batch: RecordBatch) -> ProducerBatch:
-    """Return one batch as producer state takes it; reads the marker of a control batch.
+    """Return what producer state needs of a batch; reads the marker of a control batch.
 
-    Raises: CorruptRecordError, InvalidRecordError for a control batch that can't be read.
+    Raises: CorruptRecordError, InvalidRecordError for a control batch that cannot be decoded.
     """
     return batch_of_header(batch.header, read_marker(batch) if batch.header.is_control else None)
 
 
 def batch_of_header(header: BatchHeader, marker: TransactionMarker | None) -> ProducerBatch:
-    """Return a batch as producer state takes it; marker: what a control batch says."""
+    """Return what producer state needs of a batch. Args: marker: of a control batch, or None."""
     return ProducerBatch(
         header.producer_id,
         header.producer_epoch,
@@ -393,7 +395,7 @@ def batch_of_header(header: BatchHeader, marker: TransactionMarker | None) -> Pr
 
 
 def read_marker(batch: RecordBatch) -> TransactionMarker | None:
-    """Return what the first record of a control batch says, None if there is none or it ends no transaction."""
+    """Return the transaction marker in the first record of a control batch, None if it has none."""
     record = next(batch.records(verify=False, headers=False), None)
     if record is None:
         return None

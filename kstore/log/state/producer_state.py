@@ -1,6 +1,6 @@
-"""ProducerStateManager: what a log knows of its producers and their transactions, and the snapshots of it.
+"""ProducerStateManager: what a log knows of its producers and their transactions, and its snapshots.
 
-Layer 5. A snapshot that is missing or damaged costs the time of a replay from an older one, never an answer.
+A missing or damaged snapshot costs the time of a replay from an older one, but never changes an answer.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _logger = logging.getLogger("kstore.log")
 
 
 class PreparedAppend:
-    """What the batches of one append do to the producers, once they are written; made by analyze.
+    """What the batches of one append do to the producers once they are written; created by analyze.
 
-    Attributes: duplicate (the batch that was sent before; then nothing must be written), completed.
+    Attributes: duplicate (the batch that was sent before; nothing must be written then), completed.
     """
 
     __slots__ = ("completed", "duplicate", "infos")
@@ -55,13 +55,13 @@ class PreparedAppend:
 class ProducerStateManager:
     """The producers of one partition up to map_end_offset, and its .snapshot files.
 
-    Making one lists the snapshots and loads none: truncate_and_reload does, then the log is replayed from
+    The constructor lists the snapshots and loads none: truncate_and_reload does, and then the log is replayed from
     map_end_offset on. An append is analyzed, written, then committed.
-    Args: requires_verification: refuse the first transactional batch of a transaction unless a guard of
-        start_verification comes with it; brokers ask for that, a log without a coordinator can't.
+    Args: requires_verification: refuse the first transactional batch of a transaction unless it comes with a guard from
+        start_verification; brokers require that, a log without a coordinator cannot.
     Attributes: map_end_offset; first_unstable_offset (where the first transaction starts that is open, or ended at or
         above the high watermark; None if there is none).
-    Threads: the caller's lock guards every method; the two attributes may be read without it.
+    Threads: every method requires the caller's lock; the two attributes may be read without it.
     Source: Kafka ProducerStateManager.
     """
 
@@ -85,12 +85,12 @@ class ProducerStateManager:
         self._table_size = hash_table_size(0)
         # First offset -> producer id of the open transactions, in rising order.
         self._ongoing: dict[int, int] = {}
-        # First offset -> offset of the marker, of the transactions ended at or above the high watermark.
+        # First offset -> offset of the marker, for transactions that ended at or above the high watermark.
         self._unreplicated: dict[int, int] = {}
         self._verifications: dict[int, Verification] = {}
         self._snapshots = self._listed_snapshots()
         self._last_snapshot_offset = 0
-        # Up to where a reload still has to be replayed; until then nothing is published as decided.
+        # Up to where a reload still has to be replayed; first_unstable_offset does not advance until then.
         self._reload_end_offset: int | None = None
 
     def __len__(self) -> int:
@@ -98,28 +98,31 @@ class ProducerStateManager:
 
     @property
     def active_producers(self) -> Mapping[int, ProducerStateEntry]:
-        """The producers by id, in the order in which they came."""
+        """The producers by id, in insertion order."""
         return MappingProxyType(self._producers)
 
     def entry(self, producer_id: int) -> ProducerStateEntry | None:
-        """Return what is known of a producer."""
+        """Return what is known of a producer, or None."""
         return self._producers.get(producer_id)
 
     def tables(self) -> tuple[dict[int, ProducerStateEntry], dict[int, Verification]]:
-        """Return the producers and the verifications under way, always the same two, for a LogAppender.
+        """Return the producers and the verifications in progress, always the same two dicts, for a LogAppender.
 
-        Of an append that follows a producer's last batch it puts the new entry in place by itself; nothing else here
-        changes by such a one.
+        For an append that continues a producer's sequence, the LogAppender replaces the producer's entry itself; such
+        an append changes nothing else here.
         """
         return self._producers, self._verifications
 
     def last_stable_offset(self, *, high_watermark: int, log_start_offset: int) -> int:
-        """Return the offset below which every transaction is decided, and the high watermark if that is lower."""
+        """Return the offset below which every transaction is decided, at most the high watermark.
+
+        Returns: the log start offset if that is higher.
+        """
         unstable = self.first_unstable_offset
         return max(high_watermark if unstable is None else min(unstable, high_watermark), log_start_offset)
 
     def has_late_transaction(self, now_ms: int, *, max_transaction_timeout_ms: int) -> bool:
-        """Tell whether a transaction is open for longer than its coordinator would let it."""
+        """Whether a transaction has been open for longer than its coordinator would allow."""
         limit_ms = max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
         oldest = min((self._producers[one].last_timestamp_ms for one in self._ongoing.values()), default=-1)
         return oldest > 0 and now_ms - oldest > limit_ms
@@ -133,9 +136,11 @@ class ProducerStateManager:
         origin: AppendOrigin,
         verification_guard: VerificationGuard | None = None,
     ) -> PreparedAppend:
-        """Check batches that are about to be written; changes nothing. Batches without a producer id are passed over.
+        """Check batches that are about to be written, without changing state; batches without a producer id are
+        ignored.
 
-        Of a CLIENT the first batch that was sent before ends it, and the result has that as `duplicate`.
+        With origin CLIENT the check stops at the first batch that was sent before, which becomes the result's
+        `duplicate`.
         Raises: InvalidProducerEpochError, OutOfOrderSequenceError, InvalidTxnStateError,
             TransactionCoordinatorFencedError.
         Source: Kafka UnifiedLog.analyzeAndValidateProducerState.
@@ -170,7 +175,7 @@ class ProducerStateManager:
         return prepared
 
     def commit(self, prepared: PreparedAppend) -> list[CompletedTransaction]:
-        """Take over what analyze prepared, after its batches were written; return the transactions that they ended."""
+        """Apply what analyze prepared, after its batches were written; return the transactions that they ended."""
         changes_transactions = bool(prepared.completed)
         infos = prepared.infos
         for producer_id in infos if len(infos) == 1 else _as_kafka_takes_over(list(infos)):
@@ -187,9 +192,9 @@ class ProducerStateManager:
         return completed
 
     def replay(self, batch: ProducerBatch) -> CompletedTransaction | None:
-        """Take over a batch that lies in the log; what would be refused in an append is logged.
+        """Apply a batch that is in the log already; what an append would refuse is only logged.
 
-        Returns: the transaction that it ended.
+        Returns: the transaction that it ended, or None.
         """
         if batch.producer_id == NO_PRODUCER_ID:
             return None
@@ -211,7 +216,7 @@ class ProducerStateManager:
         return completed
 
     def replay_together(self, batches: Iterable[ProducerBatch]) -> None:
-        """Replay batches of one segment; producers that are new come in the order in which Kafka puts them.
+        """Replay batches of one segment; new producers are added in Kafka's order.
 
         Source: Kafka UnifiedLog.loadProducersFromRecords.
         """
@@ -224,14 +229,14 @@ class ProducerStateManager:
             self._producers.update((one, entries[one]) for one in _as_kafka_takes_over(new))
 
     def update_map_end_offset(self, offset: int) -> None:
-        """Note the log end offset after an append, of whatever batches, so that snapshots are named by it."""
+        """Set the log end offset after an append of any batches; the next snapshot is named by it."""
         self.map_end_offset = offset
         if self._reload_end_offset is not None and offset >= self._reload_end_offset:
             self._reload_end_offset = None
             self._publish_first_unstable_offset()
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Note that transactions whose marker is below the high watermark are decided for readers too."""
+        """Treat transactions whose marker is below the high watermark as decided for readers."""
         if self._unreplicated:
             self._remove_unreplicated(high_watermark)
             self._publish_first_unstable_offset()
@@ -241,10 +246,10 @@ class ProducerStateManager:
     ) -> VerificationGuard | None:
         """Return the guard for the next transactional batch of a producer, None if its transaction is open already.
 
-        Args: supports_epoch_bump: whether each transaction of the producer has an epoch of its own (transactions of
-            version 2); it then starts at sequence 0 where no batch of it is known, and a marker of the epoch that is
-            verified ends the verification no more. The first call of a verification counts.
-        Raises: InvalidProducerEpochError for an epoch below the one that is known.
+        Args: supports_epoch_bump: whether each transaction of the producer has an epoch of its own (transaction version
+            2). If so, it must start at sequence 0 if no batch of it is known, and a marker with the epoch being
+            verified does not end the verification. Only the first call of a verification sets it.
+        Raises: InvalidProducerEpochError for an epoch below the known one.
         Source: Kafka UnifiedLog.maybeStartTransactionVerification (KIP-890).
         """
         self._check_epoch(producer_id, producer_epoch=producer_epoch)
@@ -262,9 +267,9 @@ class ProducerStateManager:
         return found.guard
 
     def remove_expired_producers(self, now_ms: int) -> int:
-        """Forget producers and verifications older than producer_id_expiration_ms; return how many producers.
+        """Forget producers and verifications older than producer_id_expiration_ms; return the number of producers.
 
-        One with an open transaction stays. The age counts from the timestamp of its last record.
+        A producer with an open transaction is kept. The age counts from the timestamp of its last record.
         """
         limit_ms = self._config.producer_id_expiration_ms
         expired = [one.producer_id for one in self._producers.values() if self._is_expired(one, now_ms)]
@@ -280,12 +285,12 @@ class ProducerStateManager:
     def truncate_and_reload(
         self, *, log_start_offset: int, log_end_offset: int, now_ms: int, keeps_first: bool = False
     ) -> None:
-        """Go back to the newest snapshot that lies in the log; batches from map_end_offset on are then to be replayed.
+        """Load the newest snapshot inside the log; the caller must then replay batches from map_end_offset on.
 
-        Until update_map_end_offset is told log_end_offset, nothing counts as decided.
-        Snapshots above the log end and up to the log start (with keeps_first, below it) are removed, durably, and
-        damaged ones. Nothing is reloaded if the state is at log_end_offset already. Producers that have expired are
-        left out.
+        Until update_map_end_offset is called with log_end_offset, no transaction counts as decided.
+        Durably removes damaged snapshots, snapshots above the log end, and those at or below the log start (with
+        keeps_first, only below it). Nothing is reloaded if the state is at log_end_offset already. Expired producers
+        are left out.
         Raises: StorageError.
         """
         least = log_start_offset if keeps_first else log_start_offset + 1
@@ -314,7 +319,7 @@ class ProducerStateManager:
         self.update_map_end_offset(self.map_end_offset)
 
     def reload_own(self, *, now_ms: int) -> None:
-        """Go on with what a snapshot taken here would give to one who loads it: without producers that have expired."""
+        """Replace the state with what loading a snapshot of it would give, that is, without expired producers."""
         entries = self.snapshot_entries()
         self._clear()
         self._table_size = hash_table_size(0)
@@ -322,7 +327,7 @@ class ProducerStateManager:
         self._publish_first_unstable_offset()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Forget everything and remove all snapshots, durably.
+        """Forget everything and durably remove all snapshots.
 
         Raises: StorageError.
         """
@@ -334,7 +339,7 @@ class ProducerStateManager:
         self._publish_first_unstable_offset()
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
-        """Follow the log start: the producers stay, transactions that were decided below it are forgotten."""
+        """Adapt to a new log start offset: keep the producers, forget transactions decided below it."""
         self._remove_unreplicated(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
         self._last_snapshot_offset = self._snapshots[-1] if self._snapshots else log_start_offset
@@ -347,12 +352,12 @@ class ProducerStateManager:
         return tuple(self._snapshots)
 
     def snapshot_entries(self) -> list[ProducerSnapshotEntry]:
-        """Return what a snapshot taken now holds, in the order of Kafka's."""
+        """Return the entries of a snapshot taken now, in Kafka's order."""
         ordered = in_hash_order(self._producers, table_size=self._table_size)
         return [self._producers[producer_id].snapshot_entry() for producer_id in ordered]
 
     def take_snapshot(self) -> str | None:
-        """Write a snapshot at map_end_offset and return its path, None if the last one is as new.
+        """Write a snapshot at map_end_offset and return its path, None if the last one is as recent.
 
         Raises: StorageError.  Cost: two syncs.
         """
@@ -366,7 +371,7 @@ class ProducerStateManager:
         return path
 
     def remove_stray_snapshots(self, segment_base_offsets: Iterable[int]) -> None:
-        """Remove snapshots that are at no segment's base, but for the largest if it is above all of them.
+        """Remove snapshots that are at no segment's base offset, except the last one if it is above all of those.
 
         Raises: StorageError.
         """
@@ -384,7 +389,7 @@ class ProducerStateManager:
         self._remove_snapshots([one for one in self._snapshots if one < offset])
 
     def delete_snapshots_at(self, base_offsets: Iterable[int]) -> None:
-        """Remove the snapshots at the bases of segments that were removed.
+        """Remove the snapshots at the base offsets of segments that were removed.
 
         Raises: StorageError.  Source: Kafka UnifiedLog.deleteProducerSnapshots.
         """
@@ -404,7 +409,7 @@ class ProducerStateManager:
             return
         if self._is_ongoing(batch.producer_id, producer_epoch=batch.producer_epoch):
             return
-        # First, since a producer may abort and go on after it.
+        # The epoch first: after InvalidProducerEpochError a producer can abort and continue.
         self._check_epoch(batch.producer_id, producer_epoch=batch.producer_epoch)
         verification = self._verifications.get(batch.producer_id)
         if guard is not None and verification is not None and verification.guard is guard:
@@ -495,8 +500,8 @@ class ProducerStateManager:
 
 
 def _as_kafka_takes_over(producer_ids: list[int]) -> Iterable[int]:
-    """Return the producers of one append, or of one segment replayed, in the order in which Kafka takes them over.
+    """Return the producers of one append, or of one replayed segment, in the order in which Kafka adds them.
 
-    It gathers them by HashMap.computeIfAbsent, which puts a newcomer before the others of its bucket.
+    Kafka collects them with HashMap.computeIfAbsent, which puts a new key before the others in its bucket.
     """
     return in_hash_order(reversed(producer_ids), table_size=hash_table_size(len(producer_ids)))

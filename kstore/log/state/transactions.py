@@ -1,7 +1,7 @@
-"""Which transactions of a log were aborted, and up to where all are decided.
+"""Which transactions of a log were aborted, and the offset below which all are decided.
 
-Layer 5. Found by walking batch headers and reading the end markers, never from .txnindex files: a missing one makes a
-broker forget its aborted transactions.
+Found by walking batch headers and reading the end markers, never from .txnindex files: if one is missing, a broker
+forgets its aborted transactions.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ class AbortedTransaction(NamedTuple):
 
 
 class Transactions(NamedTuple):
-    """aborted: in the order of their markers; last_stable_offset: where the first undecided transaction starts,
-    or the log if that is later."""
+    """aborted: in the order of their markers; last_stable_offset: where the first undecided transaction starts, or the
+    log start offset if that is higher.
+    """
 
     aborted: tuple[AbortedTransaction, ...]
     last_stable_offset: int
@@ -38,7 +39,9 @@ class Transactions(NamedTuple):
         return tuple(one for one in self.aborted if one.first_offset < end_offset and one.last_offset >= start_offset)
 
     def aborted_filter(self) -> Callable[[BatchHeader], bool]:
-        """Return a function that tells whether a batch is data of one of them.  Cost of a call: O(log aborted)."""
+        """Return a function that returns whether a batch is data of an aborted transaction.  Cost of a call: O(log
+        aborted).
+        """
         by_producer: dict[int, list[tuple[int, int]]] = {}
         for producer_id, first_offset, last_offset in self.aborted:
             by_producer.setdefault(producer_id, []).append((first_offset, last_offset))
@@ -54,9 +57,9 @@ class Transactions(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """What a walk over a log found, and where it stopped: at `position` of a segment, behind previous_last_offset.
+    """The result of a walk over a log, and where it stopped: at `position` of a segment, after previous_last_offset.
 
-    open: the first offset by producer id of those that were not ended; aborted: as in Transactions.
+    open: (producer id, first offset) of the transactions that were not ended; aborted: as in Transactions.
     """
 
     base_offset: int = -1
@@ -66,7 +69,7 @@ class Settled(NamedTuple):
     aborted: tuple[AbortedTransaction, ...] = ()
 
     def transactions(self, *, log_start_offset: int, log_end_offset: int) -> Transactions:
-        """Return what this says of a log with these bounds."""
+        """Return the transactions of a log with these bounds."""
         first_undecided = min((first_offset for _, first_offset in self.open), default=log_end_offset)
         return Transactions(self.aborted, max(first_undecided, log_start_offset))
 
@@ -75,10 +78,10 @@ NOTHING_SETTLED = Settled()
 
 
 def settle_transactions(segments: Iterable[LogSegment], *, behind: Settled, config: LogConfig) -> Settled:
-    """Walk the headers of the segments from where another walk stopped, and settle every transaction.
+    """Walk the headers of the segments from where an earlier walk stopped, and find the end of every transaction.
 
-    Args: behind: of the same log, which has grown since.
-    Raises: CorruptRecordError and the like for damage on the way.
+    Args: behind: the result of the earlier walk over the same log, which may have grown since.
+    Raises: CorruptRecordError and other errors for damage in the walked range.
     Cost: a compiled header walk; each transactional or control batch costs a call, each control batch a read.
     """
     started, aborted = dict(behind.open), list(behind.aborted)

@@ -1,6 +1,6 @@
-"""PublishedLog: what readers in the writer's process see of a log that is written. Layer 5.
+"""PublishedLog: what readers in the writer's process see of a log that is being written.
 
-The writer publishes one tuple, replaced in one step behind each append; readers take it without a lock.
+The writer publishes one tuple, replaced in one step after each append; readers take it without a lock.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from kstore.log.write.rules import LeaderRules
 
 
 class PublishedLog(Log):
-    """The reading half of WritableLog: a Log whose segments and bounds are what the writer published last.
+    """The reading half of WritableLog: a Log whose segments and bounds are those that the writer last published.
 
-    What was published keeps its meaning while the log grows. Where the writer cuts the log, it says so first: whoever
-    read on then goes on or gets OffsetOutOfRangeError, and never bytes of two histories.
-    Attributes: producer_state (for its answers; the log changes it).
+    What was published stays valid while the log grows. The writer announces a truncation first: a reader that continues
+    either gets its records or OffsetOutOfRangeError, but never bytes from before and after it.
+    Attributes: producer_state (read-only for callers; the log changes it).
     """
 
     def __init__(
         self, directory: PartitionDirectory, *, config: LogConfig, loaded: LoadedLog, rules: LeaderRules, env: Env
     ) -> None:
         super().__init__(directory, config=config, env=env)
-        # Nothing that the log holds refers to it, so that its last reference, when dropped, releases it at once.
+        # Nothing that the log holds refers back to it, so that dropping its last reference releases it at once.
         self._context = self._context._replace(cleaned_below=RecoveryContext(directory, config, env, 0).cleaned_below)
         self.producer_state = loaded.producer_state
         self._local = LocalLog(self._context, loaded, rules=rules, env=env)
         self._cuts = Cuts()
         self._aborted_state: tuple[Published, tuple[AbortedTransaction, ...]] | None = None
-        # What the last walk over transactions found, and how many cuts there were then.
+        # The result of the last walk over transactions, and the truncation counter at that time.
         self._walked: tuple[int, Settled] = (0, NOTHING_SETTLED)
 
     @property
@@ -63,28 +63,29 @@ class PublishedLog(Log):
 
     @property
     def high_watermark(self) -> int:
-        """The log's end, unless update_high_watermark manages it."""
+        """The high watermark: the log end offset until update_high_watermark is first called."""
         return self._local.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
         """Where the first transaction starts that is undecided or whose marker is not below the high watermark.
 
-        The high watermark if there is none below it; the log start if that is higher.
+        The high watermark if there is none below it; the log start offset if that is higher.
         Source: Kafka UnifiedLog.lastStableOffset, ProducerStateManager.firstUnstableOffset.
         """
-        # In this order: a transaction that begins after the high watermark was taken does not lie below it.
+        # The high watermark first: a transaction that starts after it was read is not below it.
         high_watermark = self.high_watermark
         return self.producer_state.last_stable_offset(
             high_watermark=high_watermark, log_start_offset=self.log_start_offset
         )
 
     def transactions(self) -> Transactions:
-        """Return the aborted transactions and the last stable offset of now; see Log.transactions.
+        """Return the current aborted transactions and last stable offset; see Log.transactions.
 
-        The last stable offset is that of producer state, not of the walk: only producer state knows which markers the
-        high watermark has passed, and, as in Kafka, which open transactions a truncation forgot.
-        Cost: a header walk over what came since the last call; over the whole log the first time and after a cut.
+        The last stable offset comes from producer state, not from the walk: only producer state knows which markers the
+        high watermark has passed and, as in Kafka, which open transactions a truncation forgot.
+        Cost: a header walk over what was appended since the last call; over the whole log the first time and after a
+            truncation.
         """
         self._check_open()
 
@@ -96,7 +97,7 @@ class PublishedLog(Log):
         return self._unchanged(find)
 
     def _find_aborted(self) -> tuple[AbortedTransaction, ...]:
-        """Return the aborted transactions of the log as it is published, or newer."""
+        """Return the aborted transactions of the published log, or of a later state of it."""
         state = self._local.published
         found = self._aborted_state
         if found is not None and found[0] is state:
@@ -112,7 +113,7 @@ class PublishedLog(Log):
         return settled.aborted
 
     def _find_segments(self) -> tuple[LogSegment, ...]:
-        """Find none: they are the writer's to open, once they are loaded."""
+        """Find none: the writer opens them once they are loaded."""
         return ()
 
     def _watch(self) -> Watch:
@@ -121,7 +122,10 @@ class PublishedLog(Log):
     def _watched(
         self, found: Iterator[Found], start_offset: int, reached_by: Callable[[Found], int], *, known: int
     ) -> Iterator[Found]:
-        """Yield what is found as long as no cut since there were `known` ones has reached it."""
+        """Yield the items of `found` until a truncation since `known` has reached one of them.
+
+        Raises: OffsetOutOfRangeError then.
+        """
         reached = start_offset
         try:
             for one in found:
@@ -146,14 +150,14 @@ class PublishedLog(Log):
         return found
 
     def _change_behind(self, error: KStoreError) -> LogReplacedError | None:
-        """Return None but for a file that is gone or shorter: _watched tells of the log's own changes."""
+        """Return the error if a file is gone or shorter, else None: _watched reports the log's own changes."""
         return error if isinstance(error, LogReplacedError) else None
 
     def _renew(self, change: LogReplacedError) -> None:
-        """Do nothing: what is published is always new."""
+        """Do nothing: what is published is always current."""
 
     def _unchanged(self, read: Callable[[], Found]) -> Found:
-        """Return what a reader finds, anew if the log was cut meanwhile."""
+        """Return what `read` returns; repeat it if the log was truncated while it ran."""
         while True:
             known = self._cuts.made
             try:
@@ -162,6 +166,7 @@ class PublishedLog(Log):
                 if self._is_closed or not self._cuts.may_have_changed(known):
                     raise
                 continue
-            # A cut that goes on has changed nothing but the ends of files; behind it others may stand in their place.
+            # A truncation that was running all the time has only shortened files. Other bytes can follow only after it,
+            # when the counter moves again.
             if self._cuts.made == known:
                 return found
