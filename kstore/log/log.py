@@ -1,8 +1,9 @@
 """Log: one partition directory, opened for reading.
 
-Layer 5. Takes no lock and writes nothing, so it is safe beside a running broker. A Log is a snapshot of the segments
-and sizes at the time of open_log; what a broker appends later is seen by the next one. Where the files of the snapshot
-are gone or replaced, by retention, compaction or a truncation, the Log takes a new snapshot of the same directory.
+A Log takes no lock and writes nothing, so it is safe to use next to a running broker. It is a snapshot of the segments
+and their sizes at the time of open_log; what a broker appends later is seen by the next Log. If files of the snapshot
+are removed or replaced, by retention, compaction or a truncation, the Log takes a new snapshot of the same directory.
+Also here: the decoding of keys and values.
 """
 
 from __future__ import annotations
@@ -71,9 +72,9 @@ Decoder: TypeAlias = Callable[[bytes], Any]
 
 
 def decoder_of(decoder: Decoder | str | None) -> Decoder | None:
-    """Return a callable as it is, a built-in one by its name.
+    """Return a callable as it is, or the built-in decoder of that name.
 
-    Raises: ValueError for a name that there is not; TypeError for what can't be called.
+    Raises: ValueError for an unknown name; TypeError for anything that is not callable.
     """
     if isinstance(decoder, str):
         return deserializer(decoder)
@@ -89,9 +90,9 @@ def decoded_records(
     key_decoder: Decoder | None,
     value_decoder: Decoder | None,
 ) -> Iterator[Record]:
-    """Give the records with keys and values decoded; a null stays None and is shown to no decoder.
+    """Yield the records with keys and values decoded; null stays None and is not passed to a decoder.
 
-    Raises: RecordDeserializationError for whatever a decoder raises, which is its cause.
+    Raises: RecordDeserializationError for any exception of a decoder, which is its cause.
     """
     for record in records:
         key, value = record.key, record.value
@@ -142,7 +143,10 @@ _CHECKPOINTS = OffsetCheckpoints(DEFAULT_ENV)
 
 
 class Watch(Protocol):
-    """Passes on what is found from an offset on; reached_by tells how far one of them reaches, or may reach."""
+    """Wraps the items that a reader iterates from start_offset on, to detect concurrent truncations.
+
+    reached_by returns the last offset that an item holds, or may hold.
+    """
 
     def __call__(
         self, found: Iterator[Found], start_offset: int, reached_by: Callable[[Found], int], /
@@ -150,10 +154,10 @@ class Watch(Protocol):
 
 
 class FetchData(NamedTuple):
-    """What a broker's fetch answers: record bytes, the last batch perhaps cut, and the log's bounds.
+    """The result of a fetch, as a broker's: record bytes, whose last batch may be incomplete, and the log's bounds.
 
     base_offset is that of the first batch, None if there are no records. With isolation "read_committed" aborted holds
-    the transactions whose data in these records a reader leaves out.
+    the transactions whose data in these records a reader must leave out.
     """
 
     records: bytes
@@ -169,10 +173,10 @@ class Log(Closing):
     """The segments of one partition, read by offset or by time; also a context manager that closes it.
 
     Attributes: topic_partition, path, config.
-    Raises: LogClosedError from every method after close(); LogReplacedError, where files were replaced, removed or
-        truncated since they were listed, from iterators that gave something before, and from all if it is another log
-        that has the path now.
-    Threads: safe; each iterator belongs to one thread.  Source: Kafka UnifiedLog, LocalLog.
+    Raises: LogClosedError from every method after close(). LogReplacedError if files were replaced, removed or
+        truncated since they were listed: from iterators that yielded something before, and from all methods if the path
+        belongs to another log by now.
+    Threads: thread-safe; each iterator belongs to one thread.  Source: Kafka UnifiedLog, LocalLog.
     """
 
     def __init__(self, directory: PartitionDirectory, *, config: LogConfig, env: Env = DEFAULT_ENV) -> None:
@@ -216,18 +220,18 @@ class Log(Closing):
 
     @property
     def size_in_bytes(self) -> int:
-        """The size of all .log files, preallocated space included."""
+        """The size of all .log files in bytes, including preallocated space."""
         return sum(segment.size_in_bytes for segment in self.segments)
 
     @property
     def log_start_offset(self) -> int:
-        """The first readable offset: the first segment's base, or the root's checkpoint if that is higher."""
+        """The first readable offset: the first segment's base offset, or the root's checkpoint if that is higher."""
         first = self.segments[0].base_offset if self.segments else 0
         return max(first, self._checkpoint(LOG_START_OFFSET_CHECKPOINT) or 0)
 
     @property
     def log_end_offset(self) -> int:
-        """The offset behind the last whole batch; log_start_offset if that is higher.
+        """The offset after the last whole batch; log_start_offset if that is higher.
 
         Cost: once, a header walk from the last entry of the last segment's index.
         """
@@ -239,7 +243,7 @@ class Log(Closing):
 
     @property
     def high_watermark(self) -> int | None:
-        """The offset up to which all replicas had the records, None if the root's checkpoint does not tell."""
+        """The offset up to which all replicas had the records, None if the root's checkpoint has no entry."""
         checkpointed = self._checkpoint(HIGH_WATERMARK_CHECKPOINT)
         if checkpointed is None:
             return None
@@ -247,13 +251,13 @@ class Log(Closing):
 
     @property
     def last_stable_offset(self) -> int | None:
-        """None: settling every transaction takes a walk over the whole log; see transactions()."""
+        """None: finding undecided transactions takes a walk over the whole log; see transactions()."""
         return None
 
     def transactions(self) -> Transactions:
         """Return the aborted transactions and the last stable offset, for readers with isolation "read_committed".
 
-        Raises: CorruptRecordError, UnsupportedMagicError for damage on the way.
+        Raises: CorruptRecordError, UnsupportedMagicError for damage in the log.
         Cost: once, a header walk over the whole log.
         """
         self._check_open()
@@ -263,10 +267,10 @@ class Log(Closing):
     def batches(
         self, start_offset: int | None = None, end_offset: int | None = None, *, max_bytes: int | None = None
     ) -> Iterator[RecordBatch]:
-        """Iterate the batches that hold offsets of [start_offset, end_offset), CRC checked, records undecoded.
+        """Iterate the batches that hold offsets of [start_offset, end_offset), with checked CRC and undecoded records.
 
-        Args: the offsets default to the log's start and end, and an end behind the log's counts as that;
-            max_bytes: stop before the sum of the sizes passes this (the first batch comes in any case).
+        Args: the offsets default to the log's start and end, and an end after the log's end counts as that; max_bytes:
+            stop before the total size exceeds this (the first batch is always yielded).
         Raises: OffsetOutOfRangeError at once; CorruptRecordError, UnsupportedMagicError when reached.
         """
         watched = self._watch()
@@ -288,12 +292,12 @@ class Log(Closing):
     ) -> Iterator[Record]:
         """Iterate the records of [start_offset, end_offset); control batches are skipped.
 
-        Args: the offsets default to the log's start and end, and an end behind the log's counts as that;
-            verify: "header" leaves out the CRC; the decoders are called with each key or value that is not null, and
-            may be names of built-in ones ("string"; kstore.serializers);
-            isolation: "read_committed" leaves out aborted transactions and ends at the last stable offset.
+        Args: the offsets default to the log's start and end, and an end after the log's end counts as that; verify:
+            "header" skips the CRC check; the decoders are called with each key or value that is not null, and may be
+            names of built-in ones ("string"; kstore.serializers); isolation: "read_committed" leaves out aborted
+            transactions and ends at the last stable offset.
         Raises: OffsetOutOfRangeError at once; CorruptRecordError, InvalidRecordError, DecompressionError,
-            UnsupportedError when reached, RecordDeserializationError where a decoder fails.
+            UnsupportedError when reached; RecordDeserializationError if a decoder fails.
         """
         watched = self._watch()
         start, end = self._bounds(start_offset, end_offset)
@@ -317,16 +321,17 @@ class Log(Closing):
     def fetch(
         self, offset: int, max_bytes: int, *, min_one_batch: bool = True, isolation: FetchIsolation = "read_uncommitted"
     ) -> FetchData:
-        """Return record bytes from the batch that holds `offset` on, as a broker's fetch does, never past its segment.
+        """Return record bytes starting with the batch that holds `offset`, as a broker's fetch does, from one segment
+        only.
 
-        The bytes end at max_bytes, perhaps inside a batch; with min_one_batch the first batch is whole. They are what
-        the file holds: the CRC is the reader's to check.
+        The bytes end at max_bytes, possibly inside a batch; with min_one_batch the first batch is always whole. They
+        are the file's bytes: the reader must check the CRC.
         Args: isolation: where the bytes end (Kafka: FetchIsolation): "read_uncommitted" at the log end, as for a
-            follower; "high_watermark" before the batch at the high watermark, as for a consumer (at the log end where
-            the root's checkpoint does not tell the mark of a log that is only read); "read_committed" before the batch
-            at the last stable offset.
-        Raises: OffsetOutOfRangeError, also below the first segment, whose records tiered storage has;
-            CorruptRecordError, UnsupportedMagicError for damage on the way.
+            follower; "high_watermark" before the batch at the high watermark, as for a consumer (at the log end if the
+            log is only read and the root's checkpoint has no entry); "read_committed" before the batch at the last
+            stable offset.
+        Raises: OffsetOutOfRangeError, also below the first segment, where tiered storage has the records;
+            CorruptRecordError, UnsupportedMagicError for damage in the walked range.
         Source: Kafka UnifiedLog.read, LogSegment.read.
         """
         if type(max_bytes) is not int or not 0 <= max_bytes <= MAX_INT64:
@@ -375,15 +380,15 @@ class Log(Closing):
         )
 
     def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        """Return the first record whose timestamp is >= timestamp_ms, in offset order; None if there is none.
+        """Return the first record in offset order whose timestamp is >= timestamp_ms; None if there is none.
 
-        Args: timestamp_ms: a time, or a special one of Kafka's: kstore.EARLIEST and EARLIEST_LOCAL for the log start,
-            LATEST for the log end, both with timestamp -1; MAX_TIMESTAMP for the first record with the largest
-            timestamp; LATEST_TIERED, which no log without tiered storage has.
-        Like a broker's ListOffsets this may be a control record. A broker looks into one segment only and so misses
+        Args: timestamp_ms: a time, or one of Kafka's special values: kstore.EARLIEST and EARLIEST_LOCAL for the log
+            start, LATEST for the log end, all with timestamp -1 in the result; MAX_TIMESTAMP for the first record with
+            the largest timestamp; LATEST_TIERED, for which the result is always None.
+        As with a broker's ListOffsets, this may be a control record. A broker searches only one segment and so misses
         records after an emptied one.
-        Raises: CorruptRecordError and the like for damage on the way.
-        Cost: of MAX_TIMESTAMP, a header walk over the whole log.
+        Raises: CorruptRecordError and other errors for damage in the walked range.
+        Cost: for MAX_TIMESTAMP, a header walk over the whole log.
         Source: Kafka UnifiedLog.fetchOffsetByTimestamp.
         """
         self._check_open()
@@ -407,7 +412,9 @@ class Log(Closing):
         return None
 
     def _special_offset(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        """Answer one of Kafka's special timestamps; offset -1: that of the first record with the timestamp."""
+        """Answer one of Kafka's special timestamps; with offset -1, the answer is the first record with that
+        timestamp.
+        """
         if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
             return OffsetAndTimestamp(self.log_start_offset, NO_TIMESTAMP)
         if timestamp_ms == LATEST:
@@ -424,7 +431,7 @@ class Log(Closing):
                 continue
             position = first.position
             if segment.base_offset < start and segment.records.first_offset(first) < start:
-                # Of the batch in which the log starts only some records count.
+                # Only some records count in the batch that contains the log start offset.
                 position += first.size_in_bytes
                 within = self.batches(start, min(first.last_offset + 1, self.log_end_offset))
                 records = (record for batch in within for record in batch if record.offset >= start)
@@ -441,19 +448,20 @@ class Log(Closing):
         *,
         isolation: Isolation = "read_uncommitted",
     ) -> list[ScanRange]:
-        """Cut the records of [start_offset, end_offset) into ranges of about max_bytes for separate workers.
+        """Split the records of [start_offset, end_offset) into ranges of about max_bytes for separate workers.
 
-        Together they hold every record once, in order; a range begins and ends at a batch, may span several files and
-        exceeds max_bytes only if one batch does. To split by offsets, plan each part. isolation: as in read().
-        Raises: OffsetOutOfRangeError; CorruptRecordError, UnsupportedMagicError for damage met on the way.
-        Cost: some reads per range.
+        Together they hold every record exactly once, in order. A range starts and ends at a batch boundary, may span
+        several files, and exceeds max_bytes only if a single batch does. To split by offsets, plan each part.
+        isolation: as in read().
+        Raises: OffsetOutOfRangeError; CorruptRecordError, UnsupportedMagicError for damage that is met.
+        Cost: a few reads per range.
         """
         return self._unchanged(lambda: list(self._ranges(max_bytes, start_offset, end_offset, isolation=isolation)))
 
     def _ranges(
         self, max_bytes: int, start_offset: int | None, end_offset: int | None, *, isolation: Isolation
     ) -> Iterator[ScanRange]:
-        """Check what plan was asked for, and return its ranges, each of which is cut when it is asked for."""
+        """Check the arguments of plan, and return its ranges, which are computed lazily."""
         start, end = self._bounds(start_offset, end_offset)
         max_bytes = checked_int("max_bytes", max_bytes, least=1)
         settled = self._settled(isolation)
@@ -476,7 +484,7 @@ class Log(Closing):
         )
 
     def _ranges_to_the_end(self, max_bytes: int | None, start: int) -> Iterator[ScanRange]:
-        """Yield ranges from an offset to the end of the log, wherever that is."""
+        """Yield ranges from an offset to the end of the log, which the reader of the last one finds."""
         return plan_ranges(
             self.segments,
             self.topic_partition,
@@ -488,10 +496,10 @@ class Log(Closing):
         )
 
     def scan_ranges(self, max_bytes: int | None = None) -> Iterator[ScanRange]:
-        """Yield the ranges of the whole log, of about max_bytes, for a reader who takes them all.
+        """Yield the ranges of the whole log, of about max_bytes, for one reader that reads all of them.
 
-        Unlike those of plan() the last one finds the log's end itself where that spares a walk over the headers. With
-        max_bytes None they are as large as it suits.
+        Unlike with plan(), the reader of the last one finds the log's end if that saves a header walk. With max_bytes
+        None the sizes are chosen to suit.
         Raises: as plan().
         """
         return iter(self._unchanged(lambda: list(self._scan_ranges(max_bytes))))
@@ -549,7 +557,7 @@ class Log(Closing):
         return watched(self._renewed(decoded(), decoded), start, lambda _: end - 1)
 
     def _is_read_to_find_its_end(self, start: int) -> bool:
-        """Tell whether a scan from an offset should find the log's end itself, which spares a walk over the headers."""
+        """Whether a scan from an offset should find the log's end itself, which saves a header walk."""
         self._check_open()
         if self._log_end_offset is not None or not self.segments:
             return False
@@ -615,11 +623,11 @@ class Log(Closing):
             raise
 
     def _watch(self) -> Watch:
-        """Return what all has to pass through that is found, and read, from now on."""
+        """Return the wrapper for everything that is found, and read, from now on."""
         return _let_pass
 
     def _raw_batches(self, start_offset: int, *, end_offset: int, checks_crc: bool = False) -> Iterator[RawBatch]:
-        """Iterate batches of the segments that there are now."""
+        """Iterate the batches of the current segments."""
 
         def found() -> Iterator[RawBatch]:
             return _read_extents(
@@ -632,9 +640,9 @@ class Log(Closing):
         return self._renewed(found(), found)
 
     def _unchanged(self, find: Callable[[], Found]) -> Found:
-        """Return what a reader finds, in a new snapshot if files were replaced or removed meanwhile.
+        """Return what `find` returns, from a new snapshot if files were replaced or removed while it ran.
 
-        Raises: what find raises; LogReplacedError if it is another log that has the path, or files change faster.
+        Raises: what find raises; LogReplacedError if the path belongs to another log, or files change too often.
         """
         looks_left = MOST_LOOKS
         while True:
@@ -646,7 +654,7 @@ class Log(Closing):
                 self._renew_after(error, renewals=renewals, looks_left=looks_left)
 
     def _renewed(self, found: Iterator[Found], find_again: Callable[[], Iterator[Found]]) -> Iterator[Found]:
-        """Yield what is found; what find_again finds in a new snapshot, if files changed before there was anything."""
+        """Yield from `found`, or from find_again() in a new snapshot if files changed before anything was yielded."""
         looks_left = MOST_LOOKS
         while True:
             renewals = self._renewals
@@ -661,9 +669,10 @@ class Log(Closing):
             found = find_again()
 
     def _renew_after(self, error: KStoreError, *, renewals: int, looks_left: int) -> None:
-        """Take a new snapshot if an error comes from a change of the files, else raise it.
+        """Take a new snapshot if an error was caused by a change of the files, else raise it.
 
-        Args: renewals: how often that was done before the read that failed; looks_left: how often it may be done.
+        Args: renewals: the number of snapshots taken before the read that failed; looks_left: how many more may be
+            taken.
         """
         if self._renewals != renewals and looks_left > 0:
             return
@@ -679,18 +688,20 @@ class Log(Closing):
     def renew_listing(self) -> None:
         """Take a new snapshot of the directory.
 
-        Raises: LogReplacedError if it is gone or another one by now; StorageError.
+        Raises: LogReplacedError if it was removed or replaced; StorageError.
         """
         self._check_open()
         with self._renewing:
             self._renew(LogReplacedError(f"{self.path} was removed or replaced: open the log again", path=self.path))
 
     def renew_after(self, error: KStoreError, *, looks_left: int) -> None:
-        """Take a new snapshot if an error of a read comes from a change of the files since the last, else raise it."""
+        """Take a new snapshot if an error of a read was caused by a change of the files since the last one, else raise
+        it.
+        """
         self._renew_after(error, renewals=self._renewals, looks_left=looks_left)
 
     def _change_behind(self, error: KStoreError) -> LogReplacedError | None:
-        """Return the change of a listed file that an error comes from, None if it is what it says."""
+        """Return the change of a listed file that caused an error, None if the error means what it says."""
         listed = next((one.listed for one in self.segments if one.path == error.path), None)
         if listed is None and isinstance(error, CorruptionError | UnsupportedError):
             return LogReplacedError(f"{error.path} was removed while it was read: open the log again", path=error.path)
@@ -704,7 +715,7 @@ class Log(Closing):
     def _renew(self, change: LogReplacedError) -> None:
         """Take a new snapshot of the directory.
 
-        Raises: the change if the directory is gone or another one by now.
+        Raises: the change, if the directory was removed or replaced.
         """
         before, now = self._directory_status, self._env.stat(self.path)
         if before is None or now is None or not is_same_file(before.file, now.file):
@@ -788,11 +799,11 @@ class Log(Closing):
         return last.tail.last_offset + 1 if last.tail.last_offset >= 0 else last.base_offset
 
     def _cleaned_below(self) -> int:
-        """Return the offset up to which a cleaner has been over the log, or may have been by the settings."""
+        """Return the offset below which a cleaner has cleaned the log, or may have by its configuration."""
         return MAX_INT64 if self.config.is_compacted else self._checkpoint(CLEANER_CHECKPOINT) or 0
 
     def _checkpoint(self, name: str) -> int | None:
-        """Return this partition's offset in one of the root's checkpoints, read once; None if it has none there."""
+        """Return this partition's offset in one of the root's checkpoints, read once; None if it has no entry."""
         self._check_open()
         if name not in self._checkpointed:
             try:
@@ -813,7 +824,7 @@ def _last_offset(found: RawBatch) -> int:
 
 
 def _position_of(segment: LogSegment, offset: int) -> int:
-    """Return where the batch at an offset starts, the segment's end if that lies behind."""
+    """Return where the batch that holds an offset starts; the segment's end if the offset is after it."""
     last = segment.translate_offset(offset)
     return segment.valid_end_position if last is None else last.position
 
@@ -833,8 +844,8 @@ def _read_extents(found: Iterator[Extent], *, checks_crc: bool) -> Iterator[RawB
 def _open_segments(context: LogContext, env: Env, *, lock_path: str) -> tuple[LogSegment, ...]:
     """Return the segments of a directory at one moment.
 
-    A listing that a change of the directory overlaps may miss segments that were there before and after: Kafka's
-    cleaner renames what it replaces before what replaces it (LocalLog.replaceSegments). So it is made again.
+    A listing that overlaps a change of the directory may miss segments that existed before and after it: Kafka's
+    cleaner renames the files that it replaces before the replacements (LocalLog.replaceSegments). So it is repeated.
     """
     for _ in range(MOST_LOOKS):
         before = env.stat(context.directory)
@@ -864,7 +875,7 @@ def _listed_files(directory: str, env: Env, *, lock_path: str) -> tuple[list[Lis
         if segment_name is None or segment_name.suffix != LOG_SUFFIX:
             continue
         if name.endswith(SWAP_STATE):
-            # What a crash left stays; a cleaner is about to give it its name.
+            # A swap file of a crash remains; that of a running cleaner is about to be renamed.
             is_whole = is_whole and not env.is_locked(lock_path)
             continue
         path = join_path(directory, name)

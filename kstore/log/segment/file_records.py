@@ -1,7 +1,7 @@
 """FileRecords: the record batches and messages of one file, read in slices and appended to.
 
-Layer 5. FileRecordsSlice reads, FileRecords is the slice of the whole file and alone changes it. Only framing is looked
-at here: no CRC, no order of offsets. Format: docs/format.md.
+FileRecordsSlice reads. FileRecords is the slice of the whole file, and the only one that changes it. Only framing is
+checked here, neither CRCs nor the order of offsets. Format: docs/format.md.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ _LAST_OFFSET_DELTA = struct.Struct(">23xi")
 
 
 class BinaryFile(Protocol):
-    """A file object whose write() returns how many bytes it took, as those of `io` do."""
+    """A file object whose write() returns how many bytes it accepted, like those of `io`."""
 
     def write(self, data: Buffer, /) -> int | None: ...
 
 
 class LogEntry(NamedTuple):
-    """What the header of a batch, wrapper or plain message says; the position is relative to the slice."""
+    """The header of a batch, wrapper or plain message; the position is relative to the slice."""
 
     position: int
     size_in_bytes: int
@@ -67,14 +67,15 @@ class LogEntry(NamedTuple):
 
 
 class FileRecordsSlice:
-    """The bytes [start, start + size_in_bytes) of a file as records. Made by FileRecords.slice and its own.
+    """The bytes [start, start + size_in_bytes) of a file as records. Created by FileRecords.slice, or slice of another
+    slice.
 
-    Every position that a method takes or returns is relative to the slice; RecordBatch.position is that in the file.
-    An incomplete entry at the end is the end of an iteration, not an error.
+    Every position that a method takes or returns is relative to the slice; RecordBatch.position is relative to the
+    file. An incomplete entry at the end ends an iteration without an error.
     Attributes: start (in the file), path, size_in_bytes.
-    Raises: CorruptRecordError from reading if the file has been cut below the slice.
-    Lifetime: until the FileRecords it was sliced from is closed.  Threads: safe.
-    Source: Kafka FileRecords, FileLogInputStream (FileMessageSet of old).
+    Raises: CorruptRecordError from reading if the file was truncated below the end of the slice.
+    Lifetime: until the FileRecords that it was sliced from is closed.  Threads: thread-safe.
+    Source: Kafka FileRecords, FileLogInputStream (formerly FileMessageSet).
     """
 
     def __init__(self, file: ReadFile, *, start: int, size_in_bytes: int, config: LogConfig) -> None:
@@ -92,15 +93,15 @@ class FileRecordsSlice:
         return self.size_in_bytes
 
     def slice(self, *, position: int, size: int) -> FileRecordsSlice:
-        """Return up to `size` bytes from `position` as a slice, fewer where this one ends.
+        """Return up to `size` bytes from `position` as a slice, fewer at the end of this one.
 
-        Raises: ValueError if one is negative, or the position is behind the end.
+        Raises: ValueError if one is negative, or the position is after the end.
         """
         size = self._clipped(size, position=position)
         return FileRecordsSlice(self._file, start=self.start + position, size_in_bytes=size, config=self._config)
 
     def read(self, *, position: int = 0, size: int | None = None) -> MemoryRecords:
-        """Return up to `size` bytes from `position`, to the end if None, fewer where the slice ends; reads them all.
+        """Read up to `size` bytes from `position`, to the end if None, fewer at the end of the slice.
 
         Raises: ValueError as slice.
         """
@@ -108,9 +109,10 @@ class FileRecordsSlice:
         return self._memory_records(data, position=position)
 
     def batches(self, *, position: int = 0, max_message_size: int | None = None) -> Iterator[RecordBatch]:
-        """Iterate the batches from `position`, which has to be the start of one.
+        """Iterate the batches from `position`, which must be the start of one.
 
-        Args: max_message_size: largest size of one, its 12 bytes of log overhead included; None for max_batch_bytes.
+        Args: max_message_size: largest size of a batch in bytes, including its 12 bytes of log overhead; None for
+            max_batch_bytes.
         Raises: CorruptRecordError for a larger or impossible size; UnsupportedMagicError.
         Cost: holds one chunk of read_chunk_bytes, or one batch if that is larger.
         """
@@ -139,9 +141,9 @@ class FileRecordsSlice:
             yield from batch
 
     def entries(self, *, position: int = 0) -> Iterator[LogEntry]:
-        """Iterate what the headers say, bodies unread, from `position`, which has to be the start of one.
+        """Iterate the headers, without reading the bodies, from `position`, which must be the start of a batch.
 
-        Raises: CorruptRecordError for a size that no entry can have; UnsupportedMagicError.
+        Raises: CorruptRecordError for an impossible size; UnsupportedMagicError.
         """
         self._check_position(position)
         chunk, chunk_position = memoryview(b""), position
@@ -156,9 +158,9 @@ class FileRecordsSlice:
             position += entry.size_in_bytes
 
     def search_for(self, target_offset: int, *, starting_position: int = 0) -> OffsetPosition | None:
-        """Return last offset and position of the first entry whose last offset is >= target_offset, None if none is.
+        """Return last offset and position of the first entry whose last offset is >= target_offset, or None.
 
-        Args: starting_position: start of an entry, such as an index gives.
+        Args: starting_position: start of an entry, such as an index returns.
         Raises: as entries.
         """
         for entry in self.entries(position=starting_position):
@@ -167,32 +169,32 @@ class FileRecordsSlice:
         return None
 
     def has_matching_magic(self, magic: int) -> bool:
-        """Tell whether every batch, wrapper and plain message has that magic; by their headers.
+        """Whether every batch, wrapper and plain message has the given magic, judged by the headers.
 
         Raises: as entries.
         """
         return all(entry.magic == magic for entry in self.entries())
 
     def has_compatible_magic(self, magic: int) -> bool:
-        """Tell whether no batch, wrapper or plain message has a later magic; by their headers.
+        """Whether no batch, wrapper or plain message has a later magic, judged by the headers.
 
         Raises: as entries.
         """
         return all(entry.magic <= magic for entry in self.entries())
 
     def to_format(self, magic: int, *, first_offset: int = 0) -> Iterator[MemoryRecords]:
-        """Yield all records in one magic, chunk by chunk; see kstore.record.conversion.convert.
+        """Yield all records converted to one magic, chunk by chunk; see kstore.record.conversion.convert.
 
-        Args: first_offset: where the reader starts; plain records of V2 below it need not be sent.
+        Args: first_offset: where the reader starts; plain V2 records below it may be left out.
         """
         return convert(self.batches(), magic=magic, first_offset=first_offset)
 
     def write_to(self, target: socket.socket | BinaryFile, *, position: int = 0, size: int | None = None) -> int:
-        """Write up to `size` bytes from `position` to a stream socket or a binary file object; return their number.
+        """Write up to `size` bytes from `position` to a stream socket or a binary file object; return how many.
 
-        A plain socket gets them by sendfile where the OS has it; TLS and file objects by chunks of read_chunk_bytes.
-        Returns: fewer than there are only if a non-blocking socket takes no more now.
-        Raises: ValueError as slice; CorruptRecordError if the file ends below; what the target raises.
+        A plain socket is served with sendfile if the OS has it; TLS and file objects in chunks of read_chunk_bytes.
+        Returns: fewer than available only if a non-blocking socket accepts no more.
+        Raises: ValueError as slice; CorruptRecordError if the file ends early; errors of the target.
         """
         size = self._clipped(size, position=position)
         if isinstance(target, socket.socket):
@@ -226,20 +228,21 @@ class FileRecordsSlice:
         least = (LEAST_MESSAGE_SIZES[0] if magic < 2 else RECORD_BATCH_OVERHEAD) - LOG_OVERHEAD
         if length < least:
             raise self._error(position, "size of an entry", expected=f"at least {least}", found=length)
-        # An entry that the chunk does not hold so far is incomplete, and its last offset never asked for.
+        # A V2 entry whose header the chunk does not hold is incomplete: the file ends there. Its last offset is never
+        # used.
         if magic >= 2 and len(chunk) - at >= RECORD_BATCH_OVERHEAD:
             offset += _LAST_OFFSET_DELTA.unpack_from(chunk, at)[0]
         return LogEntry(position, length + LOG_OVERHEAD, magic, offset)
 
     def _check_position(self, position: int) -> int:
-        """Return how many bytes lie behind a position."""
+        """Return the number of bytes after a position."""
         available = self.size_in_bytes - position
         if position < 0 or available < 0:
             raise ValueError(f"position in {self.path}: expected 0 to {self.size_in_bytes}, got {position}")
         return available
 
     def _clipped(self, size: int | None, *, position: int) -> int:
-        """Return how many of `size` bytes (None: all) lie behind a position."""
+        """Return how many of `size` bytes (None: all) there are after a position."""
         available = self._check_position(position)
         if size is None:
             return available
@@ -264,12 +267,12 @@ class FileRecordsSlice:
 
 
 class FileRecords(FileRecordsSlice, Closing):
-    """All records of a .log file; a context manager that closes it. Made by FileRecords.open.
+    """All records of a .log file; a context manager that closes it. Created by FileRecords.open.
 
-    What append and truncate_to returned from survives the end of the process; what flush returned from, a power cut.
-    Bytes behind size_in_bytes are preallocated zeros, or what an append left that failed.
-    Threads: one that appends, truncates, renames or closes, beside any number that read.
-    Source: Kafka FileRecords (FileMessageSet of old).
+    The effect of append and truncate_to, once they return, survives the end of the process; that of flush, a power cut.
+    Bytes after size_in_bytes are preallocated zeros, or left over from a failed append.
+    Threads: one that appends, truncates, renames or closes, concurrently with any number of readers.
+    Source: Kafka FileRecords (formerly FileMessageSet).
     """
 
     def __init__(
@@ -292,10 +295,10 @@ class FileRecords(FileRecordsSlice, Closing):
         env: Env = DEFAULT_ENV,
         config: LogConfig = _DEFAULTS,
     ) -> FileRecords:
-        """Open a file, made if there is none unless it is opened read-only.
+        """Open a file; unless is_read_only, create it if it does not exist.
 
-        Args: preallocate_bytes: space that a new or an empty file takes at once; it holds no records. The records of
-            any other file go to its last byte: zeros that a crash left there are for recovery to truncate.
+        Args: preallocate_bytes: space to allocate for a new or empty file; it holds no records. In any other file the
+            records extend to its last byte: zeros that a crash left there are for recovery to truncate.
         Raises: StorageError; SegmentTooLargeError for a file above 2147483647 bytes; ValueError.
         """
         if not 0 <= preallocate_bytes <= MAX_INT32:
@@ -322,14 +325,14 @@ class FileRecords(FileRecordsSlice, Closing):
 
     @property
     def has_failed(self) -> bool:
-        """Whether a failure that could not be undone made the file take no more."""
+        """Whether a failure that could not be undone made the file refuse changes."""
         return self._failure is not None
 
     def append(self, records: MemoryRecords) -> int:
-        """Write records behind the last ones and return their size; readers see them when all are written.
+        """Write records after the last ones and return their size in bytes; readers see them when all are written.
 
-        Raises: SegmentTooLargeError, with nothing written, if the file would pass 2147483647 bytes. StorageError: the
-            records are not in the file, which is as before and can be appended to once there is space again.
+        Raises: SegmentTooLargeError, with nothing written, if the file would exceed 2147483647 bytes. StorageError: the
+            records are not in the file, which is unchanged and accepts appends once there is space again.
             LogFailedError if an earlier failure could not be undone; ValueError if the file is read-only; TypeError.
         """
         if not isinstance(records, MemoryRecords):
@@ -337,11 +340,11 @@ class FileRecords(FileRecordsSlice, Closing):
         return self.append_bytes(records.buffer)
 
     def append_bytes(self, batches: bytes | bytearray | memoryview) -> int:
-        """Write the bytes of batches as append does, a memoryview of unsigned bytes; raises as append."""
+        """Write the bytes of batches as append does; a memoryview must be of unsigned bytes. Raises as append."""
         return self._append(batches, len(batches))
 
     def append_parts(self, parts: list[Buffer], size_in_bytes: int) -> int:
-        """Write what several buffers hold together as append does, by one call of the system; raises as append."""
+        """Write several adjacent buffers as append does, with a single system call; raises as append."""
         return self._append(parts, size_in_bytes)
 
     def _append(self, batches: bytes | bytearray | memoryview | list[Buffer], size: int) -> int:
@@ -363,9 +366,9 @@ class FileRecords(FileRecordsSlice, Closing):
         return size
 
     def truncate_to(self, target_size: int) -> int:
-        """Cut the records to `target_size` bytes and return how many went; only flush makes it durable.
+        """Truncate the records to `target_size` bytes and return how many were removed; durable only after flush.
 
-        Raises: ValueError for a size that is negative or larger than now; StorageError, LogFailedError.
+        Raises: ValueError for a size that is negative or above the current one; StorageError, LogFailedError.
         """
         removed = self._check_position(target_size)
         writer = self._writable()
@@ -376,7 +379,7 @@ class FileRecords(FileRecordsSlice, Closing):
         return removed
 
     def trim(self) -> None:
-        """Give back the preallocated space behind the records.
+        """Release the preallocated space after the records.
 
         Raises: StorageError, LogFailedError.
         """
@@ -385,17 +388,17 @@ class FileRecords(FileRecordsSlice, Closing):
     def flush(self) -> None:
         """Wait until the records, and the name of a new or renamed file, survive a power cut.
 
-        Raises: StorageError. After that nothing is written any more (LogFailedError): what a failed sync has dropped,
-            the next one does not report.
+        Raises: StorageError. After that nothing more is written (LogFailedError): the next sync would not report what a
+            failed one dropped.
         """
         self._sync()
         self._sync_name()
 
     def check_in_place(self) -> None:
-        """Raise unless the path names this file still.
+        """Raise unless the path still refers to this file.
 
-        Raises: StorageError if it, or its directory, was removed or replaced: what is written then is nowhere.
-        Cost: two stats.
+        Raises: StorageError if it, or its directory, was removed or replaced: what is written then would be lost.
+        Cost: two stat calls.
         """
         if not self._writable().is_in_place():
             raise StorageError(
@@ -406,18 +409,18 @@ class FileRecords(FileRecordsSlice, Closing):
             )
 
     def start_write_back(self, position: int) -> None:
-        """Have the OS begin to write the records from `position` on to the disk; only flush waits for it.
+        """Ask the OS to start writing the records from `position` on to disk; only flush waits for it.
 
-        Raises: StorageError, LogFailedError, with no more written, as from flush.
+        Raises: StorageError, LogFailedError; nothing more is written then, as after a failed flush.
         """
         writer = self._writable()
         with self._failing():
             writer.start_write_back(self._size_in_bytes - position, position=position)
 
     def close(self) -> None:
-        """Flush, trim and close the file; a second call does nothing, and a file that is read-only is only closed.
+        """Flush, trim and close the file; a second call does nothing, and a read-only file is only closed.
 
-        Raises: StorageError, with the file closed all the same; LogFailedError likewise.
+        Raises: StorageError, LogFailedError; the file is closed in any case.
         """
         if self._is_closed:
             return
@@ -429,7 +432,7 @@ class FileRecords(FileRecordsSlice, Closing):
                 except StorageError as error:
                     if error.errno not in NO_DESCRIPTOR:
                         raise
-                    # There is one once this file is closed.
+                    # A descriptor for the directory is free once this file is closed; the name is synced then.
                     self._failure = None
                 self.trim()
         finally:
@@ -437,14 +440,14 @@ class FileRecords(FileRecordsSlice, Closing):
         self._sync_name()
 
     def close_handlers(self) -> None:
-        """Close the file, and nothing else; a second call does nothing."""
+        """Close the file without flushing; a second call does nothing."""
         self._is_closed = True
         self._file.close()
 
     def delete(self) -> bool:
-        """Close the file, remove it and return whether it was there; an error of closing is only logged.
+        """Close the file, remove it and return whether it existed; an error of closing is only logged.
 
-        Raises: StorageError if it can't be removed.
+        Raises: StorageError if it cannot be removed.
         """
         try:
             self.close_handlers()
@@ -453,9 +456,9 @@ class FileRecords(FileRecordsSlice, Closing):
         return self._env.unlink(self.path)
 
     def rename_to(self, path: StrPath) -> None:
-        """Rename the file in one step, over one of that name; the next flush makes the name durable.
+        """Rename the file atomically, replacing one of that name; the next flush makes the name durable.
 
-        Slices made before keep the old path in their errors.
+        Existing slices keep the old path in their errors.
         Raises: StorageError, with the file's old name kept; ValueError for another directory.
         """
         target = absolute_path(path)
@@ -502,7 +505,7 @@ class FileRecords(FileRecordsSlice, Closing):
             raise
 
     def _undo_append(self, writer: WriteFile) -> None:
-        """Cut off what a failed append left; the error of the append is the one to be raised."""
+        """Truncate what a failed append left. An error here is only logged: the caller raises that of the append."""
         try:
             with self._failing():
                 writer.truncate(self.size_in_bytes)
@@ -511,7 +514,7 @@ class FileRecords(FileRecordsSlice, Closing):
 
 
 def _preallocate(file: WriteFile, size: int) -> None:
-    """Take space for an empty file, which stays empty if there is not enough."""
+    """Allocate space for an empty file, which stays empty if there is not enough."""
     try:
         file.allocate(size)
     except BaseException:
