@@ -350,10 +350,35 @@ class MemoryLimitError(UnsupportedError):
         self.found = found
 
 
-class UnsupportedMagicError(UnsupportedError):
-    """The batch has a magic byte that is not supported. Attributes: magic."""
+class UnsupportedMagicError(UnsupportedError, CorruptionError):
+    """The magic byte is none of Kafka's, or contradicts the CRC: to Kafka too the bytes are bad.
 
-    magic: int | None = None
+    A version of Kafka with another magic would be the one case where they are not; until now there is none.
+    Attributes: magic (found has it too).  Source: Kafka ByteBufferLogInputStream.nextMagic (CorruptRecordException).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        base_offset: int | None = None,
+        position: int | None = None,
+        reason: str | None = None,
+        expected: str | None = None,
+        magic: int | None = None,
+    ) -> None:
+        CorruptionError.__init__(
+            self,
+            message,
+            path=path,
+            base_offset=base_offset,
+            position=position,
+            reason=reason,
+            expected=expected,
+            found=magic,
+        )
+        self.magic = magic
 
 
 class UnsupportedCompressionTypeError(UnsupportedError):

@@ -186,11 +186,10 @@ cdef object error_of(const Problem* problem, object path):
     if status == BAD_MAGIC:
         magic = problem.found
         expected = f"{MAGIC_V2}" if 0 <= magic < MAGIC_V2 else f"0 to {MAGIC_V2}"
-        error = UnsupportedMagicError(
-            f"unsupported magic in {place}: expected {expected}, found {magic}",
-            path=path, base_offset=base_offset, position=problem.position)
-        error.magic = magic
-        return error
+        pair = f"expected {expected}, found {magic}"
+        return UnsupportedMagicError(
+            f"unsupported magic in {place}: {pair}", path=path, base_offset=base_offset, position=problem.position,
+            reason=f"unsupported magic: {pair}", expected=expected, magic=magic)
     if status == BAD_CODEC:
         error = UnsupportedCompressionTypeError(
             f"unsupported compression type in {place}: expected 0 to {MAX_CODEC_ID}, found {problem.found}",

@@ -5,6 +5,7 @@ Method: headers of the reference codec with each field at its limits; a table of
 
 from __future__ import annotations
 
+import pickle
 import zlib
 from dataclasses import replace
 
@@ -226,3 +227,15 @@ def test_no_size_is_told_of_what_can_be_no_batch() -> None:
     changed[-1] ^= 1
     assert _core.sizes_by_crc(changed) == []
     assert len(_core.sizes_by_crc(bytes(12) + zlib.crc32(b"").to_bytes(4, "big") + bytes(10_000))) <= 8
+
+
+@pytest.mark.parametrize("magic", [3, 5, 127, -1])
+def test_magic_that_is_none_of_kafkas_is_corruption(magic: int) -> None:
+    data = builders.patch_header(WHOLE, repair_crc=False, magic=magic)
+    with pytest.raises(CorruptionError) as caught:
+        _core.read_header(data, 0, position=0)
+    error = caught.value
+    reason = f"unsupported magic: expected 0 to 2, found {magic}"
+    assert (error.reason, error.position, error.expected, error.found) == (reason, 0, "0 to 2", magic)
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), copy.magic, copy.reason) == (UnsupportedMagicError, magic, reason)

@@ -255,11 +255,14 @@ class FileRecordsSlice:
 
     def _wrong_magic(self, position: int, *, magic: int) -> UnsupportedMagicError:
         place = self.start + position
-        error = UnsupportedMagicError(
-            f"magic at position {place} of {self.path}: expected 0 to 2, found {magic}", path=self.path, position=place
+        return UnsupportedMagicError(
+            f"magic at position {place} of {self.path}: expected 0 to 2, found {magic}",
+            path=self.path,
+            position=place,
+            reason=f"magic: expected 0 to 2, found {magic}",
+            expected="0 to 2",
+            magic=magic,
         )
-        error.magic = magic
-        return error
 
     def _error(self, position: int, what: str, *, expected: object, found: object) -> CorruptRecordError:
         place = self.start + position

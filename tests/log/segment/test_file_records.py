@@ -12,6 +12,7 @@ import pytest
 
 from kstore.config import LogConfig
 from kstore.errors import (
+    CorruptionError,
     CorruptRecordError,
     LogClosedError,
     SegmentTooLargeError,
@@ -256,6 +257,9 @@ def test_unknown_magic_is_refused_with_its_place(written_log: Path) -> None:
             with pytest.raises(UnsupportedMagicError) as caught:
                 list(iterate())
             assert (caught.value.magic, caught.value.position) == (3, POSITIONS[2])
+            # Kafka's CorruptRecordException.
+            assert isinstance(caught.value, CorruptionError)
+            assert (caught.value.expected, caught.value.found) == ("0 to 2", 3)
 
 
 # Searching and magics
