@@ -529,7 +529,7 @@ cdef class RecordBatchEncoder:
             self.grow(size)
         return self.buffer.block.data + self.used
 
-    # Replaces the buffer by a larger one from the memory cache, whose pages are mapped already, rather than realloc it.
+    # Takes another buffer, rather than realloc: one from the memory cache has its pages mapped already.
     @cython.final
     cdef int grow(self, int64_t size) except -1:
         if size > INT32_MAX - MAX_VARINT_SIZE - self.used:
@@ -587,7 +587,7 @@ cdef class RecordBatchEncoder:
             return self.put(r, offset, timestamp, flat)
         return self.append_message(r, offset, timestamp)
 
-    # Requires: check returned.
+    # Requires: check() did not raise.
     @cython.final
     cdef inline int put(self, RecordFields* r, int64_t offset, int64_t timestamp, list flat) except -1:
         cdef int64_t size
@@ -605,7 +605,7 @@ cdef class RecordBatchEncoder:
         return 0
 
     # Values that were allocated in sequence are often adjacent. If this one follows the last in memory, prefetch the
-    # second next.
+    # one after the next.
     @cython.final
     cdef void bring_next_value(self, const RecordFields* r) noexcept:
         cdef int64_t step = r.value - self.last_value
@@ -613,7 +613,7 @@ cdef class RecordBatchEncoder:
         if LEAST_BROUGHT_SIZE <= r.value_size <= step <= MOST_BROUGHT_SIZE:
             bring(r.value + 2 * step - CACHE_LINE, r.value_size + CACHE_LINE)
 
-    # Requires: check returned. Inside a V1 wrapper, offsets are relative to the base offset.
+    # Requires: check() did not raise. Inside a V1 wrapper, offsets are relative to the base offset.
     @cython.final
     cdef int append_message(self, const RecordFields* r, int64_t offset, int64_t timestamp) except -1:
         cdef Header h = self.h

@@ -146,8 +146,7 @@ cdef class SegmentAppender:
     Args: write: called with the bytes of an append; write_parts: called with a list of buffers and their total size;
         write_index_pages: called after many entries were appended; start_write_back: called with the position from
         which the system should start writing to the disk; segment_bytes, max_age_ms: limits beyond which a segment is
-        rolled;
-        created_ms: the start of the age of a segment without timestamps.
+        rolled; created_ms: the start of the age of a segment without timestamps.
     Threads: one.  Source: Kafka LogSegment.
     """
 

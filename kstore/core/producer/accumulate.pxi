@@ -310,10 +310,9 @@ cdef class AppendPath:
 
     Args: append_slowly: the slow path, called with the record's fields as append() got them when locks, a wait for
         memory or a choice of partition are needed; batch_type, result_type: the classes of batches and of their
-        results;
-        model: a builder without records, which the builders of batches copy; estimator: estimates their compression
-        ratio; incomplete: a dict that batches enter themselves into; open_transaction: None if records may be appended
-        outside of transactions.
+        results; model: a builder without records, which the builders of batches copy; estimator: estimates their
+        compression ratio; incomplete: a dict that batches enter themselves into; open_transaction: None if records may
+        be appended outside of transactions.
     Attributes: topics: the queues by topic; active: the queues that are not empty; is_closed: whether appends are
         refused.
     """
@@ -370,10 +369,9 @@ cdef class AppendPath:
         """Append a record to the last batch of its partition, or to a new one, and return a RecordAppendResult.
 
         Args: partition: None for the choice of BuiltInPartitioner; key, value, headers: as for
-            MemoryRecordsBuilder.append;
-            callback: called with (RecordMetadata, None) or (None, error) by the thread that completes the batch;
-            max_time_to_block_ms: how long to wait for memory; now_ms: the monotonic time; abort_on_new_batch: return a
-            result with abort_for_new_batch instead of beginning a batch.
+            MemoryRecordsBuilder.append; callback: called with (RecordMetadata, None) or (None, error) by the thread
+            that completes the batch; max_time_to_block_ms: how long to wait for memory; now_ms: the monotonic time;
+            abort_on_new_batch: return a result with abort_for_new_batch instead of beginning a batch.
         Raises: ProducerClosedError; TransactionStateError; BufferExhaustedError; UnknownTopicOrPartitionError if no
             partition can be chosen; ValueError, TypeError for fields that no record can have. Nothing is then appended,
             and no memory stays allocated.

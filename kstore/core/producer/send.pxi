@@ -59,7 +59,7 @@ def rounds_of(list queues not None, *, Py_ssize_t most, int64_t room, int64_t li
 
     A queue without a ready batch takes no further turns. Stops before a round in which a batch was sent before, has a
     final state, is compressed or has no room; these need the slow path.
-    Args: most: rounds at most; room: in bytes; lingered_since_ms: a batch that is not full and is the queue's last must
+    Args: most: the most rounds; room: in bytes; lingered_since_ms: a batch that is not full and is the queue's last must
         have waited since then.
     """
     cdef Rounds rounds = Rounds(lingered_since_ms, room)
@@ -108,7 +108,7 @@ def take_batches(PartitionQueue queue not None, Py_ssize_t most, leader_epoch, *
 
 
 def number_batches(list batches not None, *, producer_id, producer_epoch, int32_t base_sequence, bint is_transactional):
-    """Assign sequence numbers from base_sequence on to open batches; return the next sequence number.
+    """Assign sequence numbers from base_sequence on to batches; return the next sequence number.
 
     Raises: ValueError if one is closed; then none is changed.
     """
@@ -300,12 +300,11 @@ cdef class SendPath:
 
     Args: accumulator: gets the records; serialize: called with "key" or "value", the object, its serializer and the
         topic, for objects that are neither bytes nor None, or have a serializer; wake_sender: called when a batch is
-        full or new;
-        send_by_the_long_way, send_serialized: the slow paths, called with the arguments of send() in the order of its
-        signature, except that in send_serialized the key precedes the value. The first is for interceptors, a custom
-        partitioner, or no open transaction; the second gets bytes, if the batch has no room, the transaction does not
-        have the partition yet, or an argument is invalid; max_record_bytes: a record of a larger estimated size also
-        goes to send_serialized; clock: None for the system's.
+        full or new; send_by_the_long_way, send_serialized: the slow paths, called with the arguments of send() in the
+        order of its signature, except that in send_serialized the key precedes the value. The first is for
+        interceptors, a custom partitioner, or no open transaction; the second gets bytes, if the batch has no room, the
+        transaction does not have the partition yet, or an argument is invalid; max_record_bytes: a record of a larger
+        estimated size also goes to send_serialized; clock: None for the system's.
     Attributes: takes_short_way: whether the fast path is allowed; partition_counts: of topics whose partitions are
         numbered from 0 without a gap.
     """
