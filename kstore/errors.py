@@ -351,10 +351,10 @@ class MemoryLimitError(UnsupportedError):
 
 
 class UnsupportedMagicError(UnsupportedError, CorruptionError):
-    """The magic byte is none of Kafka's, or contradicts the CRC: to Kafka too the bytes are bad.
+    """The magic byte is not one of Kafka's, or contradicts the CRC. As in Kafka, this counts as corruption.
 
-    A version of Kafka with another magic would be the one case where they are not; until now there is none.
-    Attributes: magic (found has it too).  Source: Kafka ByteBufferLogInputStream.nextMagic (CorruptRecordException).
+    It is also an UnsupportedError, because a later version of Kafka may define another magic.
+    Attributes: magic (also in found).  Source: Kafka ByteBufferLogInputStream.nextMagic (CorruptRecordException).
     """
 
     def __init__(
