@@ -286,7 +286,11 @@ class Producer(SendPath):
         timestamp_ms: int | None,
         on_delivery: DeliveryCallback | None,
     ) -> FutureRecordMetadata:
-        """Slow path of send() after serialization: the batch has no room, or an argument is wrong."""
+        """Slow path of send() after serialization.
+
+        For a batch without room, a partition that is not in the transaction yet, an unknown topic, or an invalid
+        argument.
+        """
         self._check_usable()
         return self._send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms), key, value, on_delivery)
 
