@@ -472,6 +472,7 @@ class ColumnDecoder:
     ) -> None: ...
     position: Final[int]
     needed: Final[int]
+    last_position: Final[int]
     row_count: Final[int]
     def start_file(
         self,

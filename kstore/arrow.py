@@ -30,7 +30,8 @@ from kstore.log.env import DEFAULT_ENV, Env, StrPath
 from kstore.log.files.names import find_partitions
 from kstore.log.opening import open_log
 from kstore.log.plan import ScanRange
-from kstore.log.scan import Mode, Selection, read_ahead, scan_columns
+from kstore.log.scan import Mode, Selection, check_junction, read_ahead, scan_columns
+from kstore.log.segment.records import LastBatch
 from kstore.record.batches import MemoryRecords
 from kstore.record.packing import BinaryColumn, HeadersColumn, Int64Column, RecordColumns, pack_columns
 from kstore.types import INTERNAL_TOPICS
@@ -143,11 +144,14 @@ def record_batches(
 
     if threads > 1:
         return _in_threads(ranges, plan, batch_bytes=batch_bytes, threads=threads, config=config, env=env)
+    last = LastBatch()
     return (
         assembler.record_batch(columns)
         for scan_range in ranges
         for assembler in (Assembler(plan, topic=scan_range.topic, partition=scan_range.partition),)
-        for columns in scan_columns(scan_range, plan.selection, batch_bytes=batch_bytes, config=config, env=env)
+        for columns in scan_columns(
+            scan_range, plan.selection, batch_bytes=batch_bytes, config=config, env=env, last=last
+        )
     )
 
 
@@ -373,6 +377,7 @@ class _Decoded(NamedTuple):
 
     assembler: Assembler
     columns: Columns
+    last: LastBatch
 
 
 def _in_threads(
@@ -388,11 +393,18 @@ def _in_threads(
 
     def decode(scan_range: ScanRange) -> Generator[_Decoded, None, None]:
         assembler = Assembler(projection, topic=scan_range.topic, partition=scan_range.partition)
-        for columns in scan_columns(scan_range, projection.selection, batch_bytes=batch_bytes, config=config, env=env):
-            yield _Decoded(assembler, columns)
+        last = LastBatch()
+        selection = projection.selection
+        for columns in scan_columns(scan_range, selection, batch_bytes=batch_bytes, config=config, env=env, last=last):
+            yield _Decoded(assembler, columns, last)
 
+    before: LastBatch | None = None
     most_bytes_ahead = threads * _THREAD_BYTES_AHEAD
     for decoded in read_ahead(ranges, decode, threads=threads, size_of=_size_of, most_bytes_ahead=most_bytes_ahead):
+        if before is not decoded.last:
+            if before is not None:
+                check_junction(before, decoded.last, env)
+            before = decoded.last
         yield decoded.assembler.record_batch(decoded.columns)
 
 

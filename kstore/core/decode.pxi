@@ -204,6 +204,7 @@ cdef struct MessageRun:
     BatchRow* batches
     int64_t batch_count
     int64_t batch_capacity
+    int64_t last_position    # of the message passed last
     bint verify_crc
 
 
@@ -316,6 +317,7 @@ cdef void decode_message_run(Table* t, MessageRun* run, const Source* s) noexcep
             note_message(run.batches + run.batch_count, &m, run.position + (p - run.at), attributes, timestamp_type)
             run.batch_count += 1
         run.least_offset = m.offset + 1
+        run.last_position = run.position + (p - run.at)
         p += size
     run.position += p - run.at
     run.at = p
@@ -393,6 +395,8 @@ cdef class ColumnDecoder:
         start_offset, end_offset: records outside [start_offset, end_offset) are left out; end None: no bound.
         verify_crc: whether to check CRCs.
         aborted: (producer id, first offset, offset of the abort marker) of transactions whose batches are skipped.
+    Attributes: position: of the next batch; needed: the bytes of it that run() waits for; last_position: of the batch
+        before it, -1 if none was passed since start_file.
     Threads: one at a time; run() releases the GIL except for gzip, zstd, wrappers, and views into payloads.
     """
 
@@ -405,7 +409,7 @@ cdef class ColumnDecoder:
     cdef int64_t batch_rows, first_row, viewed_bytes
     cdef bint in_batch, inflated, finds_end, verify_crc, wants_bodies, has_views, wants_offset, wants_timestamp, started, running
     cdef int32_t chunk_view
-    cdef readonly int64_t position, needed
+    cdef readonly int64_t position, needed, last_position
     cdef const uint8_t[::1] chunk
     cdef object chunk_bytes, payload
     cdef ColumnBuffer content
@@ -509,6 +513,7 @@ cdef class ColumnDecoder:
             raise ValueError(f"position must be from 0 to end_position, got {position} and {end_position}")
         self.path = path
         self.position = position
+        self.last_position = -1
         self.end_position = end_position
         self.least_offset = base_offset
         self.next_base_offset = INT64_MAX if next_base_offset is None else next_base_offset
@@ -645,6 +650,7 @@ cdef class ColumnDecoder:
         run.at = chunk + at
         run.end = run.at + (chunk_size - at if chunk_size - at < left else left)
         run.position = self.position
+        run.last_position = self.last_position
         run.least_offset = self.least_offset
         run.next_base_offset = self.next_base_offset
         run.max_batch_bytes = self.max_batch_bytes
@@ -657,6 +663,7 @@ cdef class ColumnDecoder:
         self.source.view_buffer = self.chunk_view
         decode_message_run(&self.table, &run, &self.source)
         self.position = run.position
+        self.last_position = run.last_position
         self.least_offset = run.least_offset
         self.batch_rows = run.batch_count
 
@@ -754,6 +761,7 @@ cdef class ColumnDecoder:
         return self.problem.status
 
     cdef void close_batch(self) noexcept nogil:
+        self.last_position = self.position
         self.position += self.h.size
         self.least_offset = self.h.base_offset + self.h.last_offset_delta + 1
         if self.h.magic < MAGIC_V2 and self.source.least_delta > self.least_offset:

@@ -510,6 +510,14 @@ class OpenFiles(Closing):
             check_listed(file, listed)
             yield file
 
+    def check_in_place(self, path: str, listed: FileIdentity) -> None:
+        """Raise LogReplacedError if a name is that of another file than was listed, or of none; StorageError."""
+        status = self._env.stat(path, follow_symlinks=False)
+        if status is None or not is_same_file(listed, status.file):
+            found = NO_FILE if status is None else str(status.file)
+            message = f"{path} was removed or replaced since it was listed: open the log again"
+            raise LogReplacedError(message, path=path, expected=str(listed), found=found)
+
     def forget(self, path: str) -> None:
         """Close one file, if it is open, as soon as it is not in use: another file may get its name."""
         self._cache.release_one(self, path)

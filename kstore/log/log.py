@@ -834,7 +834,12 @@ def _base_offset(segment: LogSegment) -> int:
 
 
 def _read_extents(found: Iterator[Extent], *, checks_crc: bool) -> Iterator[RawBatch]:
+    previous = None
     for segment, position, end_position, _ in found:
+        if previous is not None:
+            # Its open file may have no name any more, where the segments before were truncated and written again.
+            segment.records.check_in_place()
+        previous = segment
         for header, data in segment.records.read_batches(position=position, end_position=end_position):
             if checks_crc:
                 check_crc(data, position=header.position, path=segment.path)

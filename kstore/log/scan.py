@@ -16,13 +16,13 @@ from itertools import islice
 from types import TracebackType
 from typing import Generic, Literal, TypeAlias, TypeVar
 
-from kstore._core import ColumnBuffer, ColumnDecoder, Columns
+from kstore._core import RECORD_BATCH_OVERHEAD, ColumnBuffer, ColumnDecoder, Columns
 from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.errors import CorruptRecordError, UnsupportedMagicError
 from kstore.log.env import DEFAULT_ENV, Env, FileIdentity, ReadFile, open_listed
 from kstore.log.plan import FileRange, ScanRange
-from kstore.log.segment.records import cut_off
+from kstore.log.segment.records import LastBatch, check_batch, cut_off, entry_size
 from kstore.log.segment.replaced import ListedFile, change_behind
 
 Item = TypeVar("Item")
@@ -241,9 +241,12 @@ def scan_columns(
     batch_bytes: int,
     config: LogConfig,
     env: Env = DEFAULT_ENV,
+    last: LastBatch | None = None,
 ) -> Iterator[Columns]:
     """Decode the records of one range, control records left out, into Columns of about batch_bytes.
 
+    Args: last: the batch read last before the range, with which the range has to be of one history; changed as the
+        range is read.
     Raises: CorruptRecordError, InvalidRecordError, DecompressionError, Unsupported...Error, StorageError;
         LogReplacedError if a file is not the one that was planned any more.
     Cost: one pass; preads of config.read_chunk_bytes into a kept buffer; memory of one chunk, one Columns and one
@@ -266,6 +269,7 @@ def scan_columns(
     )
     keeps_chunks = "view" in (selection.key, selection.value)
     identities = dict(scan_range.identities)
+    last = LastBatch() if last is None else last
     for piece in scan_range.files:
         identity = identities.get(piece.path)
         decoder.start_file(
@@ -276,17 +280,16 @@ def scan_columns(
             path=piece.path,
             finds_end=piece.finds_end,
         )
+        last.start(piece.path, identity)
         try:
             with closing(_opened(piece.path, identity, env)) as file:
-                reader = _ChunkReader(file, piece.path, end_position=piece.end_position, config=config)
+                reader = _ChunkReader(file, last, end_position=piece.end_position, config=config)
                 while (status := decoder.run()) != "done":
                     if status == "full":
                         yield decoder.take()
                     else:
-                        decoder.feed(
-                            reader.read(position=decoder.position, needed=decoder.needed, fresh=keeps_chunks),
-                            decoder.position,
-                        )
+                        decoder.feed(reader.read(decoder, fresh=keeps_chunks), decoder.position)
+                reader.note_last(decoder)
         except (CorruptRecordError, UnsupportedMagicError) as error:
             listed = None if identity is None else _listed(piece, identity)
             change = change_behind(error, listed, config=config, env=env)
@@ -308,19 +311,54 @@ def _listed(piece: FileRange, identity: FileIdentity) -> ListedFile:
 class _ChunkReader:
     """Reads chunks of one file into a kept buffer, or into a fresh one where Arrow views keep the last."""
 
-    def __init__(self, file: ReadFile, path: str, *, end_position: int, config: LogConfig) -> None:
+    def __init__(self, file: ReadFile, last: LastBatch, *, end_position: int, config: LogConfig) -> None:
         self._file = file
-        self._path = path
+        self._last = last
         self._end_position = end_position
         self._config = config
         self._buffer: ColumnBuffer | None = None
+        self._position = 0
 
-    def read(self, *, position: int, needed: int, fresh: bool) -> memoryview:
+    def read(self, decoder: ColumnDecoder, *, fresh: bool) -> memoryview:
+        """Read what a decoder needs.
+
+        Raises: LogReplacedError if the file ends before, or the batch that the decoder passed last is not in it any
+            more: what follows may be of another history then.
+        """
+        self.note_last(decoder)
+        position, needed = decoder.position, decoder.needed
         size = min(max(self._config.read_chunk_bytes, needed), self._end_position - position)
         if fresh or self._buffer is None or len(self._buffer) < size:
             self._buffer = ColumnBuffer(size)
         view = memoryview(self._buffer)[:size]
         got = self._file.pread_into(view, position=position)
         if got < min(needed, size):
-            raise cut_off(self._path, position, expected=needed, found=got)
+            raise cut_off(self._file.path, position, expected=needed, found=got)
+        self._last.check(self._file)
+        if not self._last.place.header and got >= RECORD_BATCH_OVERHEAD:
+            # Of the first chunk the first batch, so that a range that is read ahead can be held to the one before.
+            self._last.note(position, bytes(view[: min(entry_size(view[:12]), RECORD_BATCH_OVERHEAD)]))
+        self._position = position
         return view[:got]
+
+    def note_last(self, decoder: ColumnDecoder) -> None:
+        """Remember the batch that a decoder passed last, if the kept chunk has it."""
+        at = decoder.last_position - self._position
+        if self._buffer is not None and decoder.last_position >= 0 and at >= 0:
+            header_end = min(at + RECORD_BATCH_OVERHEAD, decoder.position - self._position)
+            self._last.note(decoder.last_position, bytes(memoryview(self._buffer)[at:header_end]))
+
+
+def check_junction(before: LastBatch, after: LastBatch, env: Env) -> None:
+    """Check that what was read before two batches is of one history, though it may not have been read in order.
+
+    Raises: LogReplacedError if it is not, or it can't be told any more.  Cost: opens the file of the later batch.
+    """
+    earlier, later = before.place, after.place
+    if later.identity is None:
+        return
+    # No truncation below a segment leaves its file in place, so what was read of those before it stands.
+    with closing(open_listed(later.path, later.identity, env)) as file:
+        check_batch(later, file)
+        if earlier.path == later.path:
+            check_batch(earlier, file)

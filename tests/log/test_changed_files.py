@@ -8,13 +8,17 @@ import os
 import pickle
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Literal, TypeVar
 
 import pytest
 
+from kstore._core import crc32c
 from kstore.arrow import record_batches
+from kstore.config import LogConfig
 from kstore.errors import CorruptRecordError, KStoreError, LogReplacedError, OffsetOutOfRangeError
 from kstore.log import Log, open_log
 from kstore.log.damage import Damage
@@ -23,6 +27,7 @@ from kstore.log.verify import verify
 from tests.making.batches import batches, flip_bit, grow, write_partition
 
 Change = Callable[[Path], object]
+Item = TypeVar("Item")
 COUNT = 30
 SEGMENTS = (0, 10, 20)
 
@@ -121,11 +126,13 @@ class ChangingEnv(Env):
         self.calls = 0
         self._change = change
         self._at = at
+        self._stepping = threading.Lock()
 
     def step(self) -> None:
-        if self.calls == self._at and self._change is not None:
-            self._change()
-        self.calls += 1
+        with self._stepping:
+            if self.calls == self._at and self._change is not None:
+                self._change()
+            self.calls += 1
 
     def open_read(self, path: str) -> ReadFile:
         self.step()
@@ -358,6 +365,110 @@ def test_no_change_of_the_files_is_taken_for_damage_by_verify(tmp_path: Path, ch
         else:
             assert isinstance(found, LogReplacedError | OSError), (at, found)
             assert change.endswith("recreate"), (at, found)
+
+
+# With chunks of the least size, so that a segment takes several.
+LARGE = 1500
+SMALL_CHUNKS = LogConfig(read_chunk_bytes=4096)
+
+
+def append_the_same_sizes(directory: Path, *, base_offset: int = 20, keeps: int = 2) -> None:
+    """Truncate a segment in place and append batches with other values and the same boundaries."""
+    log = log_file(directory, base_offset)
+    kept = sum(map(len, batches(base_offset, keeps, value_bytes=LARGE)))
+    os.truncate(log, kept)
+    coming = [other_value(batch) for batch in batches(base_offset + keeps, 10 - keeps, value_bytes=LARGE)]
+    grow(log, b"".join(coming))
+
+
+def other_value(batch: bytes) -> bytes:
+    """Return a batch with another value of the same size."""
+    changed = bytearray(batch)
+    changed[200:209] = b"different"
+    changed[17:21] = crc32c(bytes(changed[21:])).to_bytes(4, "big")
+    return bytes(changed)
+
+
+def append_to_every_segment(directory: Path) -> None:
+    """Truncate into the first segment; the later ones are made again, as those of another history."""
+    append_the_same_sizes(directory, base_offset=0)
+    for base_offset in SEGMENTS[1:]:
+        log = log_file(directory, base_offset)
+        log.unlink()
+        log.touch()
+        append_the_same_sizes(directory, base_offset=base_offset, keeps=0)
+
+
+def values_of(log: Log) -> list[tuple[int, bytes]]:
+    return [(record.offset, record.value or b"") for record in log.read()]
+
+
+def values_of_batches(log: Log) -> list[tuple[int, bytes]]:
+    return [(record.offset, record.value or b"") for batch in log.batches() for record in batch]
+
+
+def values_of_columns(
+    log: Log, *, threads: int = 1, binary: Literal["copy", "view"] = "copy"
+) -> list[tuple[int, bytes]]:
+    found: list[tuple[int, bytes]] = []
+    tables = log.to_arrow_batches(columns=["offset", "value"], batch_bytes=100, threads=threads, binary=binary)
+    for table in tables:
+        found += zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True)
+    return found
+
+
+def values_of_views(log: Log) -> list[tuple[int, bytes]]:
+    return values_of_columns(log, binary="view")
+
+
+def values_of_ranges(log: Log, *, threads: int = 1) -> list[tuple[int, bytes]]:
+    found: list[tuple[int, bytes]] = []
+    ranges = log.plan(5000)
+    for table in record_batches(
+        ranges, columns=["offset", "value"], batch_bytes=100, threads=threads, config=log.config, env=log._env
+    ):
+        found += zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True)
+    return found
+
+
+def values_of_ranges_in_threads(log: Log) -> list[tuple[int, bytes]]:
+    return values_of_ranges(log, threads=2)
+
+
+VALUES: dict[str, Callable[[Log], list[tuple[int, bytes]]]] = {
+    use.__name__: use for use in (values_of, values_of_batches, values_of_columns, values_of_views, values_of_ranges)
+}
+
+
+def found_with_a_change(directory: Path, use: Callable[[Log], Item], change: Change, at: int) -> Item | None:
+    """Use a log with a change before one of its calls of the system; None for an answer that the files changed."""
+    try:
+        with open_log(directory, env=ChangingEnv(lambda: change(directory), at=at), config=SMALL_CHUNKS) as log:
+            return use(log)
+    except LogReplacedError:
+        return None
+
+
+@pytest.mark.parametrize("change", [append_the_same_sizes, append_to_every_segment])
+@pytest.mark.parametrize("name", [*VALUES, "values_of_ranges_in_threads"])
+def test_batches_of_the_same_boundaries_that_replace_others_are_never_mixed_with_them(
+    tmp_path: Path, name: str, change: Change
+) -> None:
+    use = VALUES.get(name, values_of_ranges_in_threads)
+    before, after = history(tmp_path / "before", value_bytes=LARGE), history(tmp_path / "after", value_bytes=LARGE)
+    change(after)
+    histories = []
+    for directory in (before, after):
+        counting = ChangingEnv()
+        with open_log(directory, env=counting, config=SMALL_CHUNKS) as log:
+            histories.append(use(log))
+    assert histories[0] != histories[1]
+    replaced = 0
+    for at in range(counting.calls):
+        found = found_with_a_change(history(tmp_path / f"at-{at}", value_bytes=LARGE), use, change, at)
+        replaced += found is None
+        assert found is None or found in histories, at
+    assert replaced
 
 
 class LockedEnv(Env):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, HeaderScan, check_crc, iterate_records, read_header
 from kstore.compression import decompress
@@ -81,7 +82,7 @@ _ZERO_HEADER = bytes(SIZE_UP_TO_MAGIC)
 _BASE_OFFSET_AND_SIZE = struct.Struct(">qi")
 
 
-def entry_size(head: bytes) -> int:
+def entry_size(head: bytes | memoryview) -> int:
     """Return the size of a log entry in any format, which its first 12 bytes declare."""
     length: int = _BASE_OFFSET_AND_SIZE.unpack_from(head)[1]
     return length + _BASE_OFFSET_AND_SIZE.size
@@ -141,6 +142,63 @@ def cut_off(path: str, position: int, *, expected: int, found: int) -> LogReplac
     )
 
 
+class BatchPlace(NamedTuple):
+    """A file and a batch in it, by position and header; without a header none was read of it yet."""
+
+    path: str
+    identity: FileIdentity | None
+    position: int = 0
+    header: bytes = b""
+
+
+class LastBatch:
+    """The header of the batch of a file that was read last, by which a later read tells that the file is the same.
+
+    Whoever truncates a file in place and appends other batches changes every header after the truncation: the CRC, at
+    least. So a reader who finds this one as it was has read all before it, and reads on, in one history.
+    Threads: one notes, any may check.
+    """
+
+    def __init__(self) -> None:
+        # One reference, so that a thread that checks never sees the half of two places.
+        self.place = BatchPlace("", None)
+
+    def start(self, path: str, identity: FileIdentity | None) -> None:
+        """Go on in a file; what was noted of another one is forgotten."""
+        if path != self.place.path:
+            self.place = BatchPlace(path, identity)
+
+    def note(self, position: int, header: bytes) -> None:
+        """Remember a batch by its first bytes, at most those of a header."""
+        self.place = self.place._replace(position=position, header=header)
+
+    def check(self, file: ReadFile) -> None:
+        """Raise LogReplacedError if the batch is not in the file any more.  Cost: a pread of 61 bytes."""
+        check_batch(self.place, file)
+
+
+def check_batch(place: BatchPlace, file: ReadFile) -> None:
+    """Raise LogReplacedError if a batch is not in its file any more."""
+    if place.header and file.pread(len(place.header), position=place.position) != place.header:
+        raise changed_batch(place.path, place.position)
+
+
+def changed_batch(path: str, position: int) -> LogReplacedError:
+    """Return the error of a batch that is another one than was read before."""
+    return LogReplacedError(
+        f"{path} was truncated and written again while it was read: expected the batch at position {position} that "
+        "was read before, found another; open the log again",
+        path=path,
+        expected=f"the batch at position {position} that was read before",
+        found="another batch",
+    )
+
+
+def _head(chunk: bytes, at: int) -> bytes:
+    """Return as much of a chunk from a place on as a header takes."""
+    return chunk[at : at + RECORD_BATCH_OVERHEAD]
+
+
 def first_offset_in(data: bytes, header: BatchHeader, *, path: str, config: LogConfig) -> int:
     """Return the offset that the header of a batch begins at; of a V0 or V1 wrapper that of its first record.
 
@@ -186,6 +244,11 @@ class SegmentRecords:
         self.base_offset = base_offset
         self.next_base_offset = next_base_offset
         self.size_in_bytes = size_in_bytes
+
+    def check_in_place(self) -> None:
+        """Raise LogReplacedError if the name is that of another file by now, or of none.  Cost: a stat."""
+        if self.identity is not None:
+            self._files.check_in_place(self.path, self.identity)
 
     def walk(
         self,
@@ -283,26 +346,45 @@ class SegmentRecords:
     ) -> Iterator[tuple[BatchHeader, bytes]]:
         """Yield header and bytes of each batch of [position, end_position); both must be batch boundaries.
 
-        Raises: CorruptRecordError for bad framing, for offsets that go back or leave the segment, and for a batch
+        Raises: LogReplacedError if the batch before those of a new read is not the one that was yielded;
+            CorruptRecordError for bad framing, for offsets that go back or leave the segment, and for a batch
             that does not end by end_position; InvalidRecordError for a last offset below the base offset under a right
             CRC; UnsupportedMagicError. No other CRC is checked.
         """
         chunk, chunk_position, chunk_bytes = b"", position, min(HEADER_CHUNK_BYTES, self._config.read_chunk_bytes)
         least_offset = max(self.base_offset, previous_last_offset + 1)
+        last, last_position = LastBatch(), -1
+        last.start(self.path, self.identity)
         while position < end_position:
             left = end_position - position
             at = position - chunk_position
             if len(chunk) - at < min(RECORD_BATCH_OVERHEAD, left):
-                chunk, chunk_position, at = self.read_bytes(min(chunk_bytes, left), position=position), position, 0
+                if last_position >= chunk_position:
+                    last.note(last_position, _head(chunk, last_position - chunk_position))
+                chunk = self._read_after(last, min(chunk_bytes, left), position=position)
+                chunk_position, at = position, 0
                 chunk_bytes = min(2 * chunk_bytes, self._config.read_chunk_bytes)
             header = self._header_in(chunk, at, position=position)
             self._check_place(header, end_position=end_position, least_offset=least_offset)
             if header.size_in_bytes > len(chunk) - at:
-                size = min(max(chunk_bytes, header.size_in_bytes), left)
+                size, before = (
+                    min(max(chunk_bytes, header.size_in_bytes), left),
+                    _head(chunk, at)[: header.size_in_bytes],
+                )
                 chunk, chunk_position, at = self.read_bytes(size, position=position), position, 0
+                if not chunk.startswith(before):
+                    raise changed_batch(self.path, position)
             yield header, chunk[at : at + header.size_in_bytes]
+            last_position = position
             position += header.size_in_bytes
             least_offset = header.last_offset + 1
+
+    def _read_after(self, last: LastBatch, size: int, *, position: int) -> bytes:
+        """Return bytes as read_bytes does, of the history that the last batch is of."""
+        data = self.read_bytes(size, position=position)
+        with self._files.borrow(self.path, self.identity) as file:
+            last.check(file)
+        return data
 
     def _header_in(self, chunk: bytes, at: int, *, position: int) -> BatchHeader:
         if chunk.startswith(_ZERO_HEADER, at):
