@@ -222,6 +222,18 @@ def test_each_of_several_damages_is_named(directory: Path) -> None:
     assert damages(directory) == [(LOG, AT[number], LENGTHS[number]) for number in (1, 5, 6, 9)]
 
 
+def test_batch_at_an_offset_after_which_there_is_none_is_damage(directory: Path) -> None:
+    active = directory / ACTIVE_LOG
+    data = bytearray(active.read_bytes())
+    at = len(data) - len(ACTIVE[-1])
+    data[at : at + 8] = (2**63 - 3).to_bytes(8, "big")  # of three records, so that the last one is at 2^63 - 1
+    active.write_bytes(data)
+    (directory / ACTIVE_LOG.replace(".log", ".index")).unlink()
+    (directory / ACTIVE_LOG.replace(".log", ".timeindex")).unlink()
+    assert (ACTIVE_LOG, at, len(ACTIVE[-1])) in damages(directory)
+    assert any(reason.startswith("last offset out of range: expected less than") for reason in reasons(directory))
+
+
 def test_records_are_decoded_only_if_deep(directory: Path) -> None:
     set_record_count(directory / LOG)
     assert damages(directory) == [(LOG, AT[3], LENGTHS[3])]

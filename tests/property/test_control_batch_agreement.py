@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kstore import MemoryRecords
@@ -84,6 +84,17 @@ def by_fetch(log: Log) -> Iterable[int]:
             yield from (record.offset for record in one.records(verify=False))
 
 
+AT_THE_VERY_END = {
+    "base_offset": MAX_OFFSET,
+    "attributes": 32,
+    "record_count": 0,
+    "last_offset_delta": 0,
+    "base_timestamp_ms": -1,
+    "producer_id": -1,
+}
+
+
+@example(fields=AT_THE_VERY_END, content=b"", repair_crc=True)
 @given(fields=headers, content=contents, repair_crc=st.booleans())
 def test_every_way_of_reading_skips_or_refuses_the_same_control_batch(
     fields: dict[str, int], content: bytes, repair_crc: bool

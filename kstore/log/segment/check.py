@@ -25,7 +25,7 @@ from kstore._core import (
     survey_records,
 )
 from kstore.compression import decompress
-from kstore.config import MAX_INT32, LogConfig
+from kstore.config import MAX_INT32, MAX_INT64, LogConfig
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedCompressionTypeError, UnsupportedMagicError
 from kstore.log.damage import Damage
 from kstore.log.segment.indexes import OffsetIndex, TimeIndex
@@ -140,6 +140,9 @@ class SegmentCheck:
         following = self._records.next_base_offset
         if header.last_offset < header.base_offset:
             reason = f"last offset {header.last_offset} is below base offset {header.base_offset}"
+            return self._batch_damage(header, reason)
+        if header.last_offset >= MAX_INT64:
+            reason = f"last offset out of range: expected less than {MAX_INT64}, found {header.last_offset}"
             return self._batch_damage(header, reason)
         if following is not None and header.last_offset >= following:
             reason = f"offsets run into the next segment: expected less than {following}, found {header.last_offset}"

@@ -10,16 +10,13 @@ import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from kstore._core import BatchResult, RecordFuture
 from kstore.environment import SYSTEM_CLOCK
 from kstore.errors import KStoreError, ProducerTimeoutError
 from kstore.producer.batches.waiting import Latch, SafeFuture
 from kstore.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition
-
-if TYPE_CHECKING:
-    pass
 
 _MS_PER_S = 1000
 
