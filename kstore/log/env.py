@@ -511,7 +511,7 @@ class OpenFiles(Closing):
             yield file
 
     def check_in_place(self, path: str, listed: FileIdentity) -> None:
-        """Raise LogReplacedError if a name is that of another file than was listed, or of none; StorageError."""
+        """Raise LogReplacedError if the path does not refer to the listed file; StorageError.  Cost: a stat."""
         status = self._env.stat(path, follow_symlinks=False)
         if status is None or not is_same_file(listed, status.file):
             found = NO_FILE if status is None else str(status.file)

@@ -837,7 +837,7 @@ def _read_extents(found: Iterator[Extent], *, checks_crc: bool) -> Iterator[RawB
     previous = None
     for segment, position, end_position, _ in found:
         if previous is not None:
-            # Its open file may have no name any more, where the segments before were truncated and written again.
+            # Its open file may have been removed, if the segments before it were truncated and rewritten.
             segment.records.check_in_place()
         previous = segment
         for header, data in segment.records.read_batches(position=position, end_position=end_position):

@@ -1,7 +1,7 @@
-"""Parts of some work decoded by several threads, their items given in order. Layer 5.
+"""Scanning: scan_columns decodes the records of one range; read_ahead decodes parts of some work in several threads.
 
-The thread that asks for items decodes too: as many threads run as were asked for, and no item that is wanted at once is
-waited for in another thread.
+The thread that iterates decodes too, so that exactly as many threads run as requested, and an item that is needed
+immediately is never queued for another thread.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Part = TypeVar("Part")
 
 
 class _Work(Generic[Item]):
-    """One part: its generator, and the items that it gave before the reader came to them.
+    """One part: its generator, and the items decoded before the reader got to them.
 
-    As a context manager it keeps an error for the reader, who meets it in its place.
-    Threads: items is for who has taken the work, the rest is guarded by the lock of the _ReadAhead.
+    As a context manager it keeps an error, which the reader gets in its place in the order of items.
+    Threads: `items` belongs to the thread that took the work; the rest is guarded by the lock of the _ReadAhead.
     """
 
     def __init__(self, items: Generator[Item, None, None]) -> None:
@@ -64,7 +64,7 @@ class _Work(Generic[Item]):
 
 
 def _works_of(parts: Iterable[Part], decode: Callable[[Part], Generator[Item, None, None]]) -> Iterator[_Work[Item]]:
-    """Yield the work of each part; if there is no next one for an error, a work that is done and has that error."""
+    """Yield the work of each part; if the parts themselves raise an error, a finished work that holds it."""
     failed = _Work[Item](_no_items())
     failed.is_done = True
     with failed:
@@ -79,7 +79,7 @@ def _no_items() -> Generator[Item, None, None]:
 
 
 class _ReadAhead(Generic[Part, Item]):
-    """The parts that are open, in order: the one that is read, and one more for each thread."""
+    """The open parts, in order: the one that is being read, and one more for each thread."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class _ReadAhead(Generic[Part, Item]):
                     self._open.extend(opened)
 
     def close(self) -> None:
-        """End the helpers, each after the item at hand, and close the generators."""
+        """Stop the helpers, each after its current item, and close the generators."""
         self._is_stopped = True
         self._pool.shutdown(cancel_futures=True)
         for work in self._open:
@@ -126,7 +126,7 @@ class _ReadAhead(Generic[Part, Item]):
             work.items.close()
 
     def _item_or_work(self, first: _Work[Item]) -> tuple[Item | None, _Work[Item] | None]:
-        """Return the next item, or work that is taken for the reader to do; nothing at the end of the first part."""
+        """Return the next item, or work that was taken for the reader to do; neither at the end of the first part."""
         with self._changed:
             while True:
                 self._call_helpers()
@@ -152,7 +152,7 @@ class _ReadAhead(Generic[Part, Item]):
         return item
 
     def _help(self) -> None:
-        """Decode while there is room for it. It never waits, so a reader who stops keeps no thread."""
+        """Decode while there is room. A helper never waits, so a reader that stops iterating blocks no thread."""
         while True:
             with self._changed:
                 work = self._take(self._ahead()) if self._may_help() else None
@@ -168,7 +168,7 @@ class _ReadAhead(Generic[Part, Item]):
                     work.is_taken = item is not None and self._may_help()
                     self._changed.notify()
 
-    # The rest requires the lock.
+    # The methods below require the lock.
 
     def _call_helpers(self) -> None:
         if self._bytes_ahead > self._most_bytes_ahead // 2:
@@ -178,7 +178,7 @@ class _ReadAhead(Generic[Part, Item]):
             self._pool.submit(self._help)
 
     def _ahead(self) -> Iterator[_Work[Item]]:
-        """Iterate the open parts in the order that suits a helper: the first one is left to the reader."""
+        """Iterate the open parts in the order for a helper: the first one comes last, since the reader works on it."""
         yield from islice(self._open, 1, None)
         yield from islice(self._open, 1)
 
@@ -207,10 +207,12 @@ def read_ahead(
     size_of: Callable[[Item], int],
     most_bytes_ahead: int,
 ) -> Generator[Item, None, None]:
-    """Decode parts by `threads` threads, the caller's among them, and yield their items in order.
+    """Decode parts in `threads` threads, including the caller's, and yield their items in order.
 
-    An error of a part is raised after the items before it. threads: at least 2.
-    Cost: one more part than threads is open; items ahead of the reader: most_bytes_ahead and one for each thread.
+    An error of a part is raised after the items before it.
+    Args: threads: at least 2; size_of: returns the bytes of an item; most_bytes_ahead: limit on decoded bytes that wait
+        for the reader.
+    Cost: one more part than threads is open; items ahead of the reader: most_bytes_ahead and one per thread.
     """
     ahead = _ReadAhead(parts, decode, threads=threads, size_of=size_of, most_bytes_ahead=most_bytes_ahead)
     try:
@@ -243,13 +245,13 @@ def scan_columns(
     env: Env = DEFAULT_ENV,
     last: LastBatch | None = None,
 ) -> Iterator[Columns]:
-    """Decode the records of one range, control records left out, into Columns of about batch_bytes.
+    """Decode the records of one range, without control records, into Columns of about batch_bytes.
 
-    Args: last: the batch read last before the range, with which the range has to be of one history; changed as the
-        range is read.
+    Args: last: the last batch read before the range, which must be of the same history; updated while the range is
+        read.
     Raises: CorruptRecordError, InvalidRecordError, DecompressionError, Unsupported...Error, StorageError;
-        LogReplacedError if a file is not the one that was planned any more.
-    Cost: one pass; preads of config.read_chunk_bytes into a kept buffer; memory of one chunk, one Columns and one
+        LogReplacedError if a file is no longer the one that was planned.
+    Cost: one pass; preads of config.read_chunk_bytes into a reused buffer; memory of one chunk, one Columns and one
         decompressed batch.
     """
     decoder = ColumnDecoder(
@@ -309,7 +311,7 @@ def _listed(piece: FileRange, identity: FileIdentity) -> ListedFile:
 
 
 class _ChunkReader:
-    """Reads chunks of one file into a kept buffer, or into a fresh one where Arrow views keep the last."""
+    """Reads chunks of one file into a reused buffer, or into a fresh one while Arrow views reference the last."""
 
     def __init__(self, file: ReadFile, last: LastBatch, *, end_position: int, config: LogConfig) -> None:
         self._file = file
@@ -322,8 +324,8 @@ class _ChunkReader:
     def read(self, decoder: ColumnDecoder, *, fresh: bool) -> memoryview:
         """Read what a decoder needs.
 
-        Raises: LogReplacedError if the file ends before, or the batch that the decoder passed last is not in it any
-            more: what follows may be of another history then.
+        Raises: LogReplacedError if the file ends early, or the batch that the decoder passed last is no longer in it:
+            what follows may be of another history then.
         """
         self.note_last(decoder)
         position, needed = decoder.position, decoder.needed
@@ -336,13 +338,14 @@ class _ChunkReader:
             raise cut_off(self._file.path, position, expected=needed, found=got)
         self._last.check(self._file)
         if not self._last.place.header and got >= RECORD_BATCH_OVERHEAD:
-            # Of the first chunk the first batch, so that a range that is read ahead can be held to the one before.
+            # The first batch of the first chunk, so that a range that is read ahead can be checked against the one
+            # before it.
             self._last.note(position, bytes(view[: min(entry_size(view[:12]), RECORD_BATCH_OVERHEAD)]))
         self._position = position
         return view[:got]
 
     def note_last(self, decoder: ColumnDecoder) -> None:
-        """Remember the batch that a decoder passed last, if the kept chunk has it."""
+        """Store the batch that a decoder passed last, if the current chunk contains it."""
         at = decoder.last_position - self._position
         if self._buffer is not None and decoder.last_position >= 0 and at >= 0:
             header_end = min(at + RECORD_BATCH_OVERHEAD, decoder.position - self._position)
@@ -350,14 +353,15 @@ class _ChunkReader:
 
 
 def check_junction(before: LastBatch, after: LastBatch, env: Env) -> None:
-    """Check that what was read before two batches is of one history, though it may not have been read in order.
+    """Check that what was read up to two batches is of one history, even if it was not read in order.
 
-    Raises: LogReplacedError if it is not, or it can't be told any more.  Cost: opens the file of the later batch.
+    Raises: LogReplacedError if it is not, or that can no longer be determined.
+    Cost: opens the file of the later batch.
     """
     earlier, later = before.place, after.place
     if later.identity is None:
         return
-    # No truncation below a segment leaves its file in place, so what was read of those before it stands.
+    # A truncation below a segment removes its file: if it is in place, what was read of earlier segments is unchanged.
     with closing(open_listed(later.path, later.identity, env)) as file:
         check_batch(later, file)
         if earlier.path == later.path:

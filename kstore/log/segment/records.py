@@ -1,7 +1,7 @@
-"""SegmentRecords: the batches of one segment's .log file, by positioned reads and without any index.
+"""SegmentRecords: the batches of one segment's .log file, by positioned reads and without an index.
 
-Layer 5. Nothing here trusts what the file says about itself: sizes are compared with what is left, offsets with
-those before them and with the segment's bounds.
+Nothing here trusts what the file says about itself: sizes are compared with the bytes left, offsets with those before
+them and with the segment's bounds.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from kstore.errors import (
 from kstore.log.env import Env, FileIdentity, FileKind, FileStatus, OpenFiles, ReadFile
 from kstore.record.batches import SIZE_UP_TO_MAGIC
 
-# What is read at once. It fits the second-level cache, so that the comparison finds there what was just read.
+# Size of one read. It fits the L2 cache, so that the comparison finds the data there that was just read.
 _ZEROS = bytes(256 * 1024)
 
 
 def is_zeros(data: bytes | bytearray) -> bool:
-    """Tell whether no byte differs from zero.  Cost: a memcmp."""
+    """Whether all bytes are zero.  Cost: a memcmp."""
     return all(data.startswith(_ZEROS[: len(data) - start], start) for start in range(0, len(data), len(_ZEROS)))
 
 
 def holds_only_zeros(file: ReadFile, *, position: int, end_position: int) -> bool:
-    """Tell whether every byte from `position` to end_position is there and zero.
+    """Whether all bytes of [position, end_position) exist and are zero.
 
-    Raises: StorageError.  Cost: reads what is no hole, up to the first chunk that differs.
+    Raises: StorageError.  Cost: reads everything except holes, up to the first chunk with another byte.
     """
     buffer = bytearray(min(len(_ZEROS), max(end_position - position, 0)))
     while position < end_position:
@@ -63,11 +63,11 @@ def is_preallocated(
     next_base_offset: int | None,
     cleaned_below: Callable[[], int],
 ) -> bool:
-    """Tell whether zeros from `position` to the end of a .log hold the place of no record.
+    """Whether zeros from `position` to the end of a .log are preallocated space, and no record is missing there.
 
-    Args: next_offset: behind the last batch before them; next_base_offset: of the next segment, None for the last,
-        of which this never holds; cleaned_below: tells the offset up to which a cleaner may have removed records, asked
-        only where offsets are missing.
+    Args: next_offset: the offset after the last batch before them; next_base_offset: of the next segment, None for the
+        last one (the result is False then); cleaned_below: returns the offset below which a cleaner may have removed
+        records, called only if offsets are missing.
     Raises: StorageError.  Cost: reads the zeros.
     """
     if next_base_offset is None or (next_offset < next_base_offset and cleaned_below() < next_base_offset):
@@ -75,7 +75,8 @@ def is_preallocated(
     return holds_only_zeros(file, position=position, end_position=end_position)
 
 
-# One pread of a header walk. Where batches are large, it goes on by reads of single headers as far as they are cached.
+# One pread of a header walk. Where batches are large, the walk continues with reads of single headers while they are in
+# the page cache.
 HEADER_CHUNK_BYTES = 64 * 1024
 
 _ZERO_HEADER = bytes(SIZE_UP_TO_MAGIC)
@@ -83,15 +84,15 @@ _BASE_OFFSET_AND_SIZE = struct.Struct(">qi")
 
 
 def entry_size(head: bytes | memoryview) -> int:
-    """Return the size of a log entry in any format, which its first 12 bytes declare."""
+    """Return the size in bytes that a log entry of any format declares in its first 12 bytes."""
     length: int = _BASE_OFFSET_AND_SIZE.unpack_from(head)[1]
     return length + _BASE_OFFSET_AND_SIZE.size
 
 
 def scan_headers(file: ReadFile, scan: HeaderScan, *, position: int, end_position: int) -> HeaderScan:
-    """Feed a HeaderScan of [position, end_position) of a file until it stops, and return it.
+    """Feed a HeaderScan with [position, end_position) of a file until it stops, and return it.
 
-    Raises: LogReplacedError if the file ends before; damage is in the status.
+    Raises: LogReplacedError if the file ends early; damage is reported in the status.
     """
     while scan.status == "more":
         wanted = min(HEADER_CHUNK_BYTES, end_position - position)
@@ -105,15 +106,15 @@ def scan_headers(file: ReadFile, scan: HeaderScan, *, position: int, end_positio
 
 
 def size_of_segment(path: str, env: Env) -> int | None:
-    """Return the size of a segment's file in bytes, None if there is none; raises as status_of_segment."""
+    """Return the size of a segment's file in bytes, None if it does not exist; raises as status_of_segment."""
     status = status_of_segment(path, env)
     return None if status is None else status.size_in_bytes
 
 
 def status_of_segment(path: str, env: Env) -> FileStatus | None:
-    """Return what is known of a segment's file without opening it, None if there is none.
+    """Return the status of a segment's file without opening it, None if it does not exist.
 
-    Raises: StorageError if it is no regular file; SegmentTooLargeError.
+    Raises: StorageError if it is not a regular file; SegmentTooLargeError.
     """
     status = env.stat(path, follow_symlinks=False)
     if status is None:
@@ -126,13 +127,13 @@ def status_of_segment(path: str, env: Env) -> FileStatus | None:
 
 
 def too_large(path: str, *, found: int) -> SegmentTooLargeError:
-    """Return the error of a .log with more bytes than an index entry's position can count."""
+    """Return the error for a .log with more bytes than the position in an index entry can address."""
     message = f"size of {path}: expected at most {MAX_INT32} bytes, found {found}"
     return SegmentTooLargeError(message, path=path, position=MAX_INT32)
 
 
 def cut_off(path: str, position: int, *, expected: int, found: int) -> LogReplacedError:
-    """Return the error of a read beyond the end of a file that was longer before."""
+    """Return the error for a read beyond the end of a file that was longer before."""
     return LogReplacedError(
         f"{path} was truncated since it was listed: expected {expected} bytes at position {position}, found {found}; "
         "open the log again",
@@ -143,7 +144,7 @@ def cut_off(path: str, position: int, *, expected: int, found: int) -> LogReplac
 
 
 class BatchPlace(NamedTuple):
-    """A file and a batch in it, by position and header; without a header none was read of it yet."""
+    """A batch in a file, by position and header; the header is empty until a batch of the file was read."""
 
     path: str
     identity: FileIdentity | None
@@ -152,39 +153,40 @@ class BatchPlace(NamedTuple):
 
 
 class LastBatch:
-    """The header of the batch of a file that was read last, by which a later read tells that the file is the same.
+    """The header of the last batch that was read of a file; later reads use it to detect that the file was rewritten.
 
-    Whoever truncates a file in place and appends other batches changes every header after the truncation: the CRC, at
-    least. So a reader who finds this one as it was has read all before it, and reads on, in one history.
-    Threads: one notes, any may check.
+    A writer that truncates a file in place and appends other batches changes every header after the truncation, at
+    least in its CRC. A reader that finds this header unchanged has therefore read everything before it, and continues
+    to read, in one history.
+    Threads: one calls start and note, any number may call check.
     """
 
     def __init__(self) -> None:
-        # One reference, so that a thread that checks never sees the half of two places.
+        # A single reference, so that a thread that checks never sees a mix of two places.
         self.place = BatchPlace("", None)
 
     def start(self, path: str, identity: FileIdentity | None) -> None:
-        """Go on in a file; what was noted of another one is forgotten."""
+        """Continue in a file; forget the batch of any other file."""
         if path != self.place.path:
             self.place = BatchPlace(path, identity)
 
     def note(self, position: int, header: bytes) -> None:
-        """Remember a batch by its first bytes, at most those of a header."""
+        """Store a batch by its first bytes, at most a header."""
         self.place = self.place._replace(position=position, header=header)
 
     def check(self, file: ReadFile) -> None:
-        """Raise LogReplacedError if the batch is not in the file any more.  Cost: a pread of 61 bytes."""
+        """Raise LogReplacedError if the batch is no longer in the file.  Cost: a pread of 61 bytes."""
         check_batch(self.place, file)
 
 
 def check_batch(place: BatchPlace, file: ReadFile) -> None:
-    """Raise LogReplacedError if a batch is not in its file any more."""
+    """Raise LogReplacedError if a batch is no longer in its file."""
     if place.header and file.pread(len(place.header), position=place.position) != place.header:
         raise changed_batch(place.path, place.position)
 
 
 def changed_batch(path: str, position: int) -> LogReplacedError:
-    """Return the error of a batch that is another one than was read before."""
+    """Return the error for a batch that differs from the one read before."""
     return LogReplacedError(
         f"{path} was truncated and written again while it was read: expected the batch at position {position} that "
         "was read before, found another; open the log again",
@@ -195,15 +197,15 @@ def changed_batch(path: str, position: int) -> LogReplacedError:
 
 
 def _head(chunk: bytes, at: int) -> bytes:
-    """Return as much of a chunk from a place on as a header takes."""
+    """Return the bytes of a chunk from index `at` on, at most a header."""
     return chunk[at : at + RECORD_BATCH_OVERHEAD]
 
 
 def first_offset_in(data: bytes, header: BatchHeader, *, path: str, config: LogConfig) -> int:
-    """Return the offset that the header of a batch begins at; of a V0 or V1 wrapper that of its first record.
+    """Return the first offset of a batch: that in its header or, for a V0 or V1 wrapper, that of its first record.
 
-    Args: data: the batch's bytes, whose CRC is right.
-    Raises: for a wrapper, CorruptionError, UnsupportedError.  Cost: its decompression.
+    Args: data: the batch's bytes, with a valid CRC.
+    Raises: for a wrapper, CorruptionError, UnsupportedError.  Cost: for a wrapper, its decompression.
     """
     if header.has_base_offset:
         return header.base_offset
@@ -220,10 +222,11 @@ def first_offset_in(data: bytes, header: BatchHeader, *, path: str, config: LogC
 class SegmentRecords:
     """The batches of one segment as it was when the log was opened.
 
-    Args: size_in_bytes: the size then; bytes appended later are not seen. next_base_offset: of the segment behind,
-        None if there is none; no batch may reach it. identity: of the file then, None if it can't be another one.
-    Raises: LogReplacedError from every read of a file that is not that one any more, or shorter.
-    Threads: safe.  Source: Kafka FileLogInputStream.
+    Args: size_in_bytes: the size at that time; bytes appended later are not seen. next_base_offset: of the next
+        segment, None if there is none; no batch may reach it. identity: of the file at that time, None if it cannot be
+        replaced.
+    Raises: LogReplacedError from every read if the file is another one by now, or shorter.
+    Threads: thread-safe.  Source: Kafka FileLogInputStream.
     """
 
     def __init__(
@@ -246,7 +249,7 @@ class SegmentRecords:
         self.size_in_bytes = size_in_bytes
 
     def check_in_place(self) -> None:
-        """Raise LogReplacedError if the name is that of another file by now, or of none.  Cost: a stat."""
+        """Raise LogReplacedError if the path refers to another file by now, or to none.  Cost: a stat."""
         if self.identity is not None:
             self._files.check_in_place(self.path, self.identity)
 
@@ -262,7 +265,7 @@ class SegmentRecords:
     ) -> HeaderScan:
         """Walk the headers of [position, end_position) and return the stopped HeaderScan.
 
-        Raises: LogReplacedError; damage is in the status.
+        Raises: LogReplacedError; damage is reported in the status.
         """
         scan = HeaderScan(
             position=position,
@@ -279,9 +282,9 @@ class SegmentRecords:
             return scan_headers(file, scan, position=position, end_position=end_position)
 
     def stopped_at(self, scan: HeaderScan) -> BatchHeader | None:
-        """Return the batch that a walk found, None if it came to its end.
+        """Return the batch that a walk found, None if it reached its end.
 
-        Raises: the error of any other status: an incomplete batch, zeros, or damage before the end.
+        Raises: the error for any other status: an incomplete batch, zeros, or damage before the end.
         """
         if scan.status in ("found", "end"):
             header: BatchHeader | None = scan.found
@@ -290,7 +293,8 @@ class SegmentRecords:
         raise error if error is not None else self._not_a_batch(scan.position, status=scan.status)
 
     def find_batch_at(self, position: int, *, end_position: int) -> tuple[BatchHeader, bytes] | None:
-        """Return header and bytes of a batch at `position` if one lies there: whole, in its segment, CRC right.
+        """Return header and bytes of the batch at `position` if there is one: whole, inside its segment, with a valid
+        CRC.
 
         Cost: reads the batch.
         """
@@ -318,10 +322,11 @@ class SegmentRecords:
         return header, data
 
     def first_offset(self, header: BatchHeader, data: bytes | None = None) -> int:
-        """Return the offset that the header of a batch begins at; of a V0 or V1 wrapper that of its first record.
+        """Return the first offset of a batch: that in its header or, for a V0 or V1 wrapper, that of its first record.
 
-        Args: data: the batch's bytes, if they were read before.
-        Raises: for a wrapper, CorruptRecordError and the like, also if its CRC is wrong.  Cost: its decompression.
+        Args: data: the batch's bytes, if they were read before and have a valid CRC.
+        Raises: for a wrapper, CorruptRecordError and other errors, also if its CRC is wrong.  Cost: for a wrapper, its
+            decompression.
         """
         if header.has_base_offset:
             return header.base_offset
@@ -344,12 +349,12 @@ class SegmentRecords:
     def read_batches(
         self, *, position: int, end_position: int, previous_last_offset: int = -1
     ) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Yield header and bytes of each batch of [position, end_position); both must be batch boundaries.
+        """Yield header and bytes of each batch in [position, end_position); both must be batch boundaries.
 
-        Raises: LogReplacedError if the batch before those of a new read is not the one that was yielded;
-            CorruptRecordError for bad framing, for offsets that go back or leave the segment, and for a batch
-            that does not end by end_position; InvalidRecordError for a last offset below the base offset under a right
-            CRC; UnsupportedMagicError. No other CRC is checked.
+        Raises: LogReplacedError if the file was rewritten between two reads; CorruptRecordError for bad framing, for
+            offsets that go back or leave the segment, and for a batch that does not end by end_position;
+            InvalidRecordError for a last offset below the base offset in a batch with a valid CRC;
+            UnsupportedMagicError. The CRC is not checked otherwise.
         """
         chunk, chunk_position, chunk_bytes = b"", position, min(HEADER_CHUNK_BYTES, self._config.read_chunk_bytes)
         least_offset = max(self.base_offset, previous_last_offset + 1)
@@ -380,7 +385,7 @@ class SegmentRecords:
             least_offset = header.last_offset + 1
 
     def _read_after(self, last: LastBatch, size: int, *, position: int) -> bytes:
-        """Return bytes as read_bytes does, of the history that the last batch is of."""
+        """Return bytes as read_bytes does, from the same history as the last batch, which is checked after the read."""
         data = self.read_bytes(size, position=position)
         with self._files.borrow(self.path, self.identity) as file:
             last.check(file)
@@ -399,7 +404,7 @@ class SegmentRecords:
         if header.size_in_bytes > left:
             raise self._error(header, "batch runs past the end", expected=header.size_in_bytes, found=left)
         if header.base_offset >= 0 and header.last_offset < header.base_offset:
-            # Damage of the header alone would be a wrong CRC, which is what it is then called here too.
+            # If the header were merely damaged, the CRC would be wrong too: report that error first.
             check_crc(
                 self.read_bytes(header.size_in_bytes, position=header.position),
                 position=header.position,
