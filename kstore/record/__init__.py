@@ -32,6 +32,7 @@ from kstore.record.control import (
 from kstore.record.conversion import ConversionStats, convert, convert_message, down_convert, up_convert
 from kstore.record.message_writer import BufferingOutputStream, MessageWriter, ReservedOutput, write_entry
 from kstore.record.packing import BinaryColumn, HeadersColumn, Int64Column, RecordColumns, pack_columns
+from kstore.record.schemas import topics as internal_topics
 from kstore.record.validation import (
     AppendOrigin,
     RecordRules,
@@ -76,6 +77,7 @@ __all__ = [
     "convert_message",
     "decode_control_record",
     "down_convert",
+    "internal_topics",
     "pack_columns",
     "up_convert",
     "validate_and_assign_offsets",
