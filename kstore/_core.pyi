@@ -388,6 +388,17 @@ class RecordBatchEncoder:
     def finish(self, compress: _Compress) -> ColumnBuffer: ...
     def abort(self) -> None: ...
 
+def append_of_builder(
+    self: RecordBatchEncoder,
+    record: Record | None = None,
+    /,
+    *,
+    timestamp_ms: int | None = None,
+    key: Buffer | None = None,
+    value: Buffer | None = None,
+    headers: Iterable[tuple[str, Buffer | None]] = (),
+    offset: int | None = None,
+) -> RecordBatchEncoder: ...
 def set_last_offset(buffer: Buffer, at: int = 0, *, last_offset: int) -> None: ...
 def set_partition_leader_epoch(buffer: Buffer, at: int = 0, *, partition_leader_epoch: int) -> None: ...
 def batch_size_at(buffer: Buffer, at: int = 0) -> int: ...
@@ -685,6 +696,8 @@ class RecordFuture:
     timestamp_ms: Final[int]
     serialized_key_size: Final[int]
     serialized_value_size: Final[int]
+    callbacks: Final[list[Callable[[Any], object]] | None]
+    def made_callbacks(self) -> list[Callable[[Any], object]]: ...
     def __init__(
         self,
         produce_result: Any,

@@ -267,8 +267,8 @@ class Projection:
         self._has_warned = True
         where = "a batch in memory" if partition["topic"] is None else "{topic}-{partition}".format(**partition)
         _logger.warning(
-            "timestamp %d ms of the record at offset %d of %s does not fit a column of microseconds: it is null, like "
-            "others after it",
+            "timestamp %d ms of the record at offset %d of %s does not fit a column of microseconds: it is read "
+            "as null, and so are later ones, without a warning",
             timestamp_ms,
             offset,
             where,

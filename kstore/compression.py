@@ -172,7 +172,7 @@ def _gzip_members(view: memoryview, limit: int) -> bytes:
         while not inflater.eof:
             piece = inflater.unconsumed_tail or view[at : at + bite]
             if not piece:
-                raise _damaged("gzip", "cut off")
+                raise _damaged("gzip", "truncated")
             if not inflater.unconsumed_tail:
                 at += len(piece)
             try:

@@ -43,7 +43,7 @@ class Selection:
             and (not self.partitions or partition.topic_partition.partition in self.partitions)
         ]
         if not selected:
-            raise WrongUseError(f"no partition {self._wanted()}among the {len(found)} of {self.directory}")
+            raise WrongUseError(f"found no partition {self._wanted()}among the {len(found)} in {self.directory}")
         return sorted(selected, key=lambda partition: partition.topic_partition)
 
     def _wanted(self) -> str:

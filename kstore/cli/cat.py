@@ -210,15 +210,15 @@ def groups(
         if wanted.since_ms is not None and batch.max_timestamp_ms < wanted.since_ms:
             continue
         has_base_offset = batch.header.has_base_offset
-        is_cut = not has_base_offset or batch.base_offset < start_offset or batch.last_offset >= end_offset
-        if show_batch is not None and not is_cut and 0 < len(batch) <= MOST_RECORDS:
+        is_partial = not has_base_offset or batch.base_offset < start_offset or batch.last_offset >= end_offset
+        if show_batch is not None and not is_partial and 0 < len(batch) <= MOST_RECORDS:
             shown = show_batch(batch)
             if shown is not None:
                 yield Group([], batch.header.timestamp_type, batch.is_control, shown)
                 continue
         for part in parts_of(iter(batch)):
             records = part
-            if is_cut:
+            if is_partial:
                 records = [record for record in records if start_offset <= record.offset < end_offset]
             if wanted.since_ms is not None:
                 records = [record for record in records if record.timestamp_ms >= wanted.since_ms]

@@ -1,7 +1,12 @@
-"""`kstore dump`: every batch or index entry of a file, damaged ones included."""
+"""`kstore dump`: every batch or index entry of a file, damaged ones included, and every other file that Kafka keeps.
+
+Three parts follow each other: the command, the batches of a .log, and the side files: transaction indexes, producer
+snapshots, checkpoints and the files of a root.
+"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -11,8 +16,7 @@ from kstore import _core
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE, decoders
 from kstore.cli.arguments import WrongUseError
 from kstore.cli.cat import by_timestamp_type
-from kstore.cli.dump_side_file import SIDE_FILE_KINDS, dump_side_file
-from kstore.cli.output import Part
+from kstore.cli.output import Part, printable
 from kstore.cli.render import (
     JSON_TEXT,
     TIMESTAMP_TYPE_LABELS,
@@ -24,33 +28,56 @@ from kstore.cli.render import (
     record_parts,
     time_text,
 )
-from kstore.cli.segment_file import Entry, SegmentFile
 from kstore.config import LogConfig
 from kstore.errors import KStoreError
 from kstore.log.env import DEFAULT_ENV, FileKind, absolute_path, join_path, split_path
+from kstore.log.files.checkpoints import (
+    MAX_CHECKPOINT_BYTES,
+    malformed,
+    read_leader_epoch_checkpoint,
+    read_offset_checkpoint,
+    read_text,
+)
 from kstore.log.files.names import (
+    CLEAN_SHUTDOWN_FILE,
     CLEANED_STATE,
+    CLEANER_CHECKPOINT,
     DELETED_STATE,
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
+    META_PROPERTIES,
     OFFSET_INDEX_SUFFIX,
+    PARTITION_METADATA,
     PRODUCER_SNAPSHOT_SUFFIX,
+    QUORUM_STATE,
+    RECOVERY_POINT_CHECKPOINT,
     SEGMENT_INDEX_SUFFIXES,
     SEGMENT_SUFFIXES,
     SWAP_STATE,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     is_metadata_snapshot_name,
     parse_segment_name,
 )
+from kstore.log.files.root_files import id_text, parse_properties, read_partition_metadata
+from kstore.log.files.snapshots import read_snapshot
 from kstore.log.segment.indexes import MAX_INDEX_BYTES, OffsetIndex, TimeIndex
+from kstore.log.segment.records import is_zeros
+from kstore.log.segment.transaction_index import ABORTED_TXN, TRANSACTION_INDEX_ENTRY_SIZE, decode_aborted_txns
+from kstore.log.state.producer_append import ProducerStateEntry
 from kstore.record import RecordBatch
+from kstore.record.batches import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from kstore._core import BatchHeader, Record
     from kstore.cli.arguments import Selection
     from kstore.cli.decoders import Decoder
     from kstore.cli.output import Output
+    from kstore.log.env import ReadFile
 
 SNAPSHOT_SUFFIX = ".checkpoint"
 STATE_SUFFIXES = (DELETED_STATE, SWAP_STATE, CLEANED_STATE)
@@ -59,9 +86,24 @@ ENTRY_SIZES = {
     TIME_INDEX_SUFFIX: _core.TIME_INDEX_ENTRY_SIZE,
 }
 SUFFIXES = (*SEGMENT_SUFFIXES, PRODUCER_SNAPSHOT_SUFFIX)
+MAGIC_V2 = 2
 BATCH_HEADING = (
     "  position      size  offsets                 count  codec   time type      max timestamp             "
     "producer  epoch  sequence  leader  crc         state"
+)
+# Escapes everything but ASCII: names and values may be any text, even lone surrogates.
+ASCII_JSON = json.JSONEncoder(separators=(",", ":")).encode
+ABORTED_TXN_FIELDS = ("version", "producerId", "firstOffset", "lastOffset", "lastStableOffset")
+PRODUCER_FIELDS = (
+    "producerId",
+    "producerEpoch",
+    "coordinatorEpoch",
+    "currentTxnFirstOffset",
+    "firstSequence",
+    "lastSequence",
+    "lastOffset",
+    "offsetDelta",
+    "timestamp",
 )
 
 
@@ -136,7 +178,9 @@ def named_file(path: str) -> DumpFile:
     if suffix is None:
         raise WrongUseError(f"{path} is not named like any file that Kafka writes")
     if suffix in SEGMENT_INDEX_SUFFIXES and parsed is None:
-        raise WrongUseError(f"{path} must be named by its base offset in 20 digits: its entries are relative to it")
+        raise WrongUseError(
+            f"{path} must be named after its base offset in 20 digits: its entries are relative to that offset"
+        )
     return DumpFile(path, name, suffix, parsed.base_offset if parsed is not None else None)
 
 
@@ -206,7 +250,7 @@ def dump_log(path: str, out: Output, style: Style) -> int:
     if tail.is_zeros:
         out.notice(f"{tail.size_in_bytes} bytes of preallocated space at {place}")
         return status
-    out.notice(f"damage at {place}: {tail.reason}; the {tail.size_in_bytes} bytes from there on are not shown")
+    out.notice(f"damage at {place}: {tail.reason}; the remaining {tail.size_in_bytes} bytes are not shown")
     return EXIT_DAMAGE
 
 
@@ -344,3 +388,290 @@ def dump_index(file: DumpFile, out: Output, style: Style) -> int:
         out.notice(f"damage at {place}: the last {surplus} bytes are not a whole entry of {entry_size} bytes")
         return EXIT_DAMAGE
     return EXIT_FINE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One batch of the file, damaged or not.
+
+    header: None if the entry is too small for one; error: what is wrong with the batch, or None;
+    is_valid: whether the CRC is correct.
+    """
+
+    position: int
+    size_in_bytes: int
+    magic: int
+    header: BatchHeader | None
+    data: memoryview
+    error: KStoreError | None
+    is_valid: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tail:
+    """Bytes at the end of a file that are not a batch. is_zeros: preallocated by a broker, not damage."""
+
+    position: int
+    size_in_bytes: int
+    reason: str
+    is_zeros: bool = False
+
+
+class SegmentFile:
+    """Iterates over the batches of one .log in file order: position, bytes and error of each.
+
+    Unlike a Log, which stops at the first damage, it continues after a damaged batch if its size field is plausible.
+    tail is set when the iteration ends, to None if the last batch ends at the end of the file.
+    Memory: one chunk and one batch.
+    """
+
+    def __init__(self, file: ReadFile, *, chunk_bytes: int, max_batch_bytes: int) -> None:
+        self.tail: Tail | None = None
+        self._file = file
+        self._size = file.size()
+        self._chunk_bytes = chunk_bytes
+        self._max_batch_bytes = max_batch_bytes
+        self._window = b""
+        self._window_position = 0
+
+    def __iter__(self) -> Iterator[Entry]:
+        position = 0
+        while position < self._size:
+            start = bytes(self._read(min(SIZE_UP_TO_MAGIC, self._size - position), position=position))
+            if not start:
+                return
+            self.tail = self._tail_at(position, start)
+            if self.tail is not None:
+                return
+            entry = self._entry(position, size_in_bytes=declared_size(start), magic=magic_of(start))
+            yield entry
+            position += entry.size_in_bytes
+
+    def _tail_at(self, position: int, start: bytes) -> Tail | None:
+        left = self._size - position
+        if not any(start):
+            is_zeros = self._is_zero_from(position)
+            reason = "zeros to the end of the file" if is_zeros else "zeros in place of a batch"
+            return Tail(position=position, size_in_bytes=left, reason=reason, is_zeros=is_zeros)
+        if len(start) < SIZE_UP_TO_MAGIC:
+            reason = f"truncated batch header: expected at least {SIZE_UP_TO_MAGIC} bytes, found {left}"
+            return Tail(position=position, size_in_bytes=left, reason=reason)
+        size = declared_size(start)
+        if size < (least := LEAST_MESSAGE_SIZES[0]):
+            expected, found = least - _core.LOG_OVERHEAD, size - _core.LOG_OVERHEAD
+            reason = f"size field too small: expected at least {expected}, found {found}"
+            return Tail(position=position, size_in_bytes=left, reason=reason)
+        if size > left:
+            reason = f"truncated batch: expected {size} bytes, found {left}"
+            return Tail(position=position, size_in_bytes=left, reason=reason)
+        if size > self._max_batch_bytes:
+            reason = f"batch larger than the limit: expected at most {self._max_batch_bytes} bytes, found {size}"
+            return Tail(position=position, size_in_bytes=left, reason=reason)
+        return None
+
+    def _entry(self, position: int, *, size_in_bytes: int, magic: int) -> Entry:
+        data = self._read(size_in_bytes, position=position)
+        header: BatchHeader | None = None
+        error: KStoreError | None = None
+        is_valid = False
+        path = self._file.path
+        try:
+            header = _core.read_header(data, position=position, path=path)
+            _core.check_crc(data, position=position, path=path)
+            is_valid = True
+        except KStoreError as problem:
+            error = problem
+        if header is None and len(data) == size_in_bytes >= _core.RECORD_BATCH_OVERHEAD:
+            header = read_header_of_any_magic(data, position=position, path=path)
+            is_valid = _core.crc32c(data[_core.ATTRIBUTES_POSITION :]) == header.crc
+        return Entry(
+            position=position,
+            size_in_bytes=size_in_bytes,
+            magic=magic,
+            header=header,
+            data=data,
+            error=error,
+            is_valid=is_valid,
+        )
+
+    def _read(self, size: int, *, position: int) -> memoryview:
+        at = position - self._window_position
+        if not 0 <= at <= len(self._window) - size:
+            wanted = min(max(size, self._chunk_bytes), self._size - position)
+            self._window = self._file.pread(wanted, position=position)
+            self._window_position = position
+            if len(self._window) < wanted:
+                self._size = position + len(self._window)
+            at = 0
+        return memoryview(self._window)[at : at + size]
+
+    def _is_zero_from(self, position: int) -> bool:
+        while position < self._size:
+            chunk = self._file.pread(self._chunk_bytes, position=position)
+            if not chunk or not is_zeros(chunk):
+                return not chunk
+            position += len(chunk)
+        return True
+
+
+def declared_size(start: bytes) -> int:
+    """Return the size of an entry in bytes by its size field, including the 12 bytes up to the end of that field."""
+    return int.from_bytes(start[8:12], "big", signed=True) + _core.LOG_OVERHEAD
+
+
+def magic_of(start: bytes) -> int:
+    """Return the magic byte of an entry, signed."""
+    return int.from_bytes(start[_core.MAGIC_POSITION : _core.MAGIC_POSITION + 1], "big", signed=True)
+
+
+def read_header_of_any_magic(data: memoryview, *, position: int, path: str) -> BatchHeader:
+    """Read a header whose magic is not 0, 1 or 2 as Kafka does: as if it were 2."""
+    start = bytearray(data[: _core.RECORD_BATCH_OVERHEAD])
+    start[_core.MAGIC_POSITION] = MAGIC_V2
+    return _core.read_header(start, position=position, path=path)
+
+
+class Table(NamedTuple):
+    """The content of a file: field names, and the values of each row. error: what is wrong, reported after the rows."""
+
+    fields: tuple[str, ...]
+    rows: list[tuple[object, ...]]
+    error: KStoreError | None = None
+
+
+def dump_side_file(path: str, kind: str, out: Output, *, base_offset: int | None, is_json: bool, prefix: str) -> int:
+    """Show a file of one of SIDE_FILE_KINDS and return the exit status.
+
+    Raises: KStoreError if the file can't be read at all.
+    """
+    fields, rows, error = SIDE_FILE_KINDS[kind](path, base_offset or 0)
+    if is_json:
+        for row in rows:
+            shown = ASCII_JSON(dict(zip(fields, row, strict=True)))
+            out.line(f"{{{prefix}{shown[1:]}" if len(shown) > len("{}") else f"{{{prefix.rstrip(',')}}}")
+    else:
+        show_text(fields, rows, out)
+    return EXIT_FINE if error is None else out.failure(error)
+
+
+def show_text(fields: tuple[str, ...], rows: list[tuple[object, ...]], out: Output) -> None:
+    """Write a table with a heading; each column is as wide as its widest cell."""
+    cells = [
+        [time_text(value) if name == "timestamp" and isinstance(value, int) else text_of(value) for name, value in row]
+        for row in (zip(fields, one, strict=True) for one in rows)
+    ]
+    widths = [max(map(len, column)) for column in zip(fields, *cells, strict=True)]
+    out.styled(
+        [Part("  ".join(printable(name).rjust(width) for name, width in zip(fields, widths, strict=True)), "bold")]
+    )
+    for row in cells:
+        out.line("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+
+
+def text_of(value: object) -> str:
+    """Return a value of a row as text."""
+    return printable(value) if isinstance(value, str) else ASCII_JSON(value)
+
+
+def transaction_index_table(path: str, base_offset: int) -> Table:
+    """Return all whole entries as they are stored, and the first error that validation finds."""
+    content = DEFAULT_ENV.read_file(path, max_bytes=MAX_INDEX_BYTES)
+    whole = len(content) - len(content) % TRANSACTION_INDEX_ENTRY_SIZE
+    entries = enumerate(ABORTED_TXN.iter_unpack(memoryview(content)[:whole]))
+    rows: list[tuple[object, ...]] = [(slot, *entry) for slot, entry in entries]
+    error = None
+    try:
+        decode_aborted_txns(content, base_offset=base_offset, path=path)
+    except KStoreError as caught:
+        error = caught
+    return Table(("slot", *ABORTED_TXN_FIELDS), rows, error)
+
+
+def snapshot_table(path: str, _: int) -> Table:
+    """Return the producers in file order."""
+    rows: list[tuple[object, ...]] = []
+    for slot, entry in enumerate(read_snapshot(path)):
+        batches = ProducerStateEntry.of_snapshot(entry).batches
+        first_sequence = batches[-1].first_sequence if batches else -1
+        rows.append(
+            (
+                slot,
+                entry.producer_id,
+                entry.producer_epoch,
+                entry.coordinator_epoch,
+                entry.current_txn_first_offset,
+                first_sequence,
+                entry.last_sequence,
+                entry.last_offset,
+                entry.offset_delta,
+                entry.timestamp_ms,
+            )
+        )
+    return Table(("slot", *PRODUCER_FIELDS), rows)
+
+
+def leader_epoch_table(path: str, _: int) -> Table:
+    """Return the entries of a leader-epoch-checkpoint."""
+    return Table(("epoch", "startOffset"), [tuple(entry) for entry in read_leader_epoch_checkpoint(path) or ()])
+
+
+def offset_checkpoint_table(path: str, _: int) -> Table:
+    """Return the entries of a root's checkpoint."""
+    entries = (read_offset_checkpoint(path) or {}).items()
+    return Table(("topic", "partition", "offset"), [(*partition, offset) for partition, offset in entries])
+
+
+def partition_metadata_table(path: str, _: int) -> Table:
+    """Return the topic id of a partition.metadata, no rows if the file is missing."""
+    topic_id = read_partition_metadata(split_path(path)[0])
+    return Table(("topicId",), [] if topic_id is None else [(id_text(topic_id),)])
+
+
+def properties_table(path: str, _: int) -> Table:
+    """Return a properties file as one row, with its property names as the fields."""
+    properties = parse_properties(text_in(path))
+    return Table(tuple(properties), [tuple(properties.values())])
+
+
+def json_table(path: str, _: int) -> Table:
+    """Return a file that holds one JSON object as one row; an empty file has no fields.
+
+    Raises: CorruptCheckpointError, StorageError.
+    """
+    text = text_in(path)
+    try:
+        content = json.loads(text, parse_constant=refuse_constant) if text.strip() else {}
+    except (ValueError, RecursionError) as error:
+        raise malformed(path, f"not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise malformed(path, f"expected a JSON object, found {type(content).__name__}")
+    return Table(tuple(content), [tuple(content.values())])
+
+
+def refuse_constant(name: str) -> None:
+    """Refuse NaN and Infinity, which Python accepts but JSON does not have."""
+    raise ValueError(f"found {name}")
+
+
+def text_in(path: str) -> str:
+    """Return the content of a small file as text, or "" if it does not exist any more.
+
+    Raises: CorruptCheckpointError, StorageError.
+    """
+    return read_text(path, DEFAULT_ENV, max_bytes=MAX_CHECKPOINT_BYTES) or ""
+
+
+# Keyed by suffix or by whole file name.
+SIDE_FILE_KINDS: dict[str, Callable[[str, int], Table]] = {
+    TRANSACTION_INDEX_SUFFIX: transaction_index_table,
+    PRODUCER_SNAPSHOT_SUFFIX: snapshot_table,
+    LEADER_EPOCH_CHECKPOINT: leader_epoch_table,
+    PARTITION_METADATA: partition_metadata_table,
+    QUORUM_STATE: json_table,
+    RECOVERY_POINT_CHECKPOINT: offset_checkpoint_table,
+    LOG_START_OFFSET_CHECKPOINT: offset_checkpoint_table,
+    HIGH_WATERMARK_CHECKPOINT: offset_checkpoint_table,
+    CLEANER_CHECKPOINT: offset_checkpoint_table,
+    META_PROPERTIES: properties_table,
+    CLEAN_SHUTDOWN_FILE: json_table,
+}

@@ -1,4 +1,7 @@
-"""`kstore offsets`: the offset of each partition at a time, as a broker's ListOffsets returns it."""
+"""`kstore offsets`: the offset of each partition at a time, as a broker's ListOffsets returns it.
+
+A module of its own, as all commands are: app.py imports only the command that runs.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Standard output in blocks, one-line notices on standard error, and tables and a progress bar for terminals.
 
-Rich is imported only if the stream in question is a terminal.
+Rich is imported only if the stream in question is a terminal. `kstore --help` imports this module, so what needs the
+core or `kstore.log` is in render.py.
 """
 
 from __future__ import annotations

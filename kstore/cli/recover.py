@@ -1,4 +1,7 @@
-"""`kstore recover`: repair partitions so that they can be appended to, and report what was changed."""
+"""`kstore recover`: repair partitions so that they can be appended to, and report what was changed.
+
+A module of its own, as all commands are: app.py imports only the command that runs.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
-from kstore.cli.damage_output import DAMAGE_COLUMNS, damage_objects, damage_rows
 from kstore.cli.output import LOG_COLUMNS, Column
-from kstore.cli.render import JSON_TEXT
+from kstore.cli.render import DAMAGE_COLUMNS, JSON_TEXT, damage_objects, damage_rows
 from kstore.log.files.names import CLUSTER_METADATA_TOPIC
 from kstore.log.store import recover_partitions
 

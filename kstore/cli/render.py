@@ -1,4 +1,4 @@
-"""Records, batches and times as JSON and as lines of text.
+"""Records, batches, times and damaged ranges as JSON and as text.
 
 JSON is formatted directly as one string per record: a dict per record and a general encoder cost several times as
 much.
@@ -17,10 +17,11 @@ from uuid import UUID
 
 from kstore._core import json_of_records
 from kstore.cli.arguments import EPOCH
-from kstore.cli.output import Part, printable
+from kstore.cli.output import Column, Part, printable
 from kstore.compression import CompressionType
 from kstore.config import MIB
 from kstore.errors import InvalidRecordError, KStoreError, MemoryLimitError
+from kstore.log.env import split_path
 from kstore.record.control import ControlRecordType, UnknownControlRecord, decode_control_record
 from kstore.record.schemas.protocol import TaggedField
 from kstore.types import TimestampType
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kstore._core import BatchHeader, Record, RecordIterator
+    from kstore.log.damage import Damage
     from kstore.record import RecordBatch
+    from kstore.types import TopicPartition
 
 JSON_TEXT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 CODEC_NAMES = tuple(codec.label for codec in CompressionType)
@@ -42,6 +45,13 @@ MOST_TEXT_BYTES = 32 * MIB
 MOST_RECORDS = 65536
 MOST_RECORDS_BYTES = 32 * MIB
 CONTROL_TYPES = {int(kind): kind.name for kind in ControlRecordType if kind is not ControlRecordType.UNKNOWN}
+DAMAGE_COLUMNS = (
+    Column("partition"),
+    Column("file"),
+    Column("position", is_number=True),
+    Column("size", is_number=True),
+    Column("reason"),
+)
 
 
 def codec_name(codec_id: int) -> str:
@@ -250,3 +260,19 @@ def record_parts(
         )
         parts.append(Part(f"\t{headers}", "green"))
     return parts
+
+
+def damage_objects(damage: Iterable[Damage]) -> list[dict[str, object]]:
+    """Return the JSON object of each range."""
+    return [
+        {"file": split_path(path)[1], "position": position, "size": size_in_bytes, "reason": reason}
+        for path, position, size_in_bytes, reason in damage
+    ]
+
+
+def damage_rows(topic_partition: TopicPartition, damage: Iterable[Damage]) -> list[list[str]]:
+    """Return the table cells of each range, in the order of DAMAGE_COLUMNS."""
+    return [
+        [str(topic_partition), split_path(path)[1], str(position), str(size_in_bytes), reason]
+        for path, position, size_in_bytes, reason in damage
+    ]

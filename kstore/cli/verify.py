@@ -1,4 +1,7 @@
-"""`kstore verify`: every damaged range of the selected partitions, by file and position."""
+"""`kstore verify`: every damaged range of the selected partitions, by file and position.
+
+A module of its own, as all commands are: app.py imports only the command that runs.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
-from kstore.cli.damage_output import DAMAGE_COLUMNS, damage_objects, damage_rows
 from kstore.cli.output import LOG_COLUMNS, Column
-from kstore.cli.render import JSON_TEXT
+from kstore.cli.render import DAMAGE_COLUMNS, JSON_TEXT, damage_objects, damage_rows
 from kstore.errors import KStoreError, LogNotFoundError, LogReplacedError
 from kstore.log.env import DEFAULT_ENV
 from kstore.log.log import Log
@@ -88,7 +90,7 @@ def run(selection: Selection, out: Output, *, is_json: bool, is_deep: bool) -> i
                     advance(log.size_in_bytes)
             except (LogNotFoundError, LogReplacedError) as error:
                 if DEFAULT_ENV.stat(partition.path) is None:
-                    out.notice(f"{partition.path} was deleted before all of it was verified")
+                    out.notice(f"{partition.path} was deleted while it was verified")
                 else:
                     status = max(status, out.failure(error))
                 continue

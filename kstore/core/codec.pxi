@@ -53,19 +53,19 @@ _FRAME_REASONS = {
     LZ4_BAD_MAGIC: "frame: bad magic or shorter than its header",
     LZ4_BAD_DESCRIPTOR: "frame: unsupported descriptor",
     LZ4_BAD_HEADER_CHECKSUM: "frame: wrong header checksum",
-    LZ4_CUT_OFF: "frame: cut off before its end mark",
-    LZ4_BAD_BLOCK_SIZE: "frame: block runs past its limit or the end, or is stored and of no bytes",
+    LZ4_CUT_OFF: "frame: truncated before its end mark",
+    LZ4_BAD_BLOCK_SIZE: "frame: block exceeds its limit or the frame, or is a stored block of 0 bytes",
     LZ4_BAD_BLOCK_CHECKSUM: "frame: wrong block checksum",
     LZ4_TRAILING_BYTES: "frame: wrong number of bytes after the end mark",
-    SNAPPY_BAD_STREAM_HEADER: "stream: header cut off or of a version below 1",
-    SNAPPY_BAD_BLOCK_SIZE: "stream: block of no bytes, or running past the end",
-    SNAPPY_BAD_LENGTH: "block: declared size cut off, or of more than 5 bytes or 32 bits",
-    SNAPPY_LENGTH_TOO_LARGE: "block: declared size that its bytes can't hold",
-    SNAPPY_NO_BYTES: "stream: no bytes",
-    BLOCK_CUT_OFF: "block: cut off inside a length, an offset or a literal",
-    BLOCK_TOO_LARGE: "block: more content than there is room for",
-    BLOCK_BAD_OFFSET: "block: copy from offset 0 or from before its content",
-    LZ4_BAD_BLOCK_END: "block: its last five bytes are no literals, or the last copy starts or ends too late",
+    SNAPPY_BAD_STREAM_HEADER: "stream: header truncated, or its version is below 1",
+    SNAPPY_BAD_BLOCK_SIZE: "stream: empty block, or block that exceeds the stream",
+    SNAPPY_BAD_LENGTH: "block: declared size truncated, or longer than 5 bytes or 32 bits",
+    SNAPPY_LENGTH_TOO_LARGE: "block: declared size exceeds what its bytes can encode",
+    SNAPPY_NO_BYTES: "stream: empty",
+    BLOCK_CUT_OFF: "block: truncated inside a length, an offset or a literal",
+    BLOCK_TOO_LARGE: "block: content exceeds the available space",
+    BLOCK_BAD_OFFSET: "block: copy with offset 0 or from before the start of the content",
+    LZ4_BAD_BLOCK_END: "block: the last five bytes are not literals, or the last copy starts or ends too late",
     SNAPPY_WRONG_SIZE: "block: wrong declared size",
     LZ4_WRONG_CONTENT_SIZE: "frame: wrong content size",
     LZ4_WRONG_CONTENT_CHECKSUM: "frame: wrong content checksum",
@@ -719,7 +719,7 @@ def zstd_frame_bound(frame):
     if not descriptor & 0x20:
         at += 1
     if n - at < size_bytes:
-        raise frame_error("zstd frame: cut off in its header")
+        raise frame_error("zstd frame: truncated in its header")
     for i in range(size_bytes):
         content_size |= <uint64_t>p[at + i] << (8 * i)
     if size_bytes == 2:
@@ -727,13 +727,13 @@ def zstd_frame_bound(frame):
     at += size_bytes
     while True:
         if n - at < 3:
-            raise frame_error("zstd frame: cut off before its last block")
+            raise frame_error("zstd frame: truncated before its last block")
         block = get_le(p + at, 3)
         at += 3
         stored = 1 if (block >> 1) & 3 == 1 else block >> 3
         bound += ZSTD_MAX_BLOCK if (block >> 1) & 3 == 2 else block >> 3
         if (block >> 1) & 3 == 3 or block >> 3 > ZSTD_MAX_BLOCK or stored > n - at:
-            raise frame_error("zstd frame: block of a reserved type, too large, or running past the end")
+            raise frame_error("zstd frame: block of a reserved type, too large, or exceeding the frame")
         at += stored
         if block & 1:
             break

@@ -152,7 +152,7 @@ _INVALID = {
     BAD_RECORD_COUNT: "record count does not fit: expected from 0 to {expected}, found {found}",
     BAD_OFFSET_DELTA: "offset delta out of order: expected from {expected} to the last offset delta, found {found}",
     BAD_RECORD_SIZE: "record size does not fit: expected from 1 to {expected} bytes, found {found}",
-    BAD_VARINT: "varint cut off or too long: {expected} bytes left",
+    BAD_VARINT: "varint truncated or too long: {expected} bytes left",
     BAD_KEY_SIZE: "key size does not fit: expected from -1 to {expected} bytes, found {found}",
     BAD_VALUE_SIZE: "value size does not fit: expected from -1 to {expected} bytes, found {found}",
     BAD_HEADER_COUNT: "header count does not fit: expected from 0 to {expected}, found {found}",
@@ -369,7 +369,7 @@ cdef object decode_one(const uint8_t[::1] buffer, Py_ssize_t position, int most)
         raise ValueError(f"position must be from 0 to {buffer.shape[0]}, got {position}")
     at = start + position
     if read_long_varint(&at, start + buffer.shape[0], most, &wide) != OK:
-        reason = f"varint cut off or longer than {most} bytes"
+        reason = f"varint truncated or longer than {most} bytes"
         raise InvalidRecordError(f"{reason} at position {position}", position=position, reason=reason)
     value = unzigzag32(<uint32_t>wide) if most == MAX_VARINT_SIZE else unzigzag64(wide)
     return value, at - start

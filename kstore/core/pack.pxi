@@ -51,7 +51,7 @@ cdef struct Packing:
 _PACK_ERRORS = {
     PACK_BAD_INDEX: "the indexes of a column run backwards or beyond its data at row {row}",
     PACK_BAD_TIMESTAMP: "timestamps must be -1 ms or not negative, got {found} at row {row}",
-    PACK_BAD_OFFSET: "offsets must rise from base_offset on and end below 2^63 - 1, got {found} at row {row}",
+    PACK_BAD_OFFSET: "offsets must increase from base_offset and stay below 2^63 - 1, got {found} at row {row}",
     PACK_NULL_HEADER_KEY: "a header key is null at row {row}",
     PACK_BAD_HEADER_KEY: "a header key is not valid UTF-8 at row {row}",
     PACK_TOO_LARGE: "the record of row {row} is too large for a batch: {found} bytes",

@@ -512,11 +512,7 @@ class OpenFiles(Closing):
 
     def check_in_place(self, path: str, listed: FileIdentity) -> None:
         """Raise LogReplacedError if the path does not refer to the listed file; StorageError.  Cost: a stat."""
-        status = self._env.stat(path, follow_symlinks=False)
-        if status is None or not is_same_file(listed, status.file):
-            found = NO_FILE if status is None else str(status.file)
-            message = f"{path} was removed or replaced since it was listed: open the log again"
-            raise LogReplacedError(message, path=path, expected=str(listed), found=found)
+        check_in_place(path, listed, self._env)
 
     def forget(self, path: str) -> None:
         """Close one file, if it is open, as soon as it is not in use: another file may get its name."""
@@ -560,6 +556,15 @@ def open_listed(path: str, listed: FileIdentity, env: Env) -> ReadFile:
         file.close()
         raise
     return file
+
+
+def check_in_place(path: str, listed: FileIdentity, env: Env) -> None:
+    """Raise LogReplacedError if a path does not refer to the listed file; StorageError.  Cost: a stat."""
+    status = env.stat(path, follow_symlinks=False)
+    if status is None or not is_same_file(listed, status.file):
+        found = NO_FILE if status is None else str(status.file)
+        message = f"{path} was removed or replaced since it was listed: open the log again"
+        raise LogReplacedError(message, path=path, expected=str(listed), found=found)
 
 
 def check_listed(file: ReadFile, listed: FileIdentity) -> None:

@@ -1,55 +1,34 @@
-"""Log: one partition directory, opened for reading.
+"""Log: one partition, read by offset or by time from a source: a directory, or a log that this process writes.
 
-A Log takes no lock and writes nothing, so it is safe to use next to a running broker. It is a snapshot of the segments
-and their sizes at the time of open_log; what a broker appends later is seen by the next Log. If files of the snapshot
-are removed or replaced, by retention, compaction or a truncation, the Log takes a new snapshot of the same directory.
-Also here: the decoding of keys and values.
+A Log of a directory takes no lock and writes nothing, so it is safe to use next to a running broker. It is a snapshot
+of the segments and their sizes at the time of open_log; what a broker appends later is seen by the next Log. If files
+of the snapshot are removed or replaced, by retention, compaction or a truncation, the Log takes a new snapshot of the
+same directory. Also here: the decoding of keys and values.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from kstore._core import BatchHeader, check_crc, iterate_records
 from kstore.compression import decompress
 from kstore.config import MAX_INT64, LogConfig
 from kstore.errors import (
-    CorruptCheckpointError,
-    CorruptionError,
     KStoreError,
-    LogClosedError,
-    LogReplacedError,
     OffsetOutOfRangeError,
     RecordDeserializationError,
-    StorageError,
-    UnsupportedError,
     checked_index,
     checked_int,
 )
-from kstore.log.env import DEFAULT_ENV, ENOENT, Closing, Env, FileStatus, OpenFiles, is_same_file, join_path
-from kstore.log.files.checkpoints import OffsetCheckpoints
-from kstore.log.files.names import (
-    CLEANER_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-    LOCK_FILE,
-    LOG_START_OFFSET_CHECKPOINT,
-    LOG_SUFFIX,
-    SWAP_STATE,
-    PartitionDirectory,
-    parse_segment_name,
-)
+from kstore.log.env import Closing, Env
 from kstore.log.plan import Extent, ScanRange, extents, plan_ranges
-from kstore.log.segment.indexes import IndexCache
-from kstore.log.segment.records import status_of_segment
-from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE, MOST_LOOKS, ListedFile, change_behind, is_settled
-from kstore.log.segment.segment import LogContext, LogSegment
-from kstore.log.state.transactions import NOTHING_SETTLED, AbortedTransaction, Transactions, settle_transactions
+from kstore.log.segment.records import BatchPlace
+from kstore.log.segment.segment import LogSegment
+from kstore.log.source import LogSource, SettledLog, closed_error, last_batch, out_of_range
+from kstore.log.state.transactions import AbortedTransaction, Transactions
 from kstore.record import Record, RecordBatch
 from kstore.serializers import deserializer
 from kstore.types import (
@@ -136,21 +115,6 @@ Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 FetchIsolation: TypeAlias = Literal["read_uncommitted", "high_watermark", "read_committed"]
 # The segment, header and bytes of a batch.
 RawBatch: TypeAlias = tuple[LogSegment, BatchHeader, bytes]
-Found = TypeVar("Found")
-
-_logger = logging.getLogger("kstore.log")
-_CHECKPOINTS = OffsetCheckpoints(DEFAULT_ENV)
-
-
-class Watch(Protocol):
-    """Wraps the items that a reader iterates from start_offset on, to detect concurrent truncations.
-
-    reached_by returns the last offset that an item holds, or may hold.
-    """
-
-    def __call__(
-        self, found: Iterator[Found], start_offset: int, reached_by: Callable[[Found], int], /
-    ) -> Iterator[Found]: ...
 
 
 class FetchData(NamedTuple):
@@ -179,44 +143,29 @@ class Log(Closing):
     Threads: thread-safe; each iterator belongs to one thread.  Source: Kafka UnifiedLog, LocalLog.
     """
 
-    def __init__(self, directory: PartitionDirectory, *, config: LogConfig, env: Env = DEFAULT_ENV) -> None:
-        self.topic_partition: TopicPartition = directory.topic_partition
-        self.path = directory.path
-        self.config = config
-        self._root = directory.root
-        self._env = env
-        self._files = OpenFiles(env)
-        self._is_closed = False
-        self._checkpoints = _CHECKPOINTS if env is DEFAULT_ENV else OffsetCheckpoints(env)
-        self._checkpointed: dict[str, int | None] = {}
-        self._log_end_offset: int | None = None
-        self._transactions: Transactions | None = None
-        self._indexes = IndexCache(env)
-        self._context = LogContext(
-            self.topic_partition, self.path, config, self._files, self._indexes, self._cleaned_below
-        )
-        self._renewing = threading.Lock()
-        self._renewals = 0
-        self._directory_status = env.stat(self.path)
-        self._segments = self._find_segments()
+    def __init__(self, source: LogSource) -> None:
+        context = source.context
+        self.topic_partition: TopicPartition = context.topic_partition
+        self.path = context.directory
+        self.config: LogConfig = context.config
+        self._source = source
+        self._env: Env = source.env
 
     def __repr__(self) -> str:
         return f"Log(topic_partition={str(self.topic_partition)!r}, path={self.path!r}, segments={len(self.segments)})"
 
     def close(self) -> None:
         """Close the files; a second call does nothing."""
-        self._is_closed = True
-        self._files.close()
-        self._indexes.close()
+        self._source.close()
 
     @property
     def is_closed(self) -> bool:
-        return self._is_closed
+        return self._source.is_closed
 
     @property
     def segments(self) -> tuple[LogSegment, ...]:
         """The segments by base offset."""
-        return self._segments
+        return self._source.segments
 
     @property
     def size_in_bytes(self) -> int:
@@ -226,8 +175,7 @@ class Log(Closing):
     @property
     def log_start_offset(self) -> int:
         """The first readable offset: the first segment's base offset, or the root's checkpoint if that is higher."""
-        first = self.segments[0].base_offset if self.segments else 0
-        return max(first, self._checkpoint(LOG_START_OFFSET_CHECKPOINT) or 0)
+        return self._source.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
@@ -235,24 +183,17 @@ class Log(Closing):
 
         Cost: once, a header walk from the last entry of the last segment's index.
         """
-        self._check_open()
-        end = self._log_end_offset
-        if end is None:
-            end = self._unchanged(self._find_end_offset)
-        return end
+        return self._source.log_end_offset
 
     @property
     def high_watermark(self) -> int | None:
         """The offset up to which all replicas had the records, None if the root's checkpoint has no entry."""
-        checkpointed = self._checkpoint(HIGH_WATERMARK_CHECKPOINT)
-        if checkpointed is None:
-            return None
-        return min(max(checkpointed, self.log_start_offset), self.log_end_offset)
+        return self._source.high_watermark
 
     @property
     def last_stable_offset(self) -> int | None:
         """None: finding undecided transactions takes a walk over the whole log; see transactions()."""
-        return None
+        return self._source.last_stable_offset
 
     def transactions(self) -> Transactions:
         """Return the aborted transactions and the last stable offset, for readers with isolation "read_committed".
@@ -260,9 +201,7 @@ class Log(Closing):
         Raises: CorruptRecordError, UnsupportedMagicError for damage in the log.
         Cost: once, a header walk over the whole log.
         """
-        self._check_open()
-        found = self._transactions
-        return self._unchanged(self._find_transactions) if found is None else found
+        return self._source.settled().transactions
 
     def batches(
         self, start_offset: int | None = None, end_offset: int | None = None, *, max_bytes: int | None = None
@@ -273,11 +212,11 @@ class Log(Closing):
             stop before the total size exceeds this (the first batch is always yielded).
         Raises: OffsetOutOfRangeError at once; CorruptRecordError, UnsupportedMagicError when reached.
         """
-        watched = self._watch()
-        start, end = self._bounds(start_offset, end_offset)
+        watch = self._source.watch()
+        part = self._part(start_offset, end_offset, isolation="read_uncommitted")
         if max_bytes is not None:
             max_bytes = checked_int("max_bytes", max_bytes, least=0)
-        found = watched(self._raw_batches(start, end_offset=end), start, _last_offset)
+        found = watch(lambda: self._raw_batches(part, checks_crc=False), part.start_offset, _last_offset)
         return self._batches(found, max_bytes=max_bytes)
 
     def read(
@@ -299,16 +238,13 @@ class Log(Closing):
         Raises: OffsetOutOfRangeError at once; CorruptRecordError, InvalidRecordError, DecompressionError,
             UnsupportedError when reached; RecordDeserializationError if a decoder fails.
         """
-        watched = self._watch()
-        start, end = self._bounds(start_offset, end_offset)
+        watch = self._source.watch()
         if verify not in ("crc", "header"):
             raise ValueError(f'verify must be "crc" or "header", got {verify!r}')
-        settled = self._settled(isolation)
-        if settled is not None:
-            end = min(end, settled.last_stable_offset)
-        raw = self._raw_batches(start, end_offset=end, checks_crc=verify == "crc")
-        found = watched(raw, start, _last_offset)
-        records = self._read(found, start, end_offset=end, checks_crc=verify == "crc", settled=settled)
+        part = self._part(start_offset, end_offset, isolation=isolation)
+        checks_crc = verify == "crc"
+        found = watch(lambda: self._raw_batches(part, checks_crc=checks_crc), part.start_offset, _last_offset)
+        records = self._read(found, part, checks_crc=checks_crc)
         if key_decoder is None and value_decoder is None:
             return records
         return decoded_records(
@@ -338,7 +274,7 @@ class Log(Closing):
             max_bytes = checked_int("max_bytes", max_bytes, least=0)
         if type(offset) is not int:
             offset = checked_index("offset", offset)
-        return self._unchanged(
+        return self._source.answer(
             lambda: self._fetched(offset, max_bytes=max_bytes, min_one_batch=min_one_batch, isolation=isolation)
         )
 
@@ -351,7 +287,7 @@ class Log(Closing):
             settled = self._settled(isolation)
         last_stable_offset = self.last_stable_offset
         if settled is not None:
-            limit = last_stable_offset = settled.last_stable_offset
+            limit = last_stable_offset = settled.transactions.last_stable_offset
         records, base_offset, end_offset = b"", None, offset
         segments = self._segments_from(offset)
         if segments and offset < segments[0].base_offset:
@@ -367,8 +303,14 @@ class Log(Closing):
                 if records and settled is not None:
                     walk = segment.records.walk(position=first.position, end_position=first.position + size)
                     end_offset = walk.last_offset + 1
+                    if settled.last_batch is not None:
+                        segment.records.check_standing(settled.last_batch)
                 break
-        aborted = settled.aborted_between(start_offset=offset, end_offset=end_offset) if settled and records else ()
+        aborted = (
+            settled.transactions.aborted_between(start_offset=offset, end_offset=end_offset)
+            if settled and records
+            else ()
+        )
         return FetchData(
             records,
             self.high_watermark,
@@ -394,7 +336,7 @@ class Log(Closing):
         self._check_open()
         if type(timestamp_ms) is not int or not -MAX_INT64 <= timestamp_ms <= MAX_INT64:
             timestamp_ms = max(checked_int("timestamp_ms", timestamp_ms), -MAX_INT64)
-        return self._unchanged(lambda: self._found_by_timestamp(min(timestamp_ms, MAX_OFFSET)))
+        return self._source.answer(lambda: self._found_by_timestamp(min(timestamp_ms, MAX_OFFSET)))
 
     def _found_by_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         if LATEST_TIERED <= timestamp_ms < 0:
@@ -456,7 +398,17 @@ class Log(Closing):
         Raises: OffsetOutOfRangeError; CorruptRecordError, UnsupportedMagicError for damage that is met.
         Cost: a few reads per range.
         """
-        return self._unchanged(lambda: list(self._ranges(max_bytes, start_offset, end_offset, isolation=isolation)))
+        return self._source.answer(
+            lambda: self._planned(self._ranges(max_bytes, start_offset, end_offset, isolation=isolation))
+        )
+
+    def _planned(self, found: Iterator[ScanRange]) -> list[ScanRange]:
+        """Return the ranges with a batch that shows to other processes whether the log was truncated since."""
+        last = last_batch(self.segments)
+        ranges = [one if one.last_batch is not None else replace(one, last_batch=last) for one in found]
+        for place in {one.last_batch for one in ranges if one.last_batch is not None}:
+            self.segments[-1].records.check_standing(place)
+        return ranges
 
     def _ranges(
         self, max_bytes: int, start_offset: int | None, end_offset: int | None, *, isolation: Isolation
@@ -464,9 +416,10 @@ class Log(Closing):
         """Check the arguments of plan, and return its ranges, which are computed lazily."""
         start, end = self._bounds(start_offset, end_offset)
         max_bytes = checked_int("max_bytes", max_bytes, least=1)
-        settled = self._settled(isolation)
+        settled, last = self._settled(isolation), self._source.last_batch()
         if settled is not None:
-            end = max(start, min(end, settled.last_stable_offset))
+            last = settled.last_batch
+            end = max(start, min(end, settled.transactions.last_stable_offset))
         ranges = plan_ranges(
             self.segments,
             self.topic_partition,
@@ -477,9 +430,13 @@ class Log(Closing):
             max_bytes=max_bytes,
         )
         if settled is None:
-            return ranges
+            return (replace(one, last_batch=last) for one in ranges)
         return (
-            replace(one, aborted=settled.aborted_between(start_offset=one.start_offset, end_offset=one.end_offset))
+            replace(
+                one,
+                aborted=settled.transactions.aborted_between(start_offset=one.start_offset, end_offset=one.end_offset),
+                last_batch=last,
+            )
             for one in ranges
         )
 
@@ -502,7 +459,7 @@ class Log(Closing):
         None the sizes are chosen to suit.
         Raises: as plan().
         """
-        return iter(self._unchanged(lambda: list(self._scan_ranges(max_bytes))))
+        return iter(self._source.answer(lambda: list(self._scan_ranges(max_bytes))))
 
     def _scan_ranges(self, max_bytes: int | None) -> Iterator[ScanRange]:
         start = self.log_start_offset
@@ -528,22 +485,26 @@ class Log(Closing):
         """
         from kstore.arrow import THREAD_RANGE_BYTES, record_batches
 
-        watched = self._watch()
-        start = self.log_start_offset if start_offset is None else checked_index("start_offset", start_offset)
-        finds_end = end_offset is None and isolation == "read_uncommitted"
+        watch = self._source.watch()
+        may_find_end = end_offset is None and isolation == "read_uncommitted"
         max_bytes = DEFAULT_PLAN_BYTES if threads == 1 else THREAD_RANGE_BYTES
-        if finds_end and self._unchanged(lambda: self._is_read_to_find_its_end(start)):
-            end = MAX_OFFSET
-        else:
-            finds_end = False
-            start, end = self._bounds(start, end_offset)
+
+        def bounds() -> tuple[int, int]:
+            start = self.log_start_offset if start_offset is None else checked_index("start_offset", start_offset)
+            if may_find_end and self._source.answer(lambda: self._is_read_to_find_its_end(start)):
+                return start, MAX_OFFSET
+            return self._bounds(start, end_offset)
+
+        found = [bounds()]
+        start, end = found[0]
 
         def decoded() -> Iterator[pyarrow.RecordBatch]:
-            begin = max(start, self.log_start_offset) if start_offset is None else start
-            if finds_end:
+            # Found again if the log was listed again.
+            begin, limit = found.pop() if found else bounds()
+            if limit == MAX_OFFSET:
                 ranges = self._ranges_to_the_end(None if threads == 1 else THREAD_RANGE_BYTES, begin)
             else:
-                ranges = self._ranges(max_bytes, begin, end, isolation=isolation)
+                ranges = self._ranges(max_bytes, begin, limit, isolation=isolation)
             return record_batches(
                 ranges,
                 columns=columns,
@@ -554,15 +515,15 @@ class Log(Closing):
                 env=self._env,
             )
 
-        return watched(self._renewed(decoded(), decoded), start, lambda _: end - 1)
+        return watch(decoded, start, lambda _: end - 1)
 
     def _is_read_to_find_its_end(self, start: int) -> bool:
         """Whether a scan from an offset should find the log's end itself, which saves a header walk."""
         self._check_open()
-        if self._log_end_offset is not None or not self.segments:
+        segments = self.segments
+        if not segments or not self.log_start_offset <= start <= segments[-1].base_offset:
             return False
-        last = self.segments[-1]
-        return self.log_start_offset <= start <= last.base_offset and not last.tells_its_end()
+        return not self._source.knows_its_end
 
     def _batches(self, found: Iterator[RawBatch], *, max_bytes: int | None) -> Iterator[RecordBatch]:
         size_in_bytes = 0
@@ -581,30 +542,27 @@ class Log(Closing):
                 batch.verify()
                 yield batch
         except KStoreError as error:
-            self._raise_change_behind(error)
+            self._source.raise_change(error)
             raise
 
-    def _settled(self, isolation: Isolation) -> Transactions | None:
+    def _settled(self, isolation: Isolation) -> SettledLog | None:
         if isolation not in ("read_uncommitted", "read_committed"):
             raise ValueError(f'isolation must be "read_uncommitted" or "read_committed", got {isolation!r}')
-        return self.transactions() if isolation == "read_committed" else None
+        return self._source.settled() if isolation == "read_committed" else None
 
     def _read(
         self,
         found: Iterator[RawBatch],
-        start_offset: int,
+        part: _Part,
         *,
-        end_offset: int,
         checks_crc: bool,
-        settled: Transactions | None,
     ) -> Iterator[Record]:
-        is_aborted = None if settled is None else settled.aborted_filter()
         read_segment, least_offset = None, 0
         try:
             for segment, header, data in found:
                 first_least = segment.base_offset if segment is not read_segment else least_offset
                 read_segment, least_offset = segment, header.last_offset + 1
-                if header.is_control or (is_aborted is not None and is_aborted(header)):
+                if header.is_control or (part.is_aborted is not None and part.is_aborted(header)):
                     continue
                 for record in iterate_records(
                     data,
@@ -616,153 +574,62 @@ class Log(Closing):
                     verify_crc=checks_crc,
                     least_offset=first_least,
                 ):
-                    if start_offset <= record.offset < end_offset:
+                    if part.start_offset <= record.offset < part.end_offset:
                         yield record
         except KStoreError as error:
-            self._raise_change_behind(error)
+            self._source.raise_change(error)
             raise
 
-    def _watch(self) -> Watch:
-        """Return the wrapper for everything that is found, and read, from now on."""
-        return _let_pass
-
-    def _raw_batches(self, start_offset: int, *, end_offset: int, checks_crc: bool = False) -> Iterator[RawBatch]:
+    def _raw_batches(self, part: _Part, *, checks_crc: bool) -> Iterator[RawBatch]:
         """Iterate the batches of the current segments."""
-
-        def found() -> Iterator[RawBatch]:
-            return _read_extents(
-                extents(
-                    self.segments, start_offset=start_offset, end_offset=end_offset, log_end_offset=self.log_end_offset
-                ),
-                checks_crc=checks_crc,
-            )
-
-        return self._renewed(found(), found)
-
-    def _unchanged(self, find: Callable[[], Found]) -> Found:
-        """Return what `find` returns, from a new snapshot if files were replaced or removed while it ran.
-
-        Raises: what find raises; LogReplacedError if the path belongs to another log, or files change too often.
-        """
-        looks_left = MOST_LOOKS
-        while True:
-            renewals = self._renewals
-            try:
-                return find()
-            except ERRORS_OF_A_CHANGE as error:
-                looks_left -= 1
-                self._renew_after(error, renewals=renewals, looks_left=looks_left)
-
-    def _renewed(self, found: Iterator[Found], find_again: Callable[[], Iterator[Found]]) -> Iterator[Found]:
-        """Yield from `found`, or from find_again() in a new snapshot if files changed before anything was yielded."""
-        looks_left = MOST_LOOKS
-        while True:
-            renewals = self._renewals
-            try:
-                for one in found:
-                    looks_left = 0
-                    yield one
-                return
-            except ERRORS_OF_A_CHANGE as error:
-                looks_left -= 1
-                self._renew_after(error, renewals=renewals, looks_left=looks_left)
-            found = find_again()
-
-    def _renew_after(self, error: KStoreError, *, renewals: int, looks_left: int) -> None:
-        """Take a new snapshot if an error was caused by a change of the files, else raise it.
-
-        Args: renewals: the number of snapshots taken before the read that failed; looks_left: how many more may be
-            taken.
-        """
-        if self._renewals != renewals and looks_left > 0:
-            return
-        change = self._change_behind(error)
-        if change is None:
-            raise error
-        if looks_left <= 0:
-            raise change from error
-        with self._renewing:
-            if self._renewals == renewals:
-                self._renew(change)
+        part.look()
+        found = extents(
+            self.segments,
+            start_offset=part.start_offset,
+            end_offset=part.end_offset,
+            log_end_offset=self.log_end_offset,
+        )
+        return _read_extents(found, checks_crc=checks_crc, standing=part.last_batch)
 
     def renew_listing(self) -> None:
-        """Take a new snapshot of the directory.
+        """Take a new snapshot of the directory; a log that this process writes needs none.
 
         Raises: LogReplacedError if it was removed or replaced; StorageError.
         """
-        self._check_open()
-        with self._renewing:
-            self._renew(LogReplacedError(f"{self.path} was removed or replaced: open the log again", path=self.path))
+        self._source.renew()
 
     def renew_after(self, error: KStoreError, *, looks_left: int) -> None:
         """Take a new snapshot if an error of a read was caused by a change of the files since the last one, else raise
         it.
         """
-        self._renew_after(error, renewals=self._renewals, looks_left=looks_left)
+        self._source.renew_after(error, looks_left=looks_left)
 
-    def _change_behind(self, error: KStoreError) -> LogReplacedError | None:
-        """Return the change of a listed file that caused an error, None if the error means what it says."""
-        listed = next((one.listed for one in self.segments if one.path == error.path), None)
-        if listed is None and isinstance(error, CorruptionError | UnsupportedError):
-            return LogReplacedError(f"{error.path} was removed while it was read: open the log again", path=error.path)
-        return change_behind(error, listed, config=self.config, env=self._env)
-
-    def _raise_change_behind(self, error: KStoreError) -> None:
-        change = self._change_behind(error)
-        if change is not None and change is not error:
-            raise change from error
-
-    def _renew(self, change: LogReplacedError) -> None:
-        """Take a new snapshot of the directory.
-
-        Raises: the change, if the directory was removed or replaced.
-        """
-        before, now = self._directory_status, self._env.stat(self.path)
-        if before is None or now is None or not is_same_file(before.file, now.file):
-            raise change
-        for segment in self._segments:
-            segment.forget_files()
-        try:
-            self._segments = self._find_segments()
-        except StorageError as error:
-            if error.errno == ENOENT:
-                raise change from error
-            raise
-        self._renewals += 1
-        self._log_end_offset = self._transactions = None
-        self._checkpointed = {}
-
-    def _find_end_offset(self) -> int:
-        renewals = self._renewals
-        end = max(self._segments_end_offset(), self.log_start_offset)
-        if renewals == self._renewals:
-            self._log_end_offset = end
-        return end
-
-    def _find_transactions(self) -> Transactions:
-        renewals = self._renewals
-        settled = settle_transactions(self.segments, behind=NOTHING_SETTLED, config=self.config)
-        found = settled.transactions(log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
-        if renewals == self._renewals:
-            self._transactions = found
-        return found
+    def _part(self, start_offset: int | None, end_offset: int | None, *, isolation: Isolation) -> _Part:
+        return _Part(
+            lambda: (
+                *self._bounds(start_offset, end_offset),
+                self._source.last_batch(),
+                self._settled(isolation),
+            )
+        )
 
     def _bounds(self, start_offset: int | None, end_offset: int | None) -> tuple[int, int]:
         start = self.log_start_offset if start_offset is None else checked_index("start_offset", start_offset)
-        self._check_in_range(start)
-        end = self.log_end_offset
+        end = self._check_in_range(start)
         if end_offset is not None:
             end = min(checked_int("end_offset", end_offset), end)
         if end < start:
             raise ValueError(f"end_offset must not be below start_offset {start}, got {end_offset}")
         return start, end
 
-    def _check_in_range(self, offset: int) -> None:
+    def _check_in_range(self, offset: int) -> int:
+        """Return the end of the log; raise OffsetOutOfRangeError for an offset outside the bounds."""
         self._check_open()
         start, end = self.log_start_offset, self.log_end_offset
         if not start <= offset <= end:
             where = f"{self.topic_partition} in {self.path}"
             raise self._out_of_range(offset, f"offset {offset} is out of range of {where}: expected {start} to {end}")
+        return end
 
     def _below_segments(self, offset: int, *, first_base_offset: int) -> OffsetOutOfRangeError:
         where = f"{self.topic_partition} in {self.path}"
@@ -773,50 +640,44 @@ class Log(Closing):
         )
 
     def _out_of_range(self, offset: int, message: str) -> OffsetOutOfRangeError:
-        return OffsetOutOfRangeError(
-            message,
-            path=self.path,
-            offset=offset,
-            log_start_offset=self.log_start_offset,
-            log_end_offset=self.log_end_offset,
-        )
+        return out_of_range(self._source, offset, message)
 
     def _check_open(self) -> None:
-        if self._is_closed:
-            raise LogClosedError(f"the log of {self.topic_partition} in {self.path} was closed", path=self.path)
+        if self._source.is_closed:
+            raise closed_error(self._source.context)
 
     def _segments_from(self, offset: int) -> tuple[LogSegment, ...]:
         segments = self.segments
         return segments[max(bisect_right(segments, offset, key=_base_offset) - 1, 0) :]
 
-    def _find_segments(self) -> tuple[LogSegment, ...]:
-        return _open_segments(self._context, self._env, lock_path=join_path(self._root, LOCK_FILE))
 
-    def _segments_end_offset(self) -> int:
-        if not self.segments:
-            return 0
-        last = self.segments[-1]
-        return last.tail.last_offset + 1 if last.tail.last_offset >= 0 else last.base_offset
+class _Part:
+    """What an iterator reads: the records of [start_offset, end_offset) of the current listing.
 
-    def _cleaned_below(self) -> int:
-        """Return the offset below which a cleaner has cleaned the log, or may have by its configuration."""
-        return MAX_INT64 if self.config.is_compacted else self._checkpoint(CLEANER_CHECKPOINT) or 0
+    Args: find: returns the bounds of the current listing, its last batch and, for committed records only, its
+        transactions.
+    Attributes: is_aborted (whether a batch is left out, None for none), last_batch (the one that must be in its file
+        after each read).
+    """
 
-    def _checkpoint(self, name: str) -> int | None:
-        """Return this partition's offset in one of the root's checkpoints, read once; None if it has no entry."""
-        self._check_open()
-        if name not in self._checkpointed:
-            try:
-                offsets = self._checkpoints.offsets(join_path(self._root, name)) or {}
-            except (CorruptCheckpointError, StorageError) as error:
-                _logger.warning("going on without a checkpoint: %s", error)
-                offsets = {}
-            self._checkpointed[name] = offsets.get(self.topic_partition)
-        return self._checkpointed[name]
+    is_aborted: Callable[[BatchHeader], bool] | None = None
 
+    def __init__(self, find: Callable[[], tuple[int, int, BatchPlace | None, SettledLog | None]]) -> None:
+        self._find = find
+        self._look()
+        self._is_new = True
 
-def _let_pass(found: Iterator[Found], _start_offset: int, _reached_by: Callable[[Found], int]) -> Iterator[Found]:
-    return found
+    def look(self) -> None:
+        """Find the bounds again, unless they were just found: the log may have been listed again since."""
+        if not self._is_new:
+            self._look()
+        self._is_new = False
+
+    def _look(self) -> None:
+        self.start_offset, self.end_offset, self.last_batch, settled = self._find()
+        if settled is not None:
+            self.end_offset = min(self.end_offset, settled.transactions.last_stable_offset)
+            self.is_aborted, self.last_batch = settled.transactions.aborted_filter(), settled.last_batch
 
 
 def _last_offset(found: RawBatch) -> int:
@@ -833,66 +694,10 @@ def _base_offset(segment: LogSegment) -> int:
     return segment.base_offset
 
 
-def _read_extents(found: Iterator[Extent], *, checks_crc: bool) -> Iterator[RawBatch]:
-    previous = None
+def _read_extents(found: Iterator[Extent], *, checks_crc: bool, standing: BatchPlace | None) -> Iterator[RawBatch]:
     for segment, position, end_position, _ in found:
-        if previous is not None:
-            # Its open file may have been removed, if the segments before it were truncated and rewritten.
-            segment.records.check_in_place()
-        previous = segment
-        for header, data in segment.records.read_batches(position=position, end_position=end_position):
+        batches = segment.records.read_batches(position=position, end_position=end_position, standing=standing)
+        for header, data in batches:
             if checks_crc:
                 check_crc(data, position=header.position, path=segment.path)
             yield segment, header, data
-
-
-def _open_segments(context: LogContext, env: Env, *, lock_path: str) -> tuple[LogSegment, ...]:
-    """Return the segments of a directory at one moment.
-
-    A listing that overlaps a change of the directory may miss segments that existed before and after it: Kafka's
-    cleaner renames the files that it replaces before the replacements (LocalLog.replaceSegments). So it is repeated.
-    """
-    for _ in range(MOST_LOOKS):
-        before = env.stat(context.directory)
-        found, is_whole = _listed_files(context.directory, env, lock_path=lock_path)
-        if is_whole and env.stat(context.directory) == before:
-            break
-    bases = [one.base_offset for one in found]
-    return tuple(
-        LogSegment(
-            context,
-            base_offset=one.base_offset,
-            next_base_offset=following,
-            size_in_bytes=one.size_in_bytes,
-            listed=one._replace(next_base_offset=following),
-        )
-        for one, following in zip_longest(found, bases[1:])
-    )
-
-
-def _listed_files(directory: str, env: Env, *, lock_path: str) -> tuple[list[ListedFile], bool]:
-    """Return the .log files by base offset, and whether no change of the directory was seen."""
-    found: list[ListedFile] = []
-    names = env.listdir(directory)
-    is_whole = True
-    for name in names:
-        segment_name = parse_segment_name(name.removesuffix(SWAP_STATE))
-        if segment_name is None or segment_name.suffix != LOG_SUFFIX:
-            continue
-        if name.endswith(SWAP_STATE):
-            # A swap file of a crash remains; that of a running cleaner is about to be renamed.
-            is_whole = is_whole and not env.is_locked(lock_path)
-            continue
-        path = join_path(directory, name)
-        status = status_of_segment(path, env)
-        if status is None:
-            is_whole = False
-            continue
-        found.append(_listed(path, segment_name.base_offset, status, env))
-    return sorted(found, key=lambda one: one.base_offset), is_whole
-
-
-def _listed(path: str, base_offset: int, status: FileStatus, env: Env) -> ListedFile:
-    return ListedFile(
-        path, base_offset, None, status.size_in_bytes, status.file, status, is_settled=is_settled(status, env)
-    )

@@ -6,13 +6,14 @@ import errno
 from typing import Literal, overload
 
 from kstore.config import LogConfig
-from kstore.errors import LogNotFoundError
+from kstore.errors import LogNotFoundError, StorageError
 from kstore.log.env import DEFAULT_ENV, Env, StrPath, absolute_path, split_path
 from kstore.log.files.checkpoints import forget_partitions
 from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import PartitionDirectory, find_partition, parse_partition_directory_name
 from kstore.log.log import Log
 from kstore.log.recovery.context import RecoveryMode, check_recovery
+from kstore.log.source import DirectorySource
 from kstore.log.write.writable_log import WritableLog
 
 
@@ -61,7 +62,7 @@ def open_log(
     settings = LogConfig.or_default(config)
     check_recovery(recovery, trusts_recovery_point=trusts_recovery_point)
     if mode == "r":
-        return Log(find_partition(path, env), config=settings, env=env)
+        return _opened_to_read(path, settings, env)
     if mode != "a":
         raise ValueError(f'mode must be "r" or "a", got {mode!r}')
     return WritableLog.open(
@@ -72,6 +73,19 @@ def open_log(
         lock=lock,
         env=env,
     )
+
+
+def _opened_to_read(path: StrPath, config: LogConfig, env: Env) -> Log:
+    try:
+        return Log(DirectorySource(find_partition(path, env), config=config, env=env))
+    except LogNotFoundError:
+        raise
+    except StorageError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        absolute = absolute_path(path)
+        message = f"no such directory: {absolute}, which was removed or renamed while it was opened"
+        raise LogNotFoundError(message, path=absolute, errno=errno.ENOENT) from error
 
 
 def _made_partition(path: StrPath, env: Env, *, is_locked: bool) -> PartitionDirectory:

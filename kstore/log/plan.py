@@ -14,6 +14,7 @@ from kstore._core import BatchHeader
 from kstore.config import MAX_INT64
 from kstore.errors import CorruptionError, UnsupportedError
 from kstore.log.env import FileIdentity
+from kstore.log.segment.records import BatchPlace
 from kstore.log.segment.segment import ENTRIES_TRIED, LogSegment
 from kstore.types import TopicPartition
 
@@ -40,7 +41,8 @@ class ScanRange:
     The first and the last batch may also hold records outside these offsets. path is the partition's directory.
     end_offset is MAX_OFFSET if the end of the log is found by reading it; size_in_bytes may be too large then. aborted:
     (producer id, first offset, last offset) of the transactions whose records are left out. identities: of the planned
-    files, by path, so that a worker reads no other files with their names.
+    files, by path, so that a worker reads no other files with their names. last_batch: the last one of the log when it
+    was planned, which must still be in its file while the range is read.
     Lifetime: valid while the files keep their content; reading raises an error if they did not. Picklable.
     """
 
@@ -52,6 +54,7 @@ class ScanRange:
     end_offset: int
     aborted: tuple[tuple[int, int, int], ...] = ()
     identities: tuple[tuple[str, FileIdentity], ...] = ()
+    last_batch: BatchPlace | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:

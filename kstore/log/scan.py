@@ -20,10 +20,10 @@ from kstore._core import RECORD_BATCH_OVERHEAD, ColumnBuffer, ColumnDecoder, Col
 from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.errors import CorruptRecordError, UnsupportedMagicError
-from kstore.log.env import DEFAULT_ENV, Env, FileIdentity, ReadFile, open_listed
+from kstore.log.env import DEFAULT_ENV, Closing, Env, FileIdentity, ReadFile, check_in_place, open_listed
 from kstore.log.plan import FileRange, ScanRange
-from kstore.log.segment.records import LastBatch, check_batch, cut_off, entry_size
-from kstore.log.segment.replaced import ListedFile, change_behind
+from kstore.log.segment.records import BatchPlace, LastBatch, check_batch, cut_off, entry_size
+from kstore.log.segment.replaced import ListedFile, change_that_caused
 
 Item = TypeVar("Item")
 Part = TypeVar("Part")
@@ -272,6 +272,7 @@ def scan_columns(
     keeps_chunks = "view" in (selection.key, selection.value)
     identities = dict(scan_range.identities)
     last = LastBatch() if last is None else last
+    standing = _Standing(scan_range.last_batch, env)
     for piece in scan_range.files:
         identity = identities.get(piece.path)
         decoder.start_file(
@@ -284,8 +285,8 @@ def scan_columns(
         )
         last.start(piece.path, identity)
         try:
-            with closing(_opened(piece.path, identity, env)) as file:
-                reader = _ChunkReader(file, last, end_position=piece.end_position, config=config)
+            with closing(_opened(piece.path, identity, env)) as file, standing:
+                reader = _ChunkReader(file, last, standing, end_position=piece.end_position, config=config)
                 while (status := decoder.run()) != "done":
                     if status == "full":
                         yield decoder.take()
@@ -294,7 +295,7 @@ def scan_columns(
                 reader.note_last(decoder)
         except (CorruptRecordError, UnsupportedMagicError) as error:
             listed = None if identity is None else _listed(piece, identity)
-            change = change_behind(error, listed, config=config, env=env)
+            change = change_that_caused(error, listed, config=config, env=env)
             if change is None:
                 raise
             raise change from error
@@ -310,12 +311,40 @@ def _listed(piece: FileRange, identity: FileIdentity) -> ListedFile:
     return ListedFile(piece.path, piece.base_offset, piece.next_base_offset, piece.end_position, identity)
 
 
+class _Standing(Closing):
+    """The batch that must be in its file while a range is read, None for none; opens the file at the first check."""
+
+    def __init__(self, place: BatchPlace | None, env: Env) -> None:
+        self._place = place
+        self._env = env
+        self._file: ReadFile | None = None
+
+    def check(self) -> None:
+        """Raise LogReplacedError if the batch is gone.  Cost: a stat and a pread of 61 bytes."""
+        place = self._place
+        if place is None:
+            return
+        if self._file is None:
+            self._file = _opened(place.path, place.identity, self._env)
+        elif place.identity is not None:
+            check_in_place(place.path, place.identity, self._env)
+        check_batch(place, self._file)
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+
 class _ChunkReader:
     """Reads chunks of one file into a reused buffer, or into a fresh one while Arrow views reference the last."""
 
-    def __init__(self, file: ReadFile, last: LastBatch, *, end_position: int, config: LogConfig) -> None:
+    def __init__(
+        self, file: ReadFile, last: LastBatch, standing: _Standing, *, end_position: int, config: LogConfig
+    ) -> None:
         self._file = file
         self._last = last
+        self._standing = standing
         self._end_position = end_position
         self._config = config
         self._buffer: ColumnBuffer | None = None
@@ -337,6 +366,7 @@ class _ChunkReader:
         if got < min(needed, size):
             raise cut_off(self._file.path, position, expected=needed, found=got)
         self._last.check(self._file)
+        self._standing.check()
         if not self._last.place.header and got >= RECORD_BATCH_OVERHEAD:
             # The first batch of the first chunk, so that a range that is read ahead can be checked against the one
             # before it.

@@ -47,6 +47,7 @@ from kstore.log.files.root_files import (
 from kstore.log.log import Log
 from kstore.log.recovery.context import LoadedLog, RecoveryMode, RecoveryReport, check_recovery
 from kstore.log.recovery.load import load_log
+from kstore.log.source import DirectorySource
 from kstore.log.write.writable_log import WritableLog
 from kstore.types import TopicPartition
 
@@ -341,7 +342,8 @@ class Store(_Logs[Log]):
     """
 
     def _open(self, directory: PartitionDirectory) -> Log:
-        return Log(directory, config=self._configs.of(directory.topic_partition.topic), env=self._env)
+        config = self._configs.of(directory.topic_partition.topic)
+        return Log(DirectorySource(directory, config=config, env=self._env))
 
 
 class WritableStore(_Logs[WritableLog]):

@@ -16,7 +16,7 @@ from kstore._core import BatchHeader
 from kstore.config import MAX_INT32
 from kstore.errors import InvalidRecordError, LogReplacedError, StorageError
 from kstore.log.damage import Damage, damage_of_file, size_of_file
-from kstore.log.env import DEFAULT_ENV, ENOENT, Env, join_path, split_path
+from kstore.log.env import DEFAULT_ENV, ENOENT, NO_FILE, Env, join_path, split_path
 from kstore.log.files.checkpoints import EpochEntry, read_leader_epoch_checkpoint, read_offset_checkpoint
 from kstore.log.files.names import (
     LEADER_EPOCH_CHECKPOINT,
@@ -44,6 +44,9 @@ from kstore.log.state.leader_epochs import epoch_of_offset
 from kstore.log.state.producer_append import TransactionMarker, read_marker
 from kstore.record import RecordBatch
 from kstore.types import NO_OFFSET, NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+
+# How often damage has to be found beside a writer.
+MOST_PASSES = 5
 
 
 class SideFileState(NamedTuple):
@@ -85,6 +88,8 @@ class SideFileCheck:
         # From this offset on there is no gap in the offsets.
         self._whole_from = 0
         self._is_damaged = False
+        # Damage that a writer explains which has appended a marker and not yet its index entry.
+        self.unwritten: set[Damage] = set()
 
     def start(self) -> Iterator[Damage]:
         """Read the files of the partition and check each on its own.
@@ -157,7 +162,7 @@ class SideFileCheck:
         self._aborted, self._others = [], {}
 
     def finish(self) -> Iterator[Damage]:
-        """Check that no file refers to offsets above the log end; skipped for a log that is damaged or has grown."""
+        """Check that no file refers to offsets above the log end; skipped for a log that is damaged or has changed."""
         if self._is_damaged or self._has_grown():
             return
         log_end_offset = self._log.log_end_offset
@@ -174,7 +179,7 @@ class SideFileCheck:
         yield from damage_of_file(path, partial(self._read_epochs, path), env=self._env)
         for before, after in zip(self._epochs, self._epochs[1:], strict=False):
             if not (before.epoch < after.epoch and before.start_offset < after.start_offset):
-                reason = f"epochs or their start offsets do not rise: {tuple(before)}, then {tuple(after)}"
+                reason = f"epochs or their start offsets do not increase: {tuple(before)}, then {tuple(after)}"
                 yield Damage(path, 0, self._size_of(path), reason)
                 self._epochs = []
                 return
@@ -239,22 +244,27 @@ class SideFileCheck:
             if one.last_offset in self._others:
                 reason = f"entry of {self._others[one.last_offset]} at offset {one.last_offset}"
             elif one.last_offset > self._last_offset and not self._has_grown():
-                reason = f"entry of offset {one.last_offset} behind the last batch"
+                reason = f"entry of offset {one.last_offset}, which is after the last batch"
             elif one.first_offset > one.last_offset:
                 reason = f"first offset {one.first_offset} above the marker"
             elif one.last_stable_offset > self._log.log_end_offset and not self._has_grown():
                 # It may be above the marker: a follower that appends several batches at once already knows of
                 # transactions that begin after it.
-                reason = f"last stable offset {one.last_stable_offset} behind the log end"
+                reason = f"last stable offset {one.last_stable_offset} above the log end offset"
             if reason is not None:
                 yield Damage(path, slot * TRANSACTION_INDEX_ENTRY_SIZE, TRANSACTION_INDEX_ENTRY_SIZE, reason)
+        last_known = max(known, default=-1)
         for one in self._aborted:
             entry = known.get(one.last_offset)
             if entry is None:
                 reason = (
-                    f"no entry of the transaction of producer {one.producer_id} aborted at offset {one.last_offset}"
+                    f"no entry of the transaction of producer {one.producer_id} "
+                    f"that was aborted at offset {one.last_offset}"
                 )
-                yield Damage(path, 0, self._size_of(path), reason)
+                damage = Damage(path, 0, self._size_of(path), reason)
+                if one.last_offset > last_known:
+                    self.unwritten.add(damage)
+                yield damage
             elif entry.producer_id != one.producer_id or entry.first_offset > one.first_offset:
                 expected = f"producer {one.producer_id} from offset {one.first_offset} or below"
                 reason = f"expected {expected}, found producer {entry.producer_id} from offset {entry.first_offset}"
@@ -298,8 +308,9 @@ def _compared(entries: dict[ProducerSnapshotEntry, tuple[str, int]], header: Bat
             continue
         if tuple(entry[:5]) != expected or header.is_control:
             reason = (
-                f"batch up to offset {header.last_offset}: in the log producer {expected[0]}, epoch {expected[1]}, "
-                f"sequence {expected[2]}, found {entry.producer_id}, {entry.producer_epoch}, {entry.last_sequence}"
+                f"batch with last offset {header.last_offset}: expected producer {expected[0]}, epoch {expected[1]}, "
+                f"sequence {expected[2]}, as in the log, "
+                f"found {entry.producer_id}, {entry.producer_epoch}, {entry.last_sequence}"
             )
             yield Damage(path, position, SNAPSHOT_ENTRY_SIZE, reason)
 
@@ -328,6 +339,14 @@ class Verification:
         self.record_count = 0
 
     def __iter__(self) -> Iterator[Damage]:
+        try:
+            yield from self._damages()
+        except StorageError as error:
+            if error.errno != ENOENT or error.path != self._log.path:
+                raise
+            raise _removed(self._log.path) from error
+
+    def _damages(self) -> Iterator[Damage]:
         self.batch_count = self.record_count = 0
         self._first_listed = {one.path: one.listed for one in self._log.segments}
         side_files, early = None, False
@@ -363,34 +382,49 @@ class Verification:
             }
             yield from (again[one.path] for one in found if one.path in again)
         if side_files is not None:
-            yield from side_files.finish()
+            yield from self._damage_above_the_end(side_files)
+
+    def _damage_above_the_end(self, side_files: SideFileCheck) -> Iterator[Damage]:
+        """Yield what refers to offsets above the log end, unless a writer may be at work there."""
+        found = list(side_files.finish())
+        if not found or not self._is_written():
+            yield from found
 
     def _segment_of(self, offset: int) -> LogSegment:
-        """Return the segment that holds an offset, or the next one if it is gone."""
-        return next(one for one in self._log.segments if one.next_base_offset is None or one.next_base_offset > offset)
+        """Return the segment that holds an offset, or the next one if it is gone.
+
+        Raises: LogReplacedError if there is none.
+        """
+        for one in self._log.segments:
+            if one.next_base_offset is None or one.next_base_offset > offset:
+                return one
+        raise _removed(self._log.path)
 
     def _confirmed(self, segment: LogSegment, side_files: SideFileCheck | None) -> list[Damage]:
-        """Return the damage of a segment that is found twice, the second time after a new listing.
+        """Return the damage of a segment that is found again after a new listing.
 
-        The log may be written concurrently: a half-finished append, or files of different moments, is not damage.
+        The log may be written concurrently: a half-finished append, or files of different moments, is not damage. While
+        a writer holds the lock, damage has to be found MOST_PASSES times.
         """
         counts = self.batch_count, self.record_count
         state = None if side_files is None else side_files.state()
         damage = list(self._verify_segment(segment, side_files))
-        if not damage:
-            return damage
-        first = {(one.path, one.position) for one in damage}
-        self._log.renew_listing()
-        self.batch_count, self.record_count = counts
-        again = self._segment_of(segment.base_offset)
-        if again.base_offset != segment.base_offset:
-            raise LogReplacedError(f"{segment.path} was removed since it was listed", path=segment.path)
-        if side_files is not None and state is not None:
-            # If a cleaner processed the segments before, their transaction indexes no longer list what they held.
-            side_files.restore(state._replace(open={}) if self._has_moved_before(again) else state)
-        damage = [one for one in self._verify_segment(again, side_files) if (one.path, one.position) in first]
-        if again.is_last and any(self._is_at_the_end(one, again) for one in damage) and self._is_written():
-            damage = [one for one in damage if not self._is_at_the_end(one, again)]
+        for number in range(1, MOST_PASSES):
+            if not damage or (number > 1 and not self._is_written()):
+                break
+            found = {(one.path, one.position) for one in damage}
+            self._log.renew_listing()
+            self.batch_count, self.record_count = counts
+            again = self._segment_of(segment.base_offset)
+            if again.base_offset != segment.base_offset:
+                raise _removed(segment.path)
+            if side_files is not None and state is not None:
+                # If a cleaner processed the segments before, their transaction indexes no longer list what they held.
+                side_files.restore(state._replace(open={}) if self._has_moved_before(again) else state)
+            damage = [one for one in self._verify_segment(again, side_files) if (one.path, one.position) in found]
+            if again.is_last and damage and self._is_written():
+                unwritten = set[Damage]() if side_files is None else side_files.unwritten
+                damage = [one for one in damage if one not in unwritten and not self._is_at_the_end(one, again)]
         return damage
 
     def _has_moved_before(self, segment: LogSegment) -> bool:
@@ -434,7 +468,7 @@ class Verification:
                 base_offset=segment.base_offset,
                 log_size_in_bytes=segment.size_in_bytes,
                 is_last=segment.is_last,
-                has_grown=segment.is_last and self._has_grown(segment),
+                has_grown=segment.is_last and (self._has_grown(segment) or self._is_written()),
             )
             index_checks.append(kind(file))
         check = SegmentCheck(
@@ -465,6 +499,10 @@ class Verification:
         return status is not None and status.size_in_bytes > segment.size_in_bytes
 
 
+def _removed(path: str) -> LogReplacedError:
+    return LogReplacedError(f"{path} was removed since it was listed: open the log again", path=path, found=NO_FILE)
+
+
 def verify(log: Log, *, deep: bool = True, env: Env = DEFAULT_ENV) -> Verification:
     """Return a Verification: iterate it for each Damage of the log, segment by segment.
 
@@ -473,10 +511,11 @@ def verify(log: Log, *, deep: bool = True, env: Env = DEFAULT_ENV) -> Verificati
     snapshots, leader epochs and partition.metadata against the log. An incomplete batch at the very end is reported;
     zero bytes there are not, since they are preallocated space. A missing file is not damage, except the transaction
     index of a segment in which a transaction was aborted: without it a broker serves what was rolled back.
-    The log may be written concurrently: damage is reported if it is found again after a new listing of the log, and at
-    the very end only if nobody holds the lock of the root.
+    The log may be written concurrently: damage is reported if it is found again after a new listing of the log. While a
+    writer holds the lock of the root, damage has to be found five times, and damage at the very end (of the log, of the
+    indexes of its last segment, of files that refer to offsets above the log end) is not reported.
     Raises: StorageError while iterating; LogReplacedError if the path has another log, or none, by now.
-    Cost: reads everything once, a damaged segment twice.
+    Cost: reads everything once, a damaged segment twice, or five times beside a writer.
     """
     return Verification(log, is_deep=deep, env=env)
 

@@ -336,7 +336,7 @@ def set_max_timestamp(
         raise TypeError(f"expected a writable buffer, found a read-only {type(buffer).__name__}")
     magic = batch[MAGIC_POSITION]
     if magic == 0:
-        raise ValueError(f"the message at position {at} has magic 0, and so no timestamp")
+        raise ValueError(f"the message at position {at} has magic 0, which has no timestamp")
     if magic == 1:
         return _set_message_timestamp(batch, max_timestamp_ms, timestamp_type)
     return _set_batch_timestamp(batch, max_timestamp_ms, timestamp_type)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from kstore._core import TIMESTAMP_TYPE_BIT, Record, RecordBatchEncoder
+from kstore._core import TIMESTAMP_TYPE_BIT, Record, RecordBatchEncoder, append_of_builder
 from kstore.compression import LZ4_HEADER_OF_V0, CompressionType, Payload, compress, level_of
 from kstore.record.batches import MemoryRecords, set_max_timestamp
 from kstore.record.control import (
@@ -63,6 +63,9 @@ class MemoryRecordsBuilder(RecordBatchEncoder):
     if TYPE_CHECKING:
 
         def build(self) -> MemoryRecords: ...
+
+    else:
+        append = append_of_builder  # as in RecordBatchEncoder, for calls by name
 
     def codec_id_of(self, compression: str | int, level: int | None) -> int:
         """Return the id of a codec and check its level; called by the constructor.

@@ -51,11 +51,13 @@ class EndTransactionMarker:
 
     def __post_init__(self) -> None:
         if self.control_type not in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
-            raise ValueError(f"a transaction ends by ABORT or COMMIT, got {self.control_type.name}")
+            raise ValueError(f"a transaction ends with ABORT or COMMIT, got {self.control_type.name}")
         if not -1 <= self.coordinator_epoch <= MAX_INT32:
             raise ValueError(f"coordinator_epoch must be from -1 to {MAX_INT32}, got {self.coordinator_epoch}")
         if not (self.version > _VERSION or (self.version == _VERSION and not self.rest)):
-            raise ValueError(f"version {self.version} of an end transaction marker has no rest, got {self.rest!r}")
+            raise ValueError(
+                f"version {self.version} of an end transaction marker must have an empty rest, got {self.rest!r}"
+            )
 
     def to_bytes(self) -> bytes:
         """Return the value of the control record."""

@@ -140,7 +140,7 @@ def convert_message(entry: Buffer, *, magic: int, log_append_time_ms: int | None
     data = bytes(entry)
     found = data[MAGIC_POSITION] if len(data) > MAGIC_POSITION else -1
     if magic not in (0, 1) or found not in (0, 1):
-        raise ValueError(f"magic of a message: expected 0 or 1, found {found} to become {magic}")
+        raise ValueError(f"magic of a message: expected 0 or 1, found {found}, to be converted to {magic}")
     offset, size = _ENTRY_HEADER.unpack_from(data)
     if len(data) < LEAST_MESSAGE_SIZES[found] or size != len(data) - _ENTRY_HEADER.size:
         raise ValueError(f"size of an entry: expected {len(data) - _ENTRY_HEADER.size}, found {size}")

@@ -83,7 +83,7 @@ def pieces(source: Buffer | Readable) -> Iterator[memoryview]:
     while True:
         piece = read(_PIECE_BYTES)
         if piece is None:
-            raise BlockingIOError("the stream has nothing to read now and is not at its end")
+            raise BlockingIOError("the stream has no data available and has not ended")
         view = byte_view(piece)
         if not len(view):
             return
@@ -357,7 +357,9 @@ class ReservedOutput:
         if len(view) > self.remaining:
             raise ValueError(f"reserved output: expected at most {self.remaining} bytes, found {len(view)}")
         if self._segments.was_cut_below(self._end, since=self._cuts_before):
-            raise ValueError(f"reserved output up to position {self._end} was taken back by a body that raised")
+            raise ValueError(
+                f"reserved output up to position {self._end} was discarded because the body raised an exception"
+            )
         self._segments.put(view, position=self._position)
         self._position += len(view)
         return len(view)
@@ -486,7 +488,7 @@ class MessageWriter(BufferingOutputStream):
             prefix = self.reserve(_INT32.size)
             start = self.size
             yield
-            prefix.write(_INT32.pack(_checked_length(self.size - start, what="bytes behind a length prefix")))
+            prefix.write(_INT32.pack(_checked_length(self.size - start, what="bytes after a length prefix")))
 
     @contextmanager
     def with_crc32_prefix(self) -> Iterator[None]:

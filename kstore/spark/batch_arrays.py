@@ -71,7 +71,7 @@ class Unpacker:
     def add_all(self, values: pa.Array) -> list[int | None]:
         """Decode all values of a binary array in place; return the offsets of a list array, None where a null starts.
 
-        Requires: nothing was added yet; the values are contiguous (are_behind_each_other).
+        Requires: nothing was added yet; are_contiguous(values).
         Raises: as add, with positions relative to the array's first byte; the Unpacker can't be used after that.
         """
         places, data = value_places(values)
@@ -157,7 +157,7 @@ def batch_places(value: memoryview) -> Iterator[tuple[int, int]]:
         position += size
 
 
-def are_behind_each_other(values: pa.Array) -> bool:
+def are_contiguous(values: pa.Array) -> bool:
     """True if the values of a binary array are contiguous, with offsets; those of a view or of fixed size are not."""
     import pyarrow as pa
 
@@ -167,7 +167,7 @@ def are_behind_each_other(values: pa.Array) -> bool:
 def value_places(values: pa.Array) -> tuple[list[int], memoryview]:
     """Return the n+1 offsets of the values of a binary array and the bytes that they point into, without a copy.
 
-    Requires: the values are contiguous (are_behind_each_other).
+    Requires: are_contiguous(values).
     """
     import pyarrow as pa
 
@@ -198,7 +198,7 @@ def unpack(values: pa.Array, columns: Sequence[str], *, is_permissive: bool) -> 
     unpacker = Unpacker(columns, table_bytes=table_bytes)
     reasons: list[str | None] = [None] * len(values)
     ends: list[int | None] | None = None
-    if are_behind_each_other(values):
+    if are_contiguous(values):
         with suppress(KStoreError):
             ends = unpacker.add_all(values)
     if ends is None:
@@ -341,7 +341,7 @@ def pack(values: pa.ListArray, **options: Any) -> pa.Array:
 def _check_size(size_in_bytes: int, what: str) -> None:
     if size_in_bytes > MOST_BYTES:
         raise ValueError(
-            f"the {what} of one Arrow batch have more than {MOST_BYTES} bytes: "
+            f"the {what} of one Arrow batch exceed {MOST_BYTES} bytes: "
             "lower spark.sql.execution.arrow.maxRecordsPerBatch"
         )
 

@@ -112,8 +112,8 @@ def data_loss(
     topic_partition, start_offset, end_offset = asked
     return OffsetOutOfRangeError(
         "Some data may have been lost because they are not available any more: "
-        f"offsets [{start_offset}, {end_offset}) of {topic_partition} are asked for, {found}; "
-        "to read what is there, set the option failOnDataLoss to false",
+        f"offsets [{start_offset}, {end_offset}) of {topic_partition} were requested, {found}; "
+        "to read the records that are left, set the option failOnDataLoss to false",
         offset=offset,
         log_start_offset=log_start_offset,
         log_end_offset=log_end_offset,
@@ -128,7 +128,7 @@ def _resolve_start(topic_partition: TopicPartition, log: PartitionLog, options: 
     if offset is None and not options.latest_if_no_timestamp:
         raise ValueError(
             f"No offset matched from request of topic-partition {topic_partition} and timestamp {value} "
-            f"({options.starting.option}): no record is that late; "
+            f"({options.starting.option}): no record has this timestamp or a later one; "
             "set startingOffsetsByTimestampStrategy to latest to read nothing from such a partition"
         )
     return latest if offset is None else offset

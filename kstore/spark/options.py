@@ -1,4 +1,4 @@
-"""Parsing and validation of the Spark source's options, which have the names of Spark's Kafka source.
+"""The options of a read, which have the names of Spark's Kafka source, and the settings of a session.
 
 Opens no file and does not import Spark. Each invalid option is a ValueError with its name and its value, and what was
 expected.
@@ -10,13 +10,16 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-from kstore.config import MAX_INT32, MAX_INT64
+from kstore.config import MAX_INT32, MAX_INT64, MIB
 from kstore.log.env import absolute_path
 from kstore.log.log import Isolation
 from kstore.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -29,9 +32,9 @@ _ASSIGN_EXAMPLE = '{"topicA":[0,1],"topicB":[0,1]}'
 _BYTE_UNITS = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30}
 _REFUSED_CLIENT_OPTIONS = {
     "auto.offset.reset": "set startingOffsets to earliest, or to offsets per partition, instead",
-    "key.deserializer": "keys are handed over as bytes (or as text with a schema that says key STRING); "
+    "key.deserializer": "keys are returned as bytes (or as text with a schema that says key STRING); "
     "deserialize them with DataFrame operations",
-    "value.deserializer": "values are handed over as bytes (or as text with a schema that says value STRING); "
+    "value.deserializer": "values are returned as bytes (or as text with a schema that says value STRING); "
     "deserialize them with DataFrame operations",
     "enable.auto.commit": "a read commits no offsets",
     "interceptor.classes": "no Kafka consumer is involved",
@@ -43,6 +46,10 @@ _IGNORED_INTEGER_OPTIONS = (
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
 )
+# Of the Arrow batches that Spark sends to Python.
+_TARGET_BATCH_BYTES = 4 * MIB
+_MOST_RECORDS = 10_000
+_FEWEST_RECORDS = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +207,7 @@ def _local_path(text: str) -> str:
         text = unquote(parts.path)
     elif "://" in text:
         raise ValueError(
-            f"path must be a local or mounted directory, on the driver and on every executor alike; got {text}"
+            f"path must be a local or mounted directory, the same on the driver and on every executor; got {text}"
         )
     return absolute_path(text)
 
@@ -388,3 +395,23 @@ def _check_client_options(reader: _OptionReader) -> None:
     least, most = reader.integer("minOffsetsPerTrigger"), reader.integer("maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         raise ValueError(f"The value of minOffsetsPerTrigger ({least}) is higher than maxOffsetsPerTrigger ({most})")
+
+
+def configure(spark: SparkSession, *, record_size_bytes: int = 0) -> None:
+    """Set the sizes of the Arrow batches that Spark sends to Python (mapInArrow, arrow_udf, Python sinks).
+
+    Disables spark.sql.execution.arrow.maxBytesPerBatch: with it Spark measures the batch after every row, in time
+    quadratic in the rows if a list column is null, as headers usually is. Instead, sets
+    spark.sql.execution.arrow.maxRecordsPerBatch to 1,000 to 10,000 records, for batches of about 4 MiB.
+    Reading does not need these settings: the source limits the size of its batches itself.
+
+    Args: record_size_bytes: the typical size of a record; 0 for small records.
+    Raises: ValueError for a negative size.
+    """
+    if record_size_bytes < 0:
+        raise ValueError(f"record_size_bytes must not be negative, got {record_size_bytes}")
+    records = _TARGET_BATCH_BYTES // max(record_size_bytes, 1)
+    spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(MAX_INT32))
+    spark.conf.set(
+        "spark.sql.execution.arrow.maxRecordsPerBatch", str(min(max(records, _FEWEST_RECORDS), _MOST_RECORDS))
+    )

@@ -1,8 +1,9 @@
-"""Planning of a read on the driver: from the options to the offsets, files and tasks."""
+"""Planning of a read on the driver: from the options to the partitions, offsets, files and tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -10,15 +11,16 @@ from operator import attrgetter
 from pyspark.sql.datasource import InputPartition
 
 from kstore.config import MAX_INT64
+from kstore.errors import LogNotFoundError
 from kstore.log import Log, ScanRange, find_partitions
+from kstore.log.files.names import PartitionDirectory
 from kstore.log.log import Isolation
 from kstore.spark.offsets import OffsetRange, check_partitions_listed, held_range, resolve_offset_range
-from kstore.spark.options import ReadOptions
+from kstore.spark.options import Assign, EveryTopic, ReadOptions, Subscribe, SubscribePattern, TopicSelection
 from kstore.spark.pushdown import Constraint
 from kstore.spark.retention import look_at
 from kstore.spark.splitting import split_ranges
-from kstore.spark.topics import select_partitions
-from kstore.types import TopicPartition
+from kstore.types import INTERNAL_TOPICS, TopicPartition
 
 PACK_ABOVE = 64
 
@@ -55,6 +57,44 @@ def plan_partitions(options: ReadOptions, constraint: Constraint, *, max_partiti
     return [ScanPartition((scan,)) for scan in scans]
 
 
+def select_partitions(
+    directories: Iterable[PartitionDirectory], topics: TopicSelection, paths: Sequence[str]
+) -> list[PartitionDirectory]:
+    """Return the directories to read.
+
+    Args: paths: the absolute paths of the read. EveryTopic includes a partition of an internal topic only if its
+        directory is one of them.
+    Raises: LogNotFoundError if a topic of Subscribe or a partition of Assign does not exist.
+    """
+    selected = [directory for directory in directories if _is_selected(directory, topics, paths)]
+    _check_all_found({directory.topic_partition for directory in selected}, topics, paths)
+    return selected
+
+
+def _is_selected(directory: PartitionDirectory, topics: TopicSelection, paths: Sequence[str]) -> bool:
+    topic = directory.topic_partition.topic
+    match topics:
+        case Subscribe():
+            return topic in topics.topics
+        case Assign():
+            return directory.topic_partition in topics.partitions
+        case SubscribePattern():
+            return topic not in INTERNAL_TOPICS and re.search(topics.pattern, topic) is not None
+        case EveryTopic():
+            return topic not in INTERNAL_TOPICS or directory.path in paths
+
+
+def _check_all_found(partitions: set[TopicPartition], topics: TopicSelection, paths: Sequence[str]) -> None:
+    missing: list[str] = []
+    if isinstance(topics, Subscribe):
+        there = {topic for topic, _ in partitions}
+        missing = [f"topic {topic}" for topic in topics.topics if topic not in there]
+    elif isinstance(topics, Assign):
+        missing = [f"partition {assigned}" for assigned in topics.partitions if assigned not in partitions]
+    if missing:
+        raise LogNotFoundError(f"not found: {', '.join(missing)}; searched {', '.join(paths)}", path=paths[0])
+
+
 def _resolve(topic_partition: TopicPartition, path: str, options: ReadOptions, constraint: Constraint) -> OffsetRange:
     def resolve(log: Log) -> OffsetRange:
         return _narrow(resolve_offset_range(topic_partition, log, options), log, constraint)
@@ -86,20 +126,22 @@ def _scan_ranges(
     Requires: the pieces of a partition are adjacent, so that its log is opened once.
     """
 
-    def cut(log: Log) -> list[ScanRange]:
+    def split(log: Log) -> list[ScanRange]:
         held = (held_range(piece, log, options, latest=log.log_end_offset) for piece in asked)
         return [
-            scan for piece in held for scan in _cut_evenly(log, piece, options.isolation_level, max_partition_bytes)
+            scan for piece in held for scan in _split_evenly(log, piece, options.isolation_level, max_partition_bytes)
         ]
 
     scans: list[ScanRange] = []
     for topic_partition, group in groupby(pieces, key=attrgetter("topic_partition")):
         asked = list(group)
-        scans += look_at(paths[topic_partition], cut)
+        scans += look_at(paths[topic_partition], split)
     return scans
 
 
-def _cut_evenly(log: Log, piece: OffsetRange, isolation_level: Isolation, max_partition_bytes: int) -> list[ScanRange]:
+def _split_evenly(
+    log: Log, piece: OffsetRange, isolation_level: Isolation, max_partition_bytes: int
+) -> list[ScanRange]:
     """Split a piece into as few ranges as possible, of about equal size: 130 MiB into 65 and 65, not 128 and 2.
 
     The slack of 1/64 allows for ranges that end up to one batch below their target size.

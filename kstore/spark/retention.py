@@ -72,7 +72,7 @@ def read_what_is_left(
                 found = f"{error.path} was {fate} since the read was planned"
                 raise data_loss(asked, found=found, offset=start_offset) from error
             _logger.warning(
-                "%s: %s is gone or replaced; what is left of it and after it is read", scan.topic_partition, error.path
+                "%s: %s was deleted or replaced; reading the records that are left", scan.topic_partition, error.path
             )
             waiting = _planned_anew(scan, start_offset, options)
 

@@ -1,7 +1,7 @@
 """Splitting of offset ranges into tasks by minPartitions and maxRecordsPerPartition.
 
 Number, boundaries and order of the tasks are those of Spark's Kafka source (KafkaOffsetRangeCalculator), so that a job
-that switches to kstore keeps its tasks.
+that switches to kstore keeps its tasks. Apart from planning.py because it opens no log: numbers in, numbers out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def split_ranges(
     ranges = list(ranges)
     pieces = [item for item in ranges if item.size > 0]
     if max_records_per_partition is not None:
-        pieces = [part for item in pieces for part in _cut(item, -(-item.size // max_records_per_partition))]
+        pieces = [part for item in pieces for part in _split(item, -(-item.size // max_records_per_partition))]
     if min_partitions is None or min_partitions <= len(ranges):
         return pieces
     if min_partitions > len(pieces):
@@ -35,7 +35,7 @@ def split_ranges(
     return _in_connector_order(pieces)
 
 
-def _cut(item: OffsetRange, part_count: int) -> list[OffsetRange]:
+def _split(item: OffsetRange, part_count: int) -> list[OffsetRange]:
     parts = []
     start_offset = item.start_offset
     for remaining_parts in range(min(part_count, item.size), 0, -1):
@@ -48,12 +48,12 @@ def _cut(item: OffsetRange, part_count: int) -> list[OffsetRange]:
 def _share_out(pieces: list[OffsetRange], min_partitions: int) -> list[OffsetRange]:
     total = sum(piece.size for piece in pieces)
     small = {piece for piece in pieces if _share(piece.size, total=total, parts=min_partitions) == 1}
-    total_to_cut = total - sum(piece.size for piece in small)
+    total_to_split = total - sum(piece.size for piece in small)
     parts_to_share = max(min_partitions - len(small), 1)
     parts = []
     for piece in pieces:
         is_small = piece in small
-        parts += _cut(piece, 1 if is_small else _share(piece.size, total=total_to_cut, parts=parts_to_share))
+        parts += _split(piece, 1 if is_small else _share(piece.size, total=total_to_split, parts=parts_to_share))
     return parts
 
 

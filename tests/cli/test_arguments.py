@@ -95,7 +95,7 @@ def test_selection_keeps_the_named_topics_and_partitions(root, topics, partition
 
 
 def test_selecting_nothing_is_wrong_use(root):
-    with pytest.raises(WrongUseError, match="no partition of topic c numbered 1 among the 4 of"):
+    with pytest.raises(WrongUseError, match="found no partition of topic c numbered 1 among the 4 in"):
         Selection(directory=str(root), topics=("c",), partitions=(1,)).find()
 
 

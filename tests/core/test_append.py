@@ -33,15 +33,17 @@ class Log:
         self.begun: list[tuple[int, int]] = []
         self.write_back_error: OSError | None = None
         self.error: OSError | None = None
-        entries = {"base_offset": 0, "max_bytes": 12_000}
+        entries = {"base_offset": 0, "max_bytes": rules.pop("index_bytes", 12_000)}
+        self.offset_entries = _core.OffsetIndexEntries(b"", **entries)
+        self.time_entries = _core.TimeIndexEntries(b"", **entries)
         self.segment = _core.SegmentAppender(
-            _core.OffsetIndexEntries(b"", **entries),
-            _core.TimeIndexEntries(b"", **entries),
+            self.offset_entries,
+            self.time_entries,
             write=self.write,
             write_parts=lambda parts, _: self.write(b"".join(parts)),
             write_index_pages=lambda: None,
             start_write_back=self.start_write_back,
-            index_interval_bytes=4096,
+            index_interval_bytes=rules.pop("index_interval_bytes", 4096),
             segment_bytes=rules.pop("segment_bytes", MAX_INT32),
             max_age_ms=MAX_INT64,
             created_ms=0,
@@ -58,6 +60,7 @@ class Log:
             max_batch_bytes=rules.pop("max_batch_bytes", MAX_INT32),
             log_start_offset=0,
             leader_epoch=leader_epoch,
+            producers=rules.pop("producers", None),
         )
         self.appender.publish((), self, self.segment, log_end_offset=log_end_offset)
 
@@ -105,23 +108,40 @@ def test_incomplete_first_batch_is_none() -> None:
     assert log.written == []
 
 
+MAGIC, SMALL = (
+    "unsupported magic: expected 0 to 2, found {}",
+    "batch smaller than its header: expected at least 61 bytes",
+)
+LARGE_SIZE = f"batch larger than the limit: expected at most {MAX_INT32} bytes"
+CRC = f"CRC mismatch: stored 0x{reference.Header.unpack(ONE).crc:08x}, computed 0x"
 WRONG = [
-    pytest.param({16: b"\x03"}, UnsupportedMagicError, id="magic-3"),
-    pytest.param({16: b"\xff"}, UnsupportedMagicError, id="magic-minus-1"),
-    pytest.param({8: b"\x00\x00\x00\x30"}, CorruptRecordError, id="length-below-a-header"),
-    pytest.param({8: b"\xff\xff\xff\xff"}, CorruptRecordError, id="length-minus-1"),
-    pytest.param({8: b"\x80\x00\x00\x00"}, CorruptRecordError, id="least-length"),
-    pytest.param({8: b"\x7f\xff\xff\xff"}, CorruptRecordError, id="greatest-length"),
-    pytest.param({8: b"\x7f\xff\xff\xf4"}, CorruptRecordError, id="length-of-one-byte-more-than-int32"),
-    pytest.param({17: b"\x00\x00\x00\x00"}, CorruptRecordError, id="crc"),
-    pytest.param({61: b"\x55"}, CorruptRecordError, id="first-byte-of-a-record"),
-    pytest.param({len(ONE) - 1: b"\x55"}, CorruptRecordError, id="last-byte"),
-    pytest.param({0: b"\xff"}, CorruptRecordError, id="negative-base-offset"),
+    pytest.param({16: b"\x03"}, UnsupportedMagicError, MAGIC.format(3), id="magic-3"),
+    pytest.param({16: b"\xff"}, UnsupportedMagicError, MAGIC.format(-1), id="magic-minus-1"),
+    pytest.param({8: b"\x00\x00\x00\x30"}, CorruptRecordError, f"{SMALL}, found 60", id="length-below-a-header"),
+    pytest.param({8: b"\xff\xff\xff\xff"}, CorruptRecordError, f"{SMALL}, found 11", id="length-minus-1"),
+    pytest.param({8: b"\x80\x00\x00\x00"}, CorruptRecordError, f"{SMALL}, found {12 - 2**31}", id="least-length"),
+    pytest.param(
+        {8: b"\x7f\xff\xff\xff"}, CorruptRecordError, f"{LARGE_SIZE}, found {2**31 + 11}", id="greatest-length"
+    ),
+    pytest.param(
+        {8: b"\x7f\xff\xff\xf4"}, CorruptRecordError, f"{LARGE_SIZE}, found {2**31}", id="one-byte-more-than-int32"
+    ),
+    pytest.param({17: b"\x00\x00\x00\x00"}, CorruptRecordError, "CRC mismatch: stored 0x00000000, computed", id="crc"),
+    pytest.param({61: b"\x55"}, CorruptRecordError, CRC, id="first-byte-of-a-record"),
+    pytest.param({len(ONE) - 1: b"\x55"}, CorruptRecordError, CRC, id="last-byte"),
+    pytest.param(
+        {0: b"\xff"},
+        CorruptRecordError,
+        f"base offset out of range: expected at least 0, found {-(2**56)}",
+        id="negative-base-offset",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("patches", "error"), WRONG)
-def test_wrong_batch_is_refused_and_nothing_written(patches: dict[int, bytes], error: type[KStoreError]) -> None:
+@pytest.mark.parametrize(("patches", "error", "reason"), WRONG)
+def test_wrong_batch_is_refused_and_nothing_written(
+    patches: dict[int, bytes], error: type[KStoreError], reason: str
+) -> None:
     log = Log()
     before = log.state()
     damaged = bytearray(PAIR[0] + ONE)
@@ -129,7 +149,10 @@ def test_wrong_batch_is_refused_and_nothing_written(patches: dict[int, bytes], e
         builders.set_bytes(damaged, len(PAIR[0]) + position, new)
     with pytest.raises(error) as caught:
         log.appender.append_replicated(bytes(damaged))
-    assert getattr(caught.value, "position", None) == len(PAIR[0])
+    assert (type(caught.value), caught.value.position) == (error, len(PAIR[0]))
+    # The CRC that was computed is left out.
+    assert caught.value.reason.startswith(reason)
+    assert caught.value.reason == reason or "CRC" in reason
     assert log.state() == before
 
 
@@ -141,29 +164,43 @@ def test_length_up_to_the_limit_is_a_batch_that_is_not_there_yet() -> None:
 
 def test_batch_of_exactly_max_batch_bytes_is_taken_and_one_more_refused() -> None:
     assert Log(max_batch_bytes=len(ONE)).appender.append_replicated(ONE).size_in_bytes == len(ONE)
-    with pytest.raises(CorruptRecordError):
+    with pytest.raises(CorruptRecordError) as caught:
         Log(max_batch_bytes=len(ONE) - 1).appender.append_replicated(ONE)
+    expected = f"batch larger than the limit: expected at most {len(ONE) - 1} bytes, found {len(ONE)}"
+    assert (caught.value.reason, caught.value.position) == (expected, 0)
 
 
+OFFSET, DELTA = (
+    "base offset out of range: expected at least 0, found",
+    "last offset delta does not fit: expected at least 0",
+)
 LIMITS = [
-    pytest.param(MAX_INT64 - 1, 0, True, id="last-offset-there-is"),
-    pytest.param(MAX_INT64, 0, False, id="no-offset-behind-it"),
-    pytest.param(MAX_INT64 - 1 - MAX_INT32, MAX_INT32, True, id="greatest-delta"),
-    pytest.param(MAX_INT64 - MAX_INT32, MAX_INT32, False, id="greatest-delta-beyond"),
-    pytest.param(0, MAX_INT32, True, id="greatest-delta-from-0"),
-    pytest.param(0, -1, False, id="negative-delta"),
+    pytest.param(MAX_INT64 - 1, 0, None, id="last-offset-there-is"),
+    pytest.param(MAX_INT64, 0, (CorruptRecordError, f"{OFFSET} {MAX_INT64}"), id="no-offset-behind-it"),
+    pytest.param(MAX_INT64 - 1 - MAX_INT32, MAX_INT32, None, id="greatest-delta"),
+    pytest.param(
+        MAX_INT64 - MAX_INT32,
+        MAX_INT32,
+        (CorruptRecordError, f"{OFFSET} {MAX_INT64 - MAX_INT32}"),
+        id="greatest-delta-beyond",
+    ),
+    pytest.param(0, MAX_INT32, None, id="greatest-delta-from-0"),
+    pytest.param(0, -1, (InvalidRecordError, f"{DELTA}, found -1"), id="negative-delta"),
 ]
 
 
-@pytest.mark.parametrize(("base_offset", "last_offset_delta", "is_right"), LIMITS)
-def test_offsets_end_below_the_greatest_int64(base_offset: int, last_offset_delta: int, is_right: bool) -> None:
+@pytest.mark.parametrize(("base_offset", "last_offset_delta", "refusal"), LIMITS)
+def test_offsets_end_below_the_greatest_int64(
+    base_offset: int, last_offset_delta: int, refusal: tuple[type[KStoreError], str] | None
+) -> None:
     data = builders.patch_header(ONE, base_offset=base_offset, last_offset_delta=last_offset_delta)
-    if is_right:
+    if refusal is None:
         survey = _core.survey_replicated(data)
         assert (survey.first_offset, survey.last_offset) == (base_offset, base_offset + last_offset_delta)
     else:
-        with pytest.raises((CorruptRecordError, InvalidRecordError)):
-            _core.survey_replicated(data)
+        with pytest.raises(refusal[0]) as caught:
+            _core.survey_replicated(data, position=77)
+        assert (type(caught.value), caught.value.reason, caught.value.position) == (*refusal, 77)
 
 
 DISORDER = [
@@ -203,6 +240,114 @@ def test_append_of_which_more_has_to_be_known_gives_its_survey(data: bytes, opti
     assert bytes(survey.records) == data
     assert log.appender.append(survey, log_append_time_ms=-1) is survey
     assert log.state() == before
+
+
+def follow(log: Log, *timestamps_ms: int) -> list[bool]:
+    """Append a batch of one record by each call, and tell of each whether the segment took it."""
+    return [
+        isinstance(log.appender.append_replicated(builders.patch_header(sent(at(delta_ms)), base_offset=n)), tuple)
+        for n, delta_ms in enumerate(timestamps_ms, start=log.appender.log_end_offset)
+    ]
+
+
+def test_segment_takes_appends_up_to_exactly_segment_bytes() -> None:
+    assert follow(Log(segment_bytes=2 * len(sent(at(0)))), 0, 0, 0) == [True, True, False]
+    assert follow(Log(segment_bytes=2 * len(sent(at(0))) - 1), 0, 0) == [True, False]
+
+
+def test_segment_takes_an_offset_of_exactly_int32_above_its_base() -> None:
+    log = Log()
+    info = log.appender.append_replicated(builders.patch_header(ONE, base_offset=MAX_INT32))
+    assert isinstance(info, LogAppendInfo)
+    assert info.last_offset == MAX_INT32
+
+
+# Three slots of a time index, the last one for the entry that closes it, and four of an offset index.
+SMALL_INDEXES = {"index_bytes": 36, "index_interval_bytes": 0}
+
+
+def test_segment_takes_no_append_once_its_time_index_has_only_the_slot_for_closing() -> None:
+    log = Log(**SMALL_INDEXES)
+    assert follow(log, 0, 1, 2, 3) == [True, True, True, False]
+    assert (log.time_entries.entry_count, log.offset_entries.entry_count) == (2, 2)
+
+
+def test_segment_takes_no_append_once_its_offset_index_is_full() -> None:
+    log = Log(**SMALL_INDEXES)
+    assert follow(log, 0, 0, 0, 0, 0, 0) == [True] * 5 + [False]
+    assert (log.time_entries.entry_count, log.offset_entries.entry_count) == (1, 4)
+
+
+def test_batches_of_one_call_fill_a_segment_no_further_than_single_appends() -> None:
+    log, taken = Log(**SMALL_INDEXES), 0
+    batches = [sent(at(n)) for n in range(6)]
+    while done := log.appender.append_all_sent(batches, start=taken, now_ms=NOW_MS):
+        taken += len(done)
+    assert taken == sum(follow(Log(**SMALL_INDEXES), *range(6))) == 3
+
+
+def test_append_of_more_batches_than_a_time_index_has_slots_leaves_the_one_for_closing() -> None:
+    log = Log(**SMALL_INDEXES)
+    log.appender.append_replicated(b"".join(builders.patch_header(sent(at(n)), base_offset=n) for n in range(9)))
+    assert (log.time_entries.entry_count, log.offset_entries.entry_count) == (2, 4)
+
+
+def test_index_entry_comes_with_more_bytes_than_the_interval_not_with_as_many() -> None:
+    size = len(sent(at(0)))
+    for interval, entries in ((size - 1, 2), (size, 1), (2 * size - 1, 1), (2 * size, 0)):
+        log = Log(index_interval_bytes=interval)
+        follow(log, 0, 1, 2)
+        assert log.offset_entries.entry_count == entries, interval
+
+
+def test_first_batch_of_the_largest_timestamp_is_the_one_that_counts() -> None:
+    data = b"".join(builders.patch_header(sent(at(delta)), base_offset=n) for n, delta in enumerate((1, 3, 3, 2, 3)))
+    survey = _core.survey_replicated(data)
+    assert (survey.max_timestamp_ms, survey.offset_of_max_timestamp) == (NOW_MS + 3, 1)
+    together, one_by_one = Log(), Log()
+    together.appender.append_replicated(data)
+    follow(one_by_one, 1, 3, 3, 2, 3)
+    for log in (together, one_by_one):
+        assert (log.segment.max_timestamp_ms, log.segment.offset_of_max_timestamp) == (NOW_MS + 3, 1)
+
+
+def test_time_entry_has_the_first_offset_of_its_timestamp_though_a_later_batch_brought_it() -> None:
+    log = Log(index_interval_bytes=len(sent(at(0))))
+    follow(log, 1, 3, 3)
+    assert log.offset_entries.last_offset == 2
+    assert log.time_entries.last_entry == (NOW_MS + 3, 1)
+
+
+# Batches of a producer that the log knows
+
+KNOWN_PRODUCER = {"producer_epoch": 0, "last_timestamp_ms": NOW_MS}
+
+
+def idempotent(sequence: int) -> bytes:
+    return sent(at(0), producer_id=5, producer_epoch=0, base_sequence=sequence)
+
+
+@pytest.mark.parametrize(
+    ("last_sequence", "sequence", "is_taken"),
+    [(0, 1, True), (0, 2, False), (MAX_INT32 - 1, MAX_INT32, True), (MAX_INT32, 0, True), (MAX_INT32, 1, False)],
+)
+def test_batch_that_follows_its_producers_last_one_needs_no_more_checks(
+    last_sequence: int, sequence: int, is_taken: bool
+) -> None:
+    entry = _core.ProducerEntry(5, **KNOWN_PRODUCER, batches=[(last_sequence, 0, 0, NOW_MS)])
+    log = Log(log_end_offset=1, producers={5: entry})
+    assert isinstance(log.send(idempotent(sequence)), LogAppendInfo) == is_taken
+    assert len(log.appender.append_all_sent([idempotent(sequence)], start=0, now_ms=NOW_MS)) == 0
+
+
+def test_state_of_a_producer_that_a_reader_holds_stays_as_it_was() -> None:
+    entry = _core.ProducerEntry(5, **KNOWN_PRODUCER, batches=[(0, 0, 0, NOW_MS)])
+    producers = {5: entry}
+    log = Log(log_end_offset=1, producers=producers)
+    log.send(idempotent(1))
+    held = producers[5]
+    log.appender.append_all_sent([idempotent(2), idempotent(3)], start=0, now_ms=NOW_MS)
+    assert [one.last_sequence for one in (entry, held, producers[5])] == [0, 1, 3]
 
 
 def test_failed_write_changes_nothing() -> None:

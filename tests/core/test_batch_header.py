@@ -123,36 +123,48 @@ def test_header_keeps_no_view_of_the_buffer() -> None:
 WHOLE = builders.batch(5, 2)
 MESSAGE_V0 = packed_entry(b"v", b"k", offset=5, magic=0)
 MESSAGE_V1 = packed_entry(b"v", b"k", offset=5, magic=1, timestamp_ms=7)
-BAD_FRAMES: dict[str, tuple[bytes, type[Exception]]] = {
-    "no bytes": (b"", CorruptRecordError),
-    "cut before the magic": (WHOLE[:16], CorruptRecordError),
-    "cut before the end of the header": (WHOLE[:60], CorruptRecordError),
-    "size -1": (builders.patch_header(WHOLE, repair_crc=False, batch_length=-1), CorruptRecordError),
-    "size 0": (builders.patch_header(WHOLE, repair_crc=False, batch_length=0), CorruptRecordError),
-    "size 48": (builders.patch_header(WHOLE, repair_crc=False, batch_length=48), CorruptRecordError),
-    "smallest size": (builders.patch_header(WHOLE, repair_crc=False, batch_length=MIN_INT32), CorruptRecordError),
+END, SMALL = (
+    "batch runs past the end: expected {} bytes, found {}",
+    "batch smaller than its header: expected at least {}",
+)
+LARGE = f"batch larger than the limit: expected at most {reference.MAX_BATCH_BYTES} bytes, found"
+MAGIC = "unsupported magic: expected 0 to 2, found"
+
+
+def framed(**fields: int) -> bytes:
+    return builders.patch_header(WHOLE, repair_crc=False, **fields)
+
+
+# The bytes, and the reason by which they are refused.
+BAD_FRAMES: dict[str, tuple[bytes, str]] = {
+    "no bytes": (b"", END.format(61, 0)),
+    "cut before the magic": (WHOLE[:16], END.format(61, 16)),
+    "cut before the end of the header": (WHOLE[:60], END.format(61, 60)),
+    "size -1": (framed(batch_length=-1), SMALL.format("61 bytes, found 11")),
+    "size 0": (framed(batch_length=0), SMALL.format("61 bytes, found 12")),
+    "size 48": (framed(batch_length=48), SMALL.format("61 bytes, found 60")),
+    "smallest size": (framed(batch_length=MIN_INT32), SMALL.format(f"61 bytes, found {MIN_INT32 + 12}")),
     "above max_batch_bytes": (
-        builders.patch_header(WHOLE, repair_crc=False, batch_length=reference.MAX_BATCH_BYTES - 11),
-        CorruptRecordError,
+        framed(batch_length=reference.MAX_BATCH_BYTES - 11),
+        f"{LARGE} {reference.MAX_BATCH_BYTES + 1}",
     ),
-    "largest size": (builders.patch_header(WHOLE, repair_crc=False, batch_length=MAX_INT32), CorruptRecordError),
-    "magic 0 and size 13": (MESSAGE_V0[:11] + b"\x0d" + MESSAGE_V0[12:], CorruptRecordError),
-    "magic 1 and size 21": (MESSAGE_V1[:11] + b"\x15" + MESSAGE_V1[12:], CorruptRecordError),
-    "magic 0 cut before the end of its header": (MESSAGE_V0[:25], CorruptRecordError),
-    "magic 3": (builders.patch_header(WHOLE, repair_crc=False, magic=3), UnsupportedMagicError),
-    "magic -1": (builders.patch_header(WHOLE, repair_crc=False, magic=-1), UnsupportedMagicError),
-    "magic 127": (builders.patch_header(WHOLE, repair_crc=False, magic=127), UnsupportedMagicError),
-    "17 bytes of magic 3": (builders.patch_header(WHOLE, repair_crc=False, magic=3)[:17], UnsupportedMagicError),
+    "largest size": (framed(batch_length=MAX_INT32), f"{LARGE} {MAX_INT32 + 12}"),
+    "magic 0 and size 13": (MESSAGE_V0[:11] + b"\x0d" + MESSAGE_V0[12:], SMALL.format("26 bytes, found 25")),
+    "magic 1 and size 21": (MESSAGE_V1[:11] + b"\x15" + MESSAGE_V1[12:], SMALL.format("34 bytes, found 33")),
+    "magic 0 cut before the end of its header": (MESSAGE_V0[:25], END.format(26, 25)),
+    "magic 3": (framed(magic=3), f"{MAGIC} 3"),
+    "magic -1": (framed(magic=-1), f"{MAGIC} -1"),
+    "magic 127": (framed(magic=127), f"{MAGIC} 127"),
+    "17 bytes of magic 3": (framed(magic=3)[:17], f"{MAGIC} 3"),
 }
 
 
-@pytest.mark.parametrize(("data", "error"), BAD_FRAMES.values(), ids=BAD_FRAMES)
-def test_wrong_frame_is_refused_with_path_and_position(data: bytes, error: type[Exception]) -> None:
-    with pytest.raises(error) as caught:
+@pytest.mark.parametrize(("data", "reason"), BAD_FRAMES.values(), ids=BAD_FRAMES)
+def test_wrong_frame_is_refused_with_reason_path_and_position(data: bytes, reason: str) -> None:
+    with pytest.raises(CorruptionError) as caught:
         _core.read_header(data, position=4096, path="x.log", max_batch_bytes=reference.MAX_BATCH_BYTES)
-    assert type(caught.value) is error
-    assert isinstance(caught.value, CorruptionError | UnsupportedMagicError)
-    assert (caught.value.position, caught.value.path) == (4096, "x.log")
+    assert type(caught.value) is (UnsupportedMagicError if reason.startswith(MAGIC) else CorruptRecordError)
+    assert (caught.value.reason, caught.value.position, caught.value.path) == (reason, 4096, "x.log")
     assert "4096" in str(caught.value)
     assert "x.log" in str(caught.value)
 
@@ -175,8 +187,10 @@ def test_size_limits_are_inclusive() -> None:
     smallest = reference.seal(Header(), b"")
     assert _core.read_header(smallest, position=0).size_in_bytes == HEADER_BYTES
     assert _core.read_header(WHOLE, position=0, max_batch_bytes=len(WHOLE)).size_in_bytes == len(WHOLE)
-    with pytest.raises(CorruptRecordError):
-        _core.read_header(WHOLE, position=0, max_batch_bytes=len(WHOLE) - 1)
+    with pytest.raises(CorruptRecordError) as caught:
+        _core.read_header(WHOLE, position=9, max_batch_bytes=len(WHOLE) - 1)
+    expected = f"batch larger than the limit: expected at most {len(WHOLE) - 1} bytes, found {len(WHOLE)}"
+    assert (caught.value.reason, caught.value.position) == (expected, 9)
 
 
 @pytest.mark.parametrize("at", [-1, len(WHOLE) + 1])
@@ -205,7 +219,8 @@ def test_wrong_crc_tells_stored_and_computed() -> None:
 @pytest.mark.parametrize("data", [WHOLE[:-1], WHOLE + b"\0"], ids=["a byte short", "a byte more"])
 def test_crc_wants_exactly_one_batch(data: bytes) -> None:
     with pytest.raises(CorruptRecordError) as caught:
-        _core.check_crc(data, position=0)
+        _core.check_crc(data, position=9)
+    assert (caught.value.reason, caught.value.position) == (END.format(len(WHOLE), len(data)), 9)
     assert (caught.value.expected, caught.value.found) == (len(WHOLE), len(data))
 
 

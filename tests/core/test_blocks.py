@@ -152,7 +152,7 @@ def test_snappy_block_that_breaks_a_rule_is_refused(block: bytes, is_framed: boo
 def test_memory_of_a_refused_block_is_bounded_by_its_header() -> None:
     """Room for a block of lz4 is 255 times its bytes at most, and what stands in it is no size to allocate."""
     frame = lz4_frame(*[b"\xf0" + b"\xff" * 40] * 3)
-    with pytest.raises(DecompressionError, match="cut off"):
+    with pytest.raises(DecompressionError, match="truncated"):
         opened(CompressionType.LZ4, frame, limit=1 << 40)
 
 

@@ -20,37 +20,50 @@ from kstore.errors import CorruptRecordError, InvalidRecordError
 from kstore.record import MemoryRecords, MemoryRecordsBuilder, pack_columns
 from kstore.record.packing import BinaryColumn, HeadersColumn, RecordColumns
 from tests.making import batches as builders
-from tests.making.messages import packed_entry
+from tests.making.messages import packed_entry, write_wrapper
 
 LIMIT = 1 << 20
 SIZE_AT, MAGIC_AT = 8, 16
 MAX_INT32 = 2**31 - 1
-# Bytes written over those at a position of a plain V1 message, whose key of one byte stands at 30.
-CHANGES: dict[str, tuple[int, bytes]] = {
-    "size past the end": (SIZE_AT, struct.pack(">i", 100_000)),
-    "largest size": (SIZE_AT, struct.pack(">i", MAX_INT32)),
-    "size below a message": (SIZE_AT, struct.pack(">i", 13)),
-    "size below a message of V1": (SIZE_AT, struct.pack(">i", 14)),
-    "negative size": (SIZE_AT, struct.pack(">i", -1)),
-    "magic 2": (MAGIC_AT, b"\x02"),
-    "magic -1": (MAGIC_AT, b"\xff"),
+SMALL, MAGIC = "inner message smaller than its header: expected at least 34 bytes", "inner message with a wrong magic"
+# Bytes written over those at a position of a plain V1 message of 40 bytes, and the reason by which it is then refused.
+CHANGES: dict[str, tuple[int, bytes, str]] = {
+    "size past the end": (
+        SIZE_AT,
+        struct.pack(">i", 100_000),
+        "batch runs past the end: expected 100012 bytes, found 40",
+    ),
+    "largest size": (
+        SIZE_AT,
+        struct.pack(">i", MAX_INT32),
+        f"batch runs past the end: expected {MAX_INT32 + 12} bytes, found 40",
+    ),
+    "size below a message": (SIZE_AT, struct.pack(">i", 13), f"{SMALL}, found 25"),
+    "size below a message of V1": (SIZE_AT, struct.pack(">i", 14), f"{SMALL}, found 26"),
+    "negative size": (SIZE_AT, struct.pack(">i", -1), f"{SMALL}, found 11"),
+    "magic 2": (MAGIC_AT, b"\x02", f"{MAGIC}: expected 0 or 1, found 2"),
+    "magic -1": (MAGIC_AT, b"\xff", f"{MAGIC}: expected 0 or 1, found 255"),
 }
 
 
-def changed_after(step: Callable[[bytearray], Any], change: tuple[int, bytes]) -> Any:
+def expect_refusal(read: Callable[[], object], reason: str) -> None:
+    with pytest.raises(InvalidRecordError if reason.startswith(MAGIC) else CorruptRecordError) as caught:
+        read()
+    assert (caught.value.reason, caught.value.position) == (reason, 0)
+
+
+def changed_after(step: Callable[[bytearray], Any], at: int, found: bytes) -> Any:
     """What step gives for a plain message, in whose bytes something is changed afterwards."""
     data = bytearray(packed_entry(b"value", b"k", offset=0, magic=1))
     done = step(data)
-    at, found = change
     data[at : at + len(found)] = found
     return done
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_message_that_changes_between_opening_and_reading_is_refused(change: tuple[int, bytes]) -> None:
-    records = changed_after(lambda data: iter(next(MemoryRecords(data).batches())), change)
-    with pytest.raises((CorruptRecordError, InvalidRecordError)):
-        next(records)
+@pytest.mark.parametrize(("at", "found", "reason"), CHANGES.values(), ids=CHANGES)
+def test_message_that_changes_between_opening_and_reading_is_refused(at: int, found: bytes, reason: str) -> None:
+    records = changed_after(lambda data: iter(next(MemoryRecords(data).batches())), at, found)
+    expect_refusal(lambda: next(records), reason)
 
 
 def opened(data: bytearray) -> _core.RecordIterator:
@@ -58,13 +71,38 @@ def opened(data: bytearray) -> _core.RecordIterator:
 
 
 @pytest.mark.parametrize("survey", [_core.survey_records, _core.magics_of_records])
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize(("at", "found", "reason"), CHANGES.values(), ids=CHANGES)
 def test_message_that_changes_before_it_is_surveyed_is_refused(
-    change: tuple[int, bytes], survey: Callable[[_core.RecordIterator], object]
+    at: int, found: bytes, reason: str, survey: Callable[[_core.RecordIterator], object]
 ) -> None:
-    records = changed_after(opened, change)
-    with pytest.raises((CorruptRecordError, InvalidRecordError)):
-        survey(records)
+    records = changed_after(opened, at, found)
+    expect_refusal(lambda: survey(records), reason)
+
+
+READS: dict[str, Callable[[_core.RecordIterator], object]] = {
+    "records": list,
+    "survey": _core.survey_records,
+    "magics": _core.magics_of_records,
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+@pytest.mark.parametrize("left", [1, 5, 25])
+def test_end_of_a_wrapper_that_gets_too_short_for_a_message_is_refused(
+    left: int, read: Callable[[_core.RecordIterator], object]
+) -> None:
+    """Two messages become one that leaves fewer bytes than the least message has."""
+    pair = bytearray(b"".join(packed_entry(b"v" * 30, b"k", offset=n, magic=1) for n in range(2)))
+    wrapper = write_wrapper([bytes(pair)], magic=1, codec=1, offset=1)
+    records = _core.iterate_records(
+        wrapper, position=77, decompress=lambda *_, **__: pair, max_decompressed_bytes=LIMIT
+    )
+    one = packed_entry(b"v" * (len(pair) - left - 35), b"k", offset=0, magic=1)
+    pair[: len(one)] = one
+    with pytest.raises(CorruptRecordError) as caught:
+        read(records)
+    error = caught.value
+    assert (error.reason, error.position) == (f"batch runs past the end: expected 26 bytes, found {left}", 77)
 
 
 @pytest.mark.parametrize("function", [_core.survey_records, _core.magics_of_records])

@@ -38,6 +38,17 @@ def test_first_capacity_does_not_show(write_limit_bytes: int) -> None:
     assert finish(filled) == reference.write_batch(expected)
 
 
+@pytest.mark.parametrize("missing", [0, 1])
+def test_buffer_that_was_given_is_left_only_for_a_record_that_it_may_not_hold(missing: int) -> None:
+    """The length field of a record is reserved with its five bytes, whatever it takes."""
+    header_bytes, length_bytes, body_bytes = 61, 5, 6 + 20
+    buffer = _core.ColumnBuffer(header_bytes + length_bytes + body_bytes - missing)
+    filled = encoder(buffer=buffer, partition_leader_epoch=0).append(timestamp_ms=1, value=b"v" * 20)
+    batch = filled.finish(compress)
+    assert (batch is buffer) == (missing == 0)
+    assert bytes(batch) == reference.write_batch([builders.record(0, b"v" * 20, timestamp_ms=1)])
+
+
 def test_finished_batch_is_read_only_and_stays_what_it_was() -> None:
     filled = encoder().append(timestamp_ms=1, value=b"a")
     batch = filled.finish(compress)

@@ -13,10 +13,11 @@ import pytest
 
 from kstore import _core
 from kstore.compression import decompress
-from kstore.errors import CorruptRecordError, DecompressionError, InvalidRecordError
+from kstore.errors import CorruptRecordError, DecompressionError, InvalidRecordError, UnsupportedMagicError
 from kstore.types import TimestampType, TopicPartition
 from tests.making import batches as builders
 from tests.making.batches import FIRST_TIMESTAMP_MS, record
+from tests.making.messages import packed_entry
 from tests.reference import codec as reference
 from tests.reference import codecs as codecs
 from tests.reference.codec import Header, encode_varint
@@ -324,6 +325,82 @@ def test_error_tells_place_record_and_numbers() -> None:
     assert error.found == 2**31 - 1
     for part in ("record 1", "4096", "900", "x.log", str(2**31 - 1)):
         assert part in str(error)
+
+
+def search(data: bytes, *, timestamp_ms: int = FIRST_TIMESTAMP_MS, start_offset: int = 0) -> tuple[int, int] | None:
+    return _core.search_timestamp_in_batch(
+        data, position=4096, path="x.log", timestamp_ms=timestamp_ms, start_offset=start_offset
+    )
+
+
+SEARCHED = builders.batch(5, 3)
+UNSEARCHABLE: dict[str, tuple[bytes, type[Exception], str]] = {
+    "no bytes": (b"", CorruptRecordError, "batch runs past the end: expected 61 bytes, found 0"),
+    "less than a header": (SEARCHED[:60], CorruptRecordError, "batch runs past the end: expected 61 bytes, found 60"),
+    "a byte short": (
+        SEARCHED[:-1],
+        CorruptRecordError,
+        f"batch runs past the end: expected {len(SEARCHED)} bytes, found {len(SEARCHED) - 1}",
+    ),
+    "size of less than a header": (
+        builders.patch_header(SEARCHED[:61], repair_crc=False, batch_length=48),
+        CorruptRecordError,
+        "batch smaller than its header: expected at least 61 bytes, found 60",
+    ),
+    "size above int32": (
+        builders.patch_header(SEARCHED, repair_crc=False, batch_length=2**31 - 1),
+        CorruptRecordError,
+        f"batch larger than the limit: expected at most {2**31 - 1} bytes, found {2**31 + 11}",
+    ),
+    # The CRC covers neither the magic nor the base offset.
+    "magic 3": (
+        builders.patch_header(SEARCHED, magic=3),
+        UnsupportedMagicError,
+        "unsupported magic: expected 0 to 2, found 3",
+    ),
+    "magic -1": (
+        builders.patch_header(SEARCHED, magic=-1),
+        UnsupportedMagicError,
+        "unsupported magic: expected 0 to 2, found -1",
+    ),
+    "negative base offset": (
+        builders.patch_header(SEARCHED, base_offset=-1),
+        CorruptRecordError,
+        "base offset out of range: expected at least 0, found -1",
+    ),
+    "record count": (
+        builders.patch_header(SEARCHED, record_count=4),
+        InvalidRecordError,
+        "record count does not fit: expected from 0 to 3, found 4",
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "error", "reason"), UNSEARCHABLE.values(), ids=UNSEARCHABLE)
+def test_batch_that_is_searched_by_time_is_checked_whole(data: bytes, error: type[Exception], reason: str) -> None:
+    with pytest.raises(error) as caught:
+        search(data)
+    assert (type(caught.value), caught.value.reason) == (error, reason)
+    assert (caught.value.position, caught.value.path) == (4096, "x.log")
+
+
+def test_wrong_crc_of_a_batch_that_is_searched_by_time_is_told() -> None:
+    damaged = bytearray(SEARCHED)
+    builders.flip_bit(damaged, len(damaged) - 1, bit=0)
+    with pytest.raises(CorruptRecordError, match="CRC mismatch") as caught:
+        search(damaged)
+    assert (caught.value.position, caught.value.base_offset) == (4096, 5)
+
+
+def test_search_by_time_gives_the_first_record_at_or_after_both_bounds() -> None:
+    first = FIRST_TIMESTAMP_MS + 5
+    assert search(SEARCHED, timestamp_ms=first) == (5, first)
+    assert search(SEARCHED, timestamp_ms=first + 1) == (6, first + 1)
+    assert search(SEARCHED, timestamp_ms=0, start_offset=7) == (7, first + 2)
+    assert search(SEARCHED, timestamp_ms=first + 3) is None
+    for other in (builders.batch(0, codec=1), packed_entry(b"v" * 40, None, offset=0, magic=1)):
+        with pytest.raises(ValueError, match="magic must be 2 without codec"):
+            search(other)
 
 
 @pytest.mark.parametrize("codec", range(1, 5), ids=codecs.CODEC_NAMES[1:])

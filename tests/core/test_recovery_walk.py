@@ -152,6 +152,16 @@ def test_timestamp_that_goes_back_adds_no_time_entry() -> None:
     assert (walk.max_timestamp_ms, walk.offset_of_max_timestamp) == (60, 2)
 
 
+def test_time_entry_has_the_first_offset_of_its_timestamp_though_a_later_batch_brought_it() -> None:
+    times = [1, 3, 3, 2, 3]
+    log = [reference.write_batch([builders.record(n, b"v", timestamp_ms=time)]) for n, time in enumerate(times)]
+    both = entries()
+    walk, _ = recover(b"".join(log), index_interval_bytes=len(log[0]), **both)
+    offsets, timestamps = unpacked(both)
+    assert ([offset for offset, _ in offsets], timestamps) == ([2, 4], [(3, 1)])
+    assert (walk.max_timestamp_ms, walk.offset_of_max_timestamp) == (3, 1)
+
+
 @pytest.mark.parametrize("slots", [1, 2, 3])
 def test_full_index_takes_no_more_and_the_walk_goes_on(slots: int) -> None:
     both = entries(max_bytes=12 * slots)

@@ -7,7 +7,8 @@ import pytest
 
 from kstore.errors import UnsupportedCompressionTypeError
 from kstore.record import ConversionStats, MemoryRecords, convert, down_convert, up_convert
-from tests.making.matrix import CODECS, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, Case, case_ids, cases
+from tests.making.collecting import over
+from tests.making.matrix import CODECS, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, Case, cases
 from tests.making.writing import WRITTEN_MAGICS, write_case
 from tests.reference import codecs as codecs
 from tests.reference import messages as reference_messages
@@ -35,8 +36,12 @@ def fitting(record: Record, *, magic: int) -> Record:
     return record._replace(timestamp_type=max(record.timestamp_type, CREATE_TIME))
 
 
+def codec_of(case: Case) -> str:
+    return f"v{case.magic} {codecs.CODEC_NAMES[case.codec]}"
+
+
 @pytest.mark.parametrize("magic", [0, 1, 2])
-@pytest.mark.parametrize("case", CASES, ids=case_ids(CASES))
+@over("case", CASES, by=codec_of, label=lambda case: case.name)
 def test_converted_records_are_those_that_fit(case: Case, magic: int) -> None:
     data = written(case)
     if case.magic == magic:
@@ -59,7 +64,7 @@ def test_converted_records_are_those_that_fit(case: Case, magic: int) -> None:
 OLD_CASES = [case for case in cases(0, 1) if case.codec == codecs.NONE and case.timestamp_type != LOG_APPEND_TIME]
 
 
-@pytest.mark.parametrize("case", OLD_CASES, ids=case_ids(OLD_CASES))
+@over("case", OLD_CASES, by=lambda case: f"v{case.magic}", label=lambda case: case.name)
 def test_plain_messages_come_back_from_v2_byte_by_byte(case: Case) -> None:
     data = written(case)
     up = b"".join(map(bytes, up_convert(MemoryRecords(data).batches(), magic=2)))

@@ -6,11 +6,14 @@ reference, aiokafka and kafka-python read it; bytes that the format fixes are co
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from kstore.record import MemoryRecords
 from tests.differential.rivals import RIVALS, Seen, read, seen, stand_in_for_packages
 from tests.making import columns, matrix
+from tests.making.collecting import over
 from tests.making.matrix import Case
 from tests.making.messages import packed_entry
 from tests.making.writing import WRITTEN_MAGICS, write_case
@@ -35,22 +38,24 @@ def written(writer: str, case: Case) -> bytes:
     return _written[key]
 
 
-def over(rows: list[tuple[str, Case]]) -> pytest.MarkDecorator:
-    names = [f"{writer} {case.name}" for writer, case in rows]
-    return pytest.mark.parametrize(("writer", "case"), rows, ids=names)
+def over_cases(rows: list[tuple[str, Case]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """One test per writer and magic."""
+    return over(
+        "writer, case", rows, by=lambda row: f"{row[0]} v{row[1].magic}", label=lambda row: f"{row[0]} {row[1].name}"
+    )
 
 
-@over(READ)
+@over_cases(READ)
 def test_kstore_reads_back_the_records_it_wrote(writer: str, case: Case) -> None:
     assert [as_reference(record) for record in MemoryRecords(written(writer, case))] == case.expected
 
 
-@over(READ)
+@over_cases(READ)
 def test_kstore_reads_back_the_columns_of_the_records_it_wrote(writer: str, case: Case) -> None:
     assert columns.decode_table(written(writer, case)).rows == columns.expected_rows(case.expected)
 
 
-@over(WRITTEN)
+@over_cases(WRITTEN)
 def test_reference_reads_what_kstore_wrote(writer: str, case: Case) -> None:
     assert reference_messages.read_all(written(writer, case)) == case.expected
 
@@ -58,7 +63,7 @@ def test_reference_reads_what_kstore_wrote(writer: str, case: Case) -> None:
 UNCOMPRESSED = [(writer, case) for writer, case in WRITTEN if case.codec == codecs.NONE]
 
 
-@over(UNCOMPRESSED)
+@over_cases(UNCOMPRESSED)
 def test_uncompressed_bytes_are_those_of_the_reference(writer: str, case: Case) -> None:
     assert written(writer, case) == reference_bytes(case)
 
@@ -84,8 +89,11 @@ RIVAL_ROWS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "writer", "case"), RIVAL_ROWS, ids=[f"{name} {writer} {case.name}" for name, writer, case in RIVAL_ROWS]
+@over(
+    "name, writer, case",
+    RIVAL_ROWS,
+    by=lambda row: f"{row[0]} {row[1]} v{row[2].magic}",
+    label=lambda row: f"{row[0]} {row[1]} {row[2].name}",
 )
 def test_rivals_read_what_kstore_wrote(monkeypatch: pytest.MonkeyPatch, name: str, writer: str, case: Case) -> None:
     stand_in_for_packages(monkeypatch)

@@ -1,4 +1,4 @@
-"""Fixtures over the packed sets; one test id per partition, nothing unpacked while collecting."""
+"""Fixtures over the packed sets; one test per set and question, nothing unpacked while collecting."""
 
 from __future__ import annotations
 

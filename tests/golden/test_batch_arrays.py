@@ -4,11 +4,12 @@ Method: every partition of the newest main set, a value per segment, against its
 from __future__ import annotations
 
 import pyarrow as pa
-import pytest
 
 from kstore.spark import batch_arrays
 from tests.golden.manifests import digest_if_long, manifest
+from tests.golden.places import difference
 from tests.golden.sets import MAIN_SETS, golden_partitions
+from tests.making.collecting import over
 
 FIELDS = ("key", "value", "offset", "timestamp", "sequence", "headers")
 
@@ -18,7 +19,12 @@ def as_row(record):
     return (record.key, record.value, record.offset, record.timestamp_ms, record.sequence, headers)
 
 
-@pytest.mark.parametrize("partition", golden_partitions(MAIN_SETS[-1]), ids=str)
+def from_offset(row):
+    """The row after its offset."""
+    return (row[FIELDS.index("offset")], *row)
+
+
+@over("partition", golden_partitions(MAIN_SETS[-1]))
 def test_segment_as_a_value_holds_the_records_of_the_manifest(partition):
     logs = manifest(partition).logs
     values = [(partition.directory / log.name).read_bytes()[: log.valid_bytes] for log in logs]
@@ -30,7 +36,8 @@ def test_segment_as_a_value_holds_the_records_of_the_manifest(partition):
         for name in ("key", "value"):
             listed[name] = list(map(digest_if_long, listed[name]))
         records = [record for batch in log.batches for record in batch.records if record.control_type is None]
-        assert list(zip(*listed.values(), strict=True)) == list(map(as_row, records))
+        found, expected = list(zip(*listed.values(), strict=True)), list(map(as_row, records))
+        assert found == expected, difference(partition, map(from_offset, found), map(from_offset, expected))
 
 
 def test_info_of_a_segment_is_that_of_its_first_batch():

@@ -11,12 +11,14 @@ from kstore.record import RecordBatch
 from tests.golden.headers import batch_fields, expected_batch
 from tests.golden.manifests import manifest
 from tests.golden.oracle import high_watermark, log_start_offset
+from tests.golden.places import difference
 from tests.golden.sets import ALL_SETS, MIXED_SET, GoldenPartition, golden_partitions
+from tests.making.collecting import over
 
 PARTITIONS = golden_partitions(*ALL_SETS)
 
 
-@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+@over("partition", PARTITIONS)
 def test_record_batch_gives_every_listed_field_and_its_own_bytes(partition: GoldenPartition) -> None:
     for log in manifest(partition).logs:
         path = partition.directory / log.name
@@ -25,29 +27,32 @@ def test_record_batch_gives_every_listed_field_and_its_own_bytes(partition: Gold
             entry = data[expected.position : expected.position + expected.size_in_bytes]
             batch = RecordBatch(entry, position=expected.position, path=str(path))
             batch.verify()
-            assert batch_fields(batch) == expected_batch(expected)
-            assert (len(batch), batch.next_offset) == (expected.record_count, expected.last_offset + 1)
-            assert bytes(batch) == entry
+            place = (log.name, expected.position)
+            assert batch_fields(batch) == expected_batch(expected), place
+            assert (len(batch), batch.next_offset) == (expected.record_count, expected.last_offset + 1), place
+            assert bytes(batch) == entry, place
 
 
-@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+@over("partition", PARTITIONS)
 def test_log_batches_are_the_listed_ones_from_the_log_start_on(partition: GoldenPartition) -> None:
     start = log_start_offset(partition)
     expected = [expected_batch(batch) for batch in manifest(partition).batches() if batch.last_offset >= start]
     with open_log(partition.directory) as log:
-        assert [batch_fields(batch) for batch in log.batches()] == expected
+        found = [batch_fields(batch) for batch in log.batches()]
+    assert found == expected, difference(partition, found, expected)
 
 
 @pytest.mark.parametrize("read_chunk_bytes", [4096, 10_000], ids=["4-kib", "10000-bytes"])
-@pytest.mark.parametrize("partition", golden_partitions("main-4.4.0", MIXED_SET), ids=str)
+@over("partition", golden_partitions("main-4.4.0", MIXED_SET))
 def test_log_batches_do_not_depend_on_the_size_of_a_read(partition: GoldenPartition, read_chunk_bytes: int) -> None:
     start = log_start_offset(partition)
     expected = [expected_batch(batch) for batch in manifest(partition).batches() if batch.last_offset >= start]
     with open_log(partition.directory, config=LogConfig(read_chunk_bytes=read_chunk_bytes)) as log:
-        assert [batch_fields(batch) for batch in log.batches()] == expected
+        found = [batch_fields(batch) for batch in log.batches()]
+    assert found == expected, difference(partition, found, expected)
 
 
-@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+@over("partition", PARTITIONS)
 def test_segments_and_offsets_of_the_log_are_the_listed_ones(partition: GoldenPartition) -> None:
     listed = manifest(partition)
     with open_log(partition.directory) as log:

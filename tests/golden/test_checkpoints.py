@@ -8,6 +8,7 @@ import pytest
 from kstore.log.files.checkpoints import read_leader_epoch_checkpoint, read_offset_checkpoint
 from tests.golden.manifests import manifest
 from tests.golden.oracle import log_start_offset
+from tests.golden.places import place_of
 from tests.golden.sets import (
     V2_SETS,
     GoldenPartition,
@@ -17,6 +18,7 @@ from tests.golden.sets import (
 from tests.golden.sets import (
     read_offset_checkpoint as read_independently,
 )
+from tests.making.collecting import over
 
 ROOTS = [
     GoldenPartition(set_name, tree, names[0])
@@ -27,7 +29,7 @@ OFFSET_CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-ch
 
 
 @pytest.mark.parametrize("name", OFFSET_CHECKPOINTS)
-@pytest.mark.parametrize("partition", ROOTS, ids=lambda partition: f"{partition.set_name}/{partition.tree}")
+@over("partition", ROOTS, label=lambda partition: f"{partition.set_name}/{partition.tree}")
 def test_offset_checkpoints_of_every_root_are_read(partition: GoldenPartition, name: str) -> None:
     path = partition.root / name
     offsets = read_offset_checkpoint(str(path))
@@ -35,7 +37,7 @@ def test_offset_checkpoints_of_every_root_are_read(partition: GoldenPartition, n
     assert {str(topic_partition): offset for topic_partition, offset in offsets.items()} == read_independently(path)
 
 
-@pytest.mark.parametrize("partition", golden_partitions(*V2_SETS), ids=str)
+@over("partition", golden_partitions(*V2_SETS))
 def test_each_batch_has_the_leader_epoch_noted_for_its_offset(partition: GoldenPartition) -> None:
     entries = read_leader_epoch_checkpoint(str(partition.directory / "leader-epoch-checkpoint"))
     start = log_start_offset(partition)
@@ -44,4 +46,4 @@ def test_each_batch_has_the_leader_epoch_noted_for_its_offset(partition: GoldenP
     assert bool(entries) or not batches
     for batch in batches:
         noted = [entry.epoch for entry in entries if entry.start_offset <= batch.base_offset]
-        assert noted[-1] == batch.partition_leader_epoch
+        assert noted[-1] == batch.partition_leader_epoch, place_of(partition, batch.base_offset)

@@ -18,7 +18,9 @@ from kstore.record.control import (
     decode_control_record,
 )
 from tests.golden.manifests import manifest
+from tests.golden.places import place_of
 from tests.golden.sets import EPOCHS_SET, MAIN_SETS, SIGKILL_SET, golden_partitions, unpack
+from tests.making.collecting import over
 
 CONTROLLED = [
     partition
@@ -32,15 +34,16 @@ def control_records(partition):
     return [record for record in manifest(partition).records() if record.control_type is not None]
 
 
-@pytest.mark.parametrize("partition", CONTROLLED, ids=str)
+@over("partition", CONTROLLED)
 def test_control_record_of_a_broker_is_typed_and_gives_its_bytes_back(partition):
     for record in control_records(partition):
         decoded = decode_control_record(record.key, record.value)
-        assert not isinstance(decoded, UnknownControlRecord)
-        assert decoded.control_type.name == record.control_type
-        assert decoded.to_bytes() == record.value
+        place = place_of(partition, record.offset)
+        assert not isinstance(decoded, UnknownControlRecord), place
+        assert decoded.control_type.name == record.control_type, place
+        assert decoded.to_bytes() == record.value, place
         if isinstance(decoded, EndTransactionMarker):
-            assert decoded.version == 0
+            assert decoded.version == 0, place
 
 
 @pytest.mark.parametrize("set_name", ["main-3.9.2", "main-4.4.0"])

@@ -14,28 +14,32 @@ from kstore.log import FileRecords
 from kstore.record import MemoryRecords, RecordBatch, down_convert
 from tests.differential.test_conversion import fitting
 from tests.golden.manifests import Digest, ExpectedLog, digest_if_long, manifest
+from tests.golden.places import difference
 from tests.golden.sets import MAIN_SETS, MIXED_SET, OLD_FORMAT_SETS, GoldenPartition, golden_partitions
+from tests.making.collecting import over
 from tests.reference import messages as reference_messages
 
 PARTITIONS = golden_partitions(*OLD_FORMAT_SETS, MIXED_SET)
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
-@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+@over("partition", PARTITIONS)
 def test_segment_converts_to_the_records_that_fit(partition: GoldenPartition, magic: int) -> None:
     for log in manifest(partition).logs:
         with FileRecords.open(partition.directory / log.name, is_read_only=True) as file:
             part = file.slice(position=0, size=log.valid_bytes)
             data = bytes(part.read())
             found = b"".join(map(bytes, part.to_format(magic)))
-            assert file.has_compatible_magic(1) == all(batch.magic < 2 for batch in MemoryRecords(data).batches())
+            is_old = all(batch.magic < 2 for batch in MemoryRecords(data).batches())
+            assert file.has_compatible_magic(1) == is_old, log.name
         expected = [
             fitting(record, magic=magic) if entry.magic != magic else record
             for entry in entries(data)
             for record in entry.records
             if magic == 2 or not record.is_control
         ]
-        assert reference_messages.read_all(found) == expected
+        records = reference_messages.read_all(found)
+        assert records == expected, difference(partition, records, expected)
 
 
 def entries(data: bytes) -> list[reference_messages.Entry]:
@@ -79,7 +83,7 @@ def without_zstd(batches: Iterable[RecordBatch]) -> list[RecordBatch]:
     return [batch for batch in batches if batch.compression != CompressionType.ZSTD]
 
 
-@pytest.mark.parametrize("partition", V2_PARTITIONS, ids=str)
+@over("partition", V2_PARTITIONS)
 def test_batches_of_a_broker_go_down_to_v1_and_on_to_v0(partition: GoldenPartition) -> None:
     for log in manifest(partition).logs:
         with FileRecords.open(partition.directory / log.name, is_read_only=True) as file:
@@ -90,12 +94,13 @@ def test_batches_of_a_broker_go_down_to_v1_and_on_to_v0(partition: GoldenPartiti
             if zstd_positions:
                 with pytest.raises(UnsupportedCompressionTypeError) as caught:
                     joined(part.to_format(1))
-                assert caught.value.position == zstd_positions[0]
+                assert caught.value.position == zstd_positions[0], log.name
             else:
-                assert joined(part.to_format(1)) == v1
-                assert joined(part.to_format(0)) == v0
+                assert joined(part.to_format(1)) == v1, log.name
+                assert joined(part.to_format(0)) == v0, log.name
             in_memory = MemoryRecords(bytes(part.read()))
-        assert rows_in(v1, magic=1) == listed_rows(log, magic=1)
-        assert joined(down_convert(without_zstd(in_memory.batches()), magic=1)) == v1
-        assert rows_in(v0, magic=0) == listed_rows(log, magic=0)
-        assert rows_in(joined(down_convert(MemoryRecords(v1).batches(), magic=0)), magic=0) == listed_rows(log, magic=0)
+        assert joined(down_convert(without_zstd(in_memory.batches()), magic=1)) == v1, log.name
+        v0_of_v1 = joined(down_convert(MemoryRecords(v1).batches(), magic=0))
+        for data, magic in ((v1, 1), (v0, 0), (v0_of_v1, 0)):
+            found, expected = rows_in(data, magic=magic), listed_rows(log, magic=magic)
+            assert found == expected, difference(partition, found, expected)

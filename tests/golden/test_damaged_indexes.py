@@ -13,13 +13,19 @@ from kstore.config import LogConfig
 from tests.golden.damage import DAMAGES, copy_partition
 from tests.golden.manifests import manifest
 from tests.golden.oracle import fetch_bytes, log_start_offset, offset_for_timestamp
+from tests.golden.places import difference, place_of
 from tests.golden.records import as_listed
 from tests.golden.sets import GoldenPartition, golden_partitions
+from tests.making.collecting import over
 
 DAMAGED_PARTITIONS = [
     partition
     for partition in golden_partitions("main-1.1.1", "main-4.4.0", "sigkill-4.4.0", trees=("data", "before"))
     if partition.name not in ("sk-default-0", "__cluster_metadata-0")
+]
+READ_AS_A_WHOLE = [
+    GoldenPartition("main-4.4.0", "data", name)
+    for name in ("basic-none-0", "idx-every-0", "segms-0", "compact-keep-0", "txn-0", "ret-del-0")
 ]
 MOST_QUERIES = 15
 # The time index is not looked at where its segment is read in one piece.
@@ -27,7 +33,7 @@ SMALL_READS = LogConfig(read_chunk_bytes=4096, time_index_proof_bytes=4096)
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-@pytest.mark.parametrize("partition", DAMAGED_PARTITIONS, ids=str)
+@over("partition", DAMAGED_PARTITIONS)
 def test_lookups_answer_rightly_whatever_the_indexes_say(
     partition: GoldenPartition,
     damage: Callable[[Path], None],
@@ -41,7 +47,9 @@ def test_lookups_answer_rightly_whatever_the_indexes_say(
     with open_log(directory, config=SMALL_READS) as log:
         assert (log.log_start_offset, log.log_end_offset) == (start, end)
         for offset in spread(range(start, end + 1)):
-            assert log.fetch(offset, 1).records == fetch_bytes(partition, offset, max_bytes=1), offset
+            assert log.fetch(offset, 1).records == fetch_bytes(partition, offset, max_bytes=1), place_of(
+                partition, offset
+            )
         for timestamp_ms in timestamps_to_ask(partition):
             assert log.offset_for_timestamp(timestamp_ms) == offset_for_timestamp(partition, timestamp_ms), timestamp_ms
 
@@ -59,9 +67,10 @@ def spread(values: range | list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-@pytest.mark.parametrize("name", ["basic-none-0", "idx-every-0", "segms-0", "compact-keep-0", "txn-0", "ret-del-0"])
-def test_reading_the_whole_log_needs_no_index(name: str, damage: Callable[[Path], None], tmp_path: Path) -> None:
-    partition = GoldenPartition("main-4.4.0", "data", name)
+@over("partition", READ_AS_A_WHOLE)
+def test_reading_the_whole_log_needs_no_index(
+    partition: GoldenPartition, damage: Callable[[Path], None], tmp_path: Path
+) -> None:
     directory = copy_partition(partition, tmp_path / "root")
     damage(directory)
     start = log_start_offset(partition)
@@ -69,10 +78,11 @@ def test_reading_the_whole_log_needs_no_index(name: str, damage: Callable[[Path]
         record for record in manifest(partition).records() if record.offset >= start and record.control_type is None
     ]
     with open_log(directory) as log:
-        assert [as_listed(record) for record in log.read()] == expected
+        found = [as_listed(record) for record in log.read()]
+    assert found == expected, difference(partition, found, expected)
 
 
-@pytest.mark.parametrize("partition", golden_partitions("main-4.4.0", "realdata-4.4.0"), ids=str)
+@over("partition", golden_partitions("main-4.4.0", "realdata-4.4.0"))
 def test_opening_and_reading_writes_nothing(partition: GoldenPartition, unchanged: Callable[[Path], None]) -> None:
     unchanged(partition.directory)
     with open_log(partition.directory) as log:

@@ -17,13 +17,14 @@ from tests.golden.oracle import (
 )
 from tests.golden.probes import EARLIEST, LATEST, fetch_probes, list_offsets_probes, probed
 from tests.golden.sets import EPOCHS_SET, REALDATA_SET, GoldenPartition, golden_partitions, partition_names
+from tests.making.collecting import over
 
 EVERY_PARTITION = golden_partitions(*partition_names())
 PROBED = probed(EVERY_PARTITION)
 PROBED_WITH_RECORDS = [partition for partition in PROBED if partition.set_name not in (REALDATA_SET, EPOCHS_SET)]
 
 
-@pytest.mark.parametrize("partition", EVERY_PARTITION, ids=str)
+@over("partition", EVERY_PARTITION)
 def test_every_file_has_the_size_and_sha256_of_the_manifest(partition: GoldenPartition) -> None:
     found = {path.name: path.read_bytes() for path in partition.directory.iterdir()}
     listed = {file.name: (file.size, file.sha256) for file in manifest(partition).files}
@@ -59,7 +60,7 @@ def _listed_in_full(log: ExpectedLog) -> list[CanonicalRecord]:
     return records
 
 
-@pytest.mark.parametrize("partition", PROBED, ids=str)
+@over("partition", PROBED)
 def test_oracle_fetches_the_bytes_that_the_broker_sent(partition: GoldenPartition) -> None:
     for probe in fetch_probes(partition):
         start, end = log_start_offset(partition), manifest(partition).end_offset
@@ -72,7 +73,7 @@ def test_oracle_fetches_the_bytes_that_the_broker_sent(partition: GoldenPartitio
             assert probe.high_watermark == high_watermark(partition), probe
 
 
-@pytest.mark.parametrize("partition", PROBED_WITH_RECORDS, ids=str)
+@over("partition", PROBED_WITH_RECORDS)
 def test_oracle_finds_the_offsets_that_the_broker_listed(partition: GoldenPartition) -> None:
     for probe in list_offsets_probes(partition):
         if probe.query_timestamp == EARLIEST:

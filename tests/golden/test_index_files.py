@@ -7,8 +7,6 @@ import json
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from kstore.config import LogConfig
 from kstore.log.env import DEFAULT_ENV
 from kstore.log.recovery.walk import walk_segment
@@ -16,6 +14,7 @@ from kstore.log.segment.indexes import OffsetIndexFile, TimeIndexFile
 from kstore.log.segment.transaction_index import TransactionIndexFile
 from kstore.types import TimestampOffset
 from tests.golden.sets import PACKED_DIRECTORY, GoldenPartition, golden_partitions, unpack
+from tests.making.collecting import over
 from tests.reference.codec import Header
 
 # Before 4.0 an append of several batches has one entry; in this broker every append is one batch. The metadata log is
@@ -73,7 +72,7 @@ def rebuild(log: Path, target: Path, config: LogConfig) -> None:
     (target / f"{log.stem}.timeindex").write_bytes(walk.time_entries)
 
 
-@pytest.mark.parametrize("partition", BATCH_BY_BATCH, ids=str)
+@over("partition", BATCH_BY_BATCH)
 def test_appended_and_rebuilt_indexes_are_the_brokers_own(partition: GoldenPartition, tmp_path: Path) -> None:
     for log in sorted(partition.directory.glob("*.log")):
         for number, write in enumerate((append_batch_by_batch, rebuild)):
@@ -99,9 +98,7 @@ def test_rebuilt_indexes_are_those_that_recovery_left(tmp_path: Path) -> None:
             assert is_but_for_padding(written, log.with_suffix(suffix).read_bytes()), log.name
 
 
-@pytest.mark.parametrize(
-    "partition", golden_partitions("main-1.1.1", "main-2.8.2", "main-3.9.2", "main-4.4.0"), ids=str
-)
+@over("partition", golden_partitions("main-1.1.1", "main-2.8.2", "main-3.9.2", "main-4.4.0"))
 def test_transaction_index_is_written_as_brokers_write_it(partition: GoldenPartition, tmp_path: Path) -> None:
     for path in sorted(partition.directory.glob("*.txnindex")):
         theirs = TransactionIndexFile.open(path, base_offset=int(path.stem))
@@ -110,4 +107,4 @@ def test_transaction_index_is_written_as_brokers_write_it(partition: GoldenParti
             ours.append(txn)
         ours.close()
         theirs.close_handlers()
-        assert not path.stat().st_size or (tmp_path / path.name).read_bytes() == path.read_bytes()
+        assert not path.stat().st_size or (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name

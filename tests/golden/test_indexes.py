@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from kstore.log.segment.indexes import OffsetIndex, TimeIndex
 from tests.golden.manifests import ExpectedIndex, manifest
 from tests.golden.sets import ALL_SETS, MIXED_SET, V2_SETS, GoldenPartition, golden_partitions
+from tests.making.collecting import over
 
 INDEXED_PARTITIONS = golden_partitions(*ALL_SETS)
 TIME_INDEXED_PARTITIONS = golden_partitions(*V2_SETS, MIXED_SET)
@@ -26,30 +25,32 @@ def open_index(
     return kind(path.read_bytes(), base_offset=base_offset_of(expected), path=str(path))
 
 
-@pytest.mark.parametrize("partition", INDEXED_PARTITIONS, ids=str)
+@over("partition", INDEXED_PARTITIONS)
 def test_offset_index_entries_are_the_listed_ones(partition: GoldenPartition) -> None:
     for expected in manifest(partition).offset_indexes:
         index = open_index(partition, expected, OffsetIndex)
         assert tuple(index.entries()) == expected.entries, expected.name
-        assert (index.entry_count, index.size_in_bytes) == (len(expected.entries), 8 * len(expected.entries))
+        counts = (index.entry_count, index.size_in_bytes)
+        assert counts == (len(expected.entries), 8 * len(expected.entries)), expected.name
 
 
-@pytest.mark.parametrize("partition", TIME_INDEXED_PARTITIONS, ids=str)
+@over("partition", TIME_INDEXED_PARTITIONS)
 def test_time_index_entries_are_the_listed_ones(partition: GoldenPartition) -> None:
     for expected in manifest(partition).time_indexes:
         index = open_index(partition, expected, TimeIndex)
         assert tuple(index.entries()) == expected.entries, expected.name
-        assert (index.entry_count, index.size_in_bytes) == (len(expected.entries), 12 * len(expected.entries))
+        counts = (index.entry_count, index.size_in_bytes)
+        assert counts == (len(expected.entries), 12 * len(expected.entries)), expected.name
 
 
-@pytest.mark.parametrize("partition", INDEXED_PARTITIONS, ids=str)
+@over("partition", INDEXED_PARTITIONS)
 def test_offset_lookup_gives_the_greatest_entry_at_or_below(partition: GoldenPartition) -> None:
     for expected in manifest(partition).offset_indexes:
         index = open_index(partition, expected, OffsetIndex)
         check_lookups(index.lookup, expected, none=(base_offset_of(expected), 0))
 
 
-@pytest.mark.parametrize("partition", TIME_INDEXED_PARTITIONS, ids=str)
+@over("partition", TIME_INDEXED_PARTITIONS)
 def test_time_lookup_gives_the_greatest_entry_at_or_below(partition: GoldenPartition) -> None:
     for expected in manifest(partition).time_indexes:
         index = open_index(partition, expected, TimeIndex)

@@ -18,7 +18,9 @@ from kstore.record.schemas.topics import (
 )
 from tests.cli.runner import runner
 from tests.golden.manifests import manifest
+from tests.golden.places import difference, place_of
 from tests.golden.sets import MAIN_SETS, PACKED_DIRECTORY, golden_partitions, unpack
+from tests.making.collecting import over
 
 OPTIONS = {"__consumer_offsets": "--offsets-decoder", "__transaction_state": "--transaction-log-decoder"}
 COORDINATORS = [partition for partition in golden_partitions(*MAIN_SETS) if partition.topic in OPTIONS]
@@ -44,7 +46,7 @@ def printed_by_kafka(partition):
     return [(int(match[1]), match[2], match[3]) for match in found]
 
 
-@pytest.mark.parametrize("partition", COORDINATORS, ids=str)
+@over("partition", COORDINATORS)
 def test_coordinator_record_is_decoded_as_kafka_prints_it(kstore, partition):
     run = kstore("dump", "--json", OPTIONS[partition.topic], partition.directory)
     records = [record for entry in run.objects() for record in entry.get("records", ()) if "decodedKey" in record]
@@ -56,7 +58,8 @@ def test_coordinator_record_is_decoded_as_kafka_prints_it(kstore, partition):
         )
         for record in records
     ]
-    assert shown == printed_by_kafka(partition)
+    printed = printed_by_kafka(partition)
+    assert shown == printed, difference(partition, shown, printed)
     assert (run.status, run.err) == (0, "")
 
 
@@ -69,18 +72,20 @@ def test_output_of_kafka_is_there_for_partitions_of_every_broker():
 TRANSACTION_LOGS = [partition for partition in COORDINATORS if partition.topic == "__transaction_state"]
 
 
-@pytest.mark.parametrize("partition", TRANSACTION_LOGS, ids=str)
+@over("partition", TRANSACTION_LOGS)
 def test_transaction_record_of_version_0_is_written_as_the_broker_wrote_it(partition):
     records = [record for record in manifest(partition).records() if record.control_type is None]
     for record in records:
         key, value = decode_transaction_record(record.key, record.value)
         if value is None or value.version == 0:
-            assert partition_of(key.fields["transactionalId"], partition_count=2) == partition.partition
+            place = place_of(partition, record.offset)
+            assert partition_of(key.fields["transactionalId"], partition_count=2) == partition.partition, place
             fields = None if value is None else value.fields
-            assert encode_transaction_record(key.fields["transactionalId"], fields) == (record.key, record.value)
+            written = encode_transaction_record(key.fields["transactionalId"], fields)
+            assert written == (record.key, record.value), place
 
 
-@pytest.mark.parametrize("partition", METADATA_LOGS, ids=str)
+@over("partition", METADATA_LOGS)
 def test_metadata_record_is_decoded_and_none_is_unknown(partition):
     decoded = [
         decode_metadata_record(record.value) for record in manifest(partition).records() if record.control_type is None
@@ -92,7 +97,7 @@ def test_metadata_record_is_decoded_and_none_is_unknown(partition):
     assert {topic for topic in in_same_root if topic != "__cluster_metadata"} <= topics
 
 
-@pytest.mark.parametrize("partition", METADATA_LOGS, ids=str)
+@over("partition", METADATA_LOGS)
 def test_configurations_of_the_metadata_log_are_those_that_the_topics_were_made_with(partition):
     wanted = json.loads((PACKED_DIRECTORY / partition.set_name / "topics.json").read_text())
     found = {}

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from kstore import open_log
 from kstore.log.files.checkpoints import write_leader_epoch_checkpoint
 from kstore.log.state.leader_epochs import LeaderEpochCache
@@ -22,6 +20,7 @@ from tests.golden.sets import (
     GoldenPartition,
     golden_partitions,
 )
+from tests.making.collecting import over
 
 PARTITIONS = golden_partitions(*V2_SETS, MIXED_SET)
 ASKED = [one for one in probed(golden_partitions(*MAIN_SETS, EPOCHS_SET, SIGKILL_SET)) if one.tree != "after-stopped"]
@@ -34,7 +33,7 @@ def checkpoint(partition: GoldenPartition) -> Path:
     return partition.directory / "leader-epoch-checkpoint"
 
 
-@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+@over("partition", PARTITIONS)
 def test_checkpoint_is_written_with_the_same_bytes(partition: GoldenPartition, tmp_path: Path) -> None:
     if not checkpoint(partition).exists():
         # Dropped with the append of an older format.
@@ -48,7 +47,7 @@ def test_checkpoint_is_written_with_the_same_bytes(partition: GoldenPartition, t
     assert written.read_bytes() == checkpoint(partition).read_bytes()
 
 
-@pytest.mark.parametrize("partition", ASKED, ids=str)
+@over("partition", ASKED)
 def test_epochs_end_where_the_broker_answered(partition: GoldenPartition) -> None:
     cache = LeaderEpochCache(str(checkpoint(partition)))
     end_offset = manifest(partition).end_offset
@@ -58,11 +57,11 @@ def test_epochs_end_where_the_broker_answered(partition: GoldenPartition) -> Non
         if answer["error"] != "NONE":
             continue
         found = cache.end_offset_for(answer["query_epoch"], log_end_offset=end_offset)
-        assert found.end_offset == answer["end_offset"]
-        assert found.epoch == answer["leader_epoch"] or partition.set_name == OLD_ANSWERS
+        assert found.end_offset == answer["end_offset"], answer
+        assert found.epoch == answer["leader_epoch"] or partition.set_name == OLD_ANSWERS, answer
 
 
-@pytest.mark.parametrize("partition", REPLAYED, ids=str)
+@over("partition", REPLAYED)
 def test_epochs_of_the_batches_are_those_of_the_checkpoint(partition: GoldenPartition) -> None:
     rebuilt = LeaderEpochCache(None)
     with open_log(partition.directory) as log:

@@ -19,12 +19,13 @@ from tests.golden.manifests import manifest
 from tests.golden.oracle import find_batch, first_qualifying_segment_has_no_such_record, offset_for_timestamp
 from tests.golden.probes import EARLIEST, LATEST, FetchProbe, fetch_probes, list_offsets_probes, probed
 from tests.golden.sets import ALL_SETS, EPOCHS_SET, OLD_FORMAT_SETS, GoldenPartition, golden_partitions
+from tests.making.collecting import over
 
 PROBED = probed(golden_partitions(*ALL_SETS))
 TIME_PROBED = [partition for partition in PROBED if partition.set_name != EPOCHS_SET]
 
 
-@pytest.mark.parametrize("partition", PROBED, ids=str)
+@over("partition", PROBED)
 def test_fetch_gives_the_bytes_and_watermarks_that_the_broker_gave(
     partition: GoldenPartition, unchanged: Callable[[Path], None]
 ) -> None:
@@ -37,9 +38,9 @@ def test_fetch_gives_the_bytes_and_watermarks_that_the_broker_gave(
             if probe.out_of_range:
                 with pytest.raises(OffsetOutOfRangeError) as caught:
                     fetch(log, probe)
-                assert caught.value.offset == probe.fetch_offset
-                assert caught.value.log_start_offset == log.log_start_offset
-                assert caught.value.log_end_offset == log.log_end_offset
+                assert caught.value.offset == probe.fetch_offset, probe
+                assert caught.value.log_start_offset == log.log_start_offset, probe
+                assert caught.value.log_end_offset == log.log_end_offset, probe
             else:
                 check_fetch(fetch(log, probe), probe, partition)
 
@@ -56,10 +57,11 @@ def check_fetch(data: FetchData, probe: FetchProbe, partition: GoldenPartition) 
         return
     first = find_batch(partition, probe.fetch_offset)
     assert first is not None
-    assert data.base_offset == first.batch.base_offset, probe
-    assert hashlib.sha256(data.records).hexdigest() == probe.sha256, probe
+    place = (first.log.name, first.batch.position, probe)
+    assert data.base_offset == first.batch.base_offset, place
+    assert hashlib.sha256(data.records).hexdigest() == probe.sha256, place
     stored_offset, size = struct.unpack(">qi", data.records[:12])
-    assert (stored_offset, size + 12) == (probe.first_entry_offset, probe.first_entry_size)
+    assert (stored_offset, size + 12) == (probe.first_entry_offset, probe.first_entry_size), place
     batches = list(MemoryRecords(data.records).batches())
     last_offset = batches[-1].last_offset if batches else -1
     assert (len(batches), last_offset) == (probe.complete_batches, probe.last_complete_offset), probe
@@ -67,7 +69,7 @@ def check_fetch(data: FetchData, probe: FetchProbe, partition: GoldenPartition) 
     assert next(offsets, -1) == probe.first_record_at_or_after, probe
 
 
-@pytest.mark.parametrize("partition", TIME_PROBED, ids=str)
+@over("partition", TIME_PROBED)
 def test_offsets_are_the_ones_that_the_broker_listed(partition: GoldenPartition) -> None:
     """Where the broker looked into an emptied segment only and said none, kstore gives the record that exists."""
     with open_log(partition.directory) as log:
@@ -84,7 +86,7 @@ def test_offsets_are_the_ones_that_the_broker_listed(partition: GoldenPartition)
                 assert log.offset_for_timestamp(probe.query_timestamp) == expected, probe
 
 
-@pytest.mark.parametrize("partition", TIME_PROBED, ids=str)
+@over("partition", TIME_PROBED)
 def test_time_beyond_the_last_record_has_no_offset(partition: GoldenPartition) -> None:
     largest = max((batch.max_timestamp_ms for batch in manifest(partition).batches()), default=0)
     with open_log(partition.directory) as log:

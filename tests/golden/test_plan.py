@@ -17,12 +17,18 @@ from tests.golden.columns import data_records
 from tests.golden.damage import DAMAGES, copy_partition
 from tests.golden.manifests import manifest
 from tests.golden.oracle import log_start_offset
+from tests.golden.places import difference
 from tests.golden.sets import EPOCHS_SET, MIXED_SET, OLD_FORMAT_SETS, REALDATA_SET, GoldenPartition, golden_partitions
+from tests.making.collecting import over
 
 MIB = 1024 * 1024
 PLANNED_PARTITIONS = golden_partitions(
     "main-1.1.1", "main-4.4.0", EPOCHS_SET, *OLD_FORMAT_SETS, MIXED_SET, trees=("data", "broker2-leading")
 )
+DAMAGED_PARTITIONS = [
+    GoldenPartition("main-4.4.0", "data", name)
+    for name in ("basic-none-0", "basic-zstd-0", "idx-every-0", "compact-keep-0", "txn-0", "ret-del-0")
+]
 SIZES = [
     pytest.param(1, id="one-byte"),
     pytest.param(700, id="700-bytes"),
@@ -46,20 +52,28 @@ def data_offsets(partition: GoldenPartition, *, start_offset: int, end_offset: i
 
 
 @pytest.mark.parametrize("max_bytes", SIZES)
-@pytest.mark.parametrize("partition", PLANNED_PARTITIONS, ids=str)
+@over("partition", PLANNED_PARTITIONS)
 def test_ranges_read_separately_give_every_record_once(partition: GoldenPartition, max_bytes: int) -> None:
     start, end = log_start_offset(partition), manifest(partition).end_offset
     third = (end - start) // 3
     bounds = {(start, end), (start + third, end - third), (start, min(start + 1, end)), (max(start, end - 1), end)}
     with open_log(partition.directory) as log:
-        assert offsets_in(log.plan(max_bytes=max_bytes)) == data_offsets(partition, start_offset=start, end_offset=end)
+        assert_offsets(partition, log.plan(max_bytes=max_bytes), start_offset=start, end_offset=end)
         for first, last in sorted(bounds):
             ranges = log.plan(max_bytes=max_bytes, start_offset=first, end_offset=last)
-            assert offsets_in(ranges) == data_offsets(partition, start_offset=first, end_offset=last), (first, last)
+            assert_offsets(partition, ranges, start_offset=first, end_offset=last)
+
+
+def assert_offsets(
+    partition: GoldenPartition, ranges: Sequence[ScanRange], *, start_offset: int, end_offset: int
+) -> None:
+    found = offsets_in(ranges)
+    expected = data_offsets(partition, start_offset=start_offset, end_offset=end_offset)
+    assert found == expected, (start_offset, end_offset, difference(partition, found, expected))
 
 
 @pytest.mark.parametrize("max_bytes", SIZES)
-@pytest.mark.parametrize("partition", PLANNED_PARTITIONS, ids=str)
+@over("partition", PLANNED_PARTITIONS)
 def test_ranges_begin_and_end_at_batches_and_do_not_overlap(partition: GoldenPartition, max_bytes: int) -> None:
     start = log_start_offset(partition)
     listed = {
@@ -89,28 +103,25 @@ def test_ranges_begin_and_end_at_batches_and_do_not_overlap(partition: GoldenPar
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-@pytest.mark.parametrize(
-    "name", ["basic-none-0", "basic-zstd-0", "idx-every-0", "compact-keep-0", "txn-0", "ret-del-0"]
-)
-def test_ranges_cover_every_record_once_with_lying_indexes(
-    name: str, damage: Callable[[Path], None], tmp_path: Path
+@over("partition", DAMAGED_PARTITIONS)
+def test_ranges_cover_every_record_once_with_damaged_indexes(
+    partition: GoldenPartition, damage: Callable[[Path], None], tmp_path: Path
 ) -> None:
-    partition = GoldenPartition("main-4.4.0", "data", name)
     directory = copy_partition(partition, tmp_path / "root")
     damage(directory)
     start, end = log_start_offset(partition), manifest(partition).end_offset
-    expected = data_offsets(partition, start_offset=start, end_offset=end)
     with open_log(directory) as log:
         for max_bytes in (1, 700, 5_000):
-            assert offsets_in(log.plan(max_bytes=max_bytes)) == expected, max_bytes
+            assert_offsets(partition, log.plan(max_bytes=max_bytes), start_offset=start, end_offset=end)
 
 
 @pytest.mark.parametrize("max_bytes", [10_000, 300_000, 128 * MIB], ids=["10-kb", "300-kb", "128-mib"])
-@pytest.mark.parametrize("partition", golden_partitions(REALDATA_SET), ids=str)
+@over("partition", golden_partitions(REALDATA_SET))
 def test_realdata_ranges_give_every_offset_once(partition: GoldenPartition, max_bytes: int) -> None:
     with open_log(partition.directory) as log:
         ranges = log.plan(max_bytes=max_bytes)
-        assert offsets_in(ranges) == list(range(log.log_end_offset))
+        found, expected = offsets_in(ranges), list(range(log.log_end_offset))
+        assert found == expected, difference(partition, found, expected)
     assert (len(ranges) > 1) == (max_bytes < MIB)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from kstore.log.files.snapshots import decode_snapshot, encode_snapshot, read_sn
 from kstore.log.state.producer_append import producer_batch
 from kstore.log.state.producer_state import ProducerStateManager
 from tests.golden.manifests import ExpectedAborted, ExpectedProducer, manifest
+from tests.golden.places import place_of
 from tests.golden.probes import LATEST, answers, probed
 from tests.golden.sets import (
     CLEANED_TOPICS,
@@ -26,6 +28,7 @@ from tests.golden.sets import (
     GoldenPartition,
     golden_partitions,
 )
+from tests.making.collecting import over
 
 # Its brokers were restarted; their clock was of 2026, the records of 2023, so that their producers had expired.
 FORGETFUL_SETS = frozenset({EPOCHS_SET})
@@ -43,6 +46,9 @@ class Replay(NamedTuple):
     snapshots: dict[int, tuple[ExpectedProducer, ...]]
     aborted: tuple[ExpectedAborted, ...]
     first_unstable_offset: int | None
+
+
+Replayed = Callable[[GoldenPartition], Replay]
 
 
 def snapshot_offsets(partition: GoldenPartition) -> list[int]:
@@ -81,32 +87,32 @@ def replay(partition: GoldenPartition, scratch: Path) -> Replay:
 
 
 @pytest.fixture
-def replayed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Replay:
-    partition: GoldenPartition = request.getfixturevalue("partition")
-    return replay(partition, tmp_path_factory.getbasetemp() / str(partition).replace("/", "-"))
+def replayed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[GoldenPartition], Replay]:
+    base = tmp_path_factory.getbasetemp()
+    return lambda partition: replay(partition, base / str(partition).replace("/", "-"))
 
 
-@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+@over("partition", PARTITIONS)
 def test_snapshots_are_read_and_written_as_the_brokers_did(partition: GoldenPartition) -> None:
     expected = manifest(partition).snapshots
     for path in sorted(partition.directory.glob("*.snapshot")):
         entries = read_snapshot(str(path))
-        assert tuple(tuple(one) for one in entries) == expected[path.name]
-        assert encode_snapshot(entries) == path.read_bytes()
+        assert tuple(tuple(one) for one in entries) == expected[path.name], path.name
+        assert encode_snapshot(entries) == path.read_bytes(), path.name
 
 
-@pytest.mark.parametrize("partition", REPLAYED, ids=str)
-def test_replay_gives_the_snapshots_of_the_brokers(partition: GoldenPartition, replayed: Replay) -> None:
-    for offset, found in replayed.snapshots.items():
+@over("partition", REPLAYED)
+def test_replay_gives_the_snapshots_of_the_brokers(partition: GoldenPartition, replayed: Replayed) -> None:
+    for offset, found in replayed(partition).snapshots.items():
         content = (partition.directory / f"{offset:020d}.snapshot").read_bytes()
         written = tuple(ExpectedProducer(*one) for one in decode_snapshot(content))
         if partition.set_name in FORGETFUL_SETS:
             kept = {one.producer_id for one in written}
             found = tuple(one for one in found if one.producer_id in kept)
         if partition.set_name in SCALA_ORDER_SETS:
-            assert sorted(map(timeless, found)) == sorted(map(timeless, written))
+            assert sorted(map(timeless, found)) == sorted(map(timeless, written)), place_of(partition, offset)
         else:
-            assert found == written
+            assert found == written, place_of(partition, offset)
 
 
 def timeless(one: ExpectedProducer) -> ExpectedProducer:
@@ -114,33 +120,34 @@ def timeless(one: ExpectedProducer) -> ExpectedProducer:
     return one._replace(timestamp_ms=0)
 
 
-@pytest.mark.parametrize("partition", REPLAYED, ids=str)
-def test_replay_finds_the_aborted_transactions_of_the_indexes(partition: GoldenPartition, replayed: Replay) -> None:
+@over("partition", REPLAYED)
+def test_replay_finds_the_aborted_transactions_of_the_indexes(partition: GoldenPartition, replayed: Replayed) -> None:
     indexes = manifest(partition).transaction_indexes
-    assert replayed.aborted == tuple(entry for name in sorted(indexes) for entry in indexes[name])
+    assert replayed(partition).aborted == tuple(entry for name in sorted(indexes) for entry in indexes[name])
 
 
-@pytest.mark.parametrize("partition", ASKED, ids=str)
-def test_last_stable_offset_is_what_the_broker_answered(partition: GoldenPartition, replayed: Replay) -> None:
+@over("partition", ASKED)
+def test_last_stable_offset_is_what_the_broker_answered(partition: GoldenPartition, replayed: Replayed) -> None:
     found = [
         answer["offset"]
         for answer in answers(partition)["list_offsets"]
         if answer.get("isolation") == "read_committed" and answer["query_timestamp"] == LATEST
     ]
     end_offset = manifest(partition).end_offset
-    unstable = replayed.first_unstable_offset
+    unstable = replayed(partition).first_unstable_offset
     assert found == [end_offset if unstable is None else unstable]
 
 
-@pytest.mark.parametrize("partition", ASKED, ids=str)
+@over("partition", ASKED)
 def test_aborted_transactions_of_a_fetch_are_those_that_the_broker_listed(
-    partition: GoldenPartition, replayed: Replay
+    partition: GoldenPartition, replayed: Replayed
 ) -> None:
     for answer in answers(partition)["fetches"]:
         if answer.get("isolation") != "read_committed" or answer["error"] != "NONE" or not answer["bytes"]:
             continue
-        expected = [aborted_between(replayed, answer["fetch_offset"], one) for one in upper_bounds(partition, answer)]
-        assert answer["aborted_transactions"] in expected
+        log, bounds = replayed(partition), upper_bounds(partition, answer)
+        expected = [aborted_between(log, answer["fetch_offset"], one) for one in bounds]
+        assert answer["aborted_transactions"] in expected, place_of(partition, answer["fetch_offset"])
 
 
 def aborted_between(replayed: Replay, fetch_offset: int, upper_bound_offset: int) -> list[list[int]]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-import pytest
-
 from kstore.record import MemoryRecords, MemoryRecordsBuilder, RecordBatch
 from kstore.record import batches as rewriting
 from kstore.types import TimestampType
 from tests.golden.sets import MAIN_SETS, OLD_FORMAT_SETS, GoldenPartition, golden_partitions
+from tests.making.collecting import over
 from tests.making.messages import decompressed
 from tests.reference import codecs as codecs
 
@@ -89,21 +88,22 @@ def without_size_and_crc(data: bytes, batch: RecordBatch) -> bytes:
     return data[:8] + data[12:crc_at] + data[crc_at + 4 : header_size(batch) - value_size]
 
 
-@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+@over("partition", PARTITIONS)
 def test_builder_makes_the_batches_of_brokers_again(partition: GoldenPartition) -> None:
     for path in sorted(partition.directory.glob("*.log")):
         for batch in MemoryRecords(path.read_bytes(), path=str(path)).batches():
             if not was_built_whole(batch):
                 continue
             data, again = bytes(batch), rebuilt(batch)
+            place = (path.name, batch.position)
             if batch.compression:
-                assert content_of(again, batch) == content_of(data, batch)
-                assert without_size_and_crc(again, batch) == without_size_and_crc(data, batch)
+                assert content_of(again, batch) == content_of(data, batch), place
+                assert without_size_and_crc(again, batch) == without_size_and_crc(data, batch), place
             else:
-                assert again == data
+                assert again == data, place
 
 
-@pytest.mark.parametrize("partition", golden_partitions("v1-0.10.0.1", MAIN_SETS[-1], trees=("data",)), ids=str)
+@over("partition", golden_partitions("v1-0.10.0.1", MAIN_SETS[-1], trees=("data",)))
 def test_patching_there_and_back_gives_the_brokers_bytes(partition: GoldenPartition) -> None:
     for path in sorted(partition.directory.glob("*.log")):
         data = path.read_bytes()
@@ -116,10 +116,10 @@ def test_patching_there_and_back_gives_the_brokers_bytes(partition: GoldenPartit
                 rewriting.set_last_offset(patched, at, last_offset=batch.last_offset + 7)
                 changed = RecordBatch(bytes(patched[at : at + batch.size_in_bytes]))
                 changed.verify()
-                assert (changed.max_timestamp_ms, changed.last_offset) == (5, batch.last_offset + 7)
+                assert (changed.max_timestamp_ms, changed.last_offset) == (5, batch.last_offset + 7), (path.name, at)
                 rewriting.set_last_offset(patched, at, last_offset=batch.last_offset)
                 rewriting.set_max_timestamp(
                     patched, at, max_timestamp_ms=batch.max_timestamp_ms, timestamp_type=batch.timestamp_type
                 )
             at += batch.size_in_bytes
-        assert patched == data
+        assert patched == data, path.name

@@ -6,13 +6,12 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-import pytest
-
 from kstore import open_log
 from kstore.record import MemoryRecords, Record, RecordBatch
 from kstore.types import TimestampType, TopicPartition
 from tests.golden.manifests import ExpectedRecord, manifest
 from tests.golden.oracle import log_start_offset
+from tests.golden.places import difference
 from tests.golden.records import as_listed, header_bytes, records_sha256
 from tests.golden.sets import (
     EPOCHS_SET,
@@ -24,13 +23,18 @@ from tests.golden.sets import (
     golden_partitions,
     unpack,
 )
+from tests.making.collecting import over
 
 LISTED_PARTITIONS = golden_partitions(*MAIN_SETS, EPOCHS_SET, SIGKILL_SET, *OLD_FORMAT_SETS, MIXED_SET)
 BOUNDED_PARTITIONS = golden_partitions("main-1.1.1", "main-4.4.0", *OLD_FORMAT_SETS, MIXED_SET)
-CONSUMED = ("txn-0", "txn-1", "txn-2", "txn-single-0", "compact-txn-0", "compact-txndrop-0", "compact-drop-0")
+CONSUMED = [
+    GoldenPartition(set_name, "data", name)
+    for set_name in MAIN_SETS
+    for name in ("txn-0", "txn-1", "txn-2", "txn-single-0", "compact-txn-0", "compact-txndrop-0", "compact-drop-0")
+]
 
 
-@pytest.mark.parametrize("partition", LISTED_PARTITIONS, ids=str)
+@over("partition", LISTED_PARTITIONS)
 def test_record_batch_iterates_the_listed_records(partition: GoldenPartition) -> None:
     topic_partition = TopicPartition(partition.topic, partition.partition)
     for log in manifest(partition).logs:
@@ -38,23 +42,26 @@ def test_record_batch_iterates_the_listed_records(partition: GoldenPartition) ->
         for expected in log.batches:
             entry = data[expected.position : expected.position + expected.size_in_bytes]
             records = list(RecordBatch(entry, position=expected.position, topic_partition=topic_partition))
-            assert [as_listed(record) for record in records] == list(expected.records or ())
-            assert {record.timestamp_type.label for record in records} <= {expected.timestamp_type}
-            assert {record.topic_partition for record in records} <= {topic_partition}
+            place = (log.name, expected.position)
+            assert [as_listed(record) for record in records] == list(expected.records or ()), place
+            assert {record.timestamp_type.label for record in records} <= {expected.timestamp_type}, place
+            assert {record.topic_partition for record in records} <= {topic_partition}, place
 
 
-@pytest.mark.parametrize("partition", LISTED_PARTITIONS, ids=str)
+@over("partition", LISTED_PARTITIONS)
 def test_records_of_each_segment_have_the_canonical_hash(partition: GoldenPartition) -> None:
     for log in manifest(partition).logs:
         data = (partition.directory / log.name).read_bytes()[: log.valid_bytes]
         assert records_sha256(MemoryRecords(data)) == log.canonical_records_sha256, log.name
 
 
-@pytest.mark.parametrize("partition", LISTED_PARTITIONS, ids=str)
+@over("partition", LISTED_PARTITIONS)
 def test_log_read_gives_the_listed_data_records_from_the_log_start_on(partition: GoldenPartition) -> None:
     start = log_start_offset(partition)
     with open_log(partition.directory) as log:
-        assert [as_listed(record) for record in log.read()] == data_records(partition, start_offset=start)
+        found = [as_listed(record) for record in log.read()]
+    expected = data_records(partition, start_offset=start)
+    assert found == expected, difference(partition, found, expected)
 
 
 def data_records(
@@ -70,14 +77,15 @@ def data_records(
     ]
 
 
-@pytest.mark.parametrize("partition", BOUNDED_PARTITIONS, ids=str)
+@over("partition", BOUNDED_PARTITIONS)
 def test_log_read_starts_and_ends_at_the_asked_offsets(partition: GoldenPartition) -> None:
     start, end = log_start_offset(partition), manifest(partition).end_offset
     with open_log(partition.directory) as log:
         for first, last in bounds_between(start, end):
             expected = data_records(partition, start_offset=first, end_offset=last)
-            assert [as_listed(record) for record in log.read(first, last)] == expected, (first, last)
-            assert [as_listed(record) for record in log.read(first, last, verify="header")] == expected, (first, last)
+            for records in (log.read(first, last), log.read(first, last, verify="header")):
+                found = [as_listed(record) for record in records]
+                assert found == expected, (first, last, difference(partition, found, expected))
 
 
 def bounds_between(start: int, end: int) -> list[tuple[int, int]]:
@@ -95,13 +103,13 @@ def bounds_between(start: int, end: int) -> list[tuple[int, int]]:
     ]
 
 
-@pytest.mark.parametrize("name", CONSUMED)
-@pytest.mark.parametrize("set_name", MAIN_SETS)
-def test_log_read_gives_what_a_read_uncommitted_consumer_got(set_name: str, name: str) -> None:
-    partition = GoldenPartition(set_name, "data", name)
-    consumed = unpack(set_name, "consumed") / "consumed" / f"{name}.read_uncommitted.tsv"
+@over("partition", CONSUMED)
+def test_log_read_gives_what_a_read_uncommitted_consumer_got(partition: GoldenPartition) -> None:
+    consumed = unpack(partition.set_name, "consumed") / "consumed" / f"{partition.name}.read_uncommitted.tsv"
     with open_log(partition.directory) as log:
-        assert [consumed_line(record) for record in log.read()] == consumed_lines(consumed)
+        found = [(record.offset, consumed_line(record)) for record in log.read()]
+    expected = [(int(line.partition("\t")[0]), line) for line in consumed_lines(consumed)]
+    assert found == expected, difference(partition, found, expected)
 
 
 def consumed_lines(path: Path) -> list[str]:

@@ -27,6 +27,7 @@ from tests.golden.recovery_cases import (
     load,
     read_state,
 )
+from tests.making.collecting import over
 
 ROOT = Path(__file__).resolve().parents[2]
 DURABILITY = ROOT / "docs" / "durability.md"
@@ -50,12 +51,8 @@ UNSEEN_IN_CLEAN_SET = (
 DEFAULT_SETS = ("recovery-4.4.0", "recovery-0.10.2.2", CLEAN_SET)
 LONG_SETS = tuple(name for name in RECOVERY_SETS if name not in DEFAULT_SETS)
 
-every_case = pytest.mark.parametrize("case", cases(*RECOVERY_SETS), ids=str)
-most_cases = pytest.mark.parametrize(
-    "case",
-    [*cases(*DEFAULT_SETS), *(pytest.param(case, marks=pytest.mark.long) for case in cases(*LONG_SETS))],
-    ids=str,
-)
+every_case = over("case", cases(*RECOVERY_SETS))
+most_cases = over("case", cases(*RECOVERY_SETS), long=LONG_SETS)
 
 
 def table_rows() -> list[tuple[str, ...]]:
@@ -120,7 +117,7 @@ def check_indexes(state: State, found: list[Batch], *, base_offset: int, stem: s
     before = [base_offset - 1, *(batch.last_offset for batch in found)]
     least_offsets = {batch.position: least + 1 for batch, least in zip(found, before, strict=False)}
     for relative, position in index_entries(state[f"{stem}.index"], ">ii"):
-        assert least_offsets[position] <= base_offset + relative
+        assert least_offsets[position] <= base_offset + relative, (f"{stem}.index", position)
     largest = -1
     expected = {}
     for batch in found:
@@ -128,7 +125,7 @@ def check_indexes(state: State, found: list[Batch], *, base_offset: int, stem: s
         expected[batch.last_offset - base_offset] = largest
     for timestamp_ms, relative in index_entries(state[f"{stem}.timeindex"], ">qi"):
         at_or_behind = [offset for offset in expected if offset >= relative]
-        assert expected[min(at_or_behind)] == timestamp_ms
+        assert expected[min(at_or_behind)] == timestamp_ms, (f"{stem}.timeindex", base_offset + relative)
 
 
 @most_cases

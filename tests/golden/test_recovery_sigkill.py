@@ -23,6 +23,7 @@ from tests.golden.sets import (
     read_offset_checkpoint,
     unpack,
 )
+from tests.making.collecting import over
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
@@ -46,7 +47,7 @@ def config_of(topic: str) -> LogConfig:
 
 
 @pytest.mark.parametrize("mode", ["strict", "point_in_time", "salvage"])
-@pytest.mark.parametrize("partition", topic_partitions(), ids=str)
+@over("partition", topic_partitions())
 def test_killed_broker_s_log_becomes_what_the_broker_made_of_it(
     partition: GoldenPartition, mode: RecoveryMode, tmp_path: Path
 ) -> None:

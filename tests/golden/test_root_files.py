@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from kstore.log.files.checkpoints import (
     read_leader_epoch_checkpoint,
     read_offset_checkpoint,
@@ -22,6 +20,7 @@ from kstore.log.files.root_files import (
     write_partition_metadata,
 )
 from tests.golden.sets import GoldenPartition, partition_names
+from tests.making.collecting import over
 
 ROOTS = [
     GoldenPartition(set_name, tree, names[0])
@@ -41,7 +40,7 @@ def without_time(content: bytes) -> list[bytes]:
     return [line for number, line in enumerate(content.split(b"\n")) if number != 1]
 
 
-@pytest.mark.parametrize("partition", ROOTS, ids=lambda partition: f"{partition.set_name}/{partition.tree}")
+@over("partition", ROOTS, label=lambda partition: f"{partition.set_name}/{partition.tree}")
 def test_files_of_a_root_are_written_anew_with_the_same_bytes(partition: GoldenPartition, tmp_path: Path) -> None:
     root = partition.root
     properties = read_meta_properties(str(root))
@@ -53,7 +52,7 @@ def test_files_of_a_root_are_written_anew_with_the_same_bytes(partition: GoldenP
         offsets = read_offset_checkpoint(str(path)) if path.name != "cleaner-offset-checkpoint" else None
         if offsets is not None:
             write_offset_checkpoint(str(tmp_path / path.name), offsets)
-            assert (tmp_path / path.name).read_bytes() == path.read_bytes()
+            assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name
     clean_shutdown = read_clean_shutdown(str(root))
     if clean_shutdown is not None:
         write_clean_shutdown(str(tmp_path), clean_shutdown)
@@ -63,20 +62,21 @@ def test_files_of_a_root_are_written_anew_with_the_same_bytes(partition: GoldenP
         assert (clean_shutdown.broker_epoch >= 0) == has_content
 
 
-@pytest.mark.parametrize("partition", ROOTS, ids=lambda partition: f"{partition.set_name}/{partition.tree}")
+@over("partition", ROOTS, label=lambda partition: f"{partition.set_name}/{partition.tree}")
 def test_files_of_each_partition_are_written_anew_with_the_same_bytes(
     partition: GoldenPartition, tmp_path: Path
 ) -> None:
     for name in partition_names()[partition.set_name][partition.tree]:
         directory = partition.root / name
         topic_id = read_partition_metadata(str(directory))
-        assert (topic_id is not None) == (directory / "partition.metadata").exists()
+        assert (topic_id is not None) == (directory / "partition.metadata").exists(), name
         if topic_id is not None:
             write_partition_metadata(str(tmp_path), topic_id)
-            assert (tmp_path / "partition.metadata").read_bytes() == (directory / "partition.metadata").read_bytes()
+            written = (tmp_path / "partition.metadata").read_bytes()
+            assert written == (directory / "partition.metadata").read_bytes(), name
         path = directory / "leader-epoch-checkpoint"
         entries = read_leader_epoch_checkpoint(str(path))
         # Older brokers make the file before they have an epoch.
         if entries is not None and path.read_bytes() != EMPTY_FILE:
             write_leader_epoch_checkpoint(str(tmp_path / path.name), entries)
-            assert (tmp_path / path.name).read_bytes() == path.read_bytes()
+            assert (tmp_path / path.name).read_bytes() == path.read_bytes(), (name, path.name)

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from kstore import Log, Record, open_log
+from tests.golden.places import place_of
 from tests.golden.probes import answers, probed
 from tests.golden.sets import CLEANED_TOPICS, MAIN_SETS, GoldenPartition, golden_partitions, unpack
+from tests.making.collecting import over
 
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 END_LINE = "# end position "
@@ -98,16 +100,17 @@ def test_another_isolation_is_refused(set_name: str) -> None:
 ASKED = [one for one in probed(golden_partitions(*MAIN_SETS)) if one.topic.startswith(("txn", "compact-txn"))]
 
 
-@pytest.mark.parametrize("partition", ASKED, ids=str)
+@over("partition", ASKED)
 def test_committed_fetch_has_the_bytes_and_aborted_transactions_of_the_broker(partition: GoldenPartition) -> None:
     with open_log(partition.directory) as log:
         for answer in answers(partition)["fetches"]:
             if answer.get("isolation") != "read_committed" or answer["error"] != "NONE":
                 continue
             data = log.fetch(answer["fetch_offset"], answer["max_bytes"], isolation="read_committed")
-            assert data.last_stable_offset == answer["last_stable_offset"]
-            assert len(data.records) == answer["bytes"]
-            assert hashlib.sha256(data.records).hexdigest() == answer.get("sha256", EMPTY_SHA256)
+            place = place_of(partition, answer["fetch_offset"])
+            assert data.last_stable_offset == answer["last_stable_offset"], place
+            assert len(data.records) == answer["bytes"], place
+            assert hashlib.sha256(data.records).hexdigest() == answer.get("sha256", EMPTY_SHA256), place
             # A broker lists up to the next index entry what kstore lists up to the last whole batch.
             end_offset = answer.get("last_complete_offset", -1) + 1
             listed = [tuple(one) for one in answer["aborted_transactions"] if one[1] < end_offset]
@@ -115,4 +118,4 @@ def test_committed_fetch_has_the_bytes_and_aborted_transactions_of_the_broker(pa
             if partition.topic in CLEANED_TOPICS:
                 # Of some the cleaner has removed all data, and the index still tells of them.
                 listed = [one for one in listed if one in found]
-            assert found == listed
+            assert found == listed, place

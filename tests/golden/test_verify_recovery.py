@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from kstore.log import open_log
 from kstore.log.verify import verify
 from tests.golden.recovery_cases import CLEAN_SET, NEW_SETS, Case, cases
+from tests.making.collecting import over
 
 # Damage -> the files that are named, by the ends of their names.
 NAMED = {
@@ -29,7 +28,7 @@ EMPTIED = ("empty-", "missing-", "swap-")
 CASES = [case for case in cases(*NEW_SETS, CLEAN_SET) if not case.name.startswith(EMPTIED)]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@over("case", CASES)
 def test_side_file_is_named_only_where_it_was_damaged(case: Case) -> None:
     with open_log(case.directory("before")) as log:
         found = {Path(damage.path).name.rpartition(".")[2] for damage in verify(log)}

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from kstore import LogConfig, MemoryRecords, open_log
 from kstore.log.env import Env
 from kstore.log.write.writable_log import WritableLog
 from tests.golden.manifests import manifest
+from tests.golden.places import difference
 from tests.golden.probes import LATEST, answers, probed
 from tests.golden.sets import CLEANED_TOPICS, MAIN_SETS, GoldenPartition, golden_partitions
+from tests.making.collecting import over
 
 # The order and the timestamps of snapshots are others in the first set.
 SNAPSHOT_SETS = MAIN_SETS[1:]
@@ -48,7 +48,7 @@ def content(directory: Path, suffix: str) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.glob(f"*{suffix}")}
 
 
-@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+@over("partition", PARTITIONS)
 def test_files_beside_the_log_are_the_broker_s(partition: GoldenPartition, tmp_path: Path) -> None:
     with written(partition, tmp_path) as log:
         assert log.log_end_offset == manifest(partition).end_offset
@@ -65,7 +65,7 @@ def test_files_beside_the_log_are_the_broker_s(partition: GoldenPartition, tmp_p
 ASKED = [one for one in probed(PARTITIONS) if one.topic.startswith(("txn", "idem"))]
 
 
-@pytest.mark.parametrize("partition", ASKED, ids=str)
+@over("partition", ASKED)
 def test_last_stable_offset_and_committed_records_are_the_broker_s(partition: GoldenPartition, tmp_path: Path) -> None:
     (expected,) = (
         answer["offset"]
@@ -75,7 +75,9 @@ def test_last_stable_offset_and_committed_records_are_the_broker_s(partition: Go
     with written(partition, tmp_path) as log, open_log(partition.directory) as golden:
         assert log.last_stable_offset == log.transactions().last_stable_offset == expected
         committed = [one.offset for one in golden.read(isolation="read_committed")]
-        assert [one.offset for one in log.read(isolation="read_committed")] == committed
+        found = [one.offset for one in log.read(isolation="read_committed")]
+        assert found == committed, difference(partition, found, committed)
         for start_offset in range(0, log.log_end_offset, 23):
             later = [offset for offset in committed if offset >= start_offset]
-            assert [one.offset for one in log.read(start_offset, isolation="read_committed")] == later
+            found = [one.offset for one in log.read(start_offset, isolation="read_committed")]
+            assert found == later, (start_offset, difference(partition, found, later))

@@ -1,165 +1,40 @@
-"""Goal: a reader of files that somebody else removes, replaces, truncates or writes gives records of one history, a new
-answer or LogReplacedError, and calls nothing damaged that is sound.
-Method: an Env that changes the files right before the n-th call of the system, for every n; no second process."""
+"""Goal: a reader of files that somebody else removes or replaces gives records of one history, a new answer or
+LogReplacedError, and calls nothing damaged that is sound.
+Method: an Env that changes the files right before the n-th call of the system, for every n."""
 
 from __future__ import annotations
 
-import os
 import pickle
-import shutil
-import tempfile
-import threading
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
-from typing import Literal, TypeVar
 
 import pytest
 
-from kstore._core import crc32c
 from kstore.arrow import record_batches
-from kstore.config import LogConfig
-from kstore.errors import CorruptRecordError, KStoreError, LogReplacedError, OffsetOutOfRangeError
+from kstore.errors import CorruptRecordError, KStoreError, LogNotFoundError, LogReplacedError, OffsetOutOfRangeError
 from kstore.log import Log, open_log
 from kstore.log.damage import Damage
-from kstore.log.env import UNKNOWN_FILE, Env, FileIdentity, FileStatus, ReadFile, is_same_file
+from kstore.log.env import UNKNOWN_FILE, Env, FileIdentity, FileStatus, is_same_file
 from kstore.log.verify import verify
-from tests.making.batches import batches, flip_bit, grow, write_partition
-
-Change = Callable[[Path], object]
-Item = TypeVar("Item")
-COUNT = 30
-SEGMENTS = (0, 10, 20)
-
-
-def log_file(directory: Path, base_offset: int) -> Path:
-    return directory / f"{base_offset:020d}.log"
-
-
-@cache
-def content(value_bytes: int) -> dict[str, bytes]:
-    """The files of thirty records in three segments."""
-    with tempfile.TemporaryDirectory() as root:
-        segments = [batches(first, 10, value_bytes=value_bytes) for first in SEGMENTS]
-        return {file.name: file.read_bytes() for file in write_partition(Path(root), segments).iterdir()}
-
-
-def history(root: Path, *, value_bytes: int = 50) -> Path:
-    """A partition of thirty records; values of another size make another history."""
-    directory = root / "t-0"
-    directory.mkdir(parents=True)
-    for name, data in content(value_bytes).items():
-        (directory / name).write_bytes(data)
-    return directory
+from tests.fakes.changing_files import (
+    CHANGES,
+    COUNT,
+    GONE,
+    Change,
+    ChangingEnv,
+    delete_first_segment,
+    history,
+    log_file,
+    recreate,
+    remove_and_recreate,
+    remove_segments,
+)
+from tests.making.batches import batches, flip_bit, grow
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     return history(tmp_path / "root")
-
-
-def recreate(directory: Path) -> None:
-    """Delete the topic, as a broker does, and make it again with other records."""
-    directory.rename(directory.with_name(f"{directory.name}.0123456789abcdef-delete"))
-    history(directory.parent, value_bytes=90)
-
-
-def remove_and_recreate(directory: Path) -> None:
-    shutil.rmtree(directory)
-    history(directory.parent, value_bytes=90)
-
-
-def delete_first_segment(directory: Path) -> None:
-    for file in directory.glob(f"{0:020d}.*"):
-        file.rename(f"{file}.deleted")
-
-
-def remove_first_segment(directory: Path) -> None:
-    for file in directory.glob(f"{0:020d}.*"):
-        file.unlink()
-
-
-def compact(directory: Path) -> None:
-    """Put one segment with every other batch in place of the first two, as the cleaner does at the end of a round."""
-    kept = b"".join([*batches(0, 10, value_bytes=50)[::2], *batches(10, 10, value_bytes=50)[::2]])
-    swap = directory / f"{0:020d}.log.swap"
-    swap.write_bytes(kept)
-    for base_offset in (10, 0):
-        for file in directory.glob(f"{base_offset:020d}.*[gx]"):
-            file.rename(f"{file}.deleted")
-    swap.rename(log_file(directory, 0))
-
-
-def truncate_and_append(directory: Path) -> None:
-    """Truncate the active segment in place, as a follower does, and append other batches."""
-    log = log_file(directory, 20)
-    kept = log.read_bytes()[: len(b"".join(batches(20, 4, value_bytes=50)))]
-    os.truncate(log, len(kept))
-    grow(log, b"".join(batches(24, 12, value_bytes=77)))
-    for suffix in (".index", ".timeindex"):
-        log.with_suffix(suffix).write_bytes(b"")
-
-
-def truncate(directory: Path) -> None:
-    for suffix in (".index", ".timeindex", ".log"):
-        os.truncate(log_file(directory, 20).with_suffix(suffix), 0)
-
-
-CHANGES: dict[str, Change] = {
-    change.__name__: change
-    for change in (
-        recreate,
-        remove_and_recreate,
-        delete_first_segment,
-        remove_first_segment,
-        compact,
-        truncate_and_append,
-        truncate,
-    )
-}
-
-
-class ChangingEnv(Env):
-    """Changes the files before the call with a number; calls counts them."""
-
-    def __init__(self, change: Callable[[], object] | None = None, *, at: int = -1) -> None:
-        self.calls = 0
-        self._change = change
-        self._at = at
-        self._stepping = threading.Lock()
-
-    def step(self) -> None:
-        with self._stepping:
-            if self.calls == self._at and self._change is not None:
-                self._change()
-            self.calls += 1
-
-    def open_read(self, path: str) -> ReadFile:
-        self.step()
-        file = super().open_read(path)
-        return SteppingFile(file, self)
-
-    def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
-        self.step()
-        return super().stat(path, follow_symlinks=follow_symlinks)
-
-    def listdir(self, path: str) -> list[str]:
-        self.step()
-        return super().listdir(path)
-
-
-class SteppingFile(ReadFile):
-    def __init__(self, file: ReadFile, env: ChangingEnv) -> None:
-        super().__init__(file._fd, path=file.path)
-        self._env = env
-
-    def pread(self, size: int, *, position: int) -> bytes:
-        self._env.step()
-        return super().pread(size, position=position)
-
-    def pread_into(self, buffer: bytearray | memoryview, *, position: int) -> int:
-        self._env.step()
-        return super().pread_into(buffer, position=position)
 
 
 def read(log: Log) -> list[tuple[int, int]]:
@@ -179,6 +54,11 @@ def read_columns(log: Log) -> list[tuple[int, int]]:
     ]
 
 
+def read_columns_to_a_known_end(log: Log) -> list[tuple[int, int]]:
+    assert log.log_end_offset >= 0
+    return read_columns(log)
+
+
 def read_planned(log: Log) -> list[tuple[int, int]]:
     ranges = pickle.loads(pickle.dumps(log.plan(500)))
     return [
@@ -188,7 +68,7 @@ def read_planned(log: Log) -> list[tuple[int, int]]:
     ]
 
 
-READS = {read.__name__: read for read in (read, read_batches, read_columns, read_planned)}
+READS = {read.__name__: read for read in (read, read_batches, read_columns, read_columns_to_a_known_end, read_planned)}
 
 
 def fetch(log: Log) -> object:
@@ -244,7 +124,7 @@ def test_topic_that_is_deleted_and_made_again_under_a_reader_gives_no_two_histor
             assert len({size for _, size in found}) == 1, at
             assert [offset for offset, _ in found] == list(range(COUNT)), at
         else:
-            assert isinstance(found, LogReplacedError | OSError), (at, found)
+            assert isinstance(found, LogReplacedError | LogNotFoundError), (at, found)
         outcomes.add(type(found))
     assert LogReplacedError in outcomes
 
@@ -256,7 +136,7 @@ def test_no_change_of_the_files_is_taken_for_damage_by_a_reader(tmp_path: Path, 
         if isinstance(found, list):
             assert [offset for offset, _ in found] == sorted({offset for offset, _ in found}), at
         else:
-            assert isinstance(found, LogReplacedError | OffsetOutOfRangeError | OSError), (at, found)
+            assert isinstance(found, LogReplacedError | OffsetOutOfRangeError | LogNotFoundError), (at, found)
 
 
 @pytest.mark.parametrize("change", ["compact", "delete_first_segment", "remove_first_segment"])
@@ -271,10 +151,9 @@ def test_no_record_that_was_there_all_the_time_is_missing_from_an_answer(tmp_pat
 @pytest.mark.parametrize("name", LOOKUPS)
 def test_lookup_is_answered_anew_where_files_changed_under_it(tmp_path: Path, name: str, change: str) -> None:
     for at, found in runs_with_a_change(tmp_path, LOOKUPS[name], CHANGES[change]):
-        if change.endswith("recreate"):
-            assert not isinstance(found, CorruptRecordError), (at, found)
-        elif isinstance(found, KStoreError):
-            assert isinstance(found, OffsetOutOfRangeError), (at, found)
+        if isinstance(found, KStoreError):
+            is_gone = change in GONE and isinstance(found, LogReplacedError | LogNotFoundError)
+            assert is_gone or isinstance(found, OffsetOutOfRangeError), (at, found)
 
 
 def test_range_that_was_planned_before_a_topic_was_made_again_gives_no_record(directory: Path) -> None:
@@ -363,112 +242,8 @@ def test_no_change_of_the_files_is_taken_for_damage_by_verify(tmp_path: Path, ch
         if isinstance(found, list):
             assert not found, at
         else:
-            assert isinstance(found, LogReplacedError | OSError), (at, found)
-            assert change.endswith("recreate"), (at, found)
-
-
-# With chunks of the least size, so that a segment takes several.
-LARGE = 1500
-SMALL_CHUNKS = LogConfig(read_chunk_bytes=4096)
-
-
-def append_the_same_sizes(directory: Path, *, base_offset: int = 20, keeps: int = 2) -> None:
-    """Truncate a segment in place and append batches with other values and the same boundaries."""
-    log = log_file(directory, base_offset)
-    kept = sum(map(len, batches(base_offset, keeps, value_bytes=LARGE)))
-    os.truncate(log, kept)
-    coming = [other_value(batch) for batch in batches(base_offset + keeps, 10 - keeps, value_bytes=LARGE)]
-    grow(log, b"".join(coming))
-
-
-def other_value(batch: bytes) -> bytes:
-    """Return a batch with another value of the same size."""
-    changed = bytearray(batch)
-    changed[200:209] = b"different"
-    changed[17:21] = crc32c(bytes(changed[21:])).to_bytes(4, "big")
-    return bytes(changed)
-
-
-def append_to_every_segment(directory: Path) -> None:
-    """Truncate into the first segment; the later ones are made again, as those of another history."""
-    append_the_same_sizes(directory, base_offset=0)
-    for base_offset in SEGMENTS[1:]:
-        log = log_file(directory, base_offset)
-        log.unlink()
-        log.touch()
-        append_the_same_sizes(directory, base_offset=base_offset, keeps=0)
-
-
-def values_of(log: Log) -> list[tuple[int, bytes]]:
-    return [(record.offset, record.value or b"") for record in log.read()]
-
-
-def values_of_batches(log: Log) -> list[tuple[int, bytes]]:
-    return [(record.offset, record.value or b"") for batch in log.batches() for record in batch]
-
-
-def values_of_columns(
-    log: Log, *, threads: int = 1, binary: Literal["copy", "view"] = "copy"
-) -> list[tuple[int, bytes]]:
-    found: list[tuple[int, bytes]] = []
-    tables = log.to_arrow_batches(columns=["offset", "value"], batch_bytes=100, threads=threads, binary=binary)
-    for table in tables:
-        found += zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True)
-    return found
-
-
-def values_of_views(log: Log) -> list[tuple[int, bytes]]:
-    return values_of_columns(log, binary="view")
-
-
-def values_of_ranges(log: Log, *, threads: int = 1) -> list[tuple[int, bytes]]:
-    found: list[tuple[int, bytes]] = []
-    ranges = log.plan(5000)
-    for table in record_batches(
-        ranges, columns=["offset", "value"], batch_bytes=100, threads=threads, config=log.config, env=log._env
-    ):
-        found += zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True)
-    return found
-
-
-def values_of_ranges_in_threads(log: Log) -> list[tuple[int, bytes]]:
-    return values_of_ranges(log, threads=2)
-
-
-VALUES: dict[str, Callable[[Log], list[tuple[int, bytes]]]] = {
-    use.__name__: use for use in (values_of, values_of_batches, values_of_columns, values_of_views, values_of_ranges)
-}
-
-
-def found_with_a_change(directory: Path, use: Callable[[Log], Item], change: Change, at: int) -> Item | None:
-    """Use a log with a change before one of its calls of the system; None for an answer that the files changed."""
-    try:
-        with open_log(directory, env=ChangingEnv(lambda: change(directory), at=at), config=SMALL_CHUNKS) as log:
-            return use(log)
-    except LogReplacedError:
-        return None
-
-
-@pytest.mark.parametrize("change", [append_the_same_sizes, append_to_every_segment])
-@pytest.mark.parametrize("name", [*VALUES, "values_of_ranges_in_threads"])
-def test_batches_of_the_same_boundaries_that_replace_others_are_never_mixed_with_them(
-    tmp_path: Path, name: str, change: Change
-) -> None:
-    use = VALUES.get(name, values_of_ranges_in_threads)
-    before, after = history(tmp_path / "before", value_bytes=LARGE), history(tmp_path / "after", value_bytes=LARGE)
-    change(after)
-    histories = []
-    for directory in (before, after):
-        counting = ChangingEnv()
-        with open_log(directory, env=counting, config=SMALL_CHUNKS) as log:
-            histories.append(use(log))
-    assert histories[0] != histories[1]
-    replaced = 0
-    for at in range(counting.calls):
-        found = found_with_a_change(history(tmp_path / f"at-{at}", value_bytes=LARGE), use, change, at)
-        replaced += found is None
-        assert found is None or found in histories, at
-    assert replaced
+            assert isinstance(found, LogReplacedError | LogNotFoundError), (at, found)
+            assert change in GONE, (at, found)
 
 
 class LockedEnv(Env):
@@ -502,3 +277,30 @@ def test_lock_that_somebody_holds_is_seen_without_taking_it(tmp_path: Path) -> N
     assert env.lock_file(path) is None
     lock.close()
     assert not env.is_locked(path)
+
+
+def test_segments_that_go_while_damage_is_confirmed_are_no_error_of_verify(tmp_path: Path) -> None:
+    def damaged(root: Path) -> Path:
+        directory = history(root)
+        flip_bit(log_file(directory, 10), 90, bit=0)
+        return directory
+
+    with open_log(damaged(tmp_path / "whole"), env=(counting := ChangingEnv())) as log:
+        assert len(verified(log)) == 1
+    outcomes = set()
+    for at in range(counting.calls):
+        directory = damaged(tmp_path / f"at-{at}")
+        env = ChangingEnv(lambda directory=directory: remove_segments(directory), at=at)
+        with open_log(directory, env=env) as log:
+            found = verified(log)
+            assert [one.reason for one in found if one.path != str(log_file(directory, 10))] == [], at
+            outcomes.add(len(found))
+    assert outcomes == {0, 1}
+
+
+@pytest.mark.parametrize("name", [*READS, *LOOKUPS])
+def test_log_of_a_topic_that_was_made_again_gives_nothing_of_the_new_one(directory: Path, name: str) -> None:
+    with open_log(directory) as log:
+        recreate(directory)
+        with pytest.raises(LogReplacedError):
+            {**READS, **LOOKUPS}[name](log)

@@ -175,7 +175,7 @@ def test_other_bytes_that_a_cut_left_to_readers_are_no_error_of_the_log(
         append(log)
         reader = log.read(3)
         arm()
-        with pytest.raises(OffsetOutOfRangeError, match="was cut"):
+        with pytest.raises(OffsetOutOfRangeError, match="was truncated"):
             next(reader)
 
 
@@ -192,7 +192,7 @@ def test_arrow_batches_never_join_what_was_cut_to_what_came_later(
         log.truncate_to(end - 3)
         if grows_again:
             grow(log)
-        with pytest.raises(OffsetOutOfRangeError, match="was cut"):
+        with pytest.raises(OffsetOutOfRangeError, match="was truncated"):
             read += [offset for batch in found for offset in batch["offset"].to_pylist()]
         assert read == [*range(len(read))]
         assert len(read) <= end - 3

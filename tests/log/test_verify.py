@@ -327,7 +327,7 @@ def change_entry(name: str, slot: int, *, key: int = 0, place: int = 0) -> Calla
 INDEX_DAMAGES = [
     pytest.param(change_entry(INDEX, 1, place=1), INDEX, [(8, 8)], "not the start of a batch", id="position-inside"),
     pytest.param(
-        change_entry(INDEX, 1, place=10**6), INDEX, [(8, 8)], "behind the end of the log", id="position-outside"
+        change_entry(INDEX, 1, place=10**6), INDEX, [(8, 8)], "past the end of the log", id="position-outside"
     ),
     pytest.param(change_entry(INDEX, 1, place=-(10**6)), INDEX, [(8, 8)], "out of order", id="position-negative"),
     pytest.param(change_entry(INDEX, 1, key=-3), INDEX, [(8, 8)], "below", id="offset-of-the-batch-before"),
@@ -346,16 +346,16 @@ INDEX_DAMAGES = [
     ),
     pytest.param(change_entry(TIME_INDEX, 1, place=-20), TIME_INDEX, [(12, 12)], "out of order", id="time-offset-back"),
     pytest.param(
-        change_entry(TIME_INDEX, -1, place=5), TIME_INDEX, [(60, 12)], "behind 35", id="time-offset-behind-the-segment"
+        change_entry(TIME_INDEX, -1, place=5), TIME_INDEX, [(60, 12)], "above 35", id="time-offset-behind-the-segment"
     ),
     pytest.param(
-        lambda directory: grow(directory / INDEX, b"\x01\x02\x03"), INDEX, [(40, 3)], "no multiple", id="odd-index"
+        lambda directory: grow(directory / INDEX, b"\x01\x02\x03"), INDEX, [(40, 3)], "not a multiple", id="odd-index"
     ),
     pytest.param(
         lambda directory: grow(directory / TIME_INDEX, b"\x00"),
         TIME_INDEX,
         [(72, 1)],
-        "no multiple",
+        "not a multiple",
         id="odd-timeindex",
     ),
     pytest.param(

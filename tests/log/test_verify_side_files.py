@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kstore.log import open_log
+from kstore.log.env import Env, FileStatus, ReadFile
 from kstore.log.files.snapshots import ProducerSnapshotEntry, encode_snapshot
 from kstore.log.verify import verify
 from tests.making.batches import batch, flip_bit, patch_header, write_offset_checkpoint, write_partition
@@ -121,13 +122,18 @@ WRONG = [
     pytest.param(TXN_INDEX, txn_index(ABORTED, version=1), 0, 34, "version", id="txnindex-version"),
     pytest.param(TXN_INDEX, txn_index(ABORTED, ABORTED), 34, 34, "last offset", id="txnindex-twice"),
     pytest.param(
-        TXN_INDEX, b"", 0, 0, "no entry of the transaction of producer 1 aborted at offset 4", id="txnindex-empty"
+        TXN_INDEX,
+        b"",
+        0,
+        0,
+        "no entry of the transaction of producer 1 that was aborted at offset 4",
+        id="txnindex-empty",
     ),
     pytest.param(TXN_INDEX, txn_index(ABORTED, (2, 2, 5, 6)), 34, 34, "that was committed", id="txnindex-commit"),
-    pytest.param(TXN_INDEX, txn_index(ABORTED, (2, 2, 15, 6)), 34, 34, "behind the last batch", id="txnindex-behind"),
+    pytest.param(TXN_INDEX, txn_index(ABORTED, (2, 2, 15, 6)), 34, 34, "after the last batch", id="txnindex-behind"),
     pytest.param(TXN_INDEX, txn_index((7, 0, 4, 2)), 0, 34, "expected producer 1", id="txnindex-producer"),
     pytest.param(TXN_INDEX, txn_index((1, 1, 4, 2)), 0, 34, "from offset 0 or below", id="txnindex-first-offset"),
-    pytest.param(TXN_INDEX, txn_index((1, 0, 4, 999)), 0, 34, "behind the log end", id="txnindex-last-stable-offset"),
+    pytest.param(TXN_INDEX, txn_index((1, 0, 4, 999)), 0, 34, "above the log end", id="txnindex-last-stable-offset"),
     pytest.param(SNAPSHOT, b"", 0, 0, "size of the file", id="snapshot-empty"),
     pytest.param(SNAPSHOT, encode_snapshot(PRODUCERS)[:-1], 2, 99, "CRC", id="snapshot-cut"),
     pytest.param(
@@ -137,12 +143,19 @@ WRONG = [
         SNAPSHOT, producers(0, current_txn_first_offset=10), 10, 46, "open transaction", id="snapshot-transaction"
     ),
     pytest.param(SNAPSHOT, producers(0, offset_delta=-1), 10, 46, "offset delta of -1", id="snapshot-delta"),
-    pytest.param(SNAPSHOT, producers(0, last_sequence=2), 10, 46, "sequence 1, found 1, 0, 2", id="snapshot-sequence"),
-    pytest.param(SNAPSHOT, producers(0, producer_id=9), 10, 46, "in the log producer 1", id="snapshot-producer"),
+    pytest.param(
+        SNAPSHOT,
+        producers(0, last_sequence=2),
+        10,
+        46,
+        "sequence 1, as in the log, found 1, 0, 2",
+        id="snapshot-sequence",
+    ),
+    pytest.param(SNAPSHOT, producers(0, producer_id=9), 10, 46, "expected producer 1", id="snapshot-producer"),
     pytest.param(SNAPSHOT, producers(0, producer_epoch=1), 10, 46, "found 1, 1, 1", id="snapshot-epoch"),
     pytest.param(EPOCHS, b"0\n1\nx 0\n", 0, 8, "line 3", id="epochs-malformed"),
-    pytest.param(EPOCHS, epochs((3, 0), (0, 10)), 0, 13, "do not rise", id="epochs-falling"),
-    pytest.param(EPOCHS, epochs((0, 10), (3, 10)), 0, 14, "do not rise", id="epochs-at-one-offset"),
+    pytest.param(EPOCHS, epochs((3, 0), (0, 10)), 0, 13, "do not increase", id="epochs-falling"),
+    pytest.param(EPOCHS, epochs((0, 10), (3, 10)), 0, 14, "do not increase", id="epochs-at-one-offset"),
     pytest.param("partition.metadata", b"version: 0\n", 0, 11, "", id="topic-id"),
 ]
 
@@ -297,7 +310,7 @@ def test_abort_of_what_lies_below_the_log_start_needs_no_entry(directory: Path) 
     assert damages(directory) == [(TXN_INDEX, 0, 0)]
 
 
-NO_ENTRY = "no entry of the transaction of producer 2 aborted at offset 12"
+NO_ENTRY = "no entry of the transaction of producer 2 that was aborted at offset 12"
 LATE_ENTRY = "expected producer 2 from offset 10 or below, found producer 2 from offset 12"
 
 
@@ -320,3 +333,120 @@ def test_abort_of_which_a_cleaner_left_an_empty_batch_needs_no_entry(tmp_path: P
     emptied = patch_header(emptied, producer_id=1, producer_epoch=0, base_sequence=0)
     segments = [[emptied, marker(2, producer_id=1, commit=False)], [batch(3, 2)]]
     assert damages(write_partition(tmp_path, segments)) == []
+
+
+class LockedEnv(Env):
+    """As beside a writer that holds the lock of the root."""
+
+    def is_locked(self, path: str) -> bool:
+        return path.endswith("/.lock")
+
+
+def damages_beside_a_writer(directory: Path) -> list[str]:
+    with open_log(directory) as log:
+        return [damage.reason for damage in verify(log, env=LockedEnv())]
+
+
+def test_marker_that_was_just_appended_has_no_entry_yet_beside_a_writer(directory: Path) -> None:
+    (directory / LATER_TXN_INDEX).write_bytes(b"")
+    assert len(damages(directory)) == 1
+    assert damages_beside_a_writer(directory) == []
+
+
+def test_marker_of_an_older_segment_has_its_entry_beside_a_writer_too(directory: Path) -> None:
+    (directory / TXN_INDEX).write_bytes(b"")
+    assert len(damages_beside_a_writer(directory)) == 1
+
+
+def test_marker_before_one_with_an_entry_has_its_own_beside_a_writer_too(directory: Path) -> None:
+    later = [
+        data(20, producer_id=2, sequence=6, epoch=3),
+        marker(22, producer_id=2, commit=False, epoch=3),
+    ]
+    log = directory / LOG
+    log.write_bytes(log.read_bytes() + b"".join(later))
+    (directory / LATER_TXN_INDEX).write_bytes(txn_index((2, 20, 22, 23)))
+    assert ["at offset 12" in reason for reason in damages_beside_a_writer(directory)] == [True]
+
+
+def test_files_that_refer_to_offsets_above_the_end_are_no_damage_beside_a_writer(directory: Path) -> None:
+    """A writer that truncates, or appends to preallocated space, changes the log and these files one by one."""
+    (directory / f"{30:020d}.snapshot").write_bytes(encode_snapshot([]))
+    (directory / EPOCHS).write_bytes(epochs((0, 0), (3, 10), (4, 30)))
+    index = directory / f"{LATER_SEGMENT:020d}.index"
+    index.write_bytes(index.read_bytes() + struct.pack(">ii", 15, 10**6))
+    assert len(damages(directory)) == 3
+    assert damages_beside_a_writer(directory) == []
+
+
+def test_wrong_entry_is_damage_beside_a_writer_too(directory: Path) -> None:
+    (directory / LATER_TXN_INDEX).write_bytes(txn_index((7, 6, 12, 13)))
+    index = directory / f"{LATER_SEGMENT:020d}.index"
+    index.write_bytes(struct.pack(">ii", 2, 1))
+    assert len(damages_beside_a_writer(directory)) == 2
+
+
+# A transaction of the first segment alone, that an abort marker in the second one ends.
+CLEANED = [
+    [data(0, producer_id=1, sequence=0), data(2, producer_id=2, sequence=0), batch(4, 6)],
+    [marker(10, producer_id=1, commit=False), marker(11, producer_id=2, commit=False), batch(12, 3)],
+]
+
+
+def cleaned_segment(directory: Path) -> None:
+    """Put the batches that a cleaner leaves in place of the first segment, and an index without its transactions."""
+    first = directory / f"{0:020d}.log"
+    swap = first.with_suffix(".log.swap")
+    swap.write_bytes(CLEANED[0][2])
+    first.rename(first.with_suffix(".log.deleted"))
+    for suffix in (".index", ".timeindex"):
+        first.with_suffix(suffix).write_bytes(b"")
+    (directory / LATER_TXN_INDEX).write_bytes(b"")
+    swap.rename(first)
+
+
+class CleaningEnv(Env):
+    """Cleans the first segment before a call of the system, the n-th one."""
+
+    def __init__(self, clean: Callable[[], None], at: int) -> None:
+        self.calls = 0
+        self._clean = clean
+        self._at = at
+
+    def _step(self) -> None:
+        if self.calls == self._at:
+            self._clean()
+        self.calls += 1
+
+    def open_read(self, path: str) -> ReadFile:
+        self._step()
+        return super().open_read(path)
+
+    def listdir(self, path: str) -> list[str]:
+        self._step()
+        return super().listdir(path)
+
+    def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
+        self._step()
+        return super().stat(path, follow_symlinks=follow_symlinks)
+
+
+def test_transaction_index_need_not_hold_what_a_cleaner_removed_while_the_log_was_verified(tmp_path: Path) -> None:
+    """The segments before were walked when they still held the data of the aborted transactions."""
+    count, at = 1, 0
+    while at < count:
+        directory = write_partition(tmp_path / f"at-{at}", CLEANED)
+        (directory / LATER_TXN_INDEX).write_bytes(txn_index((1, 0, 10, 2), (2, 2, 11, 12)))
+        env = CleaningEnv(lambda directory=directory: cleaned_segment(directory), at)
+        with open_log(directory, env=env) as log:
+            assert list(verify(log, env=env)) == [], at
+        count, at = max(count, env.calls), at + 1
+    assert count > 10
+
+
+def test_transaction_index_holds_what_no_cleaner_removed(tmp_path: Path) -> None:
+    directory = write_partition(tmp_path, CLEANED)
+    (directory / LATER_TXN_INDEX).write_bytes(b"")
+    assert [name for name, _, _ in damages(directory)] == [LATER_TXN_INDEX] * 2
+    cleaned_segment(directory)
+    assert damages(directory) == []

@@ -168,7 +168,3 @@ def cases(*magics: int) -> Iterator[Case]:
                 for shape, row in SHAPES.items():
                     if magic >= row.least_magic:
                         yield Case(magic=magic, codec=codec, timestamp_type=timestamp_type, shape=shape)
-
-
-def case_ids(chosen: list[Case]) -> list[str]:
-    return [case.name for case in chosen]

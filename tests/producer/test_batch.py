@@ -106,6 +106,20 @@ def test_append_is_refused_where_the_buffer_would_end() -> None:
     assert batch.records().size_in_bytes + len(b"x" * 20) + 8 > 200
 
 
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_record_that_fills_the_buffer_is_taken_and_one_byte_more_is_not(magic: int) -> None:
+    values = (b"x" * 20, b"x" * 30)
+    builder = MemoryRecordsBuilder(magic=magic)
+    for value in values:
+        builder.append(timestamp_ms=1, value=value)
+    size = builder.build().size_in_bytes
+    for missing in (0, 1):
+        batch = open_batch(size=size - missing, magic=magic)
+        taken = [batch.try_append(1, None, value, (), None, 0) is not None for value in values]
+        assert taken == [True, missing == 0]
+        assert batch.is_full == (missing == 0)
+
+
 @pytest.mark.parametrize("bad", [-2, -(2**63)])
 def test_record_that_is_refused_leaves_the_batch_as_it_was(bad: int) -> None:
     batch = open_batch()

@@ -121,6 +121,25 @@ def test_newcomer_does_not_pass_those_who_wait() -> None:
     pool.deallocate(held)
 
 
+def test_memory_that_comes_back_is_for_who_waits_and_for_no_newcomer() -> None:
+    clock = ManualClock()
+    pool = BufferPool(2 * SIZE, SIZE, clock=clock)
+    held = allocate(pool)
+    seen: list[object] = []
+
+    def come_meanwhile() -> None:
+        pool.make_lock = lambda: ExpiringLock(clock)
+        pool.deallocate(held)
+        seen.append(pool.try_reserve(1))
+        for size in (SIZE, 100):
+            with pytest.raises(BufferExhaustedError):
+                allocate(pool, size)
+
+    pool.make_lock = lambda: ExpiringLock(clock, come_meanwhile)
+    assert len(allocate(pool, 2 * SIZE, wait_ms=5)) == 2 * SIZE
+    assert seen == [False]
+
+
 def test_wait_ends_when_the_time_is_over_and_nothing_stays_taken() -> None:
     clock = ManualClock(1000)
     pool = BufferPool(3 * SIZE, SIZE, clock=clock)

@@ -191,6 +191,20 @@ def test_exhausted_epochs_lead_to_a_new_producer_id(coordinator, store):
     assert is_decided(store, T0)
 
 
+@pytest.mark.parametrize("epoch", [MAX_PRODUCER_EPOCH - 2, MAX_PRODUCER_EPOCH - 1, MAX_PRODUCER_EPOCH], ids=str)
+def test_producer_id_is_used_up_to_the_epoch_before_the_last(coordinator, epoch):
+    """The last epoch is kept for the markers of a transaction that must be fenced."""
+    producer = coordinator.init_producer_id("id")._replace(epoch=epoch)
+    state = TransactionState(transactional_id="id", producer=producer, timeout_ms=1000, last_update_ms=0)
+    coordinator._save(coordinator._entry("id"), state, ack="written")
+    new = coordinator.init_producer_id("id")
+    if epoch == MAX_PRODUCER_EPOCH - 2:
+        assert new == producer._replace(epoch=MAX_PRODUCER_EPOCH - 1)
+    else:
+        assert new.producer_id != producer.producer_id
+        assert new.epoch == 0
+
+
 def test_data_is_taken_only_for_an_open_transaction_with_its_partition(coordinator):
     producer = coordinator.init_producer_id("id")
     with pytest.raises(InvalidTxnStateError, match="EMPTY"), coordinator.appending(producer, [T0]):

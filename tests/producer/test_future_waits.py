@@ -3,7 +3,6 @@ Method: a signal at each place of concurrent.futures that looks for one; waits t
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, as_completed, wait
@@ -14,8 +13,8 @@ import pytest
 
 from kstore.errors import KStoreError
 from kstore.producer import ColumnsFuture, ProducerBatch
-from kstore.producer.batches.waiting import SafeFuture
-from tests.fakes.interrupts import Tracer, bounded, first_visits, traced
+from kstore.producer.batches import waiting
+from tests.fakes.interrupts import Interrupted, Tracer, bounded, first_visits, traced
 from tests.fakes.pooling import PATIENCE_S, open_batch
 
 Ended = tuple[ProducerBatch, list[Any]]
@@ -35,9 +34,13 @@ def columns() -> Ended:
     return batch, [future]
 
 
+def standard(futures: list[Any]) -> list[Future[Any]]:
+    return [future.as_concurrent() for future in futures]
+
+
 def take_as_they_come(futures: list[Any]) -> None:
     try:
-        for _ in as_completed(futures, timeout=0.001):
+        for _ in as_completed(standard(futures), timeout=0.001):
             raise AssertionError("nothing is done")
     except TimeoutError:
         return
@@ -48,17 +51,18 @@ def ask_to_be_told(futures: list[Any], told: list[object]) -> None:
         future.add_done_callback(told.append)
 
 
-async def wrap(futures: list[Any]) -> None:
-    for future in futures:
-        asyncio.wrap_future(future)
+@pytest.fixture(autouse=True)
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a hanging completion up soon: many of these tests make one hang."""
+    monkeypatch.setattr(waiting, "_PATIENCE_S", 0.05)
 
 
 WAITS: dict[str, Callable[[list[Any]], object]] = {
-    "all": lambda futures: wait(futures, timeout=0.001),
-    "first": lambda futures: wait(futures, timeout=0.001, return_when=FIRST_COMPLETED),
-    "first failed": lambda futures: wait(futures, timeout=0.001, return_when=FIRST_EXCEPTION),
+    "all": lambda futures: wait(standard(futures), timeout=0.001),
+    "first": lambda futures: wait(standard(futures), timeout=0.001, return_when=FIRST_COMPLETED),
+    "first failed": lambda futures: wait(standard(futures), timeout=0.001, return_when=FIRST_EXCEPTION),
     "as completed": take_as_they_come,
-    "with another's": lambda futures: wait([*futures, Future()], timeout=0.001),
+    "with another's": lambda futures: wait([*standard(futures), Future()], timeout=0.001),
     "callback": lambda futures: [future.add_done_callback(lambda _: None) for future in futures],
     "result": lambda futures: [future.exception(0.001) for future in futures],
 }
@@ -73,21 +77,25 @@ def test_interrupt_anywhere_in_a_wait_keeps_neither_the_end_nor_other_waiters(
         batch, futures = made()
         told: list[object] = []
         with ThreadPoolExecutor(1) as executor:
-            other = executor.submit(wait, futures, PATIENCE_S)
+            others = standard(futures)
+            other = executor.submit(wait, others, PATIENCE_S)
 
             def scenario() -> None:
                 try:
                     WAITS[name](futures)
                 except KStoreError:
                     return
+                except RuntimeError as error:
+                    # A condition of the standard library raises this if its wait was interrupted.
+                    if not isinstance(error.__context__, Interrupted):
+                        raise
 
             traced(scenario, tracer)
             assert bounded(lambda: batch.complete(7), seconds=PATIENCE_S) is None
-            assert other.result(PATIENCE_S).done == set(futures)
+            assert other.result(PATIENCE_S).done == set(others)
         ask_to_be_told(futures, told)
         assert told == futures
-        assert wait(futures, timeout=0).done == set(futures)
-        assert set(as_completed(futures, timeout=0)) == set(futures)
+        assert all(future.done() for future in standard(futures))
 
     tracer = Tracer()
     run(tracer)
@@ -102,9 +110,9 @@ def test_waits_and_callbacks_that_race_with_the_end_are_told_once(made: Callable
         batch.complete_exceptionally(KStoreError("no")) if fails else batch.complete(1)
 
     waits = [
-        lambda futures: wait(futures, PATIENCE_S).done,
-        lambda futures: set(as_completed(futures, PATIENCE_S)),
-        lambda futures: wait(futures, PATIENCE_S, FIRST_COMPLETED).done and set(futures),
+        lambda futures: len(wait(standard(futures), PATIENCE_S).done),
+        lambda futures: len(list(as_completed(standard(futures), PATIENCE_S))),
+        lambda futures: bool(wait(standard(futures), PATIENCE_S, FIRST_COMPLETED).done) * len(futures),
     ]
     with ThreadPoolExecutor(8) as executor:
         for _ in range(60):
@@ -120,28 +128,35 @@ def test_waits_and_callbacks_that_race_with_the_end_are_told_once(made: Callable
             steps.append(partial(end, batch))
             steps.append(partial(ask_to_be_told, futures, told))
             found = [one.result(PATIENCE_S) for one in [executor.submit(run, step) for step in steps]]
-            assert found[:3] == [set(futures)] * 3
+            assert found[:3] == [len(futures)] * 3
             assert sorted(map(id, told)) == sorted(map(id, futures))
 
 
-def test_lock_of_a_thread_that_was_interrupted_in_as_completed_is_passed_by() -> None:
+def test_interrupted_wait_that_keeps_a_standard_future_locked_delays_no_other_and_not_the_end() -> None:
     batch, futures = records()
-    waiting = as_completed(futures)
-    with ThreadPoolExecutor(1) as executor:
-        first = executor.submit(next, waiting)
-        while not all(vars(future).get("_kept") and future._kept.waiters for future in futures):
-            threading.Event().wait(0.001)
-        (waiter,) = futures[0]._kept.waiters
-        waiter.lock.__enter__()
-        assert bounded(lambda: batch.complete(7), seconds=PATIENCE_S) is None
-        assert first.result(PATIENCE_S) in futures
+    locked, *others = standard(futures)
+    # As an interrupt at the wrong instruction of concurrent.futures.wait() does.
+    locked._condition.acquire()
+    assert bounded(lambda: batch.complete(7), seconds=PATIENCE_S) is None
+    assert [future.result(PATIENCE_S).offset for future in others] == [8, 9]
+    batch, futures = records()
+    more = standard(futures)
+    assert bounded(lambda: batch.complete(7), seconds=PATIENCE_S) is None
+    assert [future.result(PATIENCE_S).offset for future in more] == [7, 8, 9]
+    locked._condition.release()
+    assert locked.result(PATIENCE_S).offset == 7
 
 
-def test_future_that_knows_nothing_says_so_in_words() -> None:
+def test_standard_futures_are_completed_in_a_child_process_whose_parent_was_completing_some() -> None:
+    copies = waiting._Copies()
+    copies._supervisor = threading.Thread()  # as fork() leaves it: not alive
+    made: Future[int] = Future()
+    copies.add(lambda: made.set_result(1))
+    assert made.result(PATIENCE_S) == 1
+
+
+def test_future_says_in_words_what_it_is() -> None:
     batch, (future,) = columns()
-    assert isinstance(future, SafeFuture)
-    assert repr(future) == "<ColumnsFuture pending>"
+    assert repr(future) == "ColumnsFuture(1 batches, pending)"
     batch.complete(1)
-    assert repr(future) == "<ColumnsFuture done>"
-    with pytest.raises(AttributeError, match="nothing"):
-        _ = future.nothing
+    assert repr(future) == "ColumnsFuture(1 batches, done)"

@@ -1,12 +1,12 @@
-"""Goal: the future of a record is a concurrent.futures.Future, made when it is needed (FutureRecordMetadataTest).
-Method: futures of batches that a test ends, handed to concurrent.futures, asyncio and plain waits."""
+"""Goal: the future of a record can be waited for, awaited, and made a standard one (FutureRecordMetadataTest).
+Method: futures of batches that a test ends; plain waits, asyncio, and standard futures in concurrent.futures."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import threading
-from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, as_completed, wait
 from typing import Any
 
 import pytest
@@ -23,7 +23,6 @@ def appended(count: int) -> tuple[ProducerBatch, list[Any]]:
 
 def test_future_is_pending_until_its_batch_is_done() -> None:
     batch, (future,) = appended(1)
-    assert isinstance(future, Future)
     assert isinstance(future, FutureRecordMetadata)
     assert (future.done(), future.running(), future.cancelled(), future.cancel()) == (False, True, False, False)
     assert "pending" in repr(future)
@@ -50,44 +49,96 @@ def test_plain_wait_makes_nothing_of_a_future() -> None:
         waiting = executor.submit(future.result, PATIENCE_S)
         batch.complete(8)
         assert waiting.result(PATIENCE_S).offset == 8
-    assert vars(future) == {}
+    assert future.callbacks is None
+    assert not hasattr(future, "__dict__")
 
 
 @pytest.mark.parametrize("is_done_before", [False, True])
 def test_wait_for_several_sees_all(is_done_before: bool) -> None:
     batch, futures = appended(3)
+    standard = [future.as_concurrent() for future in futures] if not is_done_before else []
     if is_done_before:
         batch.complete(1)
+        standard = [future.as_concurrent() for future in futures]
     else:
-        assert wait(futures, timeout=0).not_done == set(futures)
+        assert wait(standard, timeout=0).not_done == set(standard)
         batch.complete(1)
-    assert wait(futures, timeout=PATIENCE_S).done == set(futures)
-    assert sorted(future.result().offset for future in as_completed(futures, PATIENCE_S)) == [1, 2, 3]
+    assert wait(standard, timeout=PATIENCE_S).done == set(standard)
+    assert sorted(future.result().offset for future in as_completed(standard, PATIENCE_S)) == [1, 2, 3]
 
 
 def test_wait_for_the_first_of_two_batches() -> None:
     (first, (one,)), (_, (other,)) = appended(1), appended(1)
+    standard, pending = one.as_concurrent(), other.as_concurrent()
     with ThreadPoolExecutor(1) as executor:
-        waiting = executor.submit(wait, [one, other], PATIENCE_S, FIRST_COMPLETED)
+        waiting = executor.submit(wait, [standard, pending], PATIENCE_S, FIRST_COMPLETED)
         first.complete(1)
-        assert waiting.result(PATIENCE_S).done == {one}
+        assert waiting.result(PATIENCE_S).done == {standard}
+
+
+@pytest.mark.parametrize("is_done_before", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_standard_future_has_the_outcome_and_cannot_be_cancelled(fails: bool, is_done_before: bool) -> None:
+    error = KStoreError("no")
+
+    def end(batch: ProducerBatch) -> None:
+        batch.complete_exceptionally(error) if fails else batch.complete(4)
+
+    batch, (future,) = appended(1)
+    if is_done_before:
+        end(batch)
+    standard = future.as_concurrent()
+    assert not standard.cancel()
+    if not is_done_before:
+        assert not standard.done()
+        end(batch)
+    assert standard.exception(PATIENCE_S) is (error if fails else None)
+    if not fails:
+        assert standard.result() == future.result()
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_asyncio_awaits_it(fails: bool) -> None:
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_asyncio_awaits_it(is_wrapped: bool, fails: bool) -> None:
     batch, futures = appended(2)
     error = KStoreError("no")
 
+    async def awaited(future: Any) -> Any:
+        return await future
+
     async def main() -> list[Any]:
-        wrapped = [asyncio.wrap_future(future) for future in futures]
+        ones = [asyncio.wrap_future(one.as_concurrent()) if is_wrapped else awaited(one) for one in futures]
         thread = threading.Thread(target=lambda: batch.complete_exceptionally(error) if fails else batch.complete(4))
-        thread.start()
-        outcomes = await asyncio.wait_for(asyncio.gather(*wrapped, return_exceptions=True), PATIENCE_S)
+        asyncio.get_running_loop().call_later(0.01, thread.start)
+        outcomes = await asyncio.wait_for(asyncio.gather(*ones, return_exceptions=True), PATIENCE_S)
         thread.join()
         return outcomes
 
     outcomes = asyncio.run(main())
     assert outcomes == [error, error] if fails else [outcome.offset for outcome in outcomes] == [4, 5]
+
+
+def test_future_that_is_done_is_awaited_without_a_turn_of_the_loop() -> None:
+    batch, (future,) = appended(1)
+    batch.complete(4)
+    awaiting = future.__await__()
+    with pytest.raises(StopIteration) as ended:
+        next(awaiting)
+    assert ended.value.value.offset == 4
+
+
+def test_cancelled_await_leaves_the_future_and_a_closed_loop_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    batch, (future,) = appended(1)
+
+    async def main() -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.ensure_future(future), 0.01)
+
+    asyncio.run(main())
+    with caplog.at_level(logging.ERROR):
+        batch.complete(4)
+    assert future.result(0).offset == 4
+    assert not caplog.records
 
 
 def test_done_callbacks_run_when_the_batch_is_done_and_late_ones_at_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -121,17 +172,6 @@ def test_interrupted_done_callback_keeps_no_other_future_waiting() -> None:
         batch.complete(1)
     assert seen == [other]
     assert future.result(0).offset == 1
-
-
-def test_only_the_batch_completes_a_future() -> None:
-    _, (future,) = appended(1)
-    for call, argument in ((future.set_result, None), (future.set_exception, KStoreError("no"))):
-        with pytest.raises(InvalidStateError, match="by its batch"):
-            call(argument)
-    with pytest.raises(InvalidStateError, match="by its batch"):
-        future.set_running_or_notify_cancel()
-    with pytest.raises(AttributeError, match="nothing"):
-        _ = future.nothing
 
 
 def test_error_of_many_records_gathers_no_traceback() -> None:

@@ -340,18 +340,20 @@ def test_callback_that_fails_is_logged_and_keeps_nobody_from_hearing(
     assert any("of the callback" in str(record.exc_info) for record in caplog.records)
 
 
-def test_futures_are_futures_of_the_standard_library(store: WritableStore) -> None:
+def test_futures_are_awaited_and_made_standard_ones(store: WritableStore) -> None:
+    async def awaited(future: Any) -> RecordMetadata:
+        return await future
+
     async def gathered(futures: list[Any]) -> list[RecordMetadata]:
-        return await asyncio.gather(*(asyncio.wrap_future(future) for future in futures))
+        return await asyncio.gather(*map(awaited, futures))
 
     with Producer(store) as producer:
         futures = [producer.send(TOPIC, b"", partition=0) for _ in range(10)]
         assert [one.offset for one in asyncio.run(gathered(futures))] == list(range(10))
-        more = [producer.send(TOPIC, b"", partition=0) for _ in range(10)]
+        more = [producer.send(TOPIC, b"", partition=0).as_concurrent() for _ in range(10)]
         done, pending = concurrent.futures.wait(more, WAIT_S)
         assert (done, pending) == (set(more), set())
-        assert all(isinstance(future, concurrent.futures.Future) for future in more)
-        assert not more[0].cancel()
+        assert sorted(one.result().offset for one in more) == list(range(10, 20))
 
 
 def test_errors_of_the_sink_reach_future_and_callback() -> None:

@@ -4,6 +4,7 @@ Method: real stores in temporary folders; files that fail, that are full, that c
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from kstore.errors import (
     StorageError,
     UnknownTopicOrPartitionError,
 )
+from kstore.log.env import DEFAULT_ENV, Env
 from kstore.log.store import WritableStore, open_store
 from kstore.producer import BufferPool, ProducerBatch
 from kstore.producer.cluster import Node
@@ -27,13 +29,15 @@ from kstore.producer.transactions.coordinator import coordinator_of
 from kstore.producer.transactions.manager import TransactionManager
 from kstore.record import MemoryRecords
 from kstore.types import TopicPartition
+from tests.fakes.faults import Fault, FaultyEnv
 from tests.fakes.sending import BATCH_SIZE, T0, T1, Producing
 from tests.making import batches as builders
+from tests.making.record_files import failing
 
 
-def opened(root: Path, **options) -> WritableStore:
+def opened(root: Path, *, env: Env = DEFAULT_ENV, **options) -> WritableStore:
     # The records are older than producers get, by the clock of the machine.
-    store = open_store(root, "a", LogConfig(producer_id_expiration_ms=MAX_INT64, **options))
+    store = open_store(root, "a", LogConfig(producer_id_expiration_ms=MAX_INT64, **options), env=env)
     if "t" not in store.topics:
         store.create_topic("t", 4)
     return store
@@ -166,6 +170,26 @@ def test_full_disk_is_tried_again_and_a_failed_log_is_not(store, monkeypatch):
     with pytest.raises(LogFailedError):
         future.result()
     parts.check_at_rest()
+
+
+def test_full_disk_that_makes_a_log_fail_is_not_tried_again(tmp_path):
+    """The write runs out of space halfway, and what it wrote can't be removed."""
+    env = FaultyEnv()
+    with opened(tmp_path / "root", env=env) as store:
+        parts = Producing(StoreSink(store))
+        parts.append(b"0")
+        parts.run()
+        env._fault = Fault(env.calls + 1, "short", is_for_good=True)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(os, "ftruncate", failing(errno.EIO))
+            future = parts.append()
+            parts.run()
+        env.heal()
+        assert future.done()
+        error = future.exception()
+        assert (type(error), error.errno) == (StorageError, errno.ENOSPC)
+        assert values(store) == [b"0"]
+        parts.check_at_rest()
 
 
 def test_batch_too_large_for_the_topic_is_split(tmp_path):

@@ -17,7 +17,6 @@ from kstore.config import LogConfig
 from kstore.errors import KStoreError
 from kstore.log import LogAppendInfo, WritableLog, open_log
 from kstore.log.write.rules import LeaderRules
-from kstore.log.write.writable_log import AppendPath
 from kstore.record import AppendOrigin, ControlRecordType, EndTransactionMarker, MemoryRecords
 from kstore.record.builder import with_end_transaction_marker
 from kstore.record.validation import validate_and_assign_offsets
@@ -315,7 +314,7 @@ def test_common_batch_of_a_known_producer_is_one_compiled_call(
             for number in range(9)
         ]
         log.append(sent[0])
-        monkeypatch.setattr(AppendPath, "append_sent", lambda *_, **__: pytest.fail("the general path"))
+        monkeypatch.setattr(WritableLog, "_append_as_leader", lambda *_, **__: pytest.fail("the general path"))
         assert [log.append(one).base_offset for one in sent[1:4]] == [2, 4, 6]
         assert [info.base_offset for info in log.append_batches(sent[4:])] == [8, 10, 12, 14, 16]
         assert log.producer_state.active_producers[1].last_sequence == 17

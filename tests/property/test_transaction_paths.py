@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from kstore.errors import KStoreError, TransactionAbortedError, TransactionStateError
 from kstore.log.store import open_store
-from kstore.producer import Producer
+from kstore.producer import FutureRecordMetadata, Producer
 from kstore.producer.interceptors import ProducerInterceptor
 
 TOPIC, PARTITIONS = "t", 3
@@ -54,7 +53,7 @@ def call_of(producer: Producer, step: str | dict[str, Any]) -> Callable[[], Any]
     return by_name[step]
 
 
-def outcome_of(future: Future[Any]) -> Any:
+def outcome_of(future: FutureRecordMetadata) -> Any:
     """Return an error's type; what an abort drops may have been sent before or not."""
     error = future.exception(timeout=0)
     return None if isinstance(error, TransactionAbortedError) else type(error) if error else None
@@ -69,7 +68,7 @@ def outcomes(steps: list[str | dict[str, Any]], **settings: Any) -> tuple[list[A
         ) as producer:
             producer.init_transactions()
             found = [told(call_of(producer, step)) for step in steps]
-        kinds = [outcome_of(one) if isinstance(one, Future) else one for one in found]
+        kinds = [outcome_of(one) if isinstance(one, FutureRecordMetadata) else one for one in found]
         committed = [
             [
                 (record.key, record.value, record.headers, record.timestamp_ms == 7)

@@ -270,7 +270,7 @@ NOT_CONVERTED = [
     pytest.param(packed_entry(b"v", None, offset=0, magic=0) + b"?", 1, "size of an entry", id="longer"),
     pytest.param(packed_entry(b"v", None, offset=0, magic=1)[:16], 0, "found -1", id="no-magic"),
     pytest.param(batch(0, 1), 1, "found 2", id="V2"),
-    pytest.param(packed_entry(b"v", None, offset=0, magic=0), 2, "to become 2", id="to-V2"),
+    pytest.param(packed_entry(b"v", None, offset=0, magic=0), 2, "to be converted to 2", id="to-V2"),
     pytest.param(bytes(8) + (14).to_bytes(4, "big") + bytes(4) + b"\x01" + bytes(9), 0, "size of", id="V1-too-small"),
 ]
 

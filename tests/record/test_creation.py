@@ -65,7 +65,7 @@ def test_offsets_that_end_too_soon_are_refused() -> None:
 
 
 def test_offsets_that_fall_are_refused() -> None:
-    with pytest.raises(ValueError, match="offsets must rise"):
+    with pytest.raises(ValueError, match="offsets must increase"):
         creation.with_records(RECORDS, offsets=[5, 6, 6])
 
 

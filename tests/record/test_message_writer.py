@@ -401,7 +401,7 @@ def test_body_that_raises_is_taken_back(segment_size: int, error: type[BaseExcep
         writer.reserve(5)
         writer.write(b"end")
     before.write(b"abc")
-    with pytest.raises(ValueError, match="taken back by a body that raised"):
+    with pytest.raises(ValueError, match="discarded because the body raised"):
         inside[0].write(b"x")
     assert bytes(writer) == struct.pack(">i", 11) + b"abc" + bytes(5) + b"end"
 
@@ -429,7 +429,7 @@ def test_bodies_that_raise_leave_nothing_behind_but_the_word_of_the_deepest_one(
     writer.write(bytes(100))
     assert len(inside) == 6
     for reserved in inside:
-        with pytest.raises(ValueError, match="taken back by a body that raised"):
+        with pytest.raises(ValueError, match="discarded because the body raised"):
             reserved.write(b"x")
     assert bytes(writer) == b"abcd" + bytes(100)
 

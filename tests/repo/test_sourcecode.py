@@ -4,24 +4,18 @@ Method: run the linters over the tree; translate the core with Cython into a scr
 from __future__ import annotations
 
 import ast
-import os
 import re
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.conftest import Translation
+from tests.repo.linters import CORE_SOURCES, LINTERS, ROOT, run
 
 pytestmark = pytest.mark.build
 
-ROOT = Path(__file__).resolve().parents[2]
-CORE_SOURCES = [
-    path.relative_to(ROOT).as_posix()
-    for path in [ROOT / "kstore/_core.pyx", *sorted((ROOT / "kstore/core").rglob("*.pxi"))]
-]
-ALLOWLIST = "tests/repo/stubtest-allowlist.txt"
 LEAF = re.compile(r"^cdef\s+(?:inline\s+)?[^\n=(]*?\b(\w+)\s*\([^)]*\)\s*noexcept\s+nogil\s*:", re.MULTILINE)
 FUNCTION = re.compile(r"^cdef\s+(?!class\b|enum\b|struct\b|extern\b)(?:inline\s+)?[^\n=(]*?\b(\w+)\s*\(", re.MULTILINE)
 PYTHON_CALL = re.compile(r"\b(Py[A-Z_]\w*|_Py\w*|__Pyx_\w+)\s*\(")
@@ -31,36 +25,29 @@ USUAL = ("Compiling kstore/_core.pyx because", "[1/1] Cythonizing kstore/_core.p
 PLAIN_C = {"__Pyx_likely", "__Pyx_unlikely"}
 
 
-def run(*command: str, cwd: Path = ROOT) -> str:
-    """Run a tool of the environment; fail with what it printed."""
-    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    environment = {**os.environ, "PATH": tools}
-    full = [sys.executable, *command]
-    done = subprocess.run(full, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
-    return done.stdout + done.stderr
-
-
-def test_ruff_finds_nothing() -> None:
-    run("-m", "ruff", "check", "--no-cache", ".")
-
-
-def test_code_is_formatted() -> None:
-    run("-m", "ruff", "format", "--no-cache", "--check", ".")
-
-
-def test_cython_lint_finds_nothing() -> None:
-    run("-m", "cython_lint.cython_lint", *CORE_SOURCES)
-
-
 @pytest.mark.timeout(600)
-def test_types_are_right() -> None:
-    run("-m", "mypy")
+@pytest.mark.parametrize("name", LINTERS)
+def test_linter_finds_nothing(name: str) -> None:
+    done = run(name)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_stub_names_what_the_core_has() -> None:
-    options = ("--mypy-config-file", "pyproject.toml", "--allowlist", ALLOWLIST, "--ignore-unused-allowlist")
-    run("-m", "mypy.stubtest", "kstore._core", *options)
+@pytest.mark.parametrize(("name", "text"), [("ruff-check", "import sys\nimport os\n"), ("ruff-format", "x  = 1\n")])
+def test_linter_sees_what_is_wrong(tmp_path: Path, name: str, text: str) -> None:
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "wrong.py").write_text(text)
+    done = run(name, tree=tmp_path)
+    assert done.returncode == 1
+    assert "wrong.py" in done.stdout
+
+
+def test_every_linter_is_a_hook_before_a_commit() -> None:
+    (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert local["repo"] == "local"
+    assert {hook["language"] for hook in local["hooks"]} == {"system"}
+    assert {hook["pass_filenames"] for hook in local["hooks"]} == {False}
+    entries = {hook["id"]: hook["entry"] for hook in local["hooks"]}
+    assert entries == {name: f".venv/bin/python -m tests.repo.linters {name}" for name in LINTERS}
 
 
 def source_constructors() -> dict[str, list[str]]:

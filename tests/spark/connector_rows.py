@@ -123,8 +123,10 @@ TOPIC_ROWS = [
     Row("subscribe", {"subscribe": "f.small, f.other ,"}, OTHER + SMALL, OTHER_AS_PACKED + SMALL, PACKED_LATER),
     Row("subscribe", {"subscribe": "f.small,f.small"}, SMALL),
     Row("subscribe", {}, Refused(ONE_OF), EVERY_TOPIC, "a directory has an end: without a choice all of it is read"),
-    Row("subscribe", {"subscribe": "f.missing"}, Refused(UNKNOWN_TOPIC, "not found: topic f.missing; looked in /")),
-    Row("subscribe", {"subscribe": "f.small,f.missing"}, Refused(UNKNOWN_TOPIC, "not found: topic f.missing; looked")),
+    Row("subscribe", {"subscribe": "f.missing"}, Refused(UNKNOWN_TOPIC, "not found: topic f.missing; searched /")),
+    Row(
+        "subscribe", {"subscribe": "f.small,f.missing"}, Refused(UNKNOWN_TOPIC, "not found: topic f.missing; searched")
+    ),
     Row("subscribe", {"subscribe": "f.empty"}, []),
     Row(
         "subscribePattern",
@@ -153,13 +155,13 @@ TOPIC_ROWS = [
         "assign (unknown partition)",
         {"assign": '{"f.small": [0, 7]}'},
         SMALL[:1],
-        Refused("", "not found: partition f.small-7; looked in /"),
+        Refused("", "not found: partition f.small-7; searched /"),
         "a partition that was asked for and is not there is an error, not silence",
     ),
     Row(
         "assign (missing topic)",
         {"assign": '{"f.missing": [0]}'},
-        Refused(UNKNOWN_TOPIC, "not found: partition f.missing-0; looked in /"),
+        Refused(UNKNOWN_TOPIC, "not found: partition f.missing-0; searched /"),
     ),
     Row(
         "assign (bad JSON)",

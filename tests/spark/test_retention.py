@@ -13,8 +13,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from kstore.errors import LogNotFoundError, LogReplacedError, OffsetOutOfRangeError, StorageError
 from kstore.spark import KStoreDataSource, planning, retention
-from kstore.spark.reader import KStoreReader
 from kstore.spark.retention import look_at
+from kstore.spark.source import KStoreReader
 from tests.making.batches import batches, write_partition
 
 OFFSETS = StructType([StructField("offset", LongType())])

@@ -17,7 +17,7 @@ cdef struct KeptBatch:
     int64_t timestamp
 
 
-cdef inline int64_t sequence_behind(int64_t sequence, int64_t count) noexcept nogil:
+cdef inline int64_t sequence_after(int64_t sequence, int64_t count) noexcept nogil:
     return (sequence + count) & INT32_MAX
 
 
@@ -107,7 +107,7 @@ cdef class ProducerEntry:
         cdef int64_t offset_delta = last_offset - base_offset
         cdef int64_t last_sequence = NOT_KNOWN
         if base_sequence != NOT_KNOWN:
-            last_sequence = sequence_behind(base_sequence, offset_delta)
+            last_sequence = sequence_after(base_sequence, offset_delta)
         self.keep(last_sequence, last_offset, offset_delta, timestamp)
         self.last_timestamp_ms = timestamp
 
@@ -116,7 +116,7 @@ cdef class ProducerEntry:
     cdef bint is_followed_by(self, const Header* h) noexcept:
         if h.producer_epoch != self.producer_epoch or self.kept_count == 0 or h.attributes & CONTROL_MASK:
             return False
-        if h.base_sequence != sequence_behind(self.newest_sequence(), 1):
+        if h.base_sequence != sequence_after(self.newest_sequence(), 1):
             return False
         return (h.attributes & TRANSACTIONAL_MASK != 0) == (self.current_txn_first_offset != NOT_KNOWN)
 
@@ -473,7 +473,7 @@ cdef class LogAppender:
     # Requires: size, that of all views. Returns: an info_type for each of the first batches that could be appended.
     cdef list append_together(self, SentBatch* sent, Py_ssize_t count, int64_t size, int64_t now_ms):
         cdef ColumnBuffer content = new_buffer(size if sent.sealed == NULL else 0)
-        cdef ProducerEntry producer = None, behind
+        cdef ProducerEntry producer = None, following
         cdef AppendFacts together, longer
         cdef Py_ssize_t assigned = self.assign_together(sent, count, content, now_ms), taken = 0, i
         start_facts(&together)
@@ -483,10 +483,10 @@ cdef class LogAppender:
             if not self.takes(&longer) or taken and not self.segment.takes_together(taken + 1):
                 break
             if sent[taken].f.has_producers:
-                behind = self.followed(&sent[taken].f, producer)
-                if behind is None:
+                following = self.followed(&sent[taken].f, producer)
+                if following is None:
                     break
-                producer = behind
+                producer = following
             together = longer
             taken += 1
         if taken == 0:

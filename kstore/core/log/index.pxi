@@ -245,7 +245,7 @@ cdef class TimeIndexEntries(IndexEntries):
         if skip_full_check and timestamp <= last_timestamp:
             return 0    # the index is closed already
         if self.entry_count >= self.max_entries - (not skip_full_check):
-            raise ValueError(f"the time index is full: at most {self.max_entries} entries, the last one for its closing")
+            raise ValueError(f"the time index is full: at most {self.max_entries} entries, the last one reserved for the entry at close")
         if timestamp <= last_timestamp:
             return 0
         ks_put64(entry, <uint64_t>timestamp)

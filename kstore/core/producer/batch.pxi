@@ -124,6 +124,7 @@ cdef class RecordFuture:
     cdef readonly int32_t index
     cdef readonly int32_t serialized_key_size
     cdef readonly int32_t serialized_value_size
+    cdef readonly list callbacks  # None: none were added
 
     def __init__(self, produce_result, *, int32_t index, int64_t timestamp_ms, int32_t serialized_key_size,
                  int32_t serialized_value_size):
@@ -132,6 +133,14 @@ cdef class RecordFuture:
         self.timestamp_ms = timestamp_ms
         self.serialized_key_size = serialized_key_size
         self.serialized_value_size = serialized_value_size
+
+    def made_callbacks(self):
+        """Return the list of callbacks, created on first use, always the same."""
+        # Allocate first: allocating a list may run the GC and other code that makes the list.
+        cdef list made = [] if self.callbacks is None else None
+        if self.callbacks is None:
+            self.callbacks = made
+        return self.callbacks
 
 
 # A call of the class without argument objects.

@@ -250,7 +250,7 @@ def read_checkpoint(root: str, name: str, env: Env) -> dict[TopicPartition, int]
     try:
         return read_offset_checkpoint(join_path(root, name), env) or {}
     except CorruptCheckpointError as error:
-        _logger.warning("going on without a checkpoint: %s", error)
+        _logger.warning("continuing without a checkpoint: %s", error)
         return {}
 
 

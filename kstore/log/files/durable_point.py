@@ -71,7 +71,7 @@ class DurablePointFile(Closing):
         try:
             self._write_slot(point)
         except StorageError as error:
-            _logger.warning("going on with an older durable point: %s", error)
+            _logger.warning("continuing with an older durable point: %s", error)
 
     def lower(self, point: DurablePoint) -> None:
         """Lower the point before records are removed from the log; durable in both slots on return.
@@ -148,6 +148,4 @@ def _is_possible(point: DurablePoint) -> bool:
 
 def _check(point: DurablePoint) -> None:
     if not _is_possible(point):
-        raise ValueError(
-            f"a durable point lies in a segment and has no negative or larger number than Kafka's: {point}"
-        )
+        raise ValueError(f"a durable point must be inside a segment and its numbers must fit Kafka's: {point}")

@@ -467,7 +467,7 @@ class _Framing:
         self._note(position, end_position=row[0].position, reason=reason)
         offsets = f"offsets {row[0].first_offset} to {row[-1].last_offset}"
         count = "a whole batch" if len(row) == 1 else f"{len(row)} whole batches"
-        doubt = f"doubtful: {count}, {offsets}, that nothing proves"
+        doubt = f"doubtful: {count}, {offsets}, without proof that the log held them"
         self._note(row[0].position, end_position=row[-1].end_position, reason=doubt)
         return row[-1].end_position
 

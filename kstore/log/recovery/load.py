@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 
 from kstore.config import LogConfig
@@ -30,7 +31,7 @@ from kstore.log.recovery.salvage import SalvagedSegment, as_if_salvaged, carry_o
 from kstore.log.recovery.strict import find_refusal
 from kstore.log.state.leader_epochs import LeaderEpochCache
 from kstore.log.state.producer_append import ProducerBatch
-from kstore.log.state.producer_state import ProducerStateManager
+from kstore.log.state.producer_state import ProducerStateManager, SegmentReplay
 
 _logger = logging.getLogger("kstore.log")
 
@@ -107,7 +108,7 @@ class _Loading:
             segments=tuple(map(_loaded, plan.segments)),
             log_start_offset=log_start,
             log_end_offset=log_end,
-            recovery_point=log_end if is_clean and not plan.cuts else min(point, log_end),
+            recovery_point=log_end if is_clean and not plan.truncations else min(point, log_end),
             leader_epochs=epochs,
             producer_state=producers,
             report=_report(plan, salvaged, quarantine, log_start_offset=log_start),
@@ -157,7 +158,7 @@ class _Loading:
         if plan.segments and plan.log_end_offset < self._context.log_start_offset:
             kept = {one.base_offset for one in plan.segments}
             plan.dropped = [files for files in plan.files.segments if files.base_offset in kept] + plan.dropped
-            plan.segments, plan.cuts = [], []
+            plan.segments, plan.truncations = [], []
 
     def _states(
         self, plan: RecoveryPlan, *, log_start: int, dry_run: bool
@@ -176,7 +177,7 @@ class _Loading:
             is_missing = env.stat(path) is None
             cache = LeaderEpochCache(path, env)
         except CorruptCheckpointError as error:
-            _logger.warning("making leader epochs anew from the log: %s", error)
+            _logger.warning("rebuilding the leader epochs from the log: %s", error)
             env.unlink(path)
             is_missing, cache = True, LeaderEpochCache(path, env)
         cache.truncate_from_end(plan.log_end_offset)
@@ -195,8 +196,8 @@ class _Loading:
 def _report(
     plan: RecoveryPlan, salvaged: list[SalvagedSegment], quarantine: Quarantine, *, log_start_offset: int
 ) -> RecoveryReport:
-    damage = [cut.damage for cut in [*plan.older, *plan.cuts]]
-    truncated_bytes = sum(cut.size_in_bytes for cut in plan.cuts)
+    damage = [one.damage for one in [*plan.older, *plan.truncations]]
+    truncated_bytes = sum(one.size_in_bytes for one in plan.truncations)
     for segment in salvaged:
         damage += segment.damage
         truncated_bytes += segment.lost_bytes
@@ -282,33 +283,27 @@ class _Replay:
         self._keeps_first = bool(segments) and 0 < log_start_offset == segments[0].base_offset
 
     def bring_to(self, manager: ProducerStateManager, end_offset: int, *, snapshot_offsets: set[int]) -> None:
-        """Load the newest snapshot up to end_offset and replay the batches after it."""
-        start = self._log_start_offset
-        manager.truncate_and_reload(
-            log_start_offset=start,
+        """Rebuild the state at end_offset."""
+        manager.rebuild(
+            (
+                SegmentReplay(
+                    one.base_offset, one.next_offset, partial(self._batches_from, segment=one, end_offset=end_offset)
+                )
+                for one in self._segments
+            ),
+            log_start_offset=self._log_start_offset,
             log_end_offset=end_offset,
+            snapshot_offsets=snapshot_offsets,
             now_ms=self._context.env.wall_clock_ms(),
             keeps_first=self._keeps_first,
         )
-        for segment in self._segments:
-            if segment.base_offset >= end_offset:
-                break
-            if segment.next_offset <= manager.map_end_offset:
-                continue
-            manager.update_map_end_offset(max(segment.base_offset, manager.map_end_offset, start))
-            if segment.base_offset in snapshot_offsets:
-                manager.take_snapshot()
-            manager.replay_together(self._batches_from(manager.map_end_offset, segment, end_offset=end_offset))
-            manager.update_map_end_offset(min(segment.next_offset, end_offset))
-        manager.update_map_end_offset(end_offset)
-        manager.take_snapshot()
 
     def run(self, manager: ProducerStateManager, segment: SegmentPlan, *, end_offset: int) -> None:
         """Replay the batches of a segment from map_end_offset on."""
-        for batch in self._batches_from(manager.map_end_offset, segment, end_offset=end_offset):
+        for batch in self._batches_from(manager.map_end_offset, segment=segment, end_offset=end_offset):
             manager.replay(batch)
 
-    def _batches_from(self, start: int, segment: SegmentPlan, *, end_offset: int) -> Iterator[ProducerBatch]:
+    def _batches_from(self, start: int, *, segment: SegmentPlan, end_offset: int) -> Iterator[ProducerBatch]:
         for batch in self._batches(segment):
             if batch.base_offset >= end_offset:
                 break

@@ -39,7 +39,7 @@ from kstore.log.segment.transaction_index import AbortedTxn, decode_aborted_txns
 from kstore.log.state.producer_append import ProducerBatch
 
 
-class Cut(NamedTuple):
+class Truncation(NamedTuple):
     """Damage at which a segment is truncated.
 
     offset: the first one that is missing from the log, or may be. size_in_bytes: from the damage to the end of the
@@ -94,15 +94,15 @@ class SegmentPlan:
 class RecoveryPlan:
     """The segments that remain, those that are removed, and the damage found.
 
-    cuts: where recovered segments are truncated; older: damage in segments that are not recovered, which stays in
-    place; rebuilt: names of index files and checkpoints that are rewritten.
+    truncations: where recovered segments are truncated; older: damage in segments that are not recovered, which stays
+    in place; rebuilt: names of index files and checkpoints that are rewritten.
     """
 
     files: PartitionFiles
     segments: list[SegmentPlan] = field(default_factory=list)
     dropped: list[SegmentFiles] = field(default_factory=list)
-    cuts: list[Cut] = field(default_factory=list)
-    older: list[Cut] = field(default_factory=list)
+    truncations: list[Truncation] = field(default_factory=list)
+    older: list[Truncation] = field(default_factory=list)
     rebuilt: list[str] = field(default_factory=list)
 
     @property
@@ -185,7 +185,7 @@ class Planner:
             return
         # The clean shutdown marker does not hold for this segment: recover it as after a crash.
         self._plan.segments.pop()
-        self._plan.older = [cut for cut in self._plan.older if cut.base_offset != files.base_offset]
+        self._plan.older = [one for one in self._plan.older if one.base_offset != files.base_offset]
         if self._begins_anew(files):
             self._transactions = OpenTransactions({}, map_end_offset=0)
         else:
@@ -235,7 +235,7 @@ class Planner:
         aborted = self._aborted(walk)
         if walk.status != "end":
             plan.end_position = files.size_in_bytes
-            self._plan.older.append(self._cut_at(files, walk))
+            self._plan.older.append(self._truncation_at(files, walk))
             self._transactions = None
         else:
             contents = {OFFSET_INDEX_SUFFIX: walk.offset_entries, TIME_INDEX_SUFFIX: walk.time_entries}
@@ -265,7 +265,7 @@ class Planner:
             self._plan_recovered(files, walk, start_position=start)
         if walk.status == "end":
             return True
-        self._plan.cuts.append(self._cut_at(files, walk, start_position=start))
+        self._plan.truncations.append(self._truncation_at(files, walk, start_position=start))
         return walk.status == "overlap"
 
     def _plan_recovered(self, files: SegmentFiles, walk: SegmentWalk, *, start_position: int) -> None:
@@ -281,12 +281,12 @@ class Planner:
         self._note_rebuilt(plan)
         self._plan.segments.append(plan)
 
-    def _cut_at(self, files: SegmentFiles, walk: SegmentWalk, *, start_position: int = 0) -> Cut:
+    def _truncation_at(self, files: SegmentFiles, walk: SegmentWalk, *, start_position: int = 0) -> Truncation:
         path = self._context.path_of(files.log_name)
         position = start_position + walk.end_position
         size = self._damaged_bytes(files, walk, position)
         damage = Damage(path, position, size, walk.reason)
-        return Cut(damage, files.base_offset, walk.next_offset, files.size_in_bytes - position)
+        return Truncation(damage, files.base_offset, walk.next_offset, files.size_in_bytes - position)
 
     def _damaged_bytes(self, files: SegmentFiles, walk: SegmentWalk, position: int) -> int:
         """Return how many bytes are damaged where a walk stopped, counted as `verify` does."""
@@ -530,15 +530,17 @@ def carry_out(context: RecoveryContext, plan: RecoveryPlan, *, quarantine: Quara
     for segment in plan.segments:
         if segment.is_split_off:
             _split_off(context, segment)
-    copied = {cut.damage.path.removesuffix(SWAP_STATE): cut for cut in plan.cuts}
+    copied = {truncation.damage.path.removesuffix(SWAP_STATE): truncation for truncation in plan.truncations}
     for segment in plan.segments:
         if not segment.is_split_off and segment.end_position < segment.size_in_bytes:
             log_path = context.path_of(segment.name)
             if log_path in copied:
-                cut = copied[log_path]
-                quarantine.keep_range(log_path, position=cut.damage.position, size_in_bytes=cut.size_in_bytes)
+                truncation = copied[log_path]
+                quarantine.keep_range(
+                    log_path, position=truncation.damage.position, size_in_bytes=truncation.size_in_bytes
+                )
             is_in_place = segment.is_padded or segment is plan.segments[-1]
-            _cut_short(log_path, segment.end_position, env, is_in_place=is_in_place)
+            _truncate_file(log_path, segment.end_position, env, is_in_place=is_in_place)
     for segment in plan.segments:
         for suffix, content in segment.indexes.items():
             replace_file(segment_path(context.path, segment.base_offset, suffix=suffix), content, env)
@@ -584,7 +586,7 @@ def _split_off(context: RecoveryContext, segment: SegmentPlan) -> None:
         replace_file(target, file.chunks(segment.end_position, position=segment.start_position), context.env)
 
 
-def _cut_short(path: str, end_position: int, env: Env, *, is_in_place: bool) -> None:
+def _truncate_file(path: str, end_position: int, env: Env, *, is_in_place: bool) -> None:
     """Durably truncate a .log.
 
     If damage is removed and segments follow, this writes a copy: a truncation that is itself interrupted may leave

@@ -97,7 +97,7 @@ def _stray_in(context: RecoveryContext, files: SegmentFiles, later: list[Segment
         return None
     path = context.path_of(stray.log_name)
     end_offset = over[-1].last_offset + 1
-    reason = f"stray segment: its base offset lies inside segment {files.base_offset}, which goes on up to {end_offset}"
+    reason = f"stray segment: its base offset is inside segment {files.base_offset}, which ends at offset {end_offset}"
     return Damage(path, 0, stray.size_in_bytes, reason)
 
 
@@ -200,7 +200,7 @@ def as_if_salvaged(plan: RecoveryPlan, salvaged: Iterable[SalvagedSegment]) -> N
         for one in salvaged
         if not one.is_stray
     ]
-    plan.cuts, plan.older, plan.dropped = [], [], []
+    plan.truncations, plan.older, plan.dropped = [], [], []
 
 
 class _Salvage:
@@ -246,9 +246,9 @@ class _Salvage:
 
     def _note_mended(self, batch: WholeBatch) -> None:
         if batch.magic is not None:
-            self._note(batch, "magic byte, by the CRC expected 2")
+            self._note(batch, "magic byte: expected 2 by the CRC")
         if batch.stored_size is not None:
-            self._note(batch, f"size {batch.stored_size}, by the CRC expected {batch.size_in_bytes}")
+            self._note(batch, f"size {batch.stored_size}: expected {batch.size_in_bytes} by the CRC")
 
     def _placed(self, batches: list[WholeBatch]) -> Iterator[tuple[WholeBatch, int]]:
         """Yield each batch that remains, with its first offset.
@@ -274,7 +274,7 @@ class _Salvage:
                 elif slot + 1 in kept and batches[slot + 1].position == batch.end_position:
                     first_offset = limits[slot + 1] - batch.span - 1
                 else:
-                    self._note(batch, f"doubtful: offset {first_offset}, and no neighbour tells the right one")
+                    self._note(batch, f"doubtful: offset {first_offset}, and no neighbour shows the correct one")
                     continue
                 self._note(batch, f"offset {batch.first_offset}, expected {first_offset}")
             yield batch, first_offset

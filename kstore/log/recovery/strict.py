@@ -42,7 +42,7 @@ class _Strict:
 
     def refusal(self) -> CorruptLogError | None:
         segments = self.plan.segments
-        durable = self.plan.older + [cut for cut in self.plan.cuts if cut.offset < self.point]
+        durable = self.plan.older + [one for one in self.plan.truncations if one.offset < self.point]
         if durable:
             damage = durable[0].damage
             return self._refused(damage.path, damage.reason, position=damage.position, offset=durable[0].offset)
@@ -60,9 +60,9 @@ class _Strict:
     def _lost(self, segment: SegmentPlan, following: SegmentPlan | None) -> str:
         """Return why batches seem to be missing after those of a segment, "" if nothing refers to any."""
         if following is None:
-            return self._lost_behind(segment, least_beyond=self.point) or self._lost_at_end()
+            return self._lost_after(segment, least_beyond=self.point) or self._lost_at_end()
         reason = self._lost_between(segment, following)
-        return reason or self._lost_behind(segment, least_beyond=following.base_offset)
+        return reason or self._lost_after(segment, least_beyond=following.base_offset)
 
     def _lost_between(self, segment: SegmentPlan, following: SegmentPlan) -> str:
         """Return which file refers to a segment between two neighbours, or to data before a split-off one; "" if none
@@ -81,9 +81,9 @@ class _Strict:
         missing = sorted(offset for offset in witnesses if offset in hole)
         if not missing or missing[-1] < self.context.cleaned_below():
             return ""
-        return f"segment {missing[-1]} is missing: its {witnesses[missing[-1]]} is there"
+        return f"segment {missing[-1]} is missing, but its {witnesses[missing[-1]]} exists"
 
-    def _lost_behind(self, segment: SegmentPlan, *, least_beyond: int) -> str:
+    def _lost_after(self, segment: SegmentPlan, *, least_beyond: int) -> str:
         """Return which index refers to batches after the end of a segment, "" if none does."""
         files = next((one for one in self.plan.files.segments if one.base_offset == segment.base_offset), None)
         for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
@@ -96,15 +96,15 @@ class _Strict:
                 next_offset=segment.next_offset,
                 least_beyond=least_beyond,
             ):
-                return f"batches are missing: the last entry of {name} lies behind the end of the file"
+                return f"batches are missing: the last entry of {name} points past the end of the file"
         return ""
 
     def _lost_at_end(self) -> str:
         end = self.plan.log_end_offset
         if end < self.noted_point:
-            return f"batches are missing: the log was flushed up to offset {self.noted_point}, and ends at {end}"
-        behind = [offset for offset in self.plan.files.snapshot_offsets if end < offset <= self.point]
-        return f"batches are missing: there is a producer snapshot of offset {behind[-1]}" if behind else ""
+            return f"batches are missing: the log was flushed up to offset {self.noted_point}, but ends at {end}"
+        snapshots = [offset for offset in self.plan.files.snapshot_offsets if end < offset <= self.point]
+        return f"batches are missing: there is a producer snapshot of offset {snapshots[-1]}" if snapshots else ""
 
     def _gap_over(self, last: SegmentPlan) -> CorruptLogError | None:
         """Return an error if the recovery point lies strictly inside a gap of offsets: a flush ends at the end of a

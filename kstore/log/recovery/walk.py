@@ -131,7 +131,7 @@ class _Headers:
         tail, ends_well = before, True
         while position < self._size:
             scan = self._scan(position, previous_last_offset=tail.next_offset - 1)
-            tail = _behind(tail, scan)
+            tail = _after(tail, scan)
             position, ends_well = scan.position, True
             if scan.status == "corrupt":
                 size = self._misplaced_size(position)
@@ -168,7 +168,7 @@ class _Headers:
         return size if size <= self._size - position else 0
 
 
-def _behind(tail: Tail, scan: HeaderScan) -> Tail:
+def _after(tail: Tail, scan: HeaderScan) -> Tail:
     if scan.batch_count == 0:
         return tail
     if scan.max_timestamp_ms > tail.max_timestamp_ms:
@@ -283,7 +283,7 @@ def walk_headers(file: ReadFile, walk: RecoveryWalk, *, start_position: int = 0)
         position = walk.next_position
         wanted = buffer[: min(len(buffer), walk.end_position - position)]
         if file.pread_into(wanted, position=start_position + position) < len(wanted):
-            raise StorageError(f"cannot read {file.path}: it was cut while it was read", path=file.path)
+            raise StorageError(f"cannot read {file.path}: it was truncated while it was read", path=file.path)
         walk.feed(wanted, position)
         yield walk.take_headers()
 
@@ -359,5 +359,5 @@ class _Notes:
             try:
                 return read_marker(RecordBatch(content, position=position, path=self._file.path, config=self._config))
             except (CorruptRecordError, InvalidRecordError, UnsupportedCompressionTypeError) as error:
-                _logger.warning("reading the marker of a transaction: %s", error)
+                _logger.warning("cannot read the marker of a transaction: %s", error)
         return None

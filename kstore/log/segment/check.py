@@ -119,7 +119,7 @@ class SegmentCheck:
                 return self._gap(position, error.reason)
             return Step(position, end_position, header, self._batch_damage(header, error.reason))
         except UnsupportedMagicError as error:
-            reason = f"wrong magic: by its CRC 2, found {error.magic}"
+            reason = f"wrong magic: expected 2 by its CRC, found {error.magic}"
             return Step(position, end_position, None, self._batch_damage(header, reason))
         least = self._least_offset
         if header.base_offset < least:
@@ -182,7 +182,7 @@ class SegmentCheck:
         except UnsupportedCompressionTypeError as error:
             return _Content(0, self._batch_damage(header, f"unsupported compression type {error.codec_id}"))
         if records.incomplete_bytes:
-            reason = f"incomplete message behind the last one of a compressed message: {records.incomplete_bytes} bytes"
+            reason = f"incomplete message after the last one in a compressed message: {records.incomplete_bytes} bytes"
             return _Content(record_count, self._batch_damage(header, reason))
         return _Content(record_count, None)
 
@@ -201,7 +201,7 @@ class SegmentCheck:
             position,
             self._size,
             None,
-            self._damage(position, size_in_bytes=size, reason="zero bytes behind the last batch"),
+            self._damage(position, size_in_bytes=size, reason="zero bytes after the last batch"),
         )
 
     def _other_magic(self, position: int, head: bytes, error: UnsupportedMagicError) -> Step:
@@ -357,7 +357,7 @@ class OffsetIndexCheck:
             entry = self._index.entry(self._slot)
             if entry.position >= self._file.log_size_in_bytes:
                 if not self._file.has_grown:
-                    yield from self._run.add(self._slot, f"position {entry.position} is behind the end of the log")
+                    yield from self._run.add(self._slot, f"position {entry.position} is past the end of the log")
             elif entry.position <= self._last_position:
                 yield from self._run.add(self._slot, f"entry out of order: position {entry.position}")
             elif entry.position >= step.end_position:
@@ -459,7 +459,7 @@ class TimeIndexCheck:
         """Report what only the end of the walk shows, and damage of the file itself."""
         if not self._file.has_grown:
             for slot in range(self._slot, self._entry_count):
-                reason = f"offset {self._entry(slot).offset} is behind {self._last_offset}, the last one of the segment"
+                reason = f"offset {self._entry(slot).offset} is above {self._last_offset}, the last one of the segment"
                 yield from self._run.add(slot, reason)
         yield from self._run.end()
         yield from _file_damages(self._file, TIME_INDEX_ENTRY_SIZE, entry_count=self._entry_count)
@@ -485,5 +485,5 @@ def _file_damages(file: IndexFile, entry_size: int, *, entry_count: int) -> Iter
     if entries_size < whole_entries_size and not file.is_last:
         yield Damage(file.path, entries_size, whole_entries_size - entries_size, "zero entries at the end")
     if whole_entries_size < size:
-        reason = f"file size is no multiple of an entry: expected a multiple of {entry_size}, found {size}"
+        reason = f"file size is not a multiple of the entry size: expected a multiple of {entry_size}, found {size}"
         yield Damage(file.path, whole_entries_size, size - whole_entries_size, reason)

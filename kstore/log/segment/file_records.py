@@ -251,7 +251,7 @@ class FileRecordsSlice:
         return min(size, available)
 
     def _cut_off(self, position: int, *, expected: int, found: int) -> CorruptRecordError:
-        return self._error(position, "bytes of a file that was cut since", expected=expected, found=found)
+        return self._error(position, "bytes of a file that was truncated since", expected=expected, found=found)
 
     def _wrong_magic(self, position: int, *, magic: int) -> UnsupportedMagicError:
         place = self.start + position
@@ -405,8 +405,8 @@ class FileRecords(FileRecordsSlice, Closing):
         """
         if not self._writable().is_in_place():
             raise StorageError(
-                f"{self.path} was removed or replaced under its writer: expected the file that is open, found another "
-                f"one or none",
+                f"{self.path} was removed or replaced while a writer had it open: "
+                "expected the file that is open, found another one or none",
                 path=self.path,
                 errno=ENOENT,
             )
@@ -478,7 +478,7 @@ class FileRecords(FileRecordsSlice, Closing):
             raise LogClosedError(f"{self.path} was closed before the call", path=self.path)
         if self._failure is not None:
             raise LogFailedError(
-                f"{self.path} takes no more since an earlier call failed: {self._failure}",
+                f"{self.path} accepts no more calls since an earlier call failed: {self._failure}",
                 path=self.path,
                 errno=self._failure.errno,
             ) from self._failure
@@ -513,7 +513,9 @@ class FileRecords(FileRecordsSlice, Closing):
             with self._failing():
                 writer.truncate(self.size_in_bytes)
         except StorageError as error:
-            _logger.error("%s keeps the bytes of a failed append behind position %d: %s", self.path, len(self), error)
+            _logger.error(
+                "%s still holds the bytes of a failed append after position %d: %s", self.path, len(self), error
+            )
 
 
 def _preallocate(file: WriteFile, size: int) -> None:

@@ -229,7 +229,7 @@ class IndexCache:
             content = self._env.read_file(path, max_bytes=MAX_INDEX_BYTES)
         except StorageError as error:
             if error.errno != ENOENT:
-                _logger.warning("going on without an index: %s", error)
+                _logger.warning("continuing without an index: %s", error)
             return None
         return kind(content, base_offset=base_offset, path=path)
 
@@ -281,7 +281,7 @@ class _EntriesFile:
         if self._open_file is None:
             if _inode_of(self.path, self._env) != self._inode:
                 raise StorageError(
-                    f"{self.path} was removed or replaced under its writer", path=self.path, errno=ENOENT
+                    f"{self.path} was removed or replaced while a writer had it open", path=self.path, errno=ENOENT
                 )
             self._open_file = self._env.open_write(self.path)
         return self._open_file
@@ -590,7 +590,7 @@ def _checked_size(content: bytes, *, path: str, entry_size: int) -> int:
             "index entry out of order",
             path=path,
             position=position,
-            expected="rising entries",
+            expected="increasing entries",
             found=found,
         )
     return size

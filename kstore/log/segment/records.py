@@ -196,11 +196,6 @@ def changed_batch(path: str, position: int) -> LogReplacedError:
     )
 
 
-def _head(chunk: bytes, at: int) -> bytes:
-    """Return the bytes of a chunk from index `at` on, at most a header."""
-    return chunk[at : at + RECORD_BATCH_OVERHEAD]
-
-
 def first_offset_in(data: bytes, header: BatchHeader, *, path: str, config: LogConfig) -> int:
     """Return the first offset of a batch: that in its header or, for a V0 or V1 wrapper, that of its first record.
 
@@ -248,10 +243,15 @@ class SegmentRecords:
         self.next_base_offset = next_base_offset
         self.size_in_bytes = size_in_bytes
 
-    def check_in_place(self) -> None:
-        """Raise LogReplacedError if the path refers to another file by now, or to none.  Cost: a stat."""
-        if self.identity is not None:
-            self._files.check_in_place(self.path, self.identity)
+    def check_standing(self, place: BatchPlace) -> None:
+        """Raise LogReplacedError if a batch of any segment of the log is no longer in its file.
+
+        Cost: a stat and a pread of 61 bytes.
+        """
+        if place.identity is not None:
+            self._files.check_in_place(place.path, place.identity)
+        with self._files.borrow(place.path, place.identity) as file:
+            check_batch(place, file)
 
     def walk(
         self,
@@ -347,48 +347,45 @@ class SegmentRecords:
         return data
 
     def read_batches(
-        self, *, position: int, end_position: int, previous_last_offset: int = -1
+        self,
+        *,
+        position: int,
+        end_position: int,
+        previous_last_offset: int = -1,
+        standing: BatchPlace | None = None,
     ) -> Iterator[tuple[BatchHeader, bytes]]:
         """Yield header and bytes of each batch in [position, end_position); both must be batch boundaries.
 
-        Raises: LogReplacedError if the file was rewritten between two reads; CorruptRecordError for bad framing, for
+        Args: standing: a later batch of the log, which must be in its file after each read; None if the file is not
+            rewritten, or whoever iterates is told.
+        Raises: LogReplacedError if the log was truncated before that batch; CorruptRecordError for bad framing, for
             offsets that go back or leave the segment, and for a batch that does not end by end_position;
             InvalidRecordError for a last offset below the base offset in a batch with a valid CRC;
             UnsupportedMagicError. The CRC is not checked otherwise.
         """
         chunk, chunk_position, chunk_bytes = b"", position, min(HEADER_CHUNK_BYTES, self._config.read_chunk_bytes)
         least_offset = max(self.base_offset, previous_last_offset + 1)
-        last, last_position = LastBatch(), -1
-        last.start(self.path, self.identity)
         while position < end_position:
             left = end_position - position
             at = position - chunk_position
             if len(chunk) - at < min(RECORD_BATCH_OVERHEAD, left):
-                if last_position >= chunk_position:
-                    last.note(last_position, _head(chunk, last_position - chunk_position))
-                chunk = self._read_after(last, min(chunk_bytes, left), position=position)
+                chunk = self._read_before(standing, min(chunk_bytes, left), position=position)
                 chunk_position, at = position, 0
                 chunk_bytes = min(2 * chunk_bytes, self._config.read_chunk_bytes)
             header = self._header_in(chunk, at, position=position)
             self._check_place(header, end_position=end_position, least_offset=least_offset)
             if header.size_in_bytes > len(chunk) - at:
-                size, before = (
-                    min(max(chunk_bytes, header.size_in_bytes), left),
-                    _head(chunk, at)[: header.size_in_bytes],
-                )
-                chunk, chunk_position, at = self.read_bytes(size, position=position), position, 0
-                if not chunk.startswith(before):
-                    raise changed_batch(self.path, position)
+                size = min(max(chunk_bytes, header.size_in_bytes), left)
+                chunk, chunk_position, at = self._read_before(standing, size, position=position), position, 0
             yield header, chunk[at : at + header.size_in_bytes]
-            last_position = position
             position += header.size_in_bytes
             least_offset = header.last_offset + 1
 
-    def _read_after(self, last: LastBatch, size: int, *, position: int) -> bytes:
-        """Return bytes as read_bytes does, from the same history as the last batch, which is checked after the read."""
+    def _read_before(self, standing: BatchPlace | None, size: int, *, position: int) -> bytes:
+        """Return bytes as read_bytes does, from the history of a later batch."""
         data = self.read_bytes(size, position=position)
-        with self._files.borrow(self.path, self.identity) as file:
-            last.check(file)
+        if standing is not None:
+            self.check_standing(standing)
         return data
 
     def _header_in(self, chunk: bytes, at: int, *, position: int) -> BatchHeader:

@@ -19,7 +19,8 @@ from kstore.errors import (
     UnsupportedError,
     UnsupportedMagicError,
 )
-from kstore.log.env import ENOENT, NO_FILE, Env, FileIdentity, FileStatus, OpenFiles, is_same_file
+from kstore.log.env import ENOENT, NO_FILE, Env, FileIdentity, FileStatus, OpenFiles, is_same_file, split_path
+from kstore.log.files.names import LOG_SUFFIX, segment_path
 from kstore.log.segment.check import SegmentCheck
 from kstore.log.segment.records import SegmentRecords
 from kstore.types import TopicPartition
@@ -30,6 +31,7 @@ ERRORS_OF_A_CHANGE = (CorruptionError, UnsupportedError, StorageError, LogReplac
 MOST_LOOKS = 100
 # If a file was last written this long before it was listed, any later write changes its modification time.
 _SETTLED_NS = 10**9
+_MOST_WALKS = 3
 
 _NO_PARTITION = TopicPartition("", 0)
 
@@ -54,12 +56,13 @@ def is_settled(status: FileStatus, env: Env) -> bool:
     return status.identity[2] < env.wall_clock_ms() * 10**6 - _SETTLED_NS
 
 
-def change_behind(
+def change_that_caused(
     error: KStoreError, listed: ListedFile | None, *, config: LogConfig, env: Env
 ) -> LogReplacedError | None:
     """Return the change since the listing that caused an error of a read, None if the error means what it says.
 
-    Cost: a stat; for damage in a file that was written since, a walk from its start to the damage.
+    Cost: two stats; for damage in a file that was written since, a walk from its start to the damage, repeated if the
+    file is written meanwhile.
     """
     if isinstance(error, LogReplacedError):
         return error
@@ -67,25 +70,42 @@ def change_behind(
         return None
     if isinstance(error, StorageError):
         return _replaced(listed, NO_FILE) if error.errno == ENOENT else None
-    # Every other corruption error is raised after a CRC matched, so the bytes are as they were written.
+    # Every other corruption error is raised after a CRC matched, or after the last batch of the log was found in its
+    # file: the bytes are as they were written.
     if not isinstance(error, CorruptRecordError | UnsupportedMagicError):
         return None
     try:
-        status = env.stat(listed.path, follow_symlinks=False)
-        if status is None:
-            return _replaced(listed, NO_FILE)
-        if not is_same_file(listed.identity, status.file):
-            return _replaced(listed, f"another file, {status.file}")
-        if status.size_in_bytes < listed.size_in_bytes:
-            return _replaced(listed, f"{status.size_in_bytes} bytes")
-        if error.position is None or (listed.is_settled and status == listed.status):
-            return None
-        is_sound = _is_sound_at(error.position, listed, size_in_bytes=status.size_in_bytes, config=config, env=env)
+        for _ in range(_MOST_WALKS):
+            status = env.stat(listed.path, follow_symlinks=False)
+            found = _found_instead(listed, status, env)
+            if found is not None:
+                return _replaced(listed, found)
+            if status is None or error.position is None or (listed.is_settled and status == listed.status):
+                return None
+            if _is_sound_at(error.position, listed, size_in_bytes=status.size_in_bytes, config=config, env=env):
+                return _replaced(listed, "other batches")
+            if env.stat(listed.path, follow_symlinks=False) == status:
+                return None
     except LogReplacedError as change:
         return change
     except StorageError:
+        pass
+    return None
+
+
+def _found_instead(listed: ListedFile, status: FileStatus | None, env: Env) -> str | None:
+    """Return what shows, without a read, that a listed file has changed; None if nothing does."""
+    if status is None:
+        return NO_FILE
+    if not is_same_file(listed.identity, status.file):
+        return f"another file, {status.file}"
+    if status.size_in_bytes < listed.size_in_bytes:
+        return f"{status.size_in_bytes} bytes"
+    if listed.next_base_offset is None:
         return None
-    return _replaced(listed, "other batches") if is_sound else None
+    # A truncation removes the segments after the one that it leaves, which then goes on past their offsets.
+    following = segment_path(split_path(listed.path)[0], listed.next_base_offset, suffix=LOG_SUFFIX)
+    return None if env.stat(following) is not None else f"no segment at offset {listed.next_base_offset} after it"
 
 
 def _replaced(listed: ListedFile, found: str) -> LogReplacedError:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kstore._core import (
+    RECORD_BATCH_OVERHEAD,
     BatchHeader,
     HeaderScan,
     OffsetIndexEntries,
@@ -28,7 +29,7 @@ from kstore.errors import CorruptionError, KStoreError, UnsupportedError
 from kstore.log.env import FileIdentity, OpenFiles
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_path
 from kstore.log.segment.indexes import MAX_INDEX_BYTES, IndexCache, OffsetIndex, TimeIndex
-from kstore.log.segment.records import HEADER_CHUNK_BYTES, SegmentRecords, is_preallocated
+from kstore.log.segment.records import HEADER_CHUNK_BYTES, BatchPlace, SegmentRecords, is_preallocated
 from kstore.log.segment.replaced import ListedFile
 from kstore.record.batches import SIZE_UP_TO_MAGIC
 from kstore.types import MAX_OFFSET, OffsetAndTimestamp, TopicPartition
@@ -105,6 +106,8 @@ class LogSegment:
         self.index_fallbacks = 0
         self._lock = threading.Lock()
         self._tail: SegmentTail | None = None
+        # The batch from which the tail was found, if an index entry told one.
+        self._tail_start: BatchHeader | None = None
         self._scan_end_position: int | None = None
         self._largest_timestamp_ms: int | None = None
         self._index_paths = self._path_with(OFFSET_INDEX_SUFFIX), self._path_with(TIME_INDEX_SUFFIX)
@@ -177,6 +180,20 @@ class LogSegment:
                 return False
             self._tail = self._tail_from(start)
         return True
+
+    def last_batch(self) -> BatchPlace | None:
+        """Return the place of the last batch, None if there is none.
+
+        Cost: a header walk from the last valid index entry, and a read.
+        """
+        end_position = self.scan_end_position
+        start = self._tail_start or self._floor_batch(MAX_OFFSET, end_position=end_position)
+        last_offset = self._walk_from(start).last_offset
+        last = self._walk_from(start, stop_offset=last_offset).found if last_offset >= 0 else None
+        if last is None:
+            return None
+        header = self.records.read_bytes(min(last.size_in_bytes, RECORD_BATCH_OVERHEAD), position=last.position)
+        return BatchPlace(self.path, self.file_identity(), last.position, header)
 
     def translate_offset(self, offset: int) -> BatchHeader | None:
         """Return the first batch whose last offset is >= offset, None if the segment ends before it.
@@ -317,6 +334,7 @@ class LogSegment:
         return self._tail_from(self._last_indexed_batch())
 
     def _tail_from(self, start: BatchHeader | None) -> SegmentTail:
+        self._tail_start = start
         scan = self._walk_from(start, end_position=self.size_in_bytes)
         tail = SegmentTail(scan.status, scan.position, scan.last_offset, scan.error)
         return self._whole_tail(tail, start) if self.is_last and scan.status == "zeros" and scan.batch_count else tail

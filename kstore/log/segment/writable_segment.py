@@ -227,7 +227,7 @@ class WritableSegment:
             self._offset_index.trim()
             self._time_index.trim()
         except StorageError as error:
-            _logger.warning("going on without a part of an index: %s", error)
+            _logger.warning("continuing without part of an index: %s", error)
 
     def close(self) -> None:
         """Finish the indexes, flush and trim everything, and close the files; a second call does nothing.
@@ -284,7 +284,7 @@ class WritableSegment:
             self._offset_index.write_full_pages()
             self._time_index.write_full_pages()
         except StorageError as error:
-            _logger.warning("an index falls behind its records: %s", error)
+            _logger.warning("an index lacks entries that could not be written yet: %s", error)
 
 
 class _AppendedSegment(LogSegment):
@@ -308,5 +308,5 @@ def _open_index(kind: type[_Index], path: str, base_offset: int, config: LogConf
     try:
         return kind.open(path, base_offset=base_offset, max_bytes=config.segment_index_bytes, env=env)
     except CorruptIndexError as error:
-        _logger.warning("beginning an index anew: %s", error)
+        _logger.warning("starting an empty index in place of a corrupt one: %s", error)
         return kind.create(path, base_offset=base_offset, max_bytes=config.segment_index_bytes, env=env)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 from bisect import insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 from kstore.config import LogConfig
 from kstore.errors import CorruptSnapshotError, InvalidProducerEpochError, InvalidTxnStateError
@@ -50,6 +51,18 @@ class PreparedAppend:
         self.duplicate: BatchMetadata | None = None
         self.completed: tuple[CompletedTransaction, ...] = ()
         self.infos: dict[int, ProducerAppendInfo] = {}
+
+
+class SegmentReplay(NamedTuple):
+    """One segment from which producer state is rebuilt.
+
+    next_offset: the offset after its last batch, or the base offset of the next segment; batches_from: returns the
+    batches of producers that reach an offset.
+    """
+
+    base_offset: int
+    next_offset: int
+    batches_from: Callable[[int], Iterator[ProducerBatch]]
 
 
 class ProducerStateManager:
@@ -309,7 +322,7 @@ class ProducerStateManager:
             try:
                 entries = read_snapshot(path, self._env)
             except CorruptSnapshotError as error:
-                _logger.warning("going on with an older snapshot: %s", error)
+                _logger.warning("continuing with an older snapshot: %s", error)
                 self._remove_snapshots([offset])
                 continue
             self._load(entries, now_ms=now_ms)
@@ -317,6 +330,39 @@ class ProducerStateManager:
             break
         self._last_snapshot_offset = self.map_end_offset
         self.update_map_end_offset(self.map_end_offset)
+
+    def rebuild(
+        self,
+        segments: Iterable[SegmentReplay],
+        *,
+        log_start_offset: int,
+        log_end_offset: int,
+        snapshot_offsets: Container[int],
+        now_ms: int,
+        keeps_first: bool = False,
+    ) -> None:
+        """Restore the state at log_end_offset: load the newest snapshot below it, then replay the batches after that.
+
+        Snapshots are taken before each replayed segment whose base offset is in snapshot_offsets, and at the end.
+        Args: segments: by base offset; keeps_first: as in truncate_and_reload.
+        Raises: StorageError; CorruptRecordError and other errors of the segments.
+        Source: Kafka UnifiedLog.rebuildProducerState.
+        """
+        self.truncate_and_reload(
+            log_start_offset=log_start_offset, log_end_offset=log_end_offset, now_ms=now_ms, keeps_first=keeps_first
+        )
+        for segment in segments:
+            if max(segment.base_offset, self.map_end_offset) >= log_end_offset:
+                break
+            if segment.next_offset <= self.map_end_offset:
+                continue
+            self.update_map_end_offset(max(segment.base_offset, self.map_end_offset))
+            if segment.base_offset in snapshot_offsets:
+                self.take_snapshot()
+            self.replay_together(segment.batches_from(self.map_end_offset))
+            self.update_map_end_offset(min(segment.next_offset, log_end_offset))
+        self.update_map_end_offset(log_end_offset)
+        self.take_snapshot()
 
     def reload_own(self, *, now_ms: int) -> None:
         """Replace the state with what loading a snapshot of it would give, that is, without expired producers."""

@@ -77,15 +77,15 @@ class Settled(NamedTuple):
 NOTHING_SETTLED = Settled()
 
 
-def settle_transactions(segments: Iterable[LogSegment], *, behind: Settled, config: LogConfig) -> Settled:
+def settle_transactions(segments: Iterable[LogSegment], *, after: Settled, config: LogConfig) -> Settled:
     """Walk the headers of the segments from where an earlier walk stopped, and find the end of every transaction.
 
-    Args: behind: the result of the earlier walk over the same log, which may have grown since.
+    Args: after: the result of the earlier walk over the same log, which may have grown since.
     Raises: CorruptRecordError and other errors for damage in the walked range.
     Cost: a compiled header walk; each transactional or control batch costs a call, each control batch a read.
     """
-    started, aborted = dict(behind.open), list(behind.aborted)
-    base_offset, position, previous_last_offset = behind[:3]
+    started, aborted = dict(after.open), list(after.aborted)
+    base_offset, position, previous_last_offset = after[:3]
     for segment in segments:
         if segment.base_offset < base_offset:
             continue

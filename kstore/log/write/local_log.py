@@ -1,4 +1,4 @@
-"""Truncations of a log, as lock-free readers see them, and LocalLog: the segments and bounds of a log being written.
+"""LocalLog: the segments and bounds of a log that is being written.
 
 After every step the files load as a log without a gap, wherever a crash interrupts it. Readers see a change only after
 it is published.
@@ -6,8 +6,8 @@ it is published.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TypeAlias
 
 from kstore._core import LogAppender
@@ -16,55 +16,12 @@ from kstore.log.files.names import SEGMENT_SUFFIXES, segment_path
 from kstore.log.recovery.context import LoadedLog
 from kstore.log.segment.segment import LogContext, LogSegment
 from kstore.log.segment.writable_segment import NO_TIMESTAMP_OFFSET, WritableSegment
-from kstore.log.state.leader_epochs import LeaderEpochCache
 from kstore.log.write.rules import LeaderRules, LogAppendInfo
 from kstore.types import TimestampOffset
 
-
-class Cuts:
-    """A counter of truncations since the log was opened. Each one is counted twice, before and after the files change,
-    so that a reader that overlaps it always sees the counter move.
-
-    Attributes: made (the counter), lowest ((counter, offset) of each truncation that no later one undercut).
-    Threads: one writer, any number of readers.
-    """
-
-    def __init__(self) -> None:
-        self.made = 0
-        self.lowest: tuple[tuple[int, int], ...] = ()
-        self._is_under_way = False
-
-    @contextmanager
-    def under_way(self, offset: int) -> Iterator[None]:
-        """Announce that records from `offset` on are being removed."""
-        self._is_under_way = True
-        self.note(offset)
-        try:
-            yield
-        finally:
-            # Count again for readers that started during the truncation.
-            self.note(offset)
-            self._is_under_way = False
-
-    def note(self, offset: int) -> None:
-        """Count a truncation to `offset`."""
-        below = tuple(one for one in self.lowest if one[1] < offset)
-        # Publish the offset before the counter: a reader that sees the counter must find the offset.
-        self.lowest = (*below, (self.made, offset))
-        self.made += 1
-
-    def lowest_since(self, known: int) -> int | None:
-        """Return the lowest offset truncated to since `made` was `known`, or None."""
-        return min((offset for number, offset in self.lowest if number >= known), default=None)
-
-    def may_have_changed(self, known: int) -> bool:
-        """True if a truncation started, or is running, since `made` was `known`."""
-        return self._is_under_way or self.made != known
-
-
 # The sealed segments, the active segment, its size in bytes, and the log end offset.
 Published: TypeAlias = tuple[tuple[LogSegment, ...], WritableSegment, int, int]
-_NO_CUT = (-1, -1)
+_NOT_TRUNCATED = (-1, -1)
 
 
 class LocalLog:
@@ -94,18 +51,20 @@ class LocalLog:
         timestamp = TimestampOffset(last.max_timestamp_ms, last.offset_of_max_timestamp)
         self.active = self._opened(last.base_offset, timestamp=timestamp)
         self.active.drop_entries_from(last.next_offset)
+        self._epochs = loaded.leader_epochs
+        self._producers = loaded.producer_state
         producers, verifications = loaded.producer_state.tables()
         self.appender = LogAppender(
             LogAppendInfo,
             assigner=rules.assigner,
             max_batch_bytes=context.config.max_batch_bytes,
             log_start_offset=loaded.log_start_offset,
-            leader_epoch=loaded.leader_epochs.latest_epoch,
+            leader_epoch=self._epochs.latest_epoch,
             producers=producers,
             verifications=verifications,
         )
         # The offset of the last truncation, and the offset after the last batch that it left.
-        self._cut = _NO_CUT
+        self._truncated = _NOT_TRUNCATED
         # None while the high watermark is the log end offset.
         self._high_watermark: int | None = None
         self._viewed: tuple[Published, tuple[LogSegment, ...]] | None = None
@@ -124,7 +83,7 @@ class LocalLog:
     @property
     def written_end_offset(self) -> int:
         """The offset after the last batch: the log end offset, unless the last change truncated inside a batch."""
-        end, written_end = self._cut
+        end, written_end = self._truncated
         return written_end if end == self.log_end_offset else self.log_end_offset
 
     @property
@@ -133,24 +92,32 @@ class LocalLog:
         mark = self._high_watermark
         return max(self.appender.log_end_offset if mark is None else mark, self.appender.log_start_offset)
 
+    @property
+    def last_stable_offset(self) -> int:
+        """The start of the first transaction that is undecided, or whose marker is not below the high watermark."""
+        # The high watermark first: a transaction that starts after it was read is not below it.
+        high_watermark = self.high_watermark
+        return self._producers.last_stable_offset(high_watermark=high_watermark, log_start_offset=self.log_start_offset)
+
     def update_high_watermark(self, offset: int) -> int:
         """Set the high watermark, clamped to the bounds, and return it; it no longer follows the log end offset."""
         self._high_watermark = mark = max(min(offset, self.log_end_offset), self.log_start_offset)
+        self._producers.on_high_watermark(mark)
         return mark
 
     def move_start(self, offset: int) -> None:
         """Set the log start offset."""
         self.appender.log_start_offset = offset
 
-    def follow(self, epochs: LeaderEpochCache) -> None:
-        """Copy the latest leader epoch to the appender, so that an append knows whether it starts another one."""
-        self.appender.leader_epoch = epochs.latest_epoch
-
     def publish(self, log_end_offset: int) -> None:
-        """Publish the current segments and the log end offset to readers."""
+        """Publish the current segments and the log end offset to readers, and tell the appender the latest leader epoch
+        and the producers the high watermark.
+        """
         if self._high_watermark is not None:
             self._high_watermark = min(self._high_watermark, log_end_offset)
+        self.appender.leader_epoch = self._epochs.latest_epoch
         self.appender.publish(self.sealed, self.active, self.active.appender, log_end_offset=log_end_offset)
+        self._producers.on_high_watermark(self.high_watermark)
 
     @property
     def published(self) -> Published:
@@ -200,9 +167,9 @@ class LocalLog:
         self.sealed = (*self.sealed, sealed)
         self.unflushed = (*self.unflushed, old)
         self.active = active
-        self._cut = _NO_CUT
+        self._truncated = _NOT_TRUNCATED
 
-    def cut(
+    def truncate(
         self, last: LogSegment, *, offset: int, position: int, timestamp: TimestampOffset, written_end_offset: int
     ) -> None:
         """Durably truncate segment `last` at `position`, remove the later segments, and make `last` the active one.
@@ -211,25 +178,25 @@ class LocalLog:
             largest of the records that remain; written_end_offset: the offset after the last remaining batch.
         Raises: StorageError, with part of it possibly removed.
         """
-        self._remove_behind(last.base_offset)
+        self._remove_after(last.base_offset)
         if self.active.base_offset != last.base_offset:
             self._close_unflushed([last.base_offset])
             self._forget(last.base_offset)
             self.active = self._opened(last.base_offset)
         self.sealed = tuple(segment for segment in self.sealed if segment.base_offset < last.base_offset)
         self.active.truncate_to(offset, position=position, timestamp=timestamp)
-        self._cut = offset, written_end_offset
+        self._truncated = offset, written_end_offset
 
     def restart(self, base_offset: int, *, log_start_offset: int) -> None:
         """Durably remove all segments and create one; a high watermark that was set becomes the new log end offset.
 
         Raises: StorageError, with part of it possibly removed.
         """
-        self._remove_behind(None)
+        self._remove_after(None)
         self.sealed = ()
         self.active = self._opened(base_offset, is_new=True)
         self.active.flush()
-        self._cut = _NO_CUT
+        self._truncated = _NOT_TRUNCATED
         self.move_start(log_start_offset)
         if self._high_watermark is not None:
             self._high_watermark = base_offset
@@ -261,14 +228,14 @@ class LocalLog:
             for segment in (*self.unflushed, self.active):
                 files.callback(segment.close_handlers)
 
-    def _remove_behind(self, base_offset: int | None) -> None:
+    def _remove_after(self, base_offset: int | None) -> None:
         """Remove the segments after `base_offset` (all of them for None), last one first."""
         if base_offset is None or self.active.base_offset > base_offset:
             self.active.close_handlers()
             self._remove([self.active.base_offset])
-        behind = [one.base_offset for one in self.sealed if base_offset is None or one.base_offset > base_offset]
-        self._close_unflushed(behind)
-        for removed in reversed(behind):
+        later = [one.base_offset for one in self.sealed if base_offset is None or one.base_offset > base_offset]
+        self._close_unflushed(later)
+        for removed in reversed(later):
             self._remove([removed])
 
     def _close_unflushed(self, base_offsets: Sequence[int]) -> None:

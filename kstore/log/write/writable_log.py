@@ -1,9 +1,8 @@
 """WritableLog: one partition directory and its only writer, with appends, flushes, truncation and closing.
 
-It takes the locks and delegates to the parts that own the state: LocalLog (segments, bounds, what readers see),
-AppendPath (appends that need more than one compiled call), Durability (flushes, the recovery point), LogCutting
-(removal of records), WriteGate (the two locks, failures), WriterFiles (the partition lock, the root's checkpoints).
-Reading is inherited from PublishedLog and needs no lock.
+It takes the locks and decides the order of the steps. The parts that it holds own the state: LocalLog (segments,
+bounds), LiveSource (what readers see), Durability (flushes, the recovery point), WriteGate (the two locks, failures),
+WriterFiles (the partition lock, the root's checkpoints). Reading is inherited from Log and needs no lock.
 """
 
 from __future__ import annotations
@@ -12,25 +11,27 @@ import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from functools import partial
 
 from kstore._core import AppendSurvey
 from kstore.config import MAX_INT32, MAX_INT64, LogConfig
 from kstore.errors import KStoreError, StorageError, checked_int
-from kstore.log.env import DEFAULT_ENV, Env
+from kstore.log.env import DEFAULT_ENV, Env, OpenFiles
 from kstore.log.files.checkpoints import EpochEntry, PartitionMarks
 from kstore.log.files.durable_point import DurablePoint
 from kstore.log.files.lock import PartitionLock
 from kstore.log.files.names import PartitionDirectory
-from kstore.log.recovery.context import LoadedLog, RecoveryMode, RecoveryReport
+from kstore.log.log import Log
+from kstore.log.recovery.context import LoadedLog, RecoveryContext, RecoveryMode, RecoveryReport
+from kstore.log.segment.indexes import IndexCache
+from kstore.log.segment.segment import LogContext, LogSegment
 from kstore.log.segment.transaction_index import AbortedTxn
-from kstore.log.state.leader_epochs import LeaderEpochCache
-from kstore.log.state.producer_append import BatchMetadata, producer_batch, producer_batches_in
-from kstore.log.state.producer_state import PreparedAppend, ProducerStateManager, VerificationGuard
+from kstore.log.state.producer_append import BatchMetadata, ProducerBatch, producer_batch, producer_batches_in
+from kstore.log.state.producer_state import PreparedAppend, SegmentReplay, VerificationGuard
 from kstore.log.write.durability import Durability
-from kstore.log.write.local_log import Cuts, LocalLog
+from kstore.log.write.live_source import LiveSource
+from kstore.log.write.local_log import LocalLog
 from kstore.log.write.ownership import WriteGate, WriterFiles
-from kstore.log.write.published_log import PublishedLog
 from kstore.log.write.rules import (
     Ack,
     LeaderRules,
@@ -45,327 +46,10 @@ from kstore.log.write.rules import (
 from kstore.record import AppendOrigin, MemoryRecords, Record, RecordBatch
 from kstore.types import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampOffset
 
-
-@dataclass(frozen=True, kw_only=True)
-class AppendPath:
-    """The slow path of an append into one log; it has no state of its own.
-
-    Threads: every method requires the append lock.
-    """
-
-    local: LocalLog
-    rules: LeaderRules
-    epochs: LeaderEpochCache
-    producers: ProducerStateManager
-    durability: Durability
-    gate: WriteGate
-    config: LogConfig
-    env: Env
-
-    def append_all_sent(self, batches: Sequence[MemoryRecords], *, now_ms: int) -> list[LogAppendInfo | KStoreError]:
-        """Append each batch as leader, runs of common appends in one call; see WritableLog.append_batches."""
-        sent = list(batches)
-        done: list[LogAppendInfo | KStoreError] = []
-        while len(done) < len(sent):
-            try:
-                together = self._append_together(sent, start=len(done), now_ms=now_ms)
-                done += together
-                if not together:
-                    done.append(self.append_sent(sent[len(done)], None, now_ms=now_ms))
-            except StorageError as error:
-                done += [error] * (len(sent) - len(done))
-            except KStoreError as error:
-                done.append(error)
-        return done
-
-    def append_sent(
-        self,
-        sent: MemoryRecords,
-        survey: AppendSurvey | None,
-        *,
-        now_ms: int,
-        leader_epoch: int | None = None,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
-        guard: VerificationGuard | None = None,
-    ) -> LogAppendInfo:
-        """Append as leader. Args: survey: None if the records have no offsets yet."""
-        append_time_ms = now_ms if self.rules.is_append_time else NO_TIMESTAMP
-        if survey is None:
-            appender = self.local.appender
-            survey = self.rules.survey(
-                sent,
-                base_offset=self.local.log_end_offset,
-                partition_leader_epoch=max(appender.leader_epoch, 0) if leader_epoch is None else leader_epoch,
-                now_ms=now_ms,
-                origin=origin,
-            )
-            with self._failing_unless_undone():
-                done: LogAppendInfo | AppendSurvey = appender.append(survey, log_append_time_ms=append_time_ms)
-            if isinstance(done, LogAppendInfo):
-                return done
-        return self._append(survey, origin=origin, now_ms=now_ms, append_time_ms=append_time_ms, guard=guard)
-
-    def append_fetched(self, survey: AppendSurvey) -> LogAppendInfo:
-        """Append as follower."""
-        check_fetched(survey, log_end_offset=self.local.log_end_offset)
-        if survey.batch_count == 0:
-            return LogAppendInfo(-1, -1, NO_TIMESTAMP, NO_TIMESTAMP, self.local.log_start_offset, 0)
-        origin, now_ms = AppendOrigin.REPLICATION, self.env.wall_clock_ms()
-        return self._append(survey, origin=origin, now_ms=now_ms, append_time_ms=NO_TIMESTAMP, guard=None)
-
-    def roll(self, base_offset: int) -> None:
-        """Start a new segment. The old one's records are durable then; its indexes are flushed later.
-
-        Without that sync, a power cut could leave records of the new segment without the last ones of the old.
-        """
-        local, producers = self.local, self.producers
-        written_end = local.written_end_offset
-        self.gate.check_place(local.active.records)
-        with self._failing_unless_undone():
-            local.roll(base_offset)
-            self.durability.note_roll()
-            local.publish(local.log_end_offset)
-            # If offsets are missing before the new segment, a snapshot in that gap would describe a segment that is
-            # lost.
-            producers.delete_snapshots_between(written_end, end_offset=base_offset)
-            producers.update_map_end_offset(base_offset)
-            producers.take_snapshot()
-
-    def fail_unless_undone(self, error: BaseException) -> None:
-        """Shut the gate after an error that may leave something in the files: any storage error except lack of space,
-        or an interrupt between a write and its publication.
-        """
-        is_undone = self.local.is_published
-        if isinstance(error, StorageError):
-            is_undone = is_undone and error.is_out_of_space and not self.local.active.records.has_failed
-        if not is_undone:
-            self.gate.fail(error)
-
-    def _append_together(self, sent: list[MemoryRecords], *, start: int, now_ms: int) -> list[LogAppendInfo]:
-        """Append the run of common appends that begins at index `start`."""
-        try:
-            return self.local.appender.append_all_sent(sent, start=start, now_ms=now_ms)
-        except BaseException as error:
-            self.fail_unless_undone(error)
-            raise
-
-    def _append(
-        self,
-        survey: AppendSurvey,
-        *,
-        origin: AppendOrigin,
-        now_ms: int,
-        append_time_ms: int,
-        guard: VerificationGuard | None,
-    ) -> LogAppendInfo:
-        """Append surveyed batches, and update leader epochs, producers and transactions."""
-        local = self.local
-        check_fits_segment(survey, self.config)
-        rolls = local.active.should_roll(survey, now_ms=now_ms)
-        base_offset = local.active.base_offset
-        if rolls:
-            base_offset = next_base_offset(survey, log_end_offset=local.log_end_offset)
-        check_offsets_fit_segment(survey, base_offset=base_offset)
-        prepared = None
-        if survey.has_producers:
-            batches = producer_batches_in(survey.records, config=self.config)
-            prepared = self.producers.analyze(batches, origin=origin, verification_guard=guard)
-            if prepared.duplicate is not None:
-                return self._info_of_duplicate(prepared.duplicate)
-        with self._restoring_epochs():
-            if survey.leader_epoch != local.appender.leader_epoch or survey.has_messages or not survey.is_one_epoch:
-                follow_epochs(self.epochs, survey, config=self.config)
-                local.follow(self.epochs)
-            if rolls:
-                self.roll(base_offset)
-            self._write(survey, prepared)
-        if prepared is not None:
-            self.producers.on_high_watermark(local.high_watermark)
-        done: LogAppendInfo = local.appender.info_of(survey, log_append_time_ms=append_time_ms)
-        return done
-
-    def _write(self, survey: AppendSurvey, prepared: PreparedAppend | None) -> None:
-        """Write batches, apply them to producers and transactions, and then publish them to readers."""
-        local = self.local
-        with self._failing_unless_undone():
-            local.active.append(survey)
-            if prepared is not None:
-                for one in self.producers.commit(prepared):
-                    if one.is_aborted:
-                        aborted = AbortedTxn(one.producer_id, one.first_offset, one.last_offset, one.last_stable_offset)
-                        local.active.transaction_index.append(aborted)
-            local.publish(survey.last_offset + 1)
-
-    def _info_of_duplicate(self, found: BatchMetadata) -> LogAppendInfo:
-        append_time_ms = found.timestamp_ms if self.rules.is_append_time else NO_TIMESTAMP
-        offsets = found.first_offset, found.last_offset
-        start = self.local.log_start_offset
-        return LogAppendInfo(*offsets, found.timestamp_ms, append_time_ms, start, 0, is_duplicate=True)
-
-    @contextmanager
-    def _failing_unless_undone(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as error:
-            self.fail_unless_undone(error)
-            raise
-
-    @contextmanager
-    def _restoring_epochs(self) -> Iterator[None]:
-        """Restore the leader epochs if an append fails and leaves nothing else in the files."""
-        before, end = self.epochs.entries, self.local.log_end_offset
-        try:
-            yield
-        except BaseException:
-            if self.gate.failure is None and self.local.log_end_offset == end:
-                self._restore_epochs(before)
-            raise
-
-    def _restore_epochs(self, entries: tuple[EpochEntry, ...]) -> None:
-        try:
-            self.epochs.restore(entries)
-        except StorageError as error:
-            self.gate.fail(error)
-        self.local.follow(self.epochs)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogCutting:
-    """The removal of records from one log. It has no state of its own; a step that fails shuts the gate.
-
-    Threads: every method requires both locks.
-    """
-
-    local: LocalLog
-    cuts: Cuts
-    epochs: LeaderEpochCache
-    producers: ProducerStateManager
-    durability: Durability
-    gate: WriteGate
-    files: WriterFiles
-    env: Env
-
-    def truncate_to(self, offset: int) -> bool:
-        """Remove every batch that holds an offset >= `offset`, and return whether there was any."""
-        if offset >= self.local.log_end_offset:
-            self.epochs.truncate_from_end(offset)
-            self.local.follow(self.epochs)
-            return False
-        self.gate.check_place(self.local.active.records)
-        with self._cutting(offset):
-            if offset < self.local.first_base_offset:
-                self._restart_at(offset, log_start_offset=offset)
-            else:
-                self._cut_to(offset)
-        return True
-
-    def restart_at(self, offset: int, *, log_start_offset: int) -> None:
-        """Remove all records; the log end offset and the high watermark become `offset`."""
-        self.gate.check_place(self.local.active.records)
-        with self._cutting(0):
-            self._restart_at(offset, log_start_offset=log_start_offset)
-
-    def start_at(self, offset: int) -> int:
-        """Raise the log start offset to `offset` if it is lower, and return the log start offset.
-
-        Remove the segments and state below it, including those that an earlier call failed to remove.
-        """
-        local = self.local
-        self.gate.check_place(local.active.records)
-        if offset > local.log_start_offset:
-            self.files.save_log_start_offset(offset)
-            local.move_start(offset)
-        start = local.log_start_offset
-        self.epochs.truncate_from_start(start)
-        self.producers.on_log_start_offset_incremented(start)
-        if local.ends_below(start):
-            with self._cutting(MAX_INT64):
-                self.producers.delete_snapshots_at(local.remove_below(start))
-        return start
-
-    def _cut_to(self, offset: int) -> None:
-        """Remove every batch that holds an offset >= `offset`, where `offset` is not below the first segment."""
-        local = self.local
-        self.producers.update_map_end_offset(local.log_end_offset)
-        last = [segment for segment in local.segments if segment.base_offset <= offset][-1]
-        first_removed = last.translate_offset(offset)
-        position = last.valid_end_position if first_removed is None else first_removed.position
-        rest = last.records.walk(position=0, end_position=position)
-        written_end = rest.last_offset + 1 if rest.last_offset >= 0 else last.base_offset
-        timestamp = TimestampOffset(NO_TIMESTAMP, -1)
-        if rest.max_timestamp_ms > NO_TIMESTAMP:
-            timestamp = TimestampOffset(rest.max_timestamp_ms, rest.offset_of_max_timestamp)
-        self.durability.lower(DurablePoint(written_end, last.base_offset, position))
-        local.cut(last, offset=offset, position=position, timestamp=timestamp, written_end_offset=written_end)
-        if offset < local.log_start_offset:
-            local.move_start(offset)
-            self.files.save_log_start_offset(offset)
-        self.epochs.truncate_from_end(offset)
-        local.follow(self.epochs)
-        local.publish(offset)
-        self.durability.follow_cut()
-        self._reload_producers(offset)
-        self.producers.on_high_watermark(local.high_watermark)
-
-    def _restart_at(self, offset: int, *, log_start_offset: int) -> None:
-        """Remove all segments and create an empty one at `offset`."""
-        self.durability.lower(DurablePoint(0, 0, 0))
-        self.local.restart(offset, log_start_offset=log_start_offset)
-        self.epochs.clear()
-        self.local.follow(self.epochs)
-        self.producers.truncate_fully_and_start_at(offset)
-        self._reload_producers(offset)
-        self.files.save_log_start_offset(log_start_offset)
-        self.local.publish(offset)
-        self.durability.follow_restart()
-
-    def _reload_producers(self, end_offset: int) -> None:
-        """Restore the producer state at the new log end: load the newest snapshot below it, then replay the log after
-        that.
-
-        As in Kafka, snapshots are taken during the replay, at the last two segments, and at the end.
-        Source: Kafka UnifiedLog.rebuildProducerState.
-        """
-        local, producers = self.local, self.producers
-        producers.truncate_and_reload(
-            log_start_offset=local.log_start_offset, log_end_offset=end_offset, now_ms=self.env.wall_clock_ms()
-        )
-        start, segments = producers.map_end_offset, local.segments
-        for number, segment in enumerate(segments) if start < end_offset else ():
-            if segment.next_base_offset is not None and segment.next_base_offset <= start:
-                continue
-            if segment.base_offset >= end_offset:
-                break
-            producers.update_map_end_offset(max(segment.base_offset, producers.map_end_offset))
-            if number >= len(segments) - 2:
-                producers.take_snapshot()
-            first = segment.translate_offset(start)
-            if first is None:
-                continue
-            batches = segment.records.read_batches(position=first.position, end_position=segment.scan_end_position)
-            producers.replay_together(
-                producer_batch(RecordBatch(data, position=header.position, path=segment.path))
-                for header, data in batches
-                if header.producer_id > NO_PRODUCER_ID
-            )
-        producers.update_map_end_offset(end_offset)
-        producers.take_snapshot()
-
-    @contextmanager
-    def _cutting(self, offset: int) -> Iterator[None]:
-        """Announce a truncation at `offset` to readers, and shut the gate if it fails."""
-        with self.cuts.under_way(offset):
-            try:
-                yield
-            except BaseException as error:
-                self.gate.fail(error)
-                raise
-
-
 _CLIENT = AppendOrigin.CLIENT
 
 
-class WritableLog(PublishedLog):
+class WritableLog(Log):
     """The log in one partition directory, with the right to write it; a context manager that closes it.
 
     An append that returned survives the end of the process; with ack "flushed", also a power cut. After a failed write
@@ -384,37 +68,27 @@ class WritableLog(PublishedLog):
     def __init__(
         self, directory: PartitionDirectory, *, config: LogConfig, loaded: LoadedLog, files: WriterFiles, env: Env
     ) -> None:
+        context = LogContext(
+            directory.topic_partition,
+            directory.path,
+            config,
+            OpenFiles(env),
+            IndexCache(env),
+            RecoveryContext(directory, config, env, 0).cleaned_below,
+        )
         self._rules = rules = LeaderRules(config)
-        super().__init__(directory, config=config, loaded=loaded, rules=rules, env=env)
-        self.leader_epochs = epochs = loaded.leader_epochs
+        self._local = local = LocalLog(context, loaded, rules=rules, env=env)
+        self._live = LiveSource(local, context=context, env=env)
+        # Nothing that the log holds refers back to it, so that dropping its last reference releases it at once.
+        super().__init__(self._live)
+        self.leader_epochs = loaded.leader_epochs
+        self.producer_state = loaded.producer_state
         self.recovery_report: RecoveryReport = loaded.report
         self._writer_files = files
-        local, producers = self._local, self.producer_state
         self._gate = gate = WriteGate(self.topic_partition, self.path, files=files)
-        self._durability = durability = Durability(
+        self._durability = Durability(
             local, gate=gate, files=files, flushed_offset=loaded.recovery_point, config=config, env=env
         )
-        self._append_path = AppendPath(
-            local=local,
-            rules=rules,
-            epochs=epochs,
-            producers=producers,
-            durability=durability,
-            gate=gate,
-            config=config,
-            env=env,
-        )
-        self._cutting = LogCutting(
-            local=local,
-            cuts=self._cuts,
-            epochs=epochs,
-            producers=producers,
-            durability=durability,
-            gate=gate,
-            files=files,
-            env=env,
-        )
-        producers.on_high_watermark(self.high_watermark)
         self._dropping = weakref.finalize(self, _drop, self.path, local, files)
         # At process exit the OS releases everything, and other threads may still append.
         self._dropping.atexit = False
@@ -446,6 +120,22 @@ class WritableLog(PublishedLog):
         except BaseException:
             files.release()
             raise
+
+    # Bounds
+
+    @property
+    def high_watermark(self) -> int:
+        """The high watermark: the log end offset until update_high_watermark is first called."""
+        return self._local.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where the first transaction starts that is undecided or whose marker is not below the high watermark.
+
+        The high watermark if there is none below it; the log start offset if that is higher.
+        Source: Kafka UnifiedLog.lastStableOffset, ProducerStateManager.firstUnstableOffset.
+        """
+        return self._local.last_stable_offset
 
     # Appends
 
@@ -496,10 +186,10 @@ class WritableLog(PublishedLog):
                         sent.buffer, leader_epoch=partition_leader_epoch, now_ms=now_ms
                     )
                 except BaseException as error:
-                    self._append_path.fail_unless_undone(error)
+                    self._fail_unless_undone(error)
                     raise
             if done is None or isinstance(done, AppendSurvey):
-                done = self._append_path.append_sent(
+                done = self._append_as_leader(
                     sent, done, leader_epoch=partition_leader_epoch, origin=origin, now_ms=now_ms, guard=guard
                 )
         if ack == "flushed" or not self._durability.needs_no_flush:
@@ -523,7 +213,7 @@ class WritableLog(PublishedLog):
         with gate.append_lock:
             if not gate.is_open:
                 gate.check()
-            done = self._append_path.append_all_sent(batches, now_ms=self._env.wall_clock_ms())
+            done = self._append_each(batches, now_ms=self._env.wall_clock_ms())
         if ack != "flushed" and self._durability.needs_no_flush:
             return done
         appended = [info for info in done if not isinstance(info, KStoreError)]
@@ -553,10 +243,10 @@ class WritableLog(PublishedLog):
             try:
                 done: LogAppendInfo | AppendSurvey = self._local.appender.append_replicated(records.buffer)
             except BaseException as error:
-                self._append_path.fail_unless_undone(error)
+                self._fail_unless_undone(error)
                 raise
             if isinstance(done, AppendSurvey):
-                done = self._append_path.append_fetched(done)
+                done = self._append_fetched(done)
         if ack == "flushed" or not self._durability.needs_no_flush:
             self._durability.flush_behind(done.last_offset, ack)
         return done
@@ -566,6 +256,175 @@ class WritableLog(PublishedLog):
         with self._gate.append_lock:
             self._gate.check()
             return self.producer_state.remove_expired_producers(self._env.wall_clock_ms())
+
+    # Steps of an append
+
+    def _append_each(self, batches: Sequence[MemoryRecords], *, now_ms: int) -> list[LogAppendInfo | KStoreError]:
+        """Append each batch as leader, runs of common appends in one compiled call. Requires the append lock."""
+        sent = list(batches)
+        done: list[LogAppendInfo | KStoreError] = []
+        while len(done) < len(sent):
+            try:
+                together = self._append_run(sent, start=len(done), now_ms=now_ms)
+                done += together
+                if not together:
+                    done.append(self._append_as_leader(sent[len(done)], None, now_ms=now_ms))
+            except StorageError as error:
+                done += [error] * (len(sent) - len(done))
+            except KStoreError as error:
+                done.append(error)
+        return done
+
+    def _append_as_leader(
+        self,
+        sent: MemoryRecords,
+        survey: AppendSurvey | None,
+        *,
+        now_ms: int,
+        leader_epoch: int | None = None,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        guard: VerificationGuard | None = None,
+    ) -> LogAppendInfo:
+        """Append as leader what takes more than one compiled call. Requires the append lock.
+
+        Args: survey: None if the records have no offsets yet.
+        """
+        append_time_ms = now_ms if self._rules.is_append_time else NO_TIMESTAMP
+        if survey is None:
+            appender = self._local.appender
+            survey = self._rules.survey(
+                sent,
+                base_offset=self._local.log_end_offset,
+                partition_leader_epoch=max(appender.leader_epoch, 0) if leader_epoch is None else leader_epoch,
+                now_ms=now_ms,
+                origin=origin,
+            )
+            with self._failing_unless_undone():
+                done: LogAppendInfo | AppendSurvey = appender.append(survey, log_append_time_ms=append_time_ms)
+            if isinstance(done, LogAppendInfo):
+                return done
+        return self._append_surveyed(survey, origin=origin, now_ms=now_ms, append_time_ms=append_time_ms, guard=guard)
+
+    def _append_fetched(self, survey: AppendSurvey) -> LogAppendInfo:
+        """Append as follower what takes more than one compiled call. Requires the append lock."""
+        check_fetched(survey, log_end_offset=self._local.log_end_offset)
+        if survey.batch_count == 0:
+            return LogAppendInfo(-1, -1, NO_TIMESTAMP, NO_TIMESTAMP, self._local.log_start_offset, 0)
+        origin, now_ms = AppendOrigin.REPLICATION, self._env.wall_clock_ms()
+        return self._append_surveyed(survey, origin=origin, now_ms=now_ms, append_time_ms=NO_TIMESTAMP, guard=None)
+
+    def _roll_at(self, base_offset: int) -> None:
+        """Start a new segment. The old one's records are durable then; its indexes are flushed later.
+        Requires the append lock.
+
+        Without that sync, a power cut could leave records of the new segment without the last ones of the old.
+        """
+        local, producers = self._local, self.producer_state
+        written_end = local.written_end_offset
+        self._gate.check_place(local.active.records)
+        with self._failing_unless_undone():
+            local.roll(base_offset)
+            self._durability.note_roll()
+            local.publish(local.log_end_offset)
+            # If offsets are missing before the new segment, a snapshot in that gap would describe a segment that is
+            # lost.
+            producers.delete_snapshots_between(written_end, end_offset=base_offset)
+            producers.update_map_end_offset(base_offset)
+            producers.take_snapshot()
+
+    def _fail_unless_undone(self, error: BaseException) -> None:
+        """Shut the gate after an error that may leave something in the files: any storage error except lack of space,
+        or an interrupt between a write and its publication.
+        """
+        is_undone = self._local.is_published
+        if isinstance(error, StorageError):
+            is_undone = is_undone and error.is_out_of_space and not self._local.active.records.has_failed
+        if not is_undone:
+            self._gate.fail(error)
+
+    def _append_run(self, sent: list[MemoryRecords], *, start: int, now_ms: int) -> list[LogAppendInfo]:
+        """Append the run of common appends that begins at index `start`."""
+        try:
+            return self._local.appender.append_all_sent(sent, start=start, now_ms=now_ms)
+        except BaseException as error:
+            self._fail_unless_undone(error)
+            raise
+
+    def _append_surveyed(
+        self,
+        survey: AppendSurvey,
+        *,
+        origin: AppendOrigin,
+        now_ms: int,
+        append_time_ms: int,
+        guard: VerificationGuard | None,
+    ) -> LogAppendInfo:
+        """Append surveyed batches, and update leader epochs, producers and transactions."""
+        local = self._local
+        check_fits_segment(survey, self.config)
+        rolls = local.active.should_roll(survey, now_ms=now_ms)
+        base_offset = local.active.base_offset
+        if rolls:
+            base_offset = next_base_offset(survey, log_end_offset=local.log_end_offset)
+        check_offsets_fit_segment(survey, base_offset=base_offset)
+        prepared = None
+        if survey.has_producers:
+            batches = producer_batches_in(survey.records, config=self.config)
+            prepared = self.producer_state.analyze(batches, origin=origin, verification_guard=guard)
+            if prepared.duplicate is not None:
+                return self._info_of_duplicate(prepared.duplicate)
+        with self._restoring_epochs():
+            if survey.leader_epoch != local.appender.leader_epoch or survey.has_messages or not survey.is_one_epoch:
+                follow_epochs(self.leader_epochs, survey, config=self.config)
+            if rolls:
+                self._roll_at(base_offset)
+            self._write(survey, prepared)
+        done: LogAppendInfo = local.appender.info_of(survey, log_append_time_ms=append_time_ms)
+        return done
+
+    def _write(self, survey: AppendSurvey, prepared: PreparedAppend | None) -> None:
+        """Write batches, apply them to producers and transactions, and then publish them to readers."""
+        local = self._local
+        with self._failing_unless_undone():
+            local.active.append(survey)
+            if prepared is not None:
+                for one in self.producer_state.commit(prepared):
+                    if one.is_aborted:
+                        aborted = AbortedTxn(one.producer_id, one.first_offset, one.last_offset, one.last_stable_offset)
+                        local.active.transaction_index.append(aborted)
+            local.publish(survey.last_offset + 1)
+
+    def _info_of_duplicate(self, found: BatchMetadata) -> LogAppendInfo:
+        append_time_ms = found.timestamp_ms if self._rules.is_append_time else NO_TIMESTAMP
+        offsets = found.first_offset, found.last_offset
+        start = self._local.log_start_offset
+        return LogAppendInfo(*offsets, found.timestamp_ms, append_time_ms, start, 0, is_duplicate=True)
+
+    @contextmanager
+    def _failing_unless_undone(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self._fail_unless_undone(error)
+            raise
+
+    @contextmanager
+    def _restoring_epochs(self) -> Iterator[None]:
+        """Restore the leader epochs if an append fails and leaves nothing else in the files."""
+        before, end = self.leader_epochs.entries, self._local.log_end_offset
+        try:
+            yield
+        except BaseException:
+            if self._gate.failure is None and self._local.log_end_offset == end:
+                self._restore_epochs(before)
+            raise
+
+    def _restore_epochs(self, entries: tuple[EpochEntry, ...]) -> None:
+        try:
+            self.leader_epochs.restore(entries)
+        except StorageError as error:
+            self._gate.fail(error)
+        self._local.publish(self._local.log_end_offset)
 
     # Flush and roll
 
@@ -601,7 +460,7 @@ class WritableLog(PublishedLog):
         with self._gate.append_lock:
             self._gate.check()
             if self._local.active.size_in_bytes:
-                self._append_path.roll(self.log_end_offset)
+                self._roll_at(self.log_end_offset)
             base_offset = self._local.active.base_offset
         self._durability.flush_rolled()
         return base_offset
@@ -616,9 +475,7 @@ class WritableLog(PublishedLog):
         offset = checked_int("offset", offset)
         with self._gate.append_lock:
             self._gate.check()
-            mark = self._local.update_high_watermark(offset)
-            self.producer_state.on_high_watermark(mark)
-            return mark
+            return self._local.update_high_watermark(offset)
 
     def truncate_to(self, offset: int) -> bool:
         """Durably remove every batch that holds an offset >= `offset`, and return whether there was any.
@@ -629,7 +486,17 @@ class WritableLog(PublishedLog):
         offset = checked_int("offset", offset, least=0)
         with self._gate.flush_lock, self._gate.append_lock:
             self._gate.check()
-            return self._cutting.truncate_to(offset)
+            if offset >= self.log_end_offset:
+                self.leader_epochs.truncate_from_end(offset)
+                self._local.publish(self.log_end_offset)
+                return False
+            self._gate.check_place(self._local.active.records)
+            with self._truncating(offset):
+                if offset < self._local.first_base_offset:
+                    self._restart_at(offset, log_start_offset=offset)
+                else:
+                    self._truncate_from(offset)
+            return True
 
     def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None) -> None:
         """Durably remove all records, leader epochs and producers; log end and high watermark become `offset`.
@@ -644,7 +511,9 @@ class WritableLog(PublishedLog):
             start = checked_int("log_start_offset", log_start_offset, least=0, greatest=offset)
         with self._gate.flush_lock, self._gate.append_lock:
             self._gate.check()
-            self._cutting.restart_at(offset, log_start_offset=start)
+            self._gate.check_place(self._local.active.records)
+            with self._truncating(0):
+                self._restart_at(offset, log_start_offset=start)
 
     def delete_records(self, before_offset: int) -> int:
         """Durably raise the log start offset to `before_offset` and return it; segments entirely below it are removed.
@@ -659,7 +528,85 @@ class WritableLog(PublishedLog):
             if before_offset > self.high_watermark:
                 bound = f"expected at most its high watermark {self.high_watermark}, found {before_offset}"
                 raise self._out_of_range(before_offset, f"start of {self.topic_partition}: {bound}")
-            return self._cutting.start_at(before_offset)
+            return self._raise_log_start(before_offset)
+
+    # Steps of a truncation
+
+    def _raise_log_start(self, offset: int) -> int:
+        """Raise the log start offset to `offset` if it is lower, and return the log start offset.
+
+        Remove the segments and state below it, including those that an earlier call failed to remove.
+        """
+        local = self._local
+        self._gate.check_place(local.active.records)
+        if offset > local.log_start_offset:
+            self._writer_files.save_log_start_offset(offset)
+            local.move_start(offset)
+        start = local.log_start_offset
+        self.leader_epochs.truncate_from_start(start)
+        self.producer_state.on_log_start_offset_incremented(start)
+        if local.ends_below(start):
+            with self._truncating(MAX_INT64):
+                self.producer_state.delete_snapshots_at(local.remove_below(start))
+        return start
+
+    def _truncate_from(self, offset: int) -> None:
+        """Remove every batch that holds an offset >= `offset`, where `offset` is not below the first segment."""
+        local = self._local
+        self.producer_state.update_map_end_offset(local.log_end_offset)
+        last = [segment for segment in local.segments if segment.base_offset <= offset][-1]
+        first_removed = last.translate_offset(offset)
+        position = last.valid_end_position if first_removed is None else first_removed.position
+        rest = last.records.walk(position=0, end_position=position)
+        written_end = rest.last_offset + 1 if rest.last_offset >= 0 else last.base_offset
+        timestamp = TimestampOffset(NO_TIMESTAMP, -1)
+        if rest.max_timestamp_ms > NO_TIMESTAMP:
+            timestamp = TimestampOffset(rest.max_timestamp_ms, rest.offset_of_max_timestamp)
+        self._durability.lower(DurablePoint(written_end, last.base_offset, position))
+        local.truncate(last, offset=offset, position=position, timestamp=timestamp, written_end_offset=written_end)
+        if offset < local.log_start_offset:
+            local.move_start(offset)
+            self._writer_files.save_log_start_offset(offset)
+        self.leader_epochs.truncate_from_end(offset)
+        local.publish(offset)
+        self._durability.follow_cut()
+        self._rebuild_producers(offset)
+        self.producer_state.on_high_watermark(local.high_watermark)
+
+    def _restart_at(self, offset: int, *, log_start_offset: int) -> None:
+        """Remove all segments and create an empty one at `offset`."""
+        self._durability.lower(DurablePoint(0, 0, 0))
+        self._local.restart(offset, log_start_offset=log_start_offset)
+        self.leader_epochs.clear()
+        self.producer_state.truncate_fully_and_start_at(offset)
+        self._rebuild_producers(offset)
+        self._writer_files.save_log_start_offset(log_start_offset)
+        self._local.publish(offset)
+        self._durability.follow_restart()
+
+    def _rebuild_producers(self, end_offset: int) -> None:
+        """Rebuild the producer state at the new log end; as in Kafka, with snapshots at the last two segments."""
+        segments = self._local.segments
+        self.producer_state.rebuild(
+            (
+                SegmentReplay(one.base_offset, one.next_base_offset or end_offset, partial(_producer_batches_of, one))
+                for one in segments
+            ),
+            log_start_offset=self._local.log_start_offset,
+            log_end_offset=end_offset,
+            snapshot_offsets={one.base_offset for one in segments[-2:]},
+            now_ms=self._env.wall_clock_ms(),
+        )
+
+    @contextmanager
+    def _truncating(self, offset: int) -> Iterator[None]:
+        """Announce a truncation at `offset` to readers, and shut the gate if it fails."""
+        with self._live.truncations.running(offset):
+            try:
+                yield
+            except BaseException as error:
+                self._gate.fail(error)
+                raise
 
     def close(self) -> None:
         """Flush, write snapshot, indexes and checkpoints as a clean shutdown does, close the files, and release the
@@ -670,7 +617,7 @@ class WritableLog(PublishedLog):
         """
         gate, marks = self._gate, None
         with gate.flush_lock, gate.append_lock:
-            if self._is_closed:
+            if self.is_closed:
                 return
             gate.close()
             self._dropping.detach()
@@ -705,6 +652,16 @@ def _drop(path: str, local: LocalLog, files: WriterFiles) -> None:
             local.close_handlers()
         finally:
             files.release()
+
+
+def _producer_batches_of(segment: LogSegment, start_offset: int) -> Iterator[ProducerBatch]:
+    """Yield the batches of producers in a segment, from the one that holds start_offset on."""
+    first = segment.translate_offset(start_offset)
+    if first is None:
+        return
+    for header, data in segment.records.read_batches(position=first.position, end_position=segment.scan_end_position):
+        if header.producer_id > NO_PRODUCER_ID:
+            yield producer_batch(RecordBatch(data, position=header.position, path=segment.path))
 
 
 def _check_memory_records(records: object) -> None:

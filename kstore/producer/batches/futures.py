@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from kstore._core import BatchResult, RecordFuture
 from kstore.environment import SYSTEM_CLOCK
 from kstore.errors import KStoreError, ProducerTimeoutError
-from kstore.producer.batches.waiting import Latch, SafeFuture
+from kstore.producer.batches.waiting import Latch, ProducerFuture
 from kstore.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 
 _MS_PER_S = 1000
@@ -64,23 +64,28 @@ def record_metadata(
     )
 
 
-class FutureRecordMetadata(RecordFuture, SafeFuture[RecordMetadata]):
-    """The future RecordMetadata of one record: a concurrent.futures.Future that can't be cancelled.
+class FutureRecordMetadata(RecordFuture, ProducerFuture[RecordMetadata]):
+    """The future RecordMetadata of one record; it can be awaited, and as_concurrent() makes a standard future of it.
 
-    It is done when the batch is, after all callbacks of the batch.
+    It is done when the batch is, after all callbacks of the batch. It can't be cancelled.
     Threads: safe.  Source: Kafka FutureRecordMetadata.
     """
+
+    __slots__ = ("__weakref__",)
 
     def __repr__(self) -> str:
         state = "done" if self.done() else "pending"
         return f"FutureRecordMetadata({self.produce_result.topic_partition}, index={self.index}, {state})"
 
     def settle(self) -> None:
-        """Notify waiters and run callbacks; called by the batch's result."""
-        self.tell()
+        """Run the callbacks; called by the batch's result."""
+        self.run_callbacks(self.callbacks)
 
-    def _ask_to_be_told(self) -> None:
-        self.produce_result.watch(self)
+    def _listen(self) -> list[Callable[[Any], object]]:
+        if self.callbacks is None:
+            # First: if an interrupt came between these calls in the other order, callbacks would never run.
+            self.produce_result.watch(self)
+        return self.made_callbacks()
 
     def _place(self) -> tuple[ProduceRequestResult, int]:
         whole: ProduceRequestResult = self.produce_result
@@ -148,7 +153,7 @@ class AppendedBatch(NamedTuple):
     record_count: int
 
 
-class ColumnsFuture(SafeFuture[list[AppendedBatch]]):
+class ColumnsFuture(ProducerFuture[list[AppendedBatch]]):
     """The batches of one append of columns, in the order of creation; a split batch is listed as its pieces.
 
     result() raises the first error; outcomes() gives the outcome of each batch. cancel() returns False.
@@ -156,7 +161,7 @@ class ColumnsFuture(SafeFuture[list[AppendedBatch]]):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        self._callbacks: list[Callable[[Any], object]] = []
         self._batches: list[tuple[int, ProduceRequestResult, int]] = []
         self._pending_count = 0
         self._error: KStoreError | ValueError | None = None
@@ -212,6 +217,12 @@ class ColumnsFuture(SafeFuture[list[AppendedBatch]]):
     def done(self) -> bool:
         return self._latch.is_open
 
+    def __repr__(self) -> str:
+        return f"ColumnsFuture({len(self._batches)} batches, {'done' if self.done() else 'pending'})"
+
+    def _listen(self) -> list[Callable[[Any], object]]:
+        return self._callbacks
+
     @property
     def index(self) -> int:
         """The index to watch in a batch's result: the first record."""
@@ -233,7 +244,7 @@ class ColumnsFuture(SafeFuture[list[AppendedBatch]]):
             self._error = next((error for _, error in outcomes if error is not None), self._error)
             self._found = [batch for batch, _ in outcomes]
         self._latch.open()
-        self.tell()
+        self.run_callbacks(self._callbacks)
 
     def outcomes(self) -> list[tuple[AppendedBatch, KStoreError | None]]:
         """Return each batch with its error, None if it succeeded or is not done."""

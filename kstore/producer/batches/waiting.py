@@ -1,6 +1,6 @@
-"""Waiting without locks that an interrupted thread could leave held: Latch, SafeFuture, TransactionalResult.
+"""Waiting without locks that an interrupted thread could leave held: Latch, ProducerFuture, TransactionalResult.
 
-SafeFuture is a concurrent.futures.Future; TransactionalResult is the outcome of one transactional call.
+ProducerFuture is the base class of futures; TransactionalResult is the outcome of one transactional call.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import copy
 import logging
 import threading
 from abc import abstractmethod
-from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from kstore.errors import KStoreError, ProducerTimeoutError
 
@@ -54,65 +55,72 @@ class Latch:
 
 
 _Result = TypeVar("_Result")
+_Callbacks: TypeAlias = list[Callable[[Any], object]]
 LOGGER = logging.getLogger("kstore.producer")
-_PENDING, _FINISHED = "PENDING", "FINISHED"
-# Seconds a lock that protects a few instructions may be held before its thread counts as interrupted.
+# Seconds after which a call that only sets the outcome of a future counts as hanging.
 _PATIENCE_S = 1.0
 
 
-class SafeFuture(Future[_Result]):
-    """A future completed by another object; it can't be cancelled, and a waiter can't block its completion.
+class ProducerFuture(Generic[_Result]):
+    """A future that another object completes; it can't be cancelled, and a waiter can't block its completion.
 
-    concurrent.futures.wait() and as_completed() hold the lock of each future while they read its state and register; an
-    interrupt there would leave the lock held and block the completing thread for ever. Here "holding" is no lock: the
-    holding thread keeps seeing the state it saw when it began. Each waiter is notified once: by tell(), or by itself if
-    it registered too late for tell(). A waiter's event and lock are replaced by ones that an interrupt can't leave
-    locked. State for waiters and callbacks is allocated on first use. Subclasses implement done(), result() and
-    exception(), and call tell() after done() has become true.
-    Threads: safe; relies on single operations being atomic under the GIL.
+    An interrupt (Ctrl-C) in a call of concurrent.futures can leave the lock of a future held, and the thread that
+    completes that future then waits for ever. So this class has no lock, and is no concurrent.futures.Future;
+    as_concurrent() makes one, which a separate thread completes. `await` works in any event loop of asyncio.
+    Subclasses implement done(), result(), exception() and _listen(), and call run_callbacks() once done() is true.
+    Threads: safe; relies on single operations being atomic under the GIL.  Source: java.util.concurrent.Future.
     """
 
-    def __init__(self) -> None:
-        """Skip Future.__init__: its state is created on first use."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_state":
-            is_done = self._made().seen.get(threading.get_ident())
-            return _FINISHED if (self.done() if is_done is None else is_done) else _PENDING
-        if name in ("_condition", "_waiters"):
-            return (_Holding if name == "_condition" else _Waiters)(self, self._made())
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {'done' if self.done() else 'pending'}>"
-
-    def _made(self) -> _Made:
-        made: _Made | None = vars(self).get("_kept")
-        if made is None:
-            # First: if an interrupt came between these calls in the other order, waiters would never be notified.
-            self._ask_to_be_told()
-            made = vars(self).setdefault("_kept", _Made())
-        return made
-
-    def _ask_to_be_told(self) -> None:
-        """Arrange for tell() to be called on completion, if nothing else does. May be called more than once."""
+    __slots__ = ()
 
     @abstractmethod
     def done(self) -> bool:
         """Return whether there is an outcome."""
 
-    def tell(self) -> None:
-        """Notify the waiters and run the callbacks; called by the thread that completed the future.
+    @abstractmethod
+    def result(self, timeout: float | None = None) -> _Result:
+        """Return the result or raise the error; wait at most `timeout` seconds, None for no limit.
 
-        Raises: KeyboardInterrupt from a callback, after everyone has been notified.
+        Raises: ProducerTimeoutError if the timeout expires; the future can still complete later.
         """
-        made: _Made | None = vars(self).get("_kept")
-        if made is None:
-            return
-        while (waiter := _first_of(made.waiters)) is not None:
-            _tell(waiter, self)
+
+    @abstractmethod
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the error, None if there is none; wait and raise as result() does for a timeout."""
+
+    @abstractmethod
+    def _listen(self) -> _Callbacks:
+        """Return the list of callbacks, always the same, after arranging for run_callbacks() to be called."""
+
+    def running(self) -> bool:
+        """Return whether there is no outcome yet."""
+        return not self.done()
+
+    def cancel(self) -> bool:
+        """Return False: an append can't be undone."""
+        return False
+
+    def cancelled(self) -> bool:
+        """Return False."""
+        return False
+
+    def add_done_callback(self, fn: Callable[[Any], object]) -> None:
+        """Call `fn` with the future when it is done, or at once if it is done already.
+
+        The thread that completes the future calls it. Exceptions from `fn` are logged; KeyboardInterrupt is raised.
+        """
+        callbacks = self._listen()
+        callbacks.append(fn)
+        if self.done() and _take_out(callbacks, fn):
+            self._call(fn)
+
+    def run_callbacks(self, callbacks: _Callbacks | None) -> None:
+        """Remove the callbacks from their list and call them; called by the thread that completed the future.
+
+        Raises: KeyboardInterrupt from a callback, after all of them were called.
+        """
         interrupt = None
-        while (callback := _first_of(made.callbacks)) is not None:
+        while callbacks and (callback := _first_of(callbacks)) is not None:
             try:
                 self._call(callback)
             except KeyboardInterrupt as error:
@@ -128,150 +136,91 @@ class SafeFuture(Future[_Result]):
         except BaseException:
             LOGGER.exception("a callback of %r failed", self)
 
-    def add_done_callback(self, fn: Callable[[Future[_Result]], object]) -> None:
-        """Call `fn` with the future when it is done, or at once if it is done already.
+    def __await__(self) -> Generator[Any, None, _Result]:
+        """Wait in the running event loop of asyncio; a cancelled wait changes nothing here."""
+        if not self.done():
+            import asyncio
 
-        Exceptions from `fn` are logged; KeyboardInterrupt is raised.
+            loop = asyncio.get_running_loop()
+            waiter = loop.create_future()
+
+            def wake() -> None:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+            def told(_: object) -> None:
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(wake)
+
+            self.add_done_callback(told)
+            yield from waiter
+        return self.result(0)
+
+    def as_concurrent(self) -> Future[_Result]:
+        """Return a new concurrent.futures.Future with the outcome of this one; it can't be cancelled.
+
+        It is for concurrent.futures.wait() and as_completed(), and for libraries that take only such futures.
+        Cost: a thread completes it soon after this future is done, so that an interrupted wait delays only itself.
         """
-        callbacks = self._made().callbacks
-        callbacks.append(fn)
-        if self.done() and _take_out(callbacks, fn):
-            self._call(fn)
+        made: Future[_Result] = Future()
+        made.set_running_or_notify_cancel()
+        if self.done():
+            self._copy_to(made)
+        else:
+            self.add_done_callback(lambda _: _COPIES.add(partial(self._copy_to, made)))
+        return made
 
-    def running(self) -> bool:
-        return not self.done()
-
-    def cancel(self) -> bool:
-        """Return False: an append can't be undone."""
-        return False
-
-    def cancelled(self) -> bool:
-        """Return False."""
-        return False
-
-    def set_result(self, result: _Result) -> None:
-        """Raise InvalidStateError: only the batch completes the future."""
-        raise InvalidStateError(f"{self} is completed by its batch, not by {result!r}")
-
-    def set_exception(self, exception: BaseException | None) -> None:
-        """Raise InvalidStateError: only the batch completes the future."""
-        raise InvalidStateError(f"{self} is completed by its batch, not by {exception!r}")
-
-    def set_running_or_notify_cancel(self) -> bool:
-        """Raise InvalidStateError: only the batch completes the future."""
-        raise InvalidStateError(f"{self} is completed by its batch")
+    def _copy_to(self, made: Future[_Result]) -> None:
+        error = self.exception(0)
+        if error is None:
+            made.set_result(self.result(0))
+        else:
+            made.set_exception(error)
 
 
-class _Made:
-    """A future's state for waiters and callbacks; `seen`: for each thread that holds it, whether it was done."""
+class _Copies:
+    """Calls that may wait for a lock for ever, made in daemon threads: one thread calls, one replaces it if it hangs.
 
-    __slots__ = ("callbacks", "seen", "waiters")
+    Both threads end when no calls are left.  Threads: safe.
+    """
 
     def __init__(self) -> None:
-        self.callbacks: list[Callable[[Any], object]] = []
-        self.waiters: list[Any] = []
-        self.seen: dict[int, bool] = {}
+        self._calls: list[Callable[[], object]] = []
+        self._done_count = 0
+        self._supervisor: threading.Thread | None = None
+
+    def add(self, call: Callable[[], object]) -> None:
+        """Make a call soon, after those that were added before; its exceptions are logged.  Does not block."""
+        self._calls.append(call)
+        supervisor = self._supervisor
+        # In a child process made by fork(), the thread of the parent is not alive.
+        if supervisor is None or not supervisor.is_alive():
+            self._supervisor = supervisor = threading.Thread(target=self._run, name="kstore-futures", daemon=True)
+            supervisor.start()
+
+    def _run(self) -> None:
+        while self._calls:
+            while self._calls:
+                caller = threading.Thread(target=self._call_all, name="kstore-futures-caller", daemon=True)
+                caller.start()
+                while caller.is_alive():
+                    done_before = self._done_count
+                    caller.join(_PATIENCE_S)
+                    if self._done_count == done_before:
+                        break
+            # Unset first: a call that is added after the check then starts a new thread.
+            self._supervisor = None
+
+    def _call_all(self) -> None:
+        while (call := _first_of(self._calls)) is not None:
+            try:
+                call()
+            except BaseException:
+                LOGGER.exception("a concurrent.futures.Future could not be completed")
+            self._done_count += 1
 
 
-class _Holding:
-    """Replaces a future's condition: a thread that holds it sees an unchanging state."""
-
-    __slots__ = ("_future", "_made")
-
-    def __init__(self, future: SafeFuture[Any], made: _Made) -> None:
-        self._future = future
-        self._made = made
-
-    def acquire(self) -> bool:
-        self._made.seen[threading.get_ident()] = self._future.done()
-        return True
-
-    def release(self) -> None:
-        self._made.seen.pop(threading.get_ident(), None)
-
-    def __enter__(self) -> bool:
-        return self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-
-class _Waiters:
-    """Replaces a future's list of waiters."""
-
-    __slots__ = ("_future", "_made")
-
-    def __init__(self, future: SafeFuture[Any], made: _Made) -> None:
-        self._future = future
-        self._made = made
-
-    def append(self, waiter: Any) -> None:
-        """Register a waiter, to be notified unless its thread already sees the future as done."""
-        future, waiters = self._future, self._made.waiters
-        _make_safe(waiter)
-        if self._made.seen.get(threading.get_ident()):
-            return
-        waiters.append(waiter)
-        if future.done() and _take_out(waiters, waiter):
-            _tell(waiter, future)
-
-    def remove(self, waiter: Any) -> None:
-        """Remove a waiter that was not notified yet."""
-        _take_out(self._made.waiters, waiter)
-
-
-class _SafeEvent:
-    """A replacement for threading.Event whose wait() leaves nothing locked when it is interrupted."""
-
-    __slots__ = ("_latch",)
-
-    def __init__(self) -> None:
-        self._latch = Latch()
-
-    def is_set(self) -> bool:
-        return self._latch.is_open
-
-    def set(self) -> None:
-        self._latch.open()
-
-    def clear(self) -> None:
-        self._latch = Latch()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        return self._latch.wait(None if timeout is None else max(timeout, 0.0))
-
-
-class _PatientLock:
-    """A lock that is ignored once it was held for far longer than the few instructions it protects take."""
-
-    __slots__ = ("_is_abandoned", "_lock")
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._is_abandoned = False
-
-    def __enter__(self) -> None:
-        if not self._is_abandoned and not self._lock.acquire(timeout=_PATIENCE_S):
-            self._is_abandoned = True
-
-    def __exit__(self, *_: object) -> None:
-        if not self._is_abandoned:
-            self._lock.release()
-
-
-def _make_safe(waiter: Any) -> None:
-    """Replace the event and lock of a concurrent.futures waiter by interrupt-safe ones, before it is notified."""
-    if not isinstance(waiter.event, _SafeEvent):
-        if hasattr(waiter, "lock"):
-            waiter.lock = _PatientLock()
-        waiter.event = _SafeEvent()
-
-
-def _tell(waiter: Any, future: SafeFuture[Any]) -> None:
-    if future.exception(0) is None:
-        waiter.add_result(future)
-    else:
-        waiter.add_exception(future)
+_COPIES = _Copies()
 
 
 def _first_of(ones: list[Any]) -> Any | None:

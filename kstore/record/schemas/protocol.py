@@ -251,7 +251,7 @@ class ProtocolWriter:
         last = -1
         for tag, data in fields:
             if tag <= last:
-                raise ValueError(f"tags must rise from 0, got {tag} behind {last}")
+                raise ValueError(f"tags must increase from 0, got {tag} after {last}")
             last = tag
             self.unsigned_varint(tag)
             self.unsigned_varint(len(data))

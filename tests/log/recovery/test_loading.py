@@ -4,6 +4,7 @@ Method: partitions written by the reference are damaged in one way and loaded; a
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from kstore.log.files.root_files import NO_BROKER_EPOCH, CleanShutdown, write_cl
 from kstore.log.recovery.context import LoadedLog, RecoveryMode
 from kstore.log.recovery.load import load_log
 from kstore.types import TopicPartition
+from tests.fakes.faults import FaultyEnv
 from tests.making.batches import batch, batches, flip_bit, patch_header, write_offset_checkpoint, write_partition
 from tests.making.messages import packed_entry
 from tests.reference import codecs as codecs
@@ -32,6 +34,8 @@ from tests.reference.codec import write_end_transaction_marker
 
 CONFIG = LogConfig(index_interval_bytes=100)
 MAX_RELATIVE_OFFSET = 2**31 - 1
+# Version, producer id, first offset, offset of the marker, last stable offset.
+ABORTED_TXN = struct.Struct(">hqqqq")
 
 
 def load(path: Path, **options: Any) -> LoadedLog:
@@ -157,6 +161,71 @@ def test_wrapper_at_the_recovery_point_that_can_not_be_opened_is_kept(tmp_path: 
     with log_file(path, 0).open("ab") as log:
         log.write(packed_entry(b"no gzip", None, offset=5, magic=1, attributes=codecs.GZIP))
     assert load(path, recovery_point=point).log_end_offset == 6
+
+
+@pytest.mark.parametrize(("torn", "recovery_point"), [(b"", 20), (b"torn", 15)])
+def test_recovery_point_is_the_end_of_a_log_that_was_closed_cleanly_unless_it_was_cut(
+    tmp_path: Path, torn: bytes, recovery_point: int
+) -> None:
+    path = two_segments(tmp_path)
+    with log_file(path, 10).open("ab") as log:
+        log.write(torn)
+    loaded = load(path, is_clean=True, recovery_point=15)
+    assert (loaded.log_end_offset, loaded.recovery_point) == (20, recovery_point)
+    assert loaded.report.truncated_bytes == len(torn)
+
+
+class SyncingEnv(FaultyEnv):
+    """Notes the names of what is synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced: list[str] = []
+
+    def check(self, call: str, path: str) -> bool:
+        if call == "sync":
+            self.synced.append(path.rpartition("/")[2])
+        return super().check(call, path)
+
+
+@pytest.mark.parametrize(("point", "synced"), [(0, [0, 10]), (10, [10]), (20, [])])
+def test_recovered_segments_before_the_last_are_synced(tmp_path: Path, point: int, synced: list[int]) -> None:
+    """A broker that was killed may have written them, and not synced."""
+    path, env = write_partition(tmp_path, [batches(base, 10) for base in (0, 10, 20)]), SyncingEnv()
+    load(path, recovery_point=point, env=env)
+    assert [name for name in env.synced if name.endswith(".log")] == [log_file(path, base).name for base in synced]
+    assert path.name in env.synced
+
+
+@pytest.mark.parametrize(("is_other_open", "stable"), [(False, 6), (True, 3)])
+def test_transaction_index_that_is_made_anew_has_first_offset_marker_and_stable_offset(
+    tmp_path: Path, is_other_open: bool, stable: int
+) -> None:
+    """The transaction has three batches, and perhaps another one begins between them."""
+    ours = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
+    log = [batch(n, base_sequence=n, **ours) for n in (1, 2)]
+    log += [batch(3, base_sequence=0, producer_id=8, producer_epoch=0, is_transactional=is_other_open)]
+    log += [batch(4, base_sequence=3, **ours)]
+    log += [write_end_transaction_marker(5, timestamp_ms=0, producer_id=7, producer_epoch=0, commit=False)]
+    path = write_partition(tmp_path, [log])
+    loaded = load(path)
+    (entry,) = ABORTED_TXN.iter_unpack((path / f"{1:020d}.txnindex").read_bytes())
+    assert entry == (0, 7, 1, 5, stable)
+    assert loaded.log_end_offset == 6
+
+
+@pytest.mark.parametrize(("last_offset", "is_right"), [(MAX_RELATIVE_OFFSET, True), (MAX_RELATIVE_OFFSET + 1, False)])
+def test_segment_that_was_closed_cleanly_ends_at_most_two_to_the_31_above_its_base(
+    tmp_path: Path, last_offset: int, is_right: bool
+) -> None:
+    path = write_partition(tmp_path, [[batch(0)]])
+    with log_file(path, 0).open("ab") as log:
+        log.write(batch(last_offset))
+    loaded = load(path, is_clean=True)
+    assert loaded.log_end_offset == last_offset + 1
+    # Without a right end the segment is recovered, and split.
+    assert [one.base_offset for one in loaded.segments] == ([0] if is_right else [0, last_offset])
+    assert loaded.report.rebuilt == () or not is_right
 
 
 def test_log_that_ends_before_the_durable_point_is_refused(tmp_path: Path) -> None:

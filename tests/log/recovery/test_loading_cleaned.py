@@ -125,7 +125,7 @@ def test_snapshot_in_a_hole_that_no_cleaner_has_reached_is_a_sign_of_loss(
     tmp_path: Path, checkpoint: int | None
 ) -> None:
     path = cleaned(tmp_path, checkpoint=checkpoint)
-    with pytest.raises(CorruptLogError, match="segment 7 is missing: its producer snapshot is there"):
+    with pytest.raises(CorruptLogError, match="segment 7 is missing, but its producer snapshot exists"):
         load(path, recovery_point=25)
 
 

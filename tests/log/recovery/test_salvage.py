@@ -83,7 +83,7 @@ def test_size_with_a_flipped_bit_is_put_right_by_the_crc(tmp_path: Path, bit: in
     assert log_of(path).read_bytes() == b"".join(segment)
     (damage,) = loaded.report.damage
     assert (damage.position, damage.size_in_bytes) == (start, len(segment[2]))
-    assert damage.reason.endswith(f"by the CRC expected {len(segment[2])}")
+    assert damage.reason.endswith(f"expected {len(segment[2])} by the CRC")
     assert loaded.report.truncated_bytes == 0
 
 

@@ -183,7 +183,7 @@ def test_slice_of_a_file_that_was_cut_says_where(written_log: Path) -> None:
         part = records.slice(position=POSITIONS[3], size=len(BATCHES[3]))
         records.truncate_to(POSITIONS[3] + 10)
         for read in (part.read, lambda: list(part.batches()), lambda: list(part.entries())):
-            with pytest.raises(CorruptRecordError, match="a file that was cut since") as caught:
+            with pytest.raises(CorruptRecordError, match="a file that was truncated since") as caught:
                 read()
             assert (caught.value.path, caught.value.position) == (str(written_log), POSITIONS[3])
 

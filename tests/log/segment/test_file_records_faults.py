@@ -99,7 +99,7 @@ def test_append_that_cannot_be_undone_ends_the_writing_and_not_the_reading(
         with pytest.raises(StorageError) as caught:
             records.append(MemoryRecords(BATCHES[1]))
     assert caught.value.errno == errno.ENOSPC
-    assert f"behind position {POSITIONS[1]}" in caplog.text
+    assert f"after position {POSITIONS[1]}" in caplog.text
     check_only_reading_is_left(records)
 
 

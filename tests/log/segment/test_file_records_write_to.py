@@ -165,10 +165,10 @@ def test_writing_a_slice_of_a_file_that_was_cut_is_an_error(written_log: Path) -
         part = records.slice(position=POSITIONS[3], size=len(BATCHES[3]))
         records.truncate_to(POSITIONS[3] + 10)
         sender, receiver = socket.socketpair()
-        with sender, receiver, pytest.raises(CorruptRecordError, match="cut since") as caught:
+        with sender, receiver, pytest.raises(CorruptRecordError, match="truncated since") as caught:
             part.write_to(sender)
         assert caught.value.found == 10
-        with pytest.raises(CorruptRecordError, match="cut since"):
+        with pytest.raises(CorruptRecordError, match="truncated since"):
             part.write_to(io.BytesIO())
 
 

@@ -194,10 +194,10 @@ def test_created_index_drops_what_was_there(path: Path) -> None:
 
 BAD_OFFSETS = [
     pytest.param(packed(1, 2) + b"\1", 16, "multiple of 8", id="part-of-an-entry"),
-    pytest.param(packed(3, 3) + packed(3, 3), 8, "rising", id="entry-twice"),
-    pytest.param(packed(3, 4) + struct.pack(">ii", 5, 400), 16, "rising", id="position-twice"),
-    pytest.param(struct.pack(">ii", -1, 5), 0, "rising", id="offset-below-base"),
-    pytest.param(bytes(16) + packed(3, 4), 8, "rising", id="page-that-was-lost"),
+    pytest.param(packed(3, 3) + packed(3, 3), 8, "increasing entries", id="entry-twice"),
+    pytest.param(packed(3, 4) + struct.pack(">ii", 5, 400), 16, "increasing entries", id="position-twice"),
+    pytest.param(struct.pack(">ii", -1, 5), 0, "increasing entries", id="offset-below-base"),
+    pytest.param(bytes(16) + packed(3, 4), 8, "increasing entries", id="page-that-was-lost"),
 ]
 
 

@@ -289,7 +289,7 @@ def test_damaged_snapshot_gives_way_to_the_one_before(
         manager.truncate_and_reload(log_start_offset=0, log_end_offset=9, now_ms=NOW_MS)
     assert manager.map_end_offset == 5
     assert file_names(tmp_path) == snapshot_names(5)
-    assert "going on with an older snapshot" in caplog.text
+    assert "continuing with an older snapshot" in caplog.text
 
 
 def test_producer_expires_a_day_after_its_last_record(tmp_path: Path) -> None:

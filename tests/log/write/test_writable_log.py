@@ -3,6 +3,8 @@ Method: batches of the reference codec appended; files compared with those that 
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,9 +24,11 @@ from kstore.errors import (
     RecordBatchTooLargeError,
     RecordTooLargeError,
     RecordValidationError,
+    StorageError,
     UnexpectedAppendOffsetError,
 )
 from kstore.log import open_log, open_store
+from kstore.log.env import Env
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, MemoryRecordsBuilder, Record, RecordBatch
 from kstore.record.builder import with_records
@@ -40,6 +44,8 @@ from tests.making.batches import (
     record,
     write_partition,
 )
+from tests.making.messages import packed_entry
+from tests.making.record_files import failing
 from tests.reference.codec import write_batch, write_offset_index, write_time_index
 
 Opener = Callable[..., WritableLog]
@@ -219,6 +225,35 @@ def test_append_larger_than_a_segment_is_refused(directory: Path) -> None:
         with pytest.raises(RecordBatchTooLargeError):
             log.append(sent(1, value_bytes=600))
         assert len(log.segments) == 1
+
+
+def test_append_of_exactly_a_segment_is_taken(directory: Path) -> None:
+    one = sent(1, value_bytes=600)
+    with open_log(directory, "a", LogConfig(segment_bytes=one.size_in_bytes)) as log:
+        for _ in range(2):
+            log.append(one)
+        assert [segment.size_in_bytes for segment in log.segments] == [one.size_in_bytes] * 2
+
+
+def test_batch_that_is_too_large_only_in_the_codec_of_the_topic_is_refused(directory: Path) -> None:
+    record = Record(offset=0, timestamp_ms=FIRST_TIMESTAMP_MS, key=None, value=bytes(5000))
+    small = with_records([record], compression="gzip")
+    assert small.size_in_bytes < 2000
+    with open_log(directory, "a", LogConfig(max_message_bytes=2000, compression_type="uncompressed")) as log:
+        with pytest.raises(RecordTooLargeError, match="expected at most 2000 bytes"):
+            log.append(small)
+        assert log.log_end_offset == 0
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_that_a_follower_fetches_forget_the_leader_epochs(directory: Path, magic: int) -> None:
+    message = packed_entry(b"v", b"k", offset=5, magic=magic)
+    with open_log(directory, "a") as log:
+        log.append_as_follower(fetched(batches(0, 5, partition_leader_epoch=4)))
+        assert [tuple(entry) for entry in log.leader_epochs.entries] == [(4, 0)]
+        log.append_as_follower(MemoryRecords(message))
+        assert log.leader_epochs.entries == ()
+        assert offsets(log) == list(range(6))
 
 
 def test_unknown_ack_is_refused_before_anything_is_written(directory: Path) -> None:
@@ -413,6 +448,28 @@ def test_marker_waits_for_the_last_log_of_the_root(tmp_path: Path) -> None:
     assert marker.exists()
 
 
+def test_root_of_a_log_that_failed_gets_no_marker_though_it_had_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marker = tmp_path / ".kafka_cleanshutdown"
+    for name in ("t-0", "t-1"):
+        open_log(tmp_path / name, "a").close()
+    assert marker.exists()
+    failed, whole = open_log(tmp_path / "t-0", "a"), open_log(tmp_path / "t-1", "a")
+    failed.append(sent(1))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdatasync", failing(errno.EIO))
+        with pytest.raises(StorageError):
+            failed.flush()
+    failed.close()
+    with (tmp_path / "t-0" / f"{0:020d}.log").open("ab") as file:
+        file.write(bytes(7))
+    with open_log(tmp_path / "t-0", "a") as again:
+        assert again.recovery_report.truncated_bytes == 7
+    whole.close()
+    assert not marker.exists()
+
+
 def test_root_with_a_log_that_nobody_closed_gets_no_marker(tmp_path: Path) -> None:
     (tmp_path / "other-0").mkdir()
     open_log(tmp_path / "t-0", "a").close()
@@ -453,6 +510,26 @@ def test_managed_high_watermark_stays_where_it_is_put(directory: Path) -> None:
         log.append(sent(5))
         assert (log.high_watermark, log.last_stable_offset, log.log_end_offset) == (3, 3, 10)
         assert (log.update_high_watermark(99), log.update_high_watermark(-5)) == (10, 0)
+
+
+class TimeEnv(Env):
+    """A monotonic clock that the test sets."""
+
+    now_ms = 1000
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+
+def test_flush_is_due_flush_ms_after_the_last_one(directory: Path) -> None:
+    env = TimeEnv()
+    with open_log(directory, "a", LogConfig(flush_ms=50), env=env) as log:
+        log.append(sent(1))
+        env.now_ms += 49
+        assert (log.flush_if_due(), log.flushed_offset) == (False, 0)
+        env.now_ms += 1
+        assert (log.flush_if_due(), log.flushed_offset) == (True, 1)
+        assert not log.flush_if_due()
 
 
 def test_flush_makes_the_end_durable(directory: Path) -> None:

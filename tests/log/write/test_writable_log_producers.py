@@ -62,6 +62,16 @@ def test_batch_that_was_sent_before_gets_its_old_offsets(directory: Path, is_reo
     log.close()
 
 
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+def test_batch_that_was_sent_before_gets_its_old_times(directory: Path, kind: str) -> None:
+    config = LogConfig(producer_id_expiration_ms=2**63 - 1, message_timestamp_type=kind)
+    with open_log(directory, "a", config) as log:
+        first, again = log.append(sent(3, 0)), log.append(sent(3, 0))
+        assert again.is_duplicate
+        assert (again.max_timestamp_ms, again.log_append_time_ms) == (first.max_timestamp_ms, first.log_append_time_ms)
+        assert (first.log_append_time_ms == -1) == (kind == "CreateTime")
+
+
 @pytest.mark.parametrize(
     ("records", "kind"),
     [

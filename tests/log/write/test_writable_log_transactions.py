@@ -13,6 +13,7 @@ from kstore.config import LogConfig
 from kstore.errors import InvalidTxnStateError, OutOfOrderSequenceError
 from kstore.log import LogSegment, open_log
 from kstore.log.env import Env, ReadFile
+from kstore.log.write.live_source import LiveSource
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import (
     AppendOrigin,
@@ -172,15 +173,15 @@ def test_transaction_that_begins_during_the_walk_is_not_taken_for_decided(
     with opened(directory) as log:
         log.append(sent(0, producer_id=OTHER))
         left = [sent(0, transactional=True)]
-        segments = type(log).segments
+        segments = LiveSource.segments
 
-        def then_append(self: WritableLog) -> tuple[LogSegment, ...]:
+        def then_append(self: LiveSource) -> tuple[LogSegment, ...]:
             found: tuple[LogSegment, ...] = segments.__get__(self)
             while left:
-                self.append(left.pop())
+                log.append(left.pop())
             return found
 
-        monkeypatch.setattr(WritableLog, "segments", property(then_append))
+        monkeypatch.setattr(LiveSource, "segments", property(then_append))
         assert log.transactions().last_stable_offset <= 2
         assert not left
 
@@ -310,6 +311,18 @@ def test_transaction_that_a_truncation_forgot_hides_nothing(directory: Path) -> 
         log.truncate_to(4)
         assert log.last_stable_offset == log.fetch(2, 1000, isolation="read_committed").last_stable_offset == 4
         assert committed(log) == [2, 3]
+
+
+def test_truncation_forgets_only_the_producers_whose_records_were_all_deleted(directory: Path) -> None:
+    with opened(directory) as log:
+        log.append(sent(0))
+        for sequence in (0, 2, 4):
+            log.append(sent(sequence, producer_id=OTHER))
+        log.delete_records(4)
+        assert set(log.producer_state.active_producers) == {PRODUCER, OTHER}
+        log.truncate_to(6)
+        (left,) = log.producer_state.active_producers.values()
+        assert (left.producer_id, left.last_sequence) == (OTHER, 3)
 
 
 def test_empty_fetch_lists_no_aborted_transactions(directory: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,13 @@ from kstore.log import LogSegment, open_log
 from kstore.log.files.checkpoints import read_offset_checkpoint
 from kstore.log.files.durable_point import DurablePoint, DurablePointFile
 from kstore.log.segment.records import SegmentRecords
-from kstore.log.write.local_log import Cuts
+from kstore.log.write.live_source import Truncations
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, Record
 from kstore.types import OffsetAndTimestamp, TopicPartition
+from tests.fakes.faults import FaultyEnv
 from tests.making.batches import FIRST_TIMESTAMP_MS, batch, batches, record
-from tests.reference.codec import write_batch
+from tests.reference.codec import read_time_index, write_batch
 
 RECORDS_PER_BATCH = 3
 # Ten batches of three records, four batches a segment: segments at 0, 12 and 24.
@@ -71,6 +73,19 @@ def test_cut_removes_every_batch_from_the_offset_on(log: WritableLog, directory:
         assert reopened.log_end_offset == offset + 2
 
 
+def test_truncation_in_a_segment_that_was_only_listed_keeps_its_largest_timestamp(
+    log: WritableLog, directory: Path
+) -> None:
+    """A broker forgets it, and lookups by time then stop at this segment."""
+    log.close()
+    with open_log(directory, "a", replace(SMALL, index_interval_bytes=4096)) as reopened:
+        assert reopened.truncate_to(18)
+        reopened.roll()
+        reopened.append(MemoryRecords(batch(0, 1)))
+        assert read_time_index((directory / f"{12:020d}.timeindex").read_bytes()) == [(FIRST_TIMESTAMP_MS + 17, 5)]
+        assert reopened.offset_for_timestamp(FIRST_TIMESTAMP_MS + 16) == OffsetAndTimestamp(16, FIRST_TIMESTAMP_MS + 16)
+
+
 @pytest.mark.parametrize("offset", [30, 31, 10**12])
 def test_cut_at_or_behind_the_end_removes_nothing(log: WritableLog, offset: int) -> None:
     assert not log.truncate_to(offset)
@@ -81,6 +96,31 @@ def test_cut_below_the_first_segment_empties_the_log(log: WritableLog) -> None:
     log.delete_records(13)
     assert log.truncate_to(5)
     assert (log.log_start_offset, log.log_end_offset, offsets(log)) == (5, 5, [])
+
+
+class UnlinkingEnv(FaultyEnv):
+    """Notes the names of what is removed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.removed: list[str] = []
+
+    def check(self, call: str, path: str) -> bool:
+        if call == "unlink":
+            self.removed.append(path.rpartition("/")[2])
+        return super().check(call, path)
+
+
+def test_truncation_removes_the_last_segment_first(directory: Path) -> None:
+    """Wherever a crash stops it, the segments that are left follow each other."""
+    env = UnlinkingEnv()
+    with open_log(directory, "a", env=env) as log:
+        for _ in range(4):
+            log.append(MemoryRecords(batch(0, 2)))
+            log.roll()
+        env.removed.clear()
+        log.truncate_to(1)
+        assert [name for name in env.removed if name.endswith(".log")] == [f"{n:020d}.log" for n in (8, 6, 4, 2)]
 
 
 @pytest.mark.parametrize("offset", [0, 7, 30, 1000])
@@ -418,11 +458,11 @@ def test_reader_of_deleted_segments_goes_on_or_is_told(log: WritableLog) -> None
     assert seen == list(range(len(seen)))
 
 
-def test_readers_take_no_cut_of_long_ago_for_theirs() -> None:
-    cuts = Cuts()
+def test_readers_ignore_truncations_before_they_started() -> None:
+    truncations = Truncations()
     for offset in (40, 10, 30, 20, 30):
-        cuts.note(offset)
-    assert [cuts.lowest_since(known) for known in range(6)] == [10, 10, 20, 20, 30, None]
+        truncations.note(offset)
+    assert [truncations.lowest_since(known) for known in range(6)] == [10, 10, 20, 20, 30, None]
 
 
 def test_records_deleted_again_and_again_take_no_memory(directory: Path) -> None:
@@ -430,7 +470,7 @@ def test_records_deleted_again_and_again_take_no_memory(directory: Path) -> None
         for offset in range(50):
             log.append(MemoryRecords(batch(0, 1)))
             log.delete_records(offset)
-        assert len(log._cuts.lowest) <= 1
+        assert len(log._live.truncations.lowest) <= 1
 
 
 @pytest.mark.parametrize("offset", [0, 7, 12, 13, 29])

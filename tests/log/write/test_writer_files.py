@@ -200,7 +200,7 @@ def test_writer_of_a_directory_that_is_gone_is_told_and_harms_no_other(
     if is_replaced:
         shutil.copytree(directory.parent / "kept", directory)
     left = content(directory.parent)
-    with pytest.raises(StorageError, match="was removed or replaced under its writer") as caught:
+    with pytest.raises(StorageError, match="was removed or replaced while a writer had it open") as caught:
         call(log)
     assert caught.value.errno == errno.ENOENT
     assert log.has_failed

@@ -201,11 +201,15 @@ public final class LogHistory {
         report.put("timestamp_ms", found.map(one -> one.timestamp).orElse(-1L)).end();
     }
 
-    private void tell() {
+    private void tell() throws IOException {
         report.begin("state");
         report.put("log_start_offset", log.logStartOffset()).put("log_end_offset", log.logEndOffset());
         report.put("high_watermark", log.highWatermark()).put("last_stable_offset", log.lastStableOffset());
         Collection<LogSegment> segments = log.logSegments();
+        for (LogSegment one : segments) {
+            // A truncation forgets the largest timestamp of a segment that was not asked for it before; see durability.md.
+            one.maxTimestampSoFar();
+        }
         report.raw("segments", segments.stream()
                 .map(one -> "[" + one.baseOffset() + "," + one.size() + "]").collect(Collectors.toList()).toString());
         report.raw("epochs", log.leaderEpochCache().epochEntries().stream()

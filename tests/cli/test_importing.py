@@ -162,7 +162,7 @@ def test_least_that_a_line_needs_is_topic_and_timestamp(kstore, tmp_path):
 BAD_LINES = [
     pytest.param("{", "is not a record", id="no-json"),
     pytest.param("[1]", "is not a record", id="no-object"),
-    pytest.param('{"topic":"t"}', "no field 'timestamp'", id="no-timestamp"),
+    pytest.param('{"topic":"t"}', "missing field 'timestamp'", id="no-timestamp"),
     pytest.param('{"topic":"t","timestamp":"now"}', "timestamp must be a number", id="timestamp"),
     pytest.param('{"topic":"t","timestamp":-2}', "timestamp must be a number from -1", id="negative-timestamp"),
     pytest.param('{"topic":"t","timestamp":1,"partition":-1}', "partition must be", id="negative-partition"),

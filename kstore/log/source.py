@@ -1,0 +1,439 @@
+"""What a Log reads: LogSource, the interface, and DirectorySource, a directory as it was listed.
+
+The other source is LiveSource in kstore.log.write: a log that this process writes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
+from typing import NamedTuple, Protocol, TypeVar
+
+from kstore.config import MAX_INT64, LogConfig
+from kstore.errors import (
+    CorruptCheckpointError,
+    CorruptionError,
+    KStoreError,
+    LogClosedError,
+    LogReplacedError,
+    OffsetOutOfRangeError,
+    StorageError,
+    UnsupportedError,
+)
+from kstore.log.env import DEFAULT_ENV, ENOENT, Env, FileStatus, OpenFiles, is_same_file, join_path
+from kstore.log.files.checkpoints import OffsetCheckpoints
+from kstore.log.files.names import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOCK_FILE,
+    LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
+    SWAP_STATE,
+    PartitionDirectory,
+    parse_segment_name,
+)
+from kstore.log.segment.indexes import IndexCache
+from kstore.log.segment.records import BatchPlace, status_of_segment
+from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE, MOST_LOOKS, ListedFile, change_that_caused, is_settled
+from kstore.log.segment.segment import LogContext, LogSegment
+from kstore.log.state.transactions import NOTHING_SETTLED, Transactions, settle_transactions
+
+Found = TypeVar("Found")
+
+_logger = logging.getLogger("kstore.log")
+_CHECKPOINTS = OffsetCheckpoints(DEFAULT_ENV)
+
+
+class Watch(Protocol):
+    """Iterates what find() finds from start_offset on, and detects changes of the files while it does.
+
+    reached_by returns the last offset that an item holds, or may hold.
+    """
+
+    def __call__(
+        self, find: Callable[[], Iterator[Found]], start_offset: int, reached_by: Callable[[Found], int], /
+    ) -> Iterator[Found]: ...
+
+
+class SettledLog(NamedTuple):
+    """The transactions of a log, and its last batch when they were found: while that is in its file, no record before
+    it has changed. None if the log had no batch, or announces truncations itself.
+    """
+
+    transactions: Transactions
+    last_batch: BatchPlace | None = None
+
+
+class LogSource(Protocol):
+    """Segments and bounds of one partition, and what a reader does when they change while it reads.
+
+    Attributes: context (what the segments share), env.
+    Raises: LogClosedError from every method after close(), unless it can answer without a file.
+    Threads: thread-safe.
+    """
+
+    @property
+    def context(self) -> LogContext: ...
+
+    @property
+    def env(self) -> Env: ...
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+    @property
+    def segments(self) -> tuple[LogSegment, ...]: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int | None: ...
+
+    @property
+    def last_stable_offset(self) -> int | None: ...
+
+    def settled(self) -> SettledLog: ...
+
+    def last_batch(self) -> BatchPlace | None:
+        """Return the last batch, which must be in its file while the log is read; None if the log announces
+        truncations itself.
+        """
+        ...
+
+    @property
+    def knows_its_end(self) -> bool:
+        """Whether log_end_offset costs less than the header walk that a scan to the end makes anyway."""
+        ...
+
+    def answer(self, read: Callable[[], Found]) -> Found:
+        """Return what `read` returns; repeat it if files changed while it ran.
+
+        Raises: what `read` raises; LogReplacedError.
+        """
+        ...
+
+    def watch(self) -> Watch:
+        """Return the iterator for what is found, and read, from now on."""
+        ...
+
+    def raise_change(self, error: KStoreError) -> None:
+        """Raise LogReplacedError if a change of the files caused an error of a read, else do nothing."""
+        ...
+
+    def renew(self) -> None:
+        """Look at the files again."""
+        ...
+
+    def renew_after(self, error: KStoreError, *, looks_left: int) -> None:
+        """Look at the files again if a change of them caused an error of a read, else raise it."""
+        ...
+
+
+def out_of_range(source: LogSource, offset: int, message: str) -> OffsetOutOfRangeError:
+    """Return the error for an offset outside the bounds of a source."""
+    return OffsetOutOfRangeError(
+        message,
+        path=source.context.directory,
+        offset=offset,
+        log_start_offset=source.log_start_offset,
+        log_end_offset=source.log_end_offset,
+    )
+
+
+class _Listing:
+    """The segments of a directory at one moment, and what readers have found in them since; None: not found yet."""
+
+    def __init__(self, segments: tuple[LogSegment, ...]) -> None:
+        self.segments = segments
+        self.checkpointed: dict[str, int | None] = {}
+        self.log_end_offset: int | None = None
+        self.settled: SettledLog | None = None
+        self.last_batch: BatchPlace | None = None
+        self.knows_last_batch = False
+
+
+class DirectorySource:
+    """A directory as it was listed; what a broker appends later is not seen.
+
+    If files of the listing are removed or replaced, by retention, compaction or a truncation, and nothing was yielded
+    yet, the directory is listed again.  Takes no lock and writes nothing.
+    """
+
+    def __init__(self, directory: PartitionDirectory, *, config: LogConfig, env: Env) -> None:
+        self.context = LogContext(
+            directory.topic_partition, directory.path, config, OpenFiles(env), IndexCache(env), self._cleaned_below
+        )
+        self.env = env
+        self.is_closed = False
+        self._root = directory.root
+        self._checkpoints = _CHECKPOINTS if env is DEFAULT_ENV else OffsetCheckpoints(env)
+        self._renewing = threading.Lock()
+        self._directory_status = env.stat(directory.path)
+        self._listing = self._listed()
+
+    def close(self) -> None:
+        """Close the files; a second call does nothing."""
+        self.is_closed = True
+        self.context.files.close()
+        self.context.indexes.close()
+
+    @property
+    def segments(self) -> tuple[LogSegment, ...]:
+        return self._listing.segments
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first segment's base offset, or the root's checkpoint if that is higher."""
+        segments = self.segments
+        first = segments[0].base_offset if segments else 0
+        return max(first, self._checkpoint(LOG_START_OFFSET_CHECKPOINT) or 0)
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset after the last whole batch; log_start_offset if that is higher."""
+        self._check_open()
+        end = self._listing.log_end_offset
+        return self.answer(self._find_end_offset) if end is None else end
+
+    @property
+    def high_watermark(self) -> int | None:
+        """The root's checkpoint, clamped to the bounds; None if it has no entry."""
+        checkpointed = self._checkpoint(HIGH_WATERMARK_CHECKPOINT)
+        if checkpointed is None:
+            return None
+        return min(max(checkpointed, self.log_start_offset), self.log_end_offset)
+
+    @property
+    def last_stable_offset(self) -> None:
+        """None: finding undecided transactions takes a walk over the whole log; see settled()."""
+        return None
+
+    def settled(self) -> SettledLog:
+        """Return the transactions, by a header walk over the whole log, once."""
+        self._check_open()
+        found = self._listing.settled
+        return self.answer(self._find_settled) if found is None else found
+
+    def last_batch(self) -> BatchPlace | None:
+        """Return the last batch of the listing, found once."""
+        self._check_open()
+        listing = self._listing
+        if not listing.knows_last_batch:
+            listing.last_batch = self.answer(lambda: last_batch(listing.segments))
+            listing.knows_last_batch = True
+        return listing.last_batch
+
+    @property
+    def knows_its_end(self) -> bool:
+        self._check_open()
+        listing = self._listing
+        return listing.log_end_offset is not None or not listing.segments or listing.segments[-1].tells_its_end()
+
+    def answer(self, read: Callable[[], Found]) -> Found:
+        """Return what `read` returns, from a new listing if files were replaced or removed while it ran.
+
+        Raises: what read raises; LogReplacedError if the path belongs to another log, or files change too often.
+        """
+        looks_left = MOST_LOOKS
+        while True:
+            listing = self._listing
+            try:
+                return read()
+            except ERRORS_OF_A_CHANGE as error:
+                looks_left -= 1
+                self._renew_after(error, listing, looks_left=looks_left)
+
+    def watch(self) -> Watch:
+        return self._watched
+
+    def _watched(
+        self, find: Callable[[], Iterator[Found]], _start_offset: int, _reached_by: Callable[[Found], int]
+    ) -> Iterator[Found]:
+        """Yield what `find` finds, in a new listing if files changed before anything was yielded."""
+        return self._renewed(find(), find)
+
+    def _renewed(self, found: Iterator[Found], find_again: Callable[[], Iterator[Found]]) -> Iterator[Found]:
+        looks_left = MOST_LOOKS
+        while True:
+            listing = self._listing
+            try:
+                for one in found:
+                    looks_left = 0
+                    yield one
+                return
+            except ERRORS_OF_A_CHANGE as error:
+                looks_left -= 1
+                self._renew_after(error, listing, looks_left=looks_left)
+            found = find_again()
+
+    def raise_change(self, error: KStoreError) -> None:
+        change = self._change_that_caused(error)
+        if change is not None and change is not error:
+            raise change from error
+
+    def renew(self) -> None:
+        """List the directory again.
+
+        Raises: LogReplacedError if it was removed or replaced; StorageError.
+        """
+        self._check_open()
+        path = self.context.directory
+        with self._renewing:
+            self._renew(LogReplacedError(f"{path} was removed or replaced: open the log again", path=path))
+
+    def renew_after(self, error: KStoreError, *, looks_left: int) -> None:
+        self._renew_after(error, self._listing, looks_left=looks_left)
+
+    def _renew_after(self, error: KStoreError, listing: _Listing, *, looks_left: int) -> None:
+        """List the directory again if a change of the files caused an error, else raise it.
+
+        Args: listing: the one before the read that failed; looks_left: how often the directory may still be listed.
+        """
+        if self._listing is not listing and looks_left > 0:
+            return
+        change = self._change_that_caused(error)
+        if change is None:
+            raise error
+        if looks_left <= 0:
+            raise change from error
+        with self._renewing:
+            if self._listing is listing:
+                self._renew(change)
+
+    def _change_that_caused(self, error: KStoreError) -> LogReplacedError | None:
+        """Return the change of a listed file that caused an error, None if the error means what it says."""
+        listed = next((one.listed for one in self.segments if one.path == error.path), None)
+        if listed is None and isinstance(error, CorruptionError | UnsupportedError):
+            return LogReplacedError(f"{error.path} was removed while it was read: open the log again", path=error.path)
+        return change_that_caused(error, listed, config=self.context.config, env=self.env)
+
+    def _renew(self, change: LogReplacedError) -> None:
+        """List the directory again. Requires the lock.
+
+        Raises: the change, if the directory was removed or replaced.
+        """
+        before, now = self._directory_status, self.env.stat(self.context.directory)
+        if before is None or now is None or not is_same_file(before.file, now.file):
+            raise change
+        for segment in self.segments:
+            segment.forget_files()
+        try:
+            self._listing = self._listed()
+        except StorageError as error:
+            if error.errno == ENOENT:
+                raise change from error
+            raise
+
+    def _listed(self) -> _Listing:
+        return _Listing(_open_segments(self.context, self.env, lock_path=join_path(self._root, LOCK_FILE)))
+
+    def _find_end_offset(self) -> int:
+        listing, end = self._listing, 0
+        if listing.segments:
+            last = listing.segments[-1]
+            end = last.tail.last_offset + 1 if last.tail.last_offset >= 0 else last.base_offset
+        listing.log_end_offset = end = max(end, self.log_start_offset)
+        return end
+
+    def _find_settled(self) -> SettledLog:
+        listing = self._listing
+        # Found before the walk and checked after it, so that the walk is known to have read what is before it.
+        last = self.last_batch()
+        settled = settle_transactions(listing.segments, after=NOTHING_SETTLED, config=self.context.config)
+        found = settled.transactions(log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
+        if last is not None:
+            listing.segments[-1].records.check_standing(last)
+        listing.settled = result = SettledLog(found, last)
+        return result
+
+    def _cleaned_below(self) -> int:
+        """Return the offset below which a cleaner has cleaned the log, or may have by its configuration."""
+        return MAX_INT64 if self.context.config.is_compacted else self._checkpoint(CLEANER_CHECKPOINT) or 0
+
+    def _checkpoint(self, name: str) -> int | None:
+        """Return this partition's offset in one of the root's checkpoints, read once; None if it has no entry."""
+        self._check_open()
+        checkpointed = self._listing.checkpointed
+        if name not in checkpointed:
+            try:
+                offsets = self._checkpoints.offsets(join_path(self._root, name)) or {}
+            except (CorruptCheckpointError, StorageError) as error:
+                _logger.warning("going on without a checkpoint: %s", error)
+                offsets = {}
+            checkpointed[name] = offsets.get(self.context.topic_partition)
+        return checkpointed[name]
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise closed_error(self.context)
+
+
+def last_batch(segments: Sequence[LogSegment]) -> BatchPlace | None:
+    """Return the place of the last batch of a log, None if there is none."""
+    return next(filter(None, (segment.last_batch() for segment in reversed(segments))), None)
+
+
+def closed_error(context: LogContext) -> LogClosedError:
+    """Return the error of a log that was closed."""
+    path = context.directory
+    return LogClosedError(f"the log of {context.topic_partition} in {path} was closed", path=path)
+
+
+def _open_segments(context: LogContext, env: Env, *, lock_path: str) -> tuple[LogSegment, ...]:
+    """Return the segments of a directory at one moment.
+
+    A listing that overlaps a change of the directory may miss segments that existed before and after it: Kafka's
+    cleaner renames the files that it replaces before the replacements (LocalLog.replaceSegments). So it is repeated.
+    """
+    for _ in range(MOST_LOOKS):
+        before = env.stat(context.directory)
+        found, is_whole = _listed_files(context.directory, env, lock_path=lock_path)
+        if is_whole and env.stat(context.directory) == before:
+            break
+    bases = [one.base_offset for one in found]
+    return tuple(
+        LogSegment(
+            context,
+            base_offset=one.base_offset,
+            next_base_offset=following,
+            size_in_bytes=one.size_in_bytes,
+            listed=one._replace(next_base_offset=following),
+        )
+        for one, following in zip_longest(found, bases[1:])
+    )
+
+
+def _listed_files(directory: str, env: Env, *, lock_path: str) -> tuple[list[ListedFile], bool]:
+    """Return the .log files by base offset, and whether no change of the directory was seen."""
+    found: list[ListedFile] = []
+    names = env.listdir(directory)
+    is_whole = True
+    for name in names:
+        segment_name = parse_segment_name(name.removesuffix(SWAP_STATE))
+        if segment_name is None or segment_name.suffix != LOG_SUFFIX:
+            continue
+        if name.endswith(SWAP_STATE):
+            # A swap file of a crash remains; that of a running cleaner is about to be renamed.
+            is_whole = is_whole and not env.is_locked(lock_path)
+            continue
+        path = join_path(directory, name)
+        status = status_of_segment(path, env)
+        if status is None:
+            is_whole = False
+            continue
+        found.append(_listed(path, segment_name.base_offset, status, env))
+    return sorted(found, key=lambda one: one.base_offset), is_whole
+
+
+def _listed(path: str, base_offset: int, status: FileStatus, env: Env) -> ListedFile:
+    return ListedFile(
+        path, base_offset, None, status.size_in_bytes, status.file, status, is_settled=is_settled(status, env)
+    )

@@ -1,0 +1,219 @@
+"""LiveSource: what readers in the writer's process see of a log that is being written.
+
+The writer publishes one tuple, replaced in one step after each append; readers take it without a lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from kstore.errors import KStoreError, LogReplacedError, OffsetOutOfRangeError
+from kstore.log.env import Env
+from kstore.log.segment.replaced import ERRORS_OF_A_CHANGE
+from kstore.log.segment.segment import LogContext, LogSegment
+from kstore.log.source import Found, SettledLog, Watch, closed_error, out_of_range
+from kstore.log.state.transactions import (
+    NOTHING_SETTLED,
+    AbortedTransaction,
+    Settled,
+    Transactions,
+    settle_transactions,
+)
+from kstore.log.write.local_log import LocalLog, Published
+
+
+class Truncations:
+    """A counter of truncations since the log was opened. Each one is counted twice, before and after the files change,
+    so that a reader that overlaps it always sees the counter move.
+
+    Attributes: count, lowest ((count, offset) of each truncation that no later one undercut).
+    Threads: one writer, any number of readers.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.lowest: tuple[tuple[int, int], ...] = ()
+        self._is_running = False
+
+    @contextmanager
+    def running(self, offset: int) -> Iterator[None]:
+        """Announce that records from `offset` on are being removed."""
+        self._is_running = True
+        self.note(offset)
+        try:
+            yield
+        finally:
+            # Count again for readers that started during the truncation.
+            self.note(offset)
+            self._is_running = False
+
+    def note(self, offset: int) -> None:
+        """Count a truncation to `offset`."""
+        below = tuple(one for one in self.lowest if one[1] < offset)
+        # Publish the offset before the counter: a reader that sees the counter must find the offset.
+        self.lowest = (*below, (self.count, offset))
+        self.count += 1
+
+    def lowest_since(self, known: int) -> int | None:
+        """Return the lowest offset truncated to since `count` was `known`, or None."""
+        return min((offset for number, offset in self.lowest if number >= known), default=None)
+
+    def may_have_changed(self, known: int) -> bool:
+        """True if a truncation started, or is running, since `count` was `known`."""
+        return self._is_running or self.count != known
+
+
+class LiveSource:
+    """The segments and bounds that the writer last published; a LogSource.
+
+    What was published stays valid while the log grows. The writer announces a truncation first: a reader that continues
+    either gets its records or OffsetOutOfRangeError, but never bytes from before and after it.
+    Attributes: truncations (the writer announces each one there).
+    """
+
+    def __init__(self, local: LocalLog, *, context: LogContext, env: Env) -> None:
+        self.context = context
+        self.env = env
+        self.is_closed = False
+        self.truncations = Truncations()
+        self._local = local
+        self._aborted_state: tuple[Published, tuple[AbortedTransaction, ...]] | None = None
+        # The result of the last walk over transactions, and the truncation counter at that time.
+        self._walked: tuple[int, Settled] = (0, NOTHING_SETTLED)
+
+    def close(self) -> None:
+        """Close the files that readers have open."""
+        self.is_closed = True
+        self.context.files.close()
+        self.context.indexes.close()
+
+    @property
+    def segments(self) -> tuple[LogSegment, ...]:
+        return self._local.segments
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._local.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._local.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._local.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self._local.last_stable_offset
+
+    @property
+    def knows_its_end(self) -> bool:
+        return True
+
+    def settled(self) -> SettledLog:
+        """Return the current aborted transactions and last stable offset.
+
+        The last stable offset comes from producer state, not from the walk: only producer state knows which markers the
+        high watermark has passed and, as in Kafka, which open transactions a truncation forgot.
+        Cost: a header walk over what was appended since the last call; over the whole log the first time and after a
+            truncation.
+        """
+        if self.is_closed:
+            raise closed_error(self.context)
+
+        def find() -> SettledLog:
+            # Before the walk, so that it finds every transaction decided below this offset.
+            last_stable_offset = self.last_stable_offset
+            return SettledLog(Transactions(self._find_aborted(), last_stable_offset))
+
+        return self.answer(find)
+
+    def last_batch(self) -> None:
+        """None: watch() and answer() detect truncations."""
+        return
+
+    def _find_aborted(self) -> tuple[AbortedTransaction, ...]:
+        """Return the aborted transactions of the published log, or of a later state of it."""
+        state = self._local.published
+        found = self._aborted_state
+        if found is not None and found[0] is state:
+            return found[1]
+        known = self.truncations.count
+        walked_count, walked = self._walked
+        if walked_count != known:
+            walked = NOTHING_SETTLED
+        settled = settle_transactions(self.segments, after=walked, config=self.context.config)
+        if not self.truncations.may_have_changed(known):
+            self._walked = known, settled
+            self._aborted_state = state, settled.aborted
+        return settled.aborted
+
+    def answer(self, read: Callable[[], Found]) -> Found:
+        """Return what `read` returns; repeat it if the log was truncated while it ran."""
+        while True:
+            known = self.truncations.count
+            try:
+                found = read()
+            except ERRORS_OF_A_CHANGE:
+                if self.is_closed or not self.truncations.may_have_changed(known):
+                    raise
+                continue
+            # A truncation that was running all the time has only shortened files. Other bytes can follow only after it,
+            # when the counter moves again.
+            if self.truncations.count == known:
+                return found
+
+    def watch(self) -> Watch:
+        return partial(self._watched, known=self.truncations.count)
+
+    def _watched(
+        self,
+        find: Callable[[], Iterator[Found]],
+        start_offset: int,
+        reached_by: Callable[[Found], int],
+        *,
+        known: int,
+    ) -> Iterator[Found]:
+        """Yield what `find` finds until a truncation since `known` has reached one of the items.
+
+        Raises: OffsetOutOfRangeError then.
+        """
+        return self._until_truncated(find(), start_offset, reached_by, known=known)
+
+    def _until_truncated(
+        self, found: Iterator[Found], start_offset: int, reached_by: Callable[[Found], int], *, known: int
+    ) -> Iterator[Found]:
+        reached = start_offset
+        try:
+            for one in found:
+                reached = reached_by(one)
+                truncations = self.truncations
+                if truncations.count > known and reached >= (truncations.lowest_since(known) or 0):
+                    raise self._truncated_under(reached)
+                yield one
+        except ERRORS_OF_A_CHANGE as error:
+            if self.is_closed or not self.truncations.may_have_changed(known):
+                raise
+            raise self._truncated_under(reached) from error
+
+    def _truncated_under(self, offset: int) -> OffsetOutOfRangeError:
+        return out_of_range(
+            self,
+            offset,
+            f"the log of {self.context.topic_partition} in {self.context.directory} was truncated while offset "
+            f"{offset} was read: expected {self.log_start_offset} to {self.log_end_offset}",
+        )
+
+    def raise_change(self, error: KStoreError) -> None:
+        """Do nothing: the iterators of watch() report the log's own truncations, and no other file can replace one."""
+
+    def renew(self) -> None:
+        """Do nothing: what is published is always current."""
+
+    def renew_after(self, error: KStoreError, *, looks_left: int) -> None:
+        """Raise the error unless a file was gone or shorter and may be looked at again."""
+        if not isinstance(error, LogReplacedError) or looks_left <= 0:
+            raise error

@@ -1,0 +1,81 @@
+"""Goal: readers beside a writer that truncates, rolls, deletes, begins again and recreates its log get one state of it,
+or an error that the docs name; never damage, never records of two histories.
+Method: a writer process and reader processes; each record tells who wrote it, each step and each answer has its time,
+and afterwards every answer is held against the states of its time."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.crash.nursery import ROOT
+from tests.crash.rewritten_log import Answer, History
+
+ROUND_SECONDS = 4.0
+LONG_SECONDS = 600.0
+MOST_TOLD = 5
+READERS = 2
+
+
+def started(module: str, *arguments: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", f"tests.crash.{module}", *map(str, arguments)], cwd=ROOT)
+
+
+def unpickled(path: Path) -> Iterator[Any]:
+    with path.open("rb") as file:
+        while file.peek(1):
+            yield pickle.load(file)
+
+
+def answers_beside_a_writer(work: Path, *, seed: int, seconds: float) -> tuple[History, list[Answer]]:
+    """Return what the writer did and what its readers got."""
+    work.mkdir(parents=True)
+    directory, steps = work / "t-0", work / "steps"
+    writer = started("rewriting_writer", directory, steps, seed, seconds)
+    readers = [
+        started("rewritten_reader", directory, work / f"answers-{number}", seed * READERS + number, seconds)
+        for number in range(READERS)
+    ]
+    statuses = [process.wait(seconds + 120) for process in (writer, *readers)]
+    assert statuses == [0] * len(statuses)
+    history = History()
+    for step in unpickled(steps):
+        history.take(step)
+    return history, [answer for path in sorted(work.glob("answers-*")) for answer in unpickled(path)]
+
+
+def problems_beside_a_writer(work: Path, *, seed: int, seconds: float, outcomes: Counter[str]) -> list[str]:
+    history, answers = answers_beside_a_writer(work, seed=seed, seconds=seconds)
+    outcomes["generations"] += len(history.generations)
+    for answer in answers:
+        outcomes[f"{answer.use}: {answer.error or 'answered'}"] += 1
+    return [problem for problem in map(history.problem_of, answers) if problem is not None]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_readers_beside_a_writer_that_rewrites_its_log_get_one_state_of_it(tmp_path: Path, seed: int) -> None:
+    outcomes: Counter[str] = Counter()
+    problems = problems_beside_a_writer(tmp_path / "root", seed=seed, seconds=ROUND_SECONDS, outcomes=outcomes)
+    assert problems[:MOST_TOLD] == []
+    assert outcomes["generations"] > 3
+    assert outcomes["_read: answered"]
+
+
+@pytest.mark.long
+def test_readers_beside_a_writer_get_one_state_of_its_log_for_ten_minutes(tmp_path: Path) -> None:
+    outcomes: Counter[str] = Counter()
+    end, seed = time.monotonic() + LONG_SECONDS, 100
+    while time.monotonic() < end:
+        work = tmp_path / str(seed)
+        problems = problems_beside_a_writer(work, seed=seed, seconds=10 * ROUND_SECONDS, outcomes=outcomes)
+        assert problems[:MOST_TOLD] == [], seed
+        seed += 1
+    sys.stdout.write(f"{dict(sorted(outcomes.items()))}\n")

@@ -1,0 +1,50 @@
+"""The linters of the tree: `python -m tests.repo.linters [NAME ...]`, all of them without a name.
+
+tests/repo/test_sourcecode.py runs them in the suite, .pre-commit-config.yaml before a commit.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CORE_SOURCES = [
+    path.relative_to(ROOT).as_posix()
+    for path in [ROOT / "kstore/_core.pyx", *sorted((ROOT / "kstore/core").rglob("*.pxi"))]
+]
+ALLOWLIST = "tests/repo/stubtest-allowlist.txt"
+STUBTEST_OPTIONS = ("--mypy-config-file", "pyproject.toml", "--allowlist", ALLOWLIST, "--ignore-unused-allowlist")
+# Arguments of the interpreter.
+LINTERS = {
+    "ruff-check": ("-m", "ruff", "check", "--no-cache", "."),
+    "ruff-format": ("-m", "ruff", "format", "--no-cache", "--check", "."),
+    "cython-lint": ("-m", "cython_lint.cython_lint", *CORE_SOURCES),
+    "mypy": ("-m", "mypy"),
+    "stubtest": ("-m", "mypy.stubtest", "kstore._core", *STUBTEST_OPTIONS),
+}
+
+
+def run(name: str, *, tree: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run one linter over a tree, with the tools of this environment. A tool that finds something exits non-zero."""
+    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    environment = {**os.environ, "PATH": tools}
+    command = [sys.executable, *LINTERS[name]]
+    return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+
+
+def main(names: list[str]) -> int:
+    """Run linters, print what they find, and return 1 if any finds something."""
+    status = 0
+    for name in names or LINTERS:
+        done = run(name)
+        if done.returncode:
+            status = 1
+            sys.stderr.write(f"{name}\n{done.stdout}{done.stderr}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
