@@ -11,6 +11,7 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -169,6 +170,8 @@ def try_all(options: argparse.Namespace, scratch: Path) -> list[Verdict]:
 
 def main() -> int:
     options = parsed()
+    # A shell lets its background jobs ignore SIGINT, and a test of the command interrupts one.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="kstore-planted-") as scratch:
         verdicts = try_all(options, Path(scratch))
     missed = [verdict for verdict in verdicts if verdict.word != "caught"]
