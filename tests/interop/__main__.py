@@ -16,8 +16,9 @@ from pathlib import Path
 
 from kstore.record import MemoryRecords
 from tests.fuzz.message_mutator import MessageMutator
-from tests.interop import histories, live, producing, store, transactions
+from tests.interop import live, producing, store, transactions
 from tests.interop.comparison import Line, bytes_problem, reading_problem, records_difference, records_problem
+from tests.interop.histories import running as histories
 from tests.interop.programs import CLIENTS, Client, Unavailable, build, reports, require_tools
 from tests.interop.recipes import recipe
 from tests.making import matrix

@@ -1,0 +1,206 @@
+"""What kstore does otherwise than Kafka on purpose: each rule has a row in docs/durability.md, section 5.
+
+A rule says what Kafka's answer, state or file is instead, from kstore's and what was appended, or ends the history.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from kstore.config import LogConfig
+from kstore.log import WritableLog, open_log
+from kstore.log.env import Env
+from kstore.log.files.checkpoints import EpochEntry
+from kstore.log.files.snapshots import encode_snapshot
+from kstore.log.segment.segment import LogSegment
+from kstore.log.segment.transaction_index import decode_aborted_txns
+from kstore.log.state.leader_epochs import LeaderEpochCache
+from kstore.record import MemoryRecords
+from tests.interop.histories.answers import Answer, state_of
+from tests.reference.messages import MAGIC_AT, read_all
+
+RECORD_BATCH_MAGIC = 2
+EMPTY_SNAPSHOT = encode_snapshot([])
+
+
+class Parted(Exception):
+    """From here on the two logs differ, as docs/durability.md says, so that the history ends."""
+
+
+def part_at_full_index(answer: Answer) -> None:
+    """End the history where Kafka fails because the batches of one append, or of a recovered segment, fill an index."""
+    if "append to a full" in answer.get("message", ""):
+        raise Parted
+
+
+def part_where_a_forgotten_transaction_began(answer: Answer, log: WritableLog, *, log_start_offset: int) -> None:
+    """End the history where Kafka does not start a recovered log with segments that begin below its start.
+
+    LogSegment.recover replays what lies below the log start too, and so the start of a transaction that the log had
+    forgotten when its producer wrote without one.
+    """
+    if answer.get("error") == "InvalidTxnStateException" and log.segments[0].base_offset < log_start_offset:
+        raise Parted
+
+
+# Answers
+
+
+def first_offset_of(data: bytes, answer: Answer) -> int:
+    """The first offset of an append: UnifiedLog.analyzeAndValidateRecords sets it for magic 2 only."""
+    if answer["base_offset"] == -1 and data[MAGIC_AT] < RECORD_BATCH_MAGIC:
+        return int.from_bytes(data[:8], "big")
+    return int(answer["base_offset"])
+
+
+def untimed(producers: Answer) -> Answer:
+    return {name: [*one[:-1], [batch[:-1] for batch in one[-1]]] for name, one in producers.items()}
+
+
+def has_records(log: WritableLog, start_offset: int, end_offset: int) -> bool:
+    least, most = max(log.log_start_offset, start_offset), min(log.log_end_offset, end_offset)
+    return least < most and any(
+        batch.last_offset >= least for batch in log.batches(least, most) if batch.base_offset < most
+    )
+
+
+def is_behind_the_first_segment(log: WritableLog, offset: int) -> bool:
+    """Whether an offset lies in another segment than the one that a lookup by time begins with, below the log start."""
+    first, *others = log.segments
+    return first.base_offset < log.log_start_offset and bool(others) and offset >= others[0].base_offset
+
+
+def largest_timestamp(log: WritableLog) -> Answer:
+    """The first record with the largest timestamp at or above the log start, from the bytes of the segments.
+
+    UnifiedLog.fetchOffsetByTimestamp takes the largest timestamp of whole segments, without the log start.
+    """
+    data = b"".join(map(bytes_of, log.segments))
+    times = [
+        (one.timestamp_ms, -one.offset)
+        for one in read_all(data)
+        if one.offset >= log.log_start_offset and one.timestamp_ms >= 0
+    ]
+    largest, offset = max(times, default=(-1, 1))
+    return {"offset": -offset, "timestamp_ms": largest}
+
+
+def bytes_of(segment: LogSegment) -> bytes:
+    """The batches of a segment, without preallocated space."""
+    return Path(segment.path).read_bytes()[: segment.size_in_bytes]
+
+
+# State
+
+
+def epochs_of_a_refused_append(
+    entries: Sequence[EpochEntry], data: bytes, *, epoch: int, base_offset: int | None
+) -> tuple[EpochEntry, ...]:
+    """The leader epochs that Kafka has after an append that it then refused, or knew already.
+
+    UnifiedLog.append assigns them to the LeaderEpochFileCache after validating the records, but before it compares
+    their size with that of a segment, and before it asks the ProducerStateManager.
+    Args: epoch, base_offset: what a leader assigns; base_offset None for the epochs and offsets that the batches have.
+    """
+    cache = LeaderEpochCache(None)
+    cache.restore(tuple(entries))
+    for batch in MemoryRecords(data).batches():
+        if batch.magic < RECORD_BATCH_MAGIC:
+            cache.clear()
+        elif base_offset is not None:
+            cache.assign(epoch, start_offset=base_offset)
+        else:
+            cache.assign(batch.partition_leader_epoch, start_offset=batch.base_offset)
+    return cache.entries
+
+
+def epochs_of_a_recovery(
+    log: WritableLog, noted: Sequence[EpochEntry], *, recovery_point: int
+) -> tuple[EpochEntry, ...] | None:
+    """The leader epochs that Kafka has after the recovery of a log that starts at its end, or whose epochs, as they
+    were noted, did not end with its records; None for another log.
+
+    LogSegment.recover notes the epochs of batches above the latest one that is known, and only then LogLoader.load
+    truncates the LeaderEpochFileCache, from the end first. So an epoch at the log end hides those of recovered
+    batches, and in an empty log the last epoch moves to the log start.
+    """
+    start, end = log.log_start_offset, log.log_end_offset
+    if start < end and all(one.start_offset < end for one in noted):
+        return None
+    cache = LeaderEpochCache(None)
+    cache.restore(tuple(noted))
+    first = max((one.base_offset for one in log.segments if one.base_offset <= recovery_point), default=0)
+    for segment in log.segments:
+        for batch in MemoryRecords(bytes_of(segment)).batches() if segment.base_offset >= first else ():
+            if batch.partition_leader_epoch > cache.latest_epoch:
+                cache.assign(batch.partition_leader_epoch, start_offset=batch.base_offset)
+    cache.truncate_from_end(end)
+    cache.truncate_from_start(start)
+    return cache.entries
+
+
+def producers_without_first_snapshots(
+    root: Path, partition: str, *, config: LogConfig, env: Env, log_start_offset: int
+) -> Answer | None:
+    """What a log knows that drops the snapshots at and below its start when it is opened; None if there are none.
+
+    ProducerStateManager.truncateAndReload removes those before it looks for one to load; kstore keeps one at the base
+    of the first segment.
+    """
+    names = [path.name for path in (root / partition).glob("*.snapshot") if int(path.stem) <= log_start_offset]
+    if not names:
+        return None
+    with tempfile.TemporaryDirectory() as work:
+        copy = Path(shutil.copytree(root, Path(work) / "root")) / partition
+        for name in names:
+            (copy / name).unlink()
+        with open_log(copy, "a", config, env=env) as log:
+            found: Answer = state_of(log)["producers"]
+    return found
+
+
+# Files
+
+
+def is_known_file(
+    name: str,
+    ours: bytes | None,
+    theirs: bytes | None,
+    *,
+    first_base_offset: int,
+    log_start_offset: int,
+    rebuilt: set[str],
+    offsets: set[int],
+    ends_before_messages: set[int],
+) -> bool:
+    """Whether docs/durability.md says why a file differs.
+
+    Args: rebuilt: names of indexes that kstore rebuilt at an opening; offsets: all that batches hold;
+        ends_before_messages: the offsets after batches of magic 2 that messages of magic 0 or 1 follow.
+    """
+    if name.endswith(".txnindex"):
+        return name in rebuilt and starts_earlier(ours or b"", theirs or b"", log_start_offset=log_start_offset)
+    if name.endswith("index"):
+        # Kafka makes the indexes of a segment when they are first used, and leaves those without entries as they are.
+        return not theirs and (not ours or name in rebuilt)
+    if not name.endswith(".snapshot"):
+        return False
+    if name == f"{first_base_offset:020d}.snapshot" and theirs is None:
+        # kstore keeps the snapshot at the base of the first segment.
+        return True
+    # A clean start without any snapshot, for which Kafka writes empty ones; one inside a gap of offsets; and one that
+    # LogSegment.recover leaves after the last batch of magic 2, since messages do not move the end of the producers.
+    offset = int(name.split(".")[0])
+    return ours is None and (theirs == EMPTY_SNAPSHOT or offset not in offsets or offset in ends_before_messages)
+
+
+def starts_earlier(ours: bytes, theirs: bytes, *, log_start_offset: int) -> bool:
+    """Whether two transaction indexes differ only in where a transaction begins, for kstore below the log start."""
+    mine, others = (decode_aborted_txns(one, base_offset=0, path="") for one in (ours, theirs))
+    return len(mine) == len(others) and all(
+        one == other or (one == other._replace(first_offset=one.first_offset) and one.first_offset < log_start_offset)
+        for one, other in zip(mine, others, strict=True)
+    )
