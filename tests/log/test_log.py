@@ -26,6 +26,7 @@ from kstore.errors import (
 )
 from kstore.log import FetchData, Log, open_log
 from kstore.log.env import OPEN_FILES_LIMIT, Env, ReadFile
+from kstore.record import MemoryRecords
 from kstore.types import OffsetAndTimestamp, TimestampType, TopicPartition
 from tests.making.batches import (
     FIRST_TIMESTAMP_MS,
@@ -39,6 +40,7 @@ from tests.making.batches import (
     write_partition,
     write_root,
 )
+from tests.making.messages import packed_entry
 from tests.reference.codec import Header, write_batch
 
 # Offsets 10..18, 20..28 and 40..45 in batches of three: the log starts at 10, a hole lies between the segments.
@@ -439,6 +441,16 @@ def test_time_lookup_goes_on_behind_a_segment_that_only_seems_to_hold_the_answer
         assert log.offset_for_timestamp(4000) == OffsetAndTimestamp(3, 5000)
         assert log.offset_for_timestamp(5) == OffsetAndTimestamp(1, 10)
         assert log.offset_for_timestamp(9000) is None
+
+
+def test_time_lookup_continues_after_a_segment_of_messages_without_times(tmp_path: Path) -> None:
+    """A broker takes the time of the file for its largest timestamp, searches there only, and finds nothing."""
+    with open_log(tmp_path / "t-0", "a") as log:
+        log.append_as_follower(MemoryRecords(packed_entry(b"v", b"k", offset=0, magic=0)))
+        log.roll()
+        log.append_as_follower(MemoryRecords(write_batch([record(1, timestamp_ms=5000)])))
+        assert log.offset_for_timestamp(4000) == OffsetAndTimestamp(1, 5000)
+        assert log.offset_for_timestamp(6000) is None
 
 
 def test_time_lookup_is_by_offset_order_not_by_nearest_time(directory: Path) -> None:

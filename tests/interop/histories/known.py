@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from kstore.config import LogConfig
 from kstore.log import WritableLog, open_log
 from kstore.log.env import Env
 from kstore.log.files.checkpoints import EpochEntry
+from kstore.log.files.root_files import CleanShutdown, write_clean_shutdown
 from kstore.log.files.snapshots import encode_snapshot
 from kstore.log.segment.segment import LogSegment
 from kstore.log.segment.transaction_index import decode_aborted_txns
@@ -67,10 +69,28 @@ def has_records(log: WritableLog, start_offset: int, end_offset: int) -> bool:
     )
 
 
-def is_behind_the_first_segment(log: WritableLog, offset: int) -> bool:
-    """Whether an offset lies in another segment than the one that a lookup by time begins with, below the log start."""
-    first, *others = log.segments
-    return first.base_offset < log.log_start_offset and bool(others) and offset >= others[0].base_offset
+def end_of_lookup(log: WritableLog, timestamp_ms: int) -> int:
+    """The offset after the one segment in which Kafka looks for a timestamp.
+
+    UnifiedLog.fetchOffsetByTimestamp takes the first whose largest timestamp is not below that, even if it belongs to a
+    record below the log start. LogSegment.largestTimestamp takes the time of the file, which is later than any that is
+    asked for, for that of a segment with messages of magic 0 only.
+    """
+    for segment, following in pairwise(log.segments):
+        largest = max((one.timestamp_ms for one in read_all(bytes_of(segment))), default=-1)
+        if largest >= timestamp_ms or largest < 0:
+            return following.base_offset
+    return log.log_end_offset
+
+
+def first_record_from(log: WritableLog, timestamp_ms: int) -> Answer:
+    """The first record at or above the log start that is not earlier, from the bytes of the segments."""
+    data = b"".join(map(bytes_of, log.segments))
+    found = (one for one in read_all(data) if one.offset >= log.log_start_offset and one.timestamp_ms >= timestamp_ms)
+    one = next(found, None)
+    return (
+        {"offset": -1, "timestamp_ms": -1} if one is None else {"offset": one.offset, "timestamp_ms": one.timestamp_ms}
+    )
 
 
 def largest_timestamp(log: WritableLog) -> Answer:
@@ -162,7 +182,62 @@ def producers_without_first_snapshots(
     return found
 
 
+def forgets_at_magic_0_or_1(log: WritableLog, *, recovery_point: int) -> bool:
+    """Whether Kafka, having recovered the first segment of a log, forgets the producers that it found there.
+
+    The snapshot that LogLoader.recoverSegment takes is at the end of the producers (see end_of_producers). If that is
+    not above the log start, ProducerStateManager.truncateAndReload removes it.
+    """
+    first = log.segments[0]
+    end = log.segments[1].base_offset if len(log.segments) > 1 else log.log_end_offset
+    return recovery_point < end and end_of_producers(first) <= log.log_start_offset < end
+
+
+def end_of_producers(segment: LogSegment) -> int:
+    """Where LogSegment.recover leaves the end of the ProducerStateManager: after the last batch of magic 2, since it
+    shows it no messages of magic 0 or 1.
+    """
+    batches = MemoryRecords(bytes_of(segment)).batches()
+    return max((one.last_offset + 1 for one in batches if one.magic == RECORD_BATCH_MAGIC), default=segment.base_offset)
+
+
+def producers_from_log_start(root: Path, partition: str, *, config: LogConfig, env: Env) -> Answer:
+    """What a closed copy of a log knows without any snapshot."""
+    with tempfile.TemporaryDirectory() as work:
+        copy = Path(shutil.copytree(root, Path(work) / "root"))
+        write_clean_shutdown(str(copy), CleanShutdown(), env)
+        for path in (copy / partition).glob("*.snapshot"):
+            path.unlink()
+        with open_log(copy / partition, "a", config, env=env) as log:
+            found: Answer = state_of(log)["producers"]
+    return found
+
+
 # Files
+
+
+def snapshots_of_an_opening(
+    log: WritableLog, ours: Mapping[int, bytes], theirs: Mapping[int, bytes], *, is_clean: bool, had_none: bool
+) -> dict[int, bytes | None]:
+    """The snapshots, by offset, that Kafka has instead of kstore's after an opening; None for one that it removed.
+
+    Args: had_none: whether kstore had no snapshot before.
+    """
+    start, end, last = log.log_start_offset, log.log_end_offset, log.segments[-1]
+    found: dict[int, bytes | None] = {}
+    first = log.segments[0].base_offset
+    if first == start and first in ours.keys() - theirs.keys():
+        # ProducerStateManager.truncateAndReload removes it, and loads another one or replays the records.
+        found[first] = None
+    if is_clean and had_none:
+        # UnifiedLog.rebuildProducerState takes empty ones at the last two segments and at the log end.
+        empty = {*(one.base_offset for one in log.segments[-2:]), end}
+        found |= {one: EMPTY_SNAPSHOT for one in empty if theirs.get(one) == EMPTY_SNAPSHOT}
+    at = end_of_producers(last)
+    if not is_clean and start < at < end and theirs.get(at) == ours.get(end):
+        # LogLoader.recoverSegment takes one there, and rebuildProducerState another one at the log end.
+        found[at] = theirs.get(at)
+    return found
 
 
 def is_known_file(
@@ -170,16 +245,13 @@ def is_known_file(
     ours: bytes | None,
     theirs: bytes | None,
     *,
-    first_base_offset: int,
     log_start_offset: int,
     rebuilt: set[str],
-    offsets: set[int],
-    ends_before_messages: set[int],
+    gaps: set[int],
 ) -> bool:
     """Whether docs/durability.md says why a file differs.
 
-    Args: rebuilt: names of indexes that kstore rebuilt at an opening; offsets: all that batches hold;
-        ends_before_messages: the offsets after batches of magic 2 that messages of magic 0 or 1 follow.
+    Args: rebuilt: names of indexes that kstore rebuilt at an opening; gaps: see gaps_before_segments.
     """
     if name.endswith(".txnindex"):
         return name in rebuilt and starts_earlier(ours or b"", theirs or b"", log_start_offset=log_start_offset)
@@ -188,13 +260,18 @@ def is_known_file(
         return not theirs and (not ours or name in rebuilt)
     if not name.endswith(".snapshot"):
         return False
-    if name == f"{first_base_offset:020d}.snapshot" and theirs is None:
-        # kstore keeps the snapshot at the base of the first segment.
-        return True
-    # A clean start without any snapshot, for which Kafka writes empty ones; one inside a gap of offsets; and one that
-    # LogSegment.recover leaves after the last batch of magic 2, since messages do not move the end of the producers.
-    offset = int(name.split(".")[0])
-    return ours is None and (theirs == EMPTY_SNAPSHOT or offset not in offsets or offset in ends_before_messages)
+    # Kafka keeps a snapshot in such a gap until the next opening; kstore removes it when it rolls.
+    return ours is None and int(name.split(".")[0]) in gaps
+
+
+def gaps_before_segments(log: WritableLog) -> set[int]:
+    """The offsets after the last batch of a segment and before the next segment."""
+    gaps: set[int] = set()
+    for segment, following in pairwise(log.segments):
+        batches = MemoryRecords(bytes_of(segment)).batches()
+        end = max((one.last_offset + 1 for one in batches), default=segment.base_offset)
+        gaps |= set(range(end, following.base_offset))
+    return gaps
 
 
 def starts_earlier(ours: bytes, theirs: bytes, *, log_start_offset: int) -> bool:

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +20,22 @@ from tests.interop.comparison import hashed
 from tests.interop.histories.answers import Answer, Kafka, delivered, differences, expected, outcome, state_of
 from tests.interop.histories.drawing import START_MS, Drawing
 from tests.interop.histories.known import (
-    RECORD_BATCH_MAGIC,
     Parted,
+    end_of_lookup,
     epochs_of_a_recovery,
     epochs_of_a_refused_append,
     first_offset_of,
+    first_record_from,
+    forgets_at_magic_0_or_1,
+    gaps_before_segments,
     has_records,
-    is_behind_the_first_segment,
     is_known_file,
     largest_timestamp,
     part_at_full_index,
     part_where_a_forgotten_transaction_began,
+    producers_from_log_start,
     producers_without_first_snapshots,
+    snapshots_of_an_opening,
     untimed,
 )
 from tests.interop.programs import Unavailable
@@ -102,6 +105,7 @@ class History:
         forgetful = producers_without_first_snapshots(
             self.roots[0], PARTITION, config=self.config, env=self.env, log_start_offset=start
         )
+        had_none = not self._snapshots(0)
         self.log = self._open_ours()
         self.rebuilt |= set(self.log.recovery_report.rebuilt)
         self._open_theirs(is_clean=is_clean, start=start, point=point)
@@ -113,6 +117,28 @@ class History:
         # Their order shows in snapshots.
         if forgetful is not None and theirs["producers"] == forgetful and [*forgetful.items()] != [*ours.items()]:
             raise Parted
+        if not is_clean and ours != theirs["producers"] and forgets_at_magic_0_or_1(self.log, recovery_point=point):
+            known = producers_from_log_start(self.roots[0], PARTITION, config=self.config, env=self.env)
+            if theirs["producers"] == known:
+                raise Parted
+        self._take_over_snapshots(is_clean=is_clean, had_none=had_none)
+
+    def _snapshots(self, side: int) -> dict[int, bytes]:
+        paths = (self.roots[side] / PARTITION).glob("*.snapshot")
+        return {int(path.stem): path.read_bytes() for path in paths}
+
+    def _take_over_snapshots(self, *, is_clean: bool, had_none: bool) -> None:
+        """Let kstore have the snapshots that Kafka has after an opening, so that both do the same with them later."""
+        ours, theirs = self._snapshots(0), self._snapshots(1)
+        manager = self.log.producer_state
+        for offset, content in snapshots_of_an_opening(
+            self.log, ours, theirs, is_clean=is_clean, had_none=had_none
+        ).items():
+            if content is None:
+                manager.delete_snapshots_at([offset])
+            elif offset not in ours:
+                (self.roots[0] / PARTITION / f"{offset:020d}.snapshot").write_bytes(content)
+                manager._snapshots = sorted([*manager._snapshots, offset])
 
     def _take_over_epochs(self, entries: tuple[EpochEntry, ...] | None, theirs: Answer) -> None:
         """Let kstore have these leader epochs if Kafka has them."""
@@ -367,7 +393,8 @@ class History:
             # A log start inside a batch, or between two: Kafka names the first offset of a batch, even below the start.
             ours["last_stable_offset"] = other
         mine, others = ours["producers"], theirs["producers"]
-        if self.steps[-1].startswith("truncate") and mine != others and untimed(mine) == untimed(others):
+        is_truncated = self.steps[-1].startswith("truncate") and mine != others
+        if is_truncated and untimed(mine) == untimed(others) and self._snapshots(1).keys() - self._snapshots(0).keys():
             # A snapshot in a gap, which only Kafka kept: it has the time of the marker for that of the last batch.
             raise Parted
         return ours
@@ -395,27 +422,24 @@ class History:
             return {"offset": -1, "timestamp_ms": -1} if found is None else found._asdict()
 
         answer, found = self.kafka.ask("time", timestamp_ms), outcome(ours)
-        if answer == {"offset": -1, "timestamp_ms": -1} and is_behind_the_first_segment(self.log, found["offset"]):
-            # Kafka looks into one segment only, even if what it looks for there lies below the log start.
-            return
+        if (
+            answer.get("offset") == -1
+            and timestamp_ms >= 0
+            and found["offset"] >= end_of_lookup(self.log, timestamp_ms)
+        ):
+            # Kafka looks into one segment only.
+            answer = first_record_from(self.log, timestamp_ms)
         if timestamp_ms == MAX_TIMESTAMP and -1 < answer["offset"] < self.log.log_start_offset:
             answer = largest_timestamp(self.log)
         yield from differences(f"time {timestamp_ms}", found, expected(answer))
 
     def finish(self) -> Iterator[str]:
         """Close both and compare their files."""
-        batches = [(one.magic, one.base_offset, one.last_offset) for one in self.log.batches()]
         known = partial(
             is_known_file,
-            first_base_offset=self.log.segments[0].base_offset,
             log_start_offset=self.log.log_start_offset,
             rebuilt=self.rebuilt,
-            offsets={offset for _, first, last in batches for offset in range(first, last + 1)},
-            ends_before_messages={
-                last + 1
-                for (magic, _, last), (following, *_) in pairwise(batches)
-                if magic == RECORD_BATCH_MAGIC > following
-            },
+            gaps=gaps_before_segments(self.log),
         )
         self.log.close()
         self._theirs("close")

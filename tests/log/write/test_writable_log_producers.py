@@ -10,10 +10,12 @@ import pytest
 from kstore.config import LogConfig
 from kstore.errors import InvalidProducerEpochError, InvalidTxnStateError, OutOfOrderSequenceError
 from kstore.log import open_log
+from kstore.log.files.names import CLEAN_SHUTDOWN_FILE
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import AppendOrigin, ControlRecordType, EndTransactionMarker, MemoryRecords
 from kstore.record.builder import with_end_transaction_marker
 from tests.making.batches import batch
+from tests.making.messages import packed_entry
 
 # Producers expire by the timestamps of their records, and those of the reference are years old.
 REMEMBERS = LogConfig(producer_id_expiration_ms=2**63 - 1)
@@ -29,6 +31,10 @@ def sent(count: int, sequence: int, *, producer_id: int = 7, epoch: int = 0, in_
         0, count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, is_transactional=in_txn
     )
     return MemoryRecords(data)
+
+
+def message(offset: int) -> bytes:
+    return packed_entry(b"v", b"k", offset=offset, magic=0)
 
 
 def end_transaction(log: WritableLog, *, producer_id: int = 7, aborts: bool) -> int:
@@ -153,3 +159,19 @@ def test_cut_forgets_producers_whose_records_are_deleted_as_brokers_do_and_loadi
         assert set(log.producer_state.active_producers) == {8}
     with open_log(directory, "a", REMEMBERS) as log:
         assert set(log.producer_state.active_producers) == {8}
+
+
+@pytest.mark.parametrize("end", [batch(3, 2), message(3) + message(4)], ids=["magic 2", "magic 0"])
+def test_recovery_keeps_the_producers_of_a_segment_that_ends_below_and_above_the_log_start(
+    directory: Path, end: bytes
+) -> None:
+    """A broker forgets them if the log start is among messages of magic 0 or 1 (docs/durability.md)."""
+    with open_log(directory, "a", REMEMBERS) as log:
+        log.append(sent(3, 0))
+        log.append_as_follower(MemoryRecords(end))
+        log.delete_records(4)
+    (directory.parent / CLEAN_SHUTDOWN_FILE).unlink()
+    with open_log(directory, "a", REMEMBERS) as log:
+        assert (log.log_start_offset, log.log_end_offset) == (4, 5)
+        assert set(log.producer_state.active_producers) == {7}
+        assert log.append(sent(3, 0)).is_duplicate

@@ -1,0 +1,135 @@
+"""Goal: a rule for a difference on purpose covers that difference and no other one.
+
+Method: logs of kstore with a file, an answer or a producer as Kafka has it, and with another one; no Java is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kstore.config import LogConfig
+from kstore.log import WritableLog, open_log
+from kstore.log.env import DEFAULT_ENV
+from kstore.record import MemoryRecords
+from tests.interop.histories.answers import state_of
+from tests.interop.histories.known import (
+    EMPTY_SNAPSHOT,
+    end_of_lookup,
+    end_of_producers,
+    first_record_from,
+    forgets_at_magic_0_or_1,
+    gaps_before_segments,
+    is_known_file,
+    producers_from_log_start,
+    snapshots_of_an_opening,
+)
+from tests.making.batches import batch, record
+from tests.making.messages import packed_entry
+from tests.reference.codec import write_batch
+
+PARTITION = "t-0"
+OF_A_PRODUCER = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+
+
+def message(offset: int, magic: int = 0) -> bytes:
+    return packed_entry(b"v", b"k", offset=offset, magic=magic, timestamp_ms=offset)
+
+
+@contextmanager
+def log_of(root: Path, *segments: bytes) -> Iterator[WritableLog]:
+    with open_log(root / PARTITION, "a", LogConfig()) as log:
+        for at, data in enumerate(segments):
+            if at:
+                log.roll()
+            log.append_as_follower(MemoryRecords(data))
+        yield log
+
+
+def test_end_of_producers_is_the_end_of_the_last_batch_of_magic_2(tmp_path: Path) -> None:
+    with log_of(tmp_path, batch(0, 3) + message(3), message(4, 1), batch(5) + message(6) + batch(7, 2)) as log:
+        assert [end_of_producers(one) for one in log.segments] == [3, 4, 9]
+
+
+def test_snapshot_before_messages_at_the_end_is_known_after_a_recovery_only(tmp_path: Path) -> None:
+    with log_of(tmp_path, batch(0, 3, **OF_A_PRODUCER) + message(3)) as log:
+        ours, theirs = {4: b"state"}, {3: b"state", 4: b"state"}
+        assert snapshots_of_an_opening(log, ours, theirs, is_clean=False, had_none=False) == {3: b"state"}
+        assert snapshots_of_an_opening(log, ours, theirs, is_clean=True, had_none=False) == {}
+
+
+@pytest.mark.parametrize("theirs", [{3: b"other", 4: b"state"}, {2: b"state", 4: b"state"}, {4: b"state"}])
+def test_other_snapshot_before_messages_at_the_end_is_not_known(tmp_path: Path, theirs: dict[int, bytes]) -> None:
+    with log_of(tmp_path, batch(0, 3, **OF_A_PRODUCER) + message(3)) as log:
+        assert snapshots_of_an_opening(log, {4: b"state"}, theirs, is_clean=False, had_none=False) == {}
+
+
+def test_snapshot_at_the_log_start_is_known_to_be_removed_and_no_other_one(tmp_path: Path) -> None:
+    with log_of(tmp_path, batch(0), batch(1), batch(2)) as log:
+        ours = {1: b"", 2: b"", 3: b""}
+        assert snapshots_of_an_opening(log, ours, {3: b""}, is_clean=True, had_none=False) == {}
+        log.update_high_watermark(3)
+        log.delete_records(1)
+        assert snapshots_of_an_opening(log, ours, {3: b""}, is_clean=True, had_none=False) == {1: None}
+        assert snapshots_of_an_opening(log, ours, {1: b"", 3: b""}, is_clean=True, had_none=False) == {}
+
+
+def test_empty_snapshots_are_known_of_a_clean_opening_without_any(tmp_path: Path) -> None:
+    with log_of(tmp_path, batch(0), batch(1), batch(2)) as log:
+        theirs = dict.fromkeys((1, 2, 3), EMPTY_SNAPSHOT)
+        assert snapshots_of_an_opening(log, {}, theirs, is_clean=True, had_none=True) == theirs
+        assert snapshots_of_an_opening(log, {}, theirs, is_clean=True, had_none=False) == {}
+        others = {0: EMPTY_SNAPSHOT, 1: b"state"}
+        assert snapshots_of_an_opening(log, {}, others, is_clean=True, had_none=True) == {}
+
+
+@pytest.mark.parametrize(("start", "expected"), [(2, False), (3, True), (5, True), (6, False)])
+def test_producers_are_known_to_be_forgotten_where_the_log_starts_among_messages(
+    tmp_path: Path, start: int, expected: bool
+) -> None:
+    data = batch(0, 3, **OF_A_PRODUCER) + b"".join(map(message, range(3, 6)))
+    with log_of(tmp_path, data) as log:
+        log.update_high_watermark(6)
+        log.delete_records(start)
+        assert forgets_at_magic_0_or_1(log, recovery_point=0) is expected
+        assert not forgets_at_magic_0_or_1(log, recovery_point=6)
+
+
+def test_producers_from_the_log_start_are_those_of_records_there(tmp_path: Path) -> None:
+    with log_of(
+        tmp_path, batch(0, 3, **OF_A_PRODUCER) + message(3), batch(4, 1, producer_id=2, base_sequence=0)
+    ) as log:
+        log.update_high_watermark(5)
+        log.delete_records(3)
+        assert sorted(state_of(log)["producers"]) == ["1", "2"]
+    assert sorted(producers_from_log_start(tmp_path, PARTITION, config=LogConfig(), env=DEFAULT_ENV)) == ["2"]
+
+
+def test_lookup_by_time_ends_with_the_first_segment_that_may_have_the_time(tmp_path: Path) -> None:
+    segments = [write_batch([record(at, timestamp_ms=at)]) for at in range(3)]
+    with log_of(tmp_path, *segments) as log:
+        assert [end_of_lookup(log, timestamp_ms) for timestamp_ms in range(4)] == [1, 2, 3, 3]
+
+
+def test_lookup_by_time_ends_with_a_segment_without_times(tmp_path: Path) -> None:
+    with log_of(tmp_path, message(0), write_batch([record(1, timestamp_ms=1)])) as log:
+        assert end_of_lookup(log, 1) == 1
+        assert first_record_from(log, 1) == {"offset": 1, "timestamp_ms": 1}
+        assert first_record_from(log, 2) == {"offset": -1, "timestamp_ms": -1}
+
+
+def test_only_a_gap_before_a_segment_may_have_a_snapshot_of_kafka_alone(tmp_path: Path) -> None:
+    config = LogConfig(segment_bytes=2 * len(batch(0)))
+    with open_log(tmp_path / PARTITION, "a", config) as log:
+        for data in (batch(0) + batch(5), batch(9) + batch(10), batch(11)):
+            log.append_as_follower(MemoryRecords(data))
+        gaps = gaps_before_segments(log)
+    assert gaps == {6, 7, 8}
+    for offset, is_known in ((6, True), (8, True), (1, False), (9, False), (12, False)):
+        name = f"{offset:020d}.snapshot"
+        found = is_known_file(name, None, EMPTY_SNAPSHOT, log_start_offset=0, rebuilt=set(), gaps=gaps)
+        assert found is is_known, name
+        assert not is_known_file(name, EMPTY_SNAPSHOT, None, log_start_offset=0, rebuilt=set(), gaps=gaps)
