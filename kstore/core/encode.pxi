@@ -487,13 +487,12 @@ cdef class RecordBatchEncoder:
 
     @property
     def estimated_size_in_bytes(self):
-        """The size of the batch in bytes: the actual one if it is closed, else an estimate of it if it were closed now.
+        """The size of the closed batch in bytes, or an estimate, by estimated_compression_ratio, for closing it now."""
+        return self.current_size()
 
-        The estimate for a compressed batch uses estimated_compression_ratio (1.0 by default), which the caller may set.
-        """
-        if self.is_handed_out:
-            return self.used if self.h.record_count else 0
-        return self.estimate()
+    @cython.final
+    cdef inline int64_t current_size(self) noexcept:
+        return self.estimate() if not self.is_handed_out else self.used if self.h.record_count else 0
 
     @property
     def compression_ratio(self):

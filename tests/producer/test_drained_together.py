@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kstore._core import answered_from, begin_sends, end_sends, number_batches, rounds_of, sums_of_request
+from kstore._core import DrainRequest, answered_from, begin_sends, end_sends, number_batches, sums_of_request
 from kstore.errors import KStoreError
 from kstore.producer.batches import drain
 from kstore.producer.batches.accumulator import RecordAccumulator
@@ -215,13 +215,14 @@ def test_request_does_not_outgrow_its_size_by_records_that_come_while_its_batche
     accumulator = filled({0: 2})
     put(accumulator, count=1, value=b"00002")
 
-    def counting(*arguments: Any, **options: Any) -> list[int]:
-        counts = rounds_of(*arguments, **options)
-        put(accumulator, count=1, value=b"00003")
-        return counts
+    class Counted(DrainRequest):
+        def plain_rounds(self, *arguments: Any, **options: Any) -> list[int]:
+            counts = super().plain_rounds(*arguments, **options)
+            put(accumulator, count=1, value=b"00003")
+            return counts
 
     with monkeypatch.context() as patch:
-        patch.setattr(drain, "rounds_of", counting)
+        patch.setattr(drain, "DrainRequest", Counted)
         batches = drained(accumulator, 9, max_size=2 * FULL_BYTES + HEADER_BYTES + RECORD_BYTES)
     assert numbers(batches) == [0, 1]
     assert numbers(drained(accumulator, 9)) == [2]

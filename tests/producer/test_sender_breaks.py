@@ -62,7 +62,7 @@ def one_written_and_one_to_be_lost(store):
 
 
 @IDEMPOTENCE
-@pytest.mark.parametrize("method", ["close", "drained"])
+@pytest.mark.parametrize("method", ["seal", "drained"])
 def test_drain_that_breaks_off_fails_what_was_taken_out(monkeypatch, is_idempotent, method):
     parts = Producing(is_idempotent=is_idempotent)
     futures = parts.append_batch(b"0", b"1") + parts.append_batch(b"2", to=T1)
@@ -100,7 +100,7 @@ def test_partition_goes_on_behind_an_answer_that_is_none(monkeypatch, answer):
 
 def test_sequences_go_on_in_a_new_epoch_when_it_is_not_known_what_is_in_the_log(monkeypatch, store):
     parts, first, lost = one_written_and_one_to_be_lost(store)
-    run_broken(parts, monkeypatch, ProducerBatch, "close")
+    run_broken(parts, monkeypatch, ProducerBatch, "seal")
     later = parts.append_batch(b"2")
     parts.run(2)
     assert isinstance(lost[0].exception(0), KStoreError)

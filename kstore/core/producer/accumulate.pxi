@@ -117,6 +117,16 @@ cdef class PartitionQueue(OwnedLock):
         cdef Py_ssize_t count = len(self.batches)
         return count == 0 or (<BatchAppender>self.batches[count - 1]).looks_full()
 
+    @property
+    def is_first_full(self):
+        """Whether the first batch takes no more records: it is full, or another one follows it."""
+        return len(self.batches) > 0 and self.is_full_at(0)
+
+    # Whether the batch after `passed` others takes no more records. Requires: there is such a batch.
+    @cython.final
+    cdef inline bint is_full_at(self, Py_ssize_t passed) noexcept:
+        return len(self.batches) > passed + 1 or (<BatchAppender>self.batches[passed]).looks_full()
+
     def push_first(self, BatchAppender batch not None):
         """Insert a batch at the front."""
         self.batches.insert(0, batch)

@@ -5,14 +5,6 @@
 # Batches that are sent together.
 
 
-# Whether the head of a queue may be drained without further checks: it was never sent, has no sequence number, is not
-# compressed and has no final state.
-cdef inline bint is_fresh(BatchAppender batch) noexcept:
-    cdef RecordBatchEncoder builder = batch._builder
-    return batch.attempts == 0 and batch.final_state is None and builder.buffer is not None and not builder.is_handed_out \
-        and builder.h.base_sequence == -1 and builder.h.attributes & CODEC_MASK == 0
-
-
 def push_batches(PartitionQueue queue not None, list batches not None, Py_ssize_t count, dict incomplete not None):
     """Move the first `count` batches of a list to the end of a queue that is held, and add them to `incomplete`."""
     cdef BatchAppender batch
@@ -32,79 +24,151 @@ def give_up(PoolMemory pool not None, list held not None, list batches not None)
         (<BatchAppender?>batches.pop()).deallocate_once()
 
 
-# State of the round-robin over queues.
-cdef struct Rounds:
-    int64_t lingered_since_ms     # a batch that waits since then, or longer, may go even if it is not full
-    int64_t room
+# Whether Drain need not ask whether the batch may be sent, once it may send the one before it: it was never sent, has no
+# sequence number, is not compressed and has no final state.
+cdef inline bint is_plain_batch(BatchAppender batch) noexcept:
+    cdef RecordBatchEncoder builder = batch._builder
+    return batch.attempts == 0 and batch.final_state is None and builder.buffer is not None and not builder.is_handed_out \
+        and builder.h.base_sequence == -1 and builder.h.attributes & CODEC_MASK == 0
 
 
-# Returns: whether the batch after `passed` others may go. is_odd: it needs the slow path, or there is no room for it.
-cdef bint has_turn(PartitionQueue queue, Py_ssize_t passed, Rounds* rounds, bint* is_odd) noexcept:
-    cdef Py_ssize_t left = len(queue.batches) - passed
-    cdef BatchAppender head
-    if left <= 0:
-        return False
-    head = <BatchAppender>queue.batches[passed]
-    if left == 1 and not head.looks_full() and head.last_attempt_ms > rounds.lingered_since_ms:
-        return False
-    if not is_fresh(head) or head._builder.estimate() > rounds.room:
-        is_odd[0] = True
-        return False
-    rounds.room -= head._builder.estimate()
-    return True
+cdef class DrainRequest:
+    """The batches of one request to a node, and the rule by which batches leave their queues for it.
 
-
-def rounds_of(list queues not None, *, Py_ssize_t most, int64_t room, int64_t lingered_since_ms):
-    """Fast path of draining: return how many batches each queue gives, round-robin while every head batch is plain.
-
-    A queue without a ready batch takes no further turns. Stops before a round in which a batch was sent before, has a
-    final state, is compressed or has no room; these need the slow path.
-    Args: most: the most rounds; room: in bytes; lingered_since_ms: a batch that is not full and is the queue's last must
-        have waited since then.
+    The first batch of a queue is taken if it is due, may be sent (Drain decides that), and fits. It is due if it is the
+    first of its partition in the request, takes no more records, or has lingered. It fits if the request is empty or
+    has room for it. Batches that are plain, see is_plain_batch(), are taken in one call, by the same rule.
+    Args: max_size: in bytes; linger_ms: 0 if all batches are due; now_ms: the monotonic time.
+    Attributes: size: in bytes; is_full: whether a batch did not fit; was_changed: whether a batch left its queue.
+    Threads: one. A queue must be held, except by plain_rounds().
     """
-    cdef Rounds rounds = Rounds(lingered_since_ms, room)
-    cdef PartitionQueue queue
-    cdef bint is_odd = False
-    cdef Py_ssize_t place, round_number
-    cdef list given = [0] * len(queues), before, in_turn = list(range(len(queues))), still
-    for round_number in range(most):
-        before, still = list(given), []
-        for place in in_turn:
-            queue = queues[place]
-            if has_turn(queue, round_number, &rounds, &is_odd):
-                given[place] = round_number + 1
+
+    cdef readonly list batches
+    cdef readonly int64_t now_ms
+    cdef readonly int64_t size
+    cdef readonly bint is_full
+    cdef readonly bint was_changed
+    cdef int64_t max_size
+    cdef int64_t lingered_since_ms    # a batch that waits since then, or longer, has lingered
+
+    def __init__(self, *, int64_t max_size, int64_t now_ms, int64_t linger_ms):
+        self.batches = []
+        self.max_size = max_size
+        self.now_ms = now_ms
+        self.lingered_since_ms = INT64_MAX
+        if linger_ms > 0:
+            self.lingered_since_ms = now_ms - linger_ms if now_ms >= linger_ms - INT64_MAX else -INT64_MAX
+
+    # Whether the batch after `passed` others, if there is one, is due.
+    @cython.final
+    cdef inline bint is_due(self, PartitionQueue queue, Py_ssize_t passed, bint is_first) noexcept:
+        if passed >= len(queue.batches):
+            return False
+        return is_first or queue.is_full_at(passed) \
+            or (<BatchAppender>queue.batches[passed]).last_attempt_ms <= self.lingered_since_ms
+
+    # Whether there is room for the batch after `more` bytes.
+    @cython.final
+    cdef inline bint fits(self, BatchAppender batch, int64_t more) noexcept:
+        return not self.batches or self.size + more + batch._builder.current_size() <= self.max_size
+
+    def due(self, PartitionQueue queue not None, *, bint is_first):
+        """Return the first batch of a queue if it is due, else None; is_first: it is the request's first of the queue."""
+        return queue.batches[0] if self.is_due(queue, 0, is_first) else None
+
+    def admits(self, BatchAppender batch not None):
+        """Return whether a batch fits; if not, the request is full."""
+        if not self.fits(batch, 0):
+            self.is_full = True
+            return False
+        return True
+
+    def take(self, PartitionQueue queue not None):
+        """Remove the first batch of a queue, mark it as in flight, and return it in a list.
+
+        Raises: IndexError if there is none.
+        """
+        return self.removed(queue, [<BatchAppender>queue.batches[0]])
+
+    def plain_rounds(self, list queues not None, *, Py_ssize_t most):
+        """Return how many plain batches each queue can give in whole rounds, one batch of each queue per round.
+
+        A queue whose next batch is not due leaves the rounds. Stops before a round in which a batch is not plain or
+        does not fit.
+        Args: most: the most rounds.
+        Requires: the request has taken a batch of each queue, and the next one of each may be sent.
+        """
+        cdef PartitionQueue queue
+        cdef BatchAppender batch
+        cdef int64_t more = 0
+        cdef Py_ssize_t place, done
+        cdef list counts = [0] * len(queues), before, in_turn = list(range(len(queues))), still
+        for done in range(most):
+            before, still = list(counts), []
+            for place in in_turn:
+                queue = queues[place]
+                if not self.is_due(queue, done, False):
+                    continue
+                batch = <BatchAppender>queue.batches[done]
+                if not is_plain_batch(batch) or not self.fits(batch, more):
+                    return before
+                more += batch._builder.estimate()
+                counts[place] = done + 1
                 still.append(place)
-            elif is_odd:
-                return before
-        if not still:
-            break
-        in_turn = still
-    return given
+            if not still:
+                break
+            in_turn = still
+        return counts
 
+    def take_plain(self, PartitionQueue queue not None, Py_ssize_t most, leader_epoch):
+        """Remove up to `most` batches, as counted by plain_rounds(), mark them as in flight, and return them.
 
-def take_batches(PartitionQueue queue not None, Py_ssize_t most, leader_epoch, *, int64_t room):
-    """Take up to `most` batches, as counted by rounds_of(), out of a queue that is held, and mark them as in flight.
+        Each is checked again, because records may have been appended since it was counted.
+        Args: leader_epoch: that of the partition's leader, or None.
+        """
+        cdef BatchAppender batch
+        cdef int64_t more = 0
+        cdef list taken = []
+        for batch in queue.batches[:most]:
+            if not is_plain_batch(batch) or not self.fits(batch, more):
+                break
+            more += batch._builder.estimate()
+            taken.append(batch)
+        for batch in taken:
+            if leader_epoch is not None:
+                batch.maybe_update_leader_epoch(leader_epoch)
+        return self.removed(queue, taken)
 
-    Args: leader_epoch: that of the partition's leader, or None; room: in bytes, checked again because records may have
-        been appended since they were counted.
-    """
-    cdef Py_ssize_t count = 0
-    cdef BatchAppender batch
-    cdef list taken
-    for batch in queue.batches[:most]:
-        if not is_fresh(batch) or batch._builder.estimate() > room:
-            break
-        room -= batch._builder.estimate()
-        count += 1
-    taken = queue.batches[:count]
-    del queue.batches[:count]
-    for batch in taken:
-        batch.is_inflight = True
-        if leader_epoch is not None:
-            batch.maybe_update_leader_epoch(leader_epoch)
-    if count and not queue.batches:
-        queue.active.pop(queue, None)
-    return taken
+    # Requires: the batches are the first ones of the queue.
+    @cython.final
+    cdef list removed(self, PartitionQueue queue, list taken):
+        cdef BatchAppender batch
+        if not taken:
+            return taken
+        del queue.batches[:len(taken)]
+        if not queue.batches:
+            queue.active.pop(queue, None)
+        for batch in taken:
+            batch.is_inflight = True
+        self.was_changed = True
+        return taken
+
+    def close(self, list taken not None):
+        """Close batches that were taken, count their size, and return those without a final state.
+
+        Raises: ValueError as ProducerBatch.close().
+        """
+        cdef BatchAppender batch
+        for batch in taken:
+            if batch._builder.h.attributes & CODEC_MASK:
+                (<object>batch).close()
+            elif not batch._builder.is_handed_out:
+                batch.seal()
+        cdef list closed = [batch for batch in taken if batch.final_state is None]
+        for batch in closed:
+            self.size += batch._builder.current_size()
+            batch.drained(self.now_ms)
+        return closed
 
 
 def number_batches(list batches not None, *, producer_id, producer_epoch, int32_t base_sequence, bint is_transactional):
@@ -122,22 +186,6 @@ def number_batches(list batches not None, *, producer_id, producer_epoch, int32_
                                  is_transactional=is_transactional)
         sequence = (sequence + batch._builder.h.record_count) & INT32_MAX
     return sequence
-
-
-def close_batches(list batches not None, int64_t now_ms):
-    """Close uncompressed batches that are being drained; return the size in bytes of those without a final state.
-
-    Raises: ValueError as BatchAppender.seal().
-    """
-    cdef BatchAppender batch
-    cdef int64_t size = 0
-    for batch in batches:
-        if not batch._builder.is_handed_out:
-            batch.seal()
-        if batch.final_state is None:
-            size += batch._builder.used
-            batch.drained(now_ms)
-    return size
 
 
 def begin_sends(list batches not None, int64_t created_before_ms):

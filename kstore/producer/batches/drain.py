@@ -10,8 +10,7 @@ from itertools import zip_longest
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from kstore._core import close_batches, rounds_of, take_batches
-from kstore.config import MAX_INT64
+from kstore._core import DrainRequest
 from kstore.producer.cluster import Cluster, Node
 from kstore.types import NO_SEQUENCE, TopicPartition
 
@@ -106,7 +105,7 @@ class ReadyCheck:
             batch.maybe_update_leader_epoch(cluster.leader_epoch_for(queue.topic_partition))
             if self._backoff.is_backing_off(batch, now_ms):
                 return max(self._backoff.of_batch_ms(batch) - batch.waited_ms(now_ms), 1)
-            if is_urgent or len(queue) > 1 or batch.is_full:
+            if is_urgent or queue.is_first_full:
                 return 0
             return max(self._linger_ms - batch.waited_ms(now_ms), 0)
 
@@ -232,27 +231,8 @@ class SequenceManager(Protocol):
     def add_in_flight_batch(self, batch: ProducerBatch, /) -> object: ...
 
 
-class _Request:
-    """The batches of one request to a node.
-
-    Args: lingered_ms: how long a batch that is not full must have waited to follow another one of its partition.
-    Attributes: is_full (a batch did not fit), was_changed (a batch was taken out of its queue).
-    """
-
-    __slots__ = ("batches", "cluster", "is_full", "lingered_ms", "max_size", "now_ms", "size", "was_changed")
-
-    def __init__(self, cluster: Cluster, *, max_size: int, now_ms: int, lingered_ms: int) -> None:
-        self.lingered_ms = lingered_ms
-        self.cluster = cluster
-        self.max_size = max_size
-        self.now_ms = now_ms
-        self.batches: list[ProducerBatch] = []
-        self.size = 0
-        self.is_full = self.was_changed = False
-
-
 class Drain:
-    """Takes batches out of the queues, for one request to each node.
+    """Takes batches out of the queues, for one request to each node, by the rule of DrainRequest.
 
     A partition that may not send is skipped, where Kafka ends the node's turn. To prevent starvation each node has its
     own starting point: the partition after the first one of its last request, or the one whose batch did not fit.
@@ -298,14 +278,9 @@ class Drain:
                 queues_of[leader.id].append(queue)
         drained = {}
         for node_id, queues in queues_of.items():
-            lingered_ms = 0 if is_urgent else self._linger_ms
-            request = _Request(cluster, max_size=max_size, now_ms=now_ms, lingered_ms=lingered_ms)
-            turn = self._first_turn(node_id, request, self._in_turn(node_id, queues))
-            done = self._take_rounds(request, turn, batches_per_partition - 1)
-            for _ in range(batches_per_partition - 1 - done):
-                if not turn or request.is_full:
-                    break
-                turn = [queue for queue in turn if self._take(request, queue, is_first=False)]
+            request = DrainRequest(max_size=max_size, now_ms=now_ms, linger_ms=0 if is_urgent else self._linger_ms)
+            turn = self._first_turn(node_id, request, self._in_turn(node_id, queues), cluster)
+            self._more_turns(request, turn, cluster, most=batches_per_partition - 1)
             drained[node_id] = request.batches
         return drained
 
@@ -316,7 +291,9 @@ class Drain:
         start = bisect_left(queues, self._next_of_node.get(node_id, ("", 0)), key=_place_of)
         return queues[start:] + queues[:start]
 
-    def _first_turn(self, node_id: int, request: _Request, queues: list[PartitionQueue]) -> list[PartitionQueue]:
+    def _first_turn(
+        self, node_id: int, request: DrainRequest, queues: list[PartitionQueue], cluster: Cluster
+    ) -> list[PartitionQueue]:
         """Take one batch of each partition; return the queues that had one.
 
         Sets where the node's next request starts.
@@ -324,7 +301,7 @@ class Drain:
         taken: list[PartitionQueue] = []
         next_place: tuple[str, int] | None = None
         for queue in queues:
-            if self._take(request, queue, is_first=True):
+            if self._take(request, queue, cluster, is_first=True):
                 taken.append(queue)
             if next_place is None and request.was_changed:
                 topic, partition = _place_of(queue)
@@ -336,84 +313,71 @@ class Drain:
             self._next_of_node[node_id] = next_place
         return taken
 
-    def _take_rounds(self, request: _Request, turn: list[PartitionQueue], most: int) -> int:
-        """Fast path: take whole round-robin rounds while every batch is plain; return the number of rounds.
-
-        Leaves in `turn` the queues that may have more. A plain batch is new, uncompressed, not completed, and fits.
-        """
+    def _more_turns(self, request: DrainRequest, turn: list[PartitionQueue], cluster: Cluster, *, most: int) -> None:
+        """Take up to `most` more batches of each partition, round by round, until one does not fit."""
         if self._transaction_manager is not None:
-            turn[:] = [queue for queue in turn if self._may_go_on(request, queue)]
+            turn = [queue for queue in turn if self._may_go_on(request, queue, cluster)]
         if not turn or request.is_full or most == 0:
-            return 0
-        counts = rounds_of(
-            turn,
-            most=most,
-            room=request.max_size - request.size,
-            lingered_since_ms=request.now_ms - request.lingered_ms if request.lingered_ms else MAX_INT64,
-        )
-        taken = [self._take_run(request, queue, count) for queue, count in zip(turn, counts, strict=True) if count]
-        if len(taken) == 1:
-            request.batches += taken[0]
-        else:
-            request.batches += [one for ones in zip_longest(*taken) for one in ones if one is not None]
+            return
+        counts = request.plain_rounds(turn, most=most)
         done = max(counts)
-        turn[:] = [queue for queue, count in zip(turn, counts, strict=True) if count == done]
-        return done
+        self._take_rounds(request, turn, counts, cluster)
+        turn = [queue for queue, count in zip(turn, counts, strict=True) if count == done]
+        for _ in range(most - done):
+            if not turn or request.is_full:
+                break
+            turn = [queue for queue in turn if self._take(request, queue, cluster, is_first=False)]
 
-    def _may_go_on(self, request: _Request, queue: PartitionQueue) -> bool:
+    def _may_go_on(self, request: DrainRequest, queue: PartitionQueue, cluster: Cluster) -> bool:
         """Return whether the next batch may be sent too; the one taken may be a retry of an older epoch."""
         with queue:
             batch = queue.first
-            return batch is not None and self._may_send(batch, queue, request.cluster, request.now_ms)
+            return batch is not None and self._may_send(batch, queue, cluster, request.now_ms)
 
-    def _take_run(self, request: _Request, queue: PartitionQueue, count: int) -> list[ProducerBatch]:
+    def _take_rounds(
+        self, request: DrainRequest, turn: list[PartitionQueue], counts: list[int], cluster: Cluster
+    ) -> None:
+        """Fast path: move so many plain batches of each queue into a request, in round-robin order."""
+        taken = [
+            self._take_plain(request, queue, count, cluster) for queue, count in zip(turn, counts, strict=True) if count
+        ]
+        if len(taken) == 1:
+            request.batches.extend(taken[0])
+        else:
+            request.batches.extend(one for ones in zip_longest(*taken) for one in ones if one is not None)
+
+    def _take_plain(
+        self, request: DrainRequest, queue: PartitionQueue, count: int, cluster: Cluster
+    ) -> list[ProducerBatch]:
+        with queue:
+            batches = request.take_plain(queue, count, cluster.leader_epoch_for(queue.topic_partition))
+            if self._transaction_manager is not None and batches:
+                self._transaction_manager.give_sequences(batches)
+        return self._close(request, batches)
+
+    def _take(self, request: DrainRequest, queue: PartitionQueue, cluster: Cluster, *, is_first: bool) -> bool:
+        """Move the first batch of a queue into a request if it is due, may be sent and fits; return whether it was."""
         manager = self._transaction_manager
         with queue:
-            batches: list[ProducerBatch] = take_batches(
-                queue,
-                count,
-                request.cluster.leader_epoch_for(queue.topic_partition),
-                room=request.max_size - request.size,
-            )
-            if manager is not None and batches:
+            batch: ProducerBatch | None = request.due(queue, is_first=is_first)
+            if batch is None or not self._may_send(batch, queue, cluster, request.now_ms) or not request.admits(batch):
+                return False
+            batches = request.take(queue)
+            if manager is not None and not batch.has_sequence:
                 manager.give_sequences(batches)
-        request.size += close_batches(batches, request.now_ms)
-        gone = [batch for batch in batches if batch.is_done]
-        if not gone:
-            return batches
-        # Another thread aborted them while they were being closed.
-        for batch in gone:
-            self._release(batch)
-        return [batch for batch in batches if not batch.is_done]
-
-    def _take(self, request: _Request, queue: PartitionQueue, *, is_first: bool) -> bool:
-        """Move the first batch of a queue into a request if it may be sent and fits; return whether it was moved."""
-        with queue:
-            batch = queue.first
-            if batch is None:
-                return False
-            if not (
-                is_first or len(queue) > 1 or batch.is_full or batch.waited_ms(request.now_ms) >= request.lingered_ms
-            ):
-                return False
-            if not self._may_send(batch, queue, request.cluster, request.now_ms):
-                return False
-            if request.batches and request.size + batch.estimated_size_in_bytes > request.max_size:
-                request.is_full = True
-                return False
-            queue.pop_first()
-            self._prepare(batch)
-        request.was_changed = True
         self._backoff.forget(batch)
-        batch.close()
-        if batch.is_done:
-            # Another thread aborted it while it was being closed.
-            self._release(batch)
-            return False
-        request.size += batch.estimated_size_in_bytes
-        batch.drained(request.now_ms)
-        request.batches.append(batch)
-        return True
+        closed = self._close(request, batches)
+        request.batches.extend(closed)
+        return bool(closed)
+
+    def _close(self, request: DrainRequest, batches: list[ProducerBatch]) -> list[ProducerBatch]:
+        """Close batches that were taken; release those that another thread aborted, and return the others."""
+        closed = request.close(batches)
+        if len(closed) < len(batches):
+            for batch in batches:
+                if batch not in closed:
+                    self._release(batch)
+        return closed
 
     def _may_send(self, batch: ProducerBatch, queue: PartitionQueue, cluster: Cluster, now_ms: int) -> bool:
         """Return whether the first batch of a queue may be sent now.
@@ -441,14 +405,6 @@ class Drain:
             return not is_stale and not manager.has_unresolved_sequence(topic_partition)
         first = manager.first_in_flight_sequence(topic_partition)
         return first == NO_SEQUENCE or batch.base_sequence == first
-
-    def _prepare(self, batch: ProducerBatch) -> None:
-        """Mark a batch as in flight and give it a sequence unless it has one. The caller holds the queue."""
-        batch.is_inflight = True
-        manager = self._transaction_manager
-        if manager is None or batch.has_sequence:
-            return
-        manager.give_sequences([batch])
 
 
 def _place_of(queue: PartitionQueue) -> tuple[str, int]:
