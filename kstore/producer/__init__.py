@@ -1,6 +1,6 @@
 """The producer: buffer pool, accumulator, partitioners, sender, transactions and Producer; exports the public names."""
 
-from kstore._core import RecordAppendResult, murmur2, partition_for_key
+from kstore._core import RecordAppendResult, StickyPartitionInfo, murmur2, partition_for_key
 from kstore.environment import SYSTEM_CLOCK, Clock, SystemClock
 from kstore.producer.batches.accumulator import BufferPool, RecordAccumulator
 from kstore.producer.batches.batch import CompressionRatioEstimator, FinalState, ProducerBatch
@@ -15,7 +15,7 @@ from kstore.producer.batches.futures import (
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.producer.config import ProducerConfig
 from kstore.producer.interceptors import ProducerInterceptor, ProducerRecord
-from kstore.producer.partitioner import BuiltInPartitioner, Partitioner, RoundRobinPartitioner, StickyPartitionInfo
+from kstore.producer.partitioner import BuiltInPartitioner, Partitioner, RoundRobinPartitioner
 from kstore.producer.producer import Producer
 from kstore.producer.sending.sender import Sender
 from kstore.producer.sending.store_sink import StoreSink

@@ -13,10 +13,9 @@ from kstore.record.packing import RecordColumns
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kstore._core import ColumnBuffer, PartitionQueue
+    from kstore._core import ColumnBuffer, PartitionQueue, StickyPartitionInfo
     from kstore.producer.batches.accumulator import RecordAccumulator
     from kstore.producer.batches.batch import ProducerBatch
-    from kstore.producer.partitioner import StickyPartitionInfo
 
 
 def record_columns_of(columns: Any, *, timestamp_ms: int) -> Iterable[RecordColumns]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from itertools import accumulate, count
 from typing import Any, NamedTuple, Protocol
 
+from kstore._core import StickyPartitionInfo
 from kstore.errors import UnknownTopicOrPartitionError
 from kstore.producer.cluster import Cluster
 
@@ -23,16 +24,6 @@ class Partitioner(Protocol):
         self, topic: str, key: Any, key_bytes: bytes | None, value: Any, value_bytes: bytes | None, cluster: Cluster, /
     ) -> int:
         """Return the number of the partition."""
-
-
-class StickyPartitionInfo:
-    """The current partition for records without a key, and the bytes it has received so far."""
-
-    __slots__ = ("partition", "produced_bytes")
-
-    def __init__(self, partition: int) -> None:
-        self.partition = partition
-        self.produced_bytes = 0
 
 
 class _PartitionLoad(NamedTuple):
@@ -84,8 +75,11 @@ class BuiltInPartitioner:
     def peek_current_partition_info(self, cluster: Cluster) -> StickyPartitionInfo:
         """Return the current partition, to be passed to update_partition_info()."""
         if self._current is None:
-            self._current = StickyPartitionInfo(self.next_partition(cluster))
+            self._current = self._chosen_now(cluster)
         return self._current
+
+    def _chosen_now(self, cluster: Cluster) -> StickyPartitionInfo:
+        return StickyPartitionInfo(self.next_partition(cluster), sticky_batch_size=self.sticky_batch_size)
 
     def is_partition_changed(self, info: StickyPartitionInfo | None) -> bool:
         """Return whether another partition was chosen since `info` was returned.
@@ -104,10 +98,9 @@ class BuiltInPartitioner:
         """
         if info is None:
             return
-        info.produced_bytes += appended_bytes
-        enough = self.sticky_batch_size if enable_switch else 2 * self.sticky_batch_size
-        if info.produced_bytes >= enough:
-            self._current = StickyPartitionInfo(self.next_partition(cluster))
+        info.add(appended_bytes)
+        if info.has_enough(has_room=not enable_switch):
+            self._current = self._chosen_now(cluster)
 
     def update_partition_load_stats(self, queue_sizes: Mapping[int, int] | None, *, partition_count: int) -> None:
         """Choose partitions with shorter queues more often from now on.

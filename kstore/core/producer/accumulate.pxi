@@ -198,6 +198,37 @@ cdef class PartitionQueue(OwnedLock):
         return result
 
 
+# The sticky partition.
+
+@cython.final
+cdef class StickyPartitionInfo:
+    """The current partition for records without a key, the bytes it has received, and the rule when it is replaced.
+
+    Args: sticky_batch_size: the bytes that a partition receives, or twice as many while its last batch has room.
+    Threads: one compiled call at a time, under the GIL.  Source: Kafka BuiltInPartitioner.updatePartitionInfo.
+    """
+
+    cdef readonly int64_t partition
+    cdef readonly int64_t produced_bytes
+    cdef readonly int64_t sticky_batch_size
+
+    def __init__(self, int64_t partition, *, int64_t sticky_batch_size):
+        self.partition = partition
+        self.sticky_batch_size = sticky_batch_size
+
+    def add(self, int64_t appended_bytes):
+        """Count bytes that were appended to the partition."""
+        self.produced_bytes += appended_bytes
+
+    def has_enough(self, *, bint has_room):
+        """Return whether the partition is replaced; has_room: whether its last batch has room."""
+        return self.would_have_enough(0, has_room)
+
+    # Whether the partition would be replaced after `more` bytes.
+    cdef inline bint would_have_enough(self, int64_t more, bint has_room) noexcept:
+        return self.sticky_batch_size - self.produced_bytes - more <= (-self.sticky_batch_size if has_room else 0)
+
+
 cdef enum:
     MOST_NUMBERED_QUEUES = 4096
 
@@ -214,11 +245,8 @@ cdef class TopicQueues:
     cdef readonly dict queues
     cdef list queue_by_number     # the queues with small numbers by number, None for those that do not exist
     cdef readonly bint is_sticky_used
-    cdef object sticky_info
+    cdef StickyPartitionInfo sticky_info
     cdef PartitionQueue sticky_queue
-    cdef int64_t sticky_size      # bytes that a partition gets before the partitioner switches
-    cdef int64_t sticky_room      # those left at the last report to the partitioner
-    cdef int64_t sticky_bytes     # appended since that report
 
     def __init__(self, partitioner):
         self.partitioner = partitioner
@@ -249,40 +277,29 @@ cdef class TopicQueues:
         cdef PartitionQueue queue = self.queue_of(partition)
         return 0 if queue is None else len(queue.batches)
 
-    def stick(self, info, PartitionQueue queue not None, *, int64_t size, int64_t room):
-        """Send records without a partition to a queue, without asking the partitioner, as long as keeps() is true.
+    def stick(self, StickyPartitionInfo info not None, PartitionQueue queue not None):
+        """Append records without a partition to a queue, without asking the partitioner, as long as keeps() is true.
 
-        Args: size: bytes that a partition gets before the partitioner switches; room: those left now.
         Requires: the queue is held and belongs to `info`, the partitioner's current partition.
         """
         self.sticky_info = info
         self.sticky_queue = queue
-        self.sticky_size = size
-        self.sticky_room = room
-        self.sticky_bytes = 0
         self.is_sticky_used = True
 
-    # Whether the partitioner would keep its partition after a record of less than `size` bytes: until the partition has
-    # its bytes, or twice as many while the record leaves room in the last batch (None: a batch yet to be made).
+    # Whether the partitioner would keep its partition after a record of less than `size` bytes is appended to the last
+    # batch; None: to a new batch. Requires: sticky_queue is set.
     @cython.final
     cdef bint keeps(self, BatchAppender last, int64_t size) noexcept:
-        cdef int64_t room = self.sticky_room - self.sticky_bytes
-        if room <= size and last is not None and last.has_room_left(size):
-            room += self.sticky_size
-        return room > size
+        cdef StickyPartitionInfo info = self.sticky_info
+        if not info.would_have_enough(size, False):
+            return True
+        return last is not None and last.has_room_left(size) and not info.would_have_enough(size, True)
 
-    def unstick(self, info):
-        """Ask the partitioner again from now on; return the bytes appended for `info` since its last report.
-
-        Requires: its queue is held.
-        """
-        cdef int64_t told = self.sticky_bytes
-        if self.sticky_info is not info:
-            return 0
-        self.sticky_queue = None
-        self.sticky_info = None
-        self.sticky_bytes = 0
-        return told
+    def unstick(self, StickyPartitionInfo info not None):
+        """Ask the partitioner again from now on, if it chose `info`.  Requires: its queue is held."""
+        if self.sticky_info is info:
+            self.sticky_queue = None
+            self.sticky_info = None
 
 
 # The fast path of an append.
@@ -426,6 +443,7 @@ cdef class AppendPath:
         cdef TopicQueues queues
         cdef PartitionQueue queue
         cdef BatchAppender last
+        cdef StickyPartitionInfo info = None
         cdef int64_t before, size
         if topic is not self.last_topic:
             self.last_queues = self.topics.get(topic)
@@ -450,13 +468,14 @@ cdef class AppendPath:
             size = 2 * batch_size_upper_bound(MAGIC_V2, False, r)
             if queues.sticky_queue is not queue or not queues.keeps(last, size):
                 return None
+            info = queues.sticky_info
         if last is not None:
             before = last._builder.estimate()
             if last.append_fields(r, request.timestamp_ms, flat, request.now_ms, result):
                 if result is not None:
                     queue.describe(result, last, before)
-                if request.partition < 0:
-                    queues.sticky_bytes += last._builder.estimate() - before
+                if info is not None:
+                    info.produced_bytes += last._builder.estimate() - before
                 return last
         if not request.may_begin_batch:
             return None
@@ -468,6 +487,7 @@ cdef class AppendPath:
                                      const AppendRequest* request, RecordFields* r, list flat, RecordAppendResult result):
         cdef BatchAppender batch
         cdef ColumnBuffer buffer
+        cdef StickyPartitionInfo info = None
         cdef Py_ssize_t count = len(queue.batches)
         cdef int64_t size = batch_size_upper_bound(MAGIC_V2, False, r)
         if size > self.batch_size or request.timestamp_ms < -1:
@@ -478,16 +498,18 @@ cdef class AppendPath:
         # Python code of others may have run above; none does from here on.
         if queue.hold_count or len(queue.batches) != count or queue.last_batch() is not last or not self.takes(queue, request):
             return None
-        if request.partition < 0 and (queues.sticky_queue is not queue or not queues.keeps(None, 2 * size)):
-            return None
+        if request.partition < 0:
+            if queues.sticky_queue is not queue or not queues.keeps(None, 2 * size):
+                return None
+            info = queues.sticky_info
         buffer = try_allocate(self.pool, self.batch_size)
         if buffer is None:
             return None
         if last is not None:
             last.takes_records = False
         self.begin_batch(queue, batch, buffer, request, r, flat, result)
-        if request.partition < 0:
-            queues.sticky_bytes += batch._builder.estimate()
+        if info is not None:
+            info.produced_bytes += batch._builder.estimate()
         return batch
 
     # Starts a new batch in the buffer, with one record, and appends it to the queue. Requires: the buffer is accounted

@@ -32,12 +32,12 @@ from kstore.producer.batches.futures import ProduceRequestResult
 from kstore.producer.batches.incomplete import Flushes, IncompleteBatches
 from kstore.producer.batches.sequences import is_sequence_behind
 from kstore.producer.cluster import Cluster, Node
-from kstore.producer.partitioner import BuiltInPartitioner, StickyPartitionInfo
+from kstore.producer.partitioner import BuiltInPartitioner
 from kstore.record import MemoryRecordsBuilder
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kstore._core import ColumnBuffer
+    from kstore._core import ColumnBuffer, StickyPartitionInfo
 
 
 class BufferPool(PoolMemory):
@@ -261,7 +261,8 @@ class RecordAccumulator(AppendPath):
             return True
         if not queue.is_full:
             return False
-        partitioner.update_partition_info(info, queues.unstick(info), cluster)
+        queues.unstick(info)
+        partitioner.update_partition_info(info, 0, cluster)
         return partitioner.is_partition_changed(info)
 
     def _count_sticky(
@@ -276,12 +277,11 @@ class RecordAccumulator(AppendPath):
 
         The caller holds the queue.
         """
-        appended_bytes += queues.unstick(info)
+        queues.unstick(info)
         partitioner = queues.partitioner
         partitioner.update_partition_info(info, appended_bytes, cluster, enable_switch=queue.is_full)
         if not partitioner.is_partition_changed(info):
-            size: int = partitioner.sticky_batch_size
-            queues.stick(info, queue, size=size, room=size - info.produced_bytes)
+            queues.stick(info, queue)
 
     # sending
 
