@@ -33,8 +33,10 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * Asks a broker what the lines of standard input say, fields parted by tabs, and answers each with JSON lines of which
  * the last has the case "done". Its argument is the broker's address.
  *
- * <p>create TOPIC PARTITIONS NAME=VALUE... | consume TOPIC PARTITION ISOLATION | offsets TOPIC PARTITION ISOLATION TIME... |
- * produce TOPIC PARTITION CODEC COUNT plain|commit|abort [KEYS VALUE_BYTES]
+ * <p>create TOPIC PARTITIONS NAME=VALUE... | delete TOPIC | consume TOPIC PARTITION ISOLATION | offsets TOPIC PARTITION
+ * ISOLATION TIME... | produce TOPIC PARTITION CODEC COUNT plain|commit|abort [KEYS VALUE_BYTES [LABEL FIRST]]
+ *
+ * <p>With a label, each value repeats the label and a number that counts from FIRST.
  */
 public final class BrokerClient {
     private static final Duration POLL = Duration.ofMillis(200);
@@ -71,6 +73,10 @@ public final class BrokerClient {
             create(fields);
             return;
         }
+        if (fields[0].equals("delete")) {
+            admin.deleteTopics(List.of(fields[1])).all().get();
+            return;
+        }
         TopicPartition partition = new TopicPartition(fields[1], Integer.parseInt(fields[2]));
         switch (fields[0]) {
             case "consume" -> consume(partition, fields[3]);
@@ -81,7 +87,9 @@ public final class BrokerClient {
                     Integer.parseInt(fields[4]),
                     fields[5],
                     fields.length > 6 ? Integer.parseInt(fields[6]) : 0,
-                    fields.length > 7 ? Integer.parseInt(fields[7]) : 0);
+                    fields.length > 7 ? Integer.parseInt(fields[7]) : 0,
+                    fields.length > 8 ? fields[8] : "",
+                    fields.length > 9 ? Long.parseLong(fields[9]) : 0);
         }
     }
 
@@ -164,7 +172,15 @@ public final class BrokerClient {
         }
     }
 
-    private void produce(TopicPartition partition, String codec, int count, String mode, int keys, int leastBytes)
+    private void produce(
+            TopicPartition partition,
+            String codec,
+            int count,
+            String mode,
+            int keys,
+            int leastBytes,
+            String label,
+            long first)
             throws ExecutionException, InterruptedException {
         Properties producer = new Properties();
         producer.putAll(properties);
@@ -180,8 +196,7 @@ public final class BrokerClient {
             }
             Future<RecordMetadata> last = null;
             for (int n = 0; n < count; n++) {
-                byte[] text = ("from the broker " + n).getBytes(StandardCharsets.UTF_8);
-                byte[] value = Arrays.copyOf(text, Math.max(text.length, leastBytes));
+                byte[] value = label.isEmpty() ? padded(n, leastBytes) : repeated(label, first + n, leastBytes);
                 byte[] key = keys == 0 ? null : Integer.toString(n % keys).getBytes(StandardCharsets.UTF_8);
                 last = records.send(new ProducerRecord<>(partition.topic(), partition.partition(), key, value));
             }
@@ -194,6 +209,20 @@ public final class BrokerClient {
             }
             waitForEnd(partition, last.get().offset() + (mode.equals("plain") ? 1 : 2));
         }
+    }
+
+    private static byte[] padded(int number, int leastBytes) {
+        byte[] text = ("from the broker " + number).getBytes(StandardCharsets.UTF_8);
+        return Arrays.copyOf(text, Math.max(text.length, leastBytes));
+    }
+
+    private static byte[] repeated(String label, long number, int bytes) {
+        byte[] text = (label + " " + number + " ").getBytes(StandardCharsets.UTF_8);
+        byte[] value = new byte[bytes];
+        for (int at = 0; at < bytes; at++) {
+            value[at] = text[at % text.length];
+        }
+        return value;
     }
 
     /** Wait for the marker of a transaction, which the broker writes behind its answer. */
