@@ -151,7 +151,8 @@ class _Content(NamedTuple):
 def find_partitions(paths: StrPath | Iterable[StrPath], env: Env = DEFAULT_ENV) -> list[PartitionDirectory]:
     """Find the partitions at one or several paths, each a partition directory or a log.dirs root.
 
-    In a root, directories that a broker renamed for deletion or moves (-delete, -stray, -future) are skipped.
+    In a root, directories that a broker renamed for deletion or moves (-delete, -stray, -future) are skipped, and so
+    are those that are removed meanwhile.
     Returns: sorted by topic, then partition number; a directory reached twice appears once.
     Raises: LogNotFoundError if a path is missing, not a directory, or neither a partition nor a root; StorageError if
         two directories hold the same topic-partition; ValueError for no path.
@@ -179,11 +180,12 @@ def partitions_of_root(root: str, env: Env = DEFAULT_ENV) -> list[PartitionDirec
     content = _look_into(root, env)
     if content.has_logs:
         raise LogNotFoundError(f"{root} holds segments, expected a log.dirs root", path=root, errno=errno.EINVAL)
-    partitions = [directory for directory in content.partitions if not _is_root(directory.path, env)]
-    if content.partitions and not partitions:
-        names = _shown([directory.path for directory in content.partitions])
+    partitions, inner_roots = _told_apart(content.partitions, env)
+    if inner_roots and not partitions:
         raise LogNotFoundError(
-            f"{root} is no log.dirs root but holds some: name one of them ({names})", path=root, errno=errno.EINVAL
+            f"{root} is no log.dirs root but holds some: name one of them ({_shown(inner_roots)})",
+            path=root,
+            errno=errno.EINVAL,
         )
     return sorted(partitions)
 
@@ -211,8 +213,9 @@ def _partitions_at(path: str, env: Env) -> list[PartitionDirectory]:
     partition = _as_partition(path, content)
     if partition is not None:
         return [partition]
-    inner_roots = [directory.path for directory in content.partitions if _is_root(directory.path, env)]
-    partitions = [directory for directory in content.partitions if directory.path not in inner_roots]
+    partitions, inner_roots = _told_apart(content.partitions, env)
+    if not partitions and not inner_roots:
+        raise _no_log_at(path)
     if not partitions:
         raise LogNotFoundError(
             f"{path} is no log.dirs root but holds some: name them instead ({_shown(inner_roots)})",
@@ -222,10 +225,24 @@ def _partitions_at(path: str, env: Env) -> list[PartitionDirectory]:
     return partitions
 
 
-def _is_root(path: str, env: Env) -> bool:
-    """Whether a directory named like a partition is in fact a root."""
-    content = _look_into(path, env)
-    return bool(content.partitions) and not content.has_logs
+def _told_apart(directories: list[PartitionDirectory], env: Env) -> tuple[list[PartitionDirectory], list[str]]:
+    """Of directories named like partitions, return the partitions, and the paths of those that are roots.
+
+    One that was removed since it was listed, as when a topic is deleted, is left out.
+    """
+    partitions, roots = [], []
+    for directory in directories:
+        try:
+            content = _look_into(directory.path, env)
+        except StorageError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            continue
+        if content.partitions and not content.has_logs:
+            roots.append(directory.path)
+        else:
+            partitions.append(directory)
+    return partitions, roots
 
 
 def _look_into(path: str, env: Env) -> _Content:
@@ -272,13 +289,17 @@ def _as_partition(path: str, content: _Content) -> PartitionDirectory | None:
             f"{path} holds segments but its name tells no topic and partition: {why}", path=path, errno=errno.EINVAL
         )
     if not content.partitions:
-        raise LogNotFoundError(
-            f"{path} is neither a partition directory nor a log.dirs root: "
-            f"expected .log segments or directories named <topic>-<partition>, found none",
-            path=path,
-            errno=errno.EINVAL,
-        )
+        raise _no_log_at(path)
     return None
+
+
+def _no_log_at(path: str) -> LogNotFoundError:
+    return LogNotFoundError(
+        f"{path} is neither a partition directory nor a log.dirs root: "
+        f"expected .log segments or directories named <topic>-<partition>, found none",
+        path=path,
+        errno=errno.EINVAL,
+    )
 
 
 def _shown(paths: list[str]) -> str:

@@ -4,11 +4,13 @@ Method: folders laid out in a temporary directory, right, retired, nested and mi
 from __future__ import annotations
 
 import errno
+import shutil
 from pathlib import Path
 
 import pytest
 
 from kstore.errors import LogNotFoundError, StorageError
+from kstore.log.env import Env, FileStatus
 from kstore.log.files.names import find_partition, find_partitions, partitions_of_root
 from kstore.types import TopicPartition
 
@@ -90,6 +92,42 @@ def test_no_paths_are_refused() -> None:
 def test_empty_directory_named_like_a_partition_is_an_empty_partition(tmp_path: Path) -> None:
     directory = make_partition(tmp_path, "t-0", segment=None)
     assert find_partition(directory).topic_partition == ("t", 0)
+
+
+class DeletingEnv(Env):
+    """Removes a directory just before the second stat of it, or before it is listed."""
+
+    def __init__(self, directory: Path, moment: str) -> None:
+        self._directory = directory
+        self._moment = moment
+        self._stats = 0
+
+    def stat(self, path: str, *, follow_symlinks: bool = True) -> FileStatus | None:
+        if path == str(self._directory):
+            self._stats += 1
+            if self._moment == "stat" and self._stats == 2:
+                shutil.rmtree(path)
+        return super().stat(path, follow_symlinks=follow_symlinks)
+
+    def listdir(self, path: str) -> list[str]:
+        if path == str(self._directory):
+            shutil.rmtree(path)
+        return super().listdir(path)
+
+
+@pytest.mark.parametrize("moment", ["stat", "listdir"])
+def test_partition_that_is_deleted_while_its_root_is_listed_is_left_out(root: Path, moment: str) -> None:
+    for directory, find in ((root / "a-2", find_partitions), (root / "a-10", partitions_of_root)):
+        kept = [name for name in names(find_partitions(root)) if name != directory.name]
+        assert names(find(str(root), DeletingEnv(directory, moment))) == kept
+
+
+def test_root_whose_only_partition_is_deleted_while_it_is_listed_has_none(tmp_path: Path) -> None:
+    directory = make_partition(tmp_path, "t-0")
+    with pytest.raises(LogNotFoundError, match=r"neither a partition directory nor a log\.dirs root"):
+        find_partitions(tmp_path, DeletingEnv(directory, "stat"))
+    directory = make_partition(tmp_path, "t-0")
+    assert partitions_of_root(str(tmp_path), DeletingEnv(directory, "stat")) == []
 
 
 def test_root_named_like_a_partition_is_a_root(tmp_path: Path) -> None:
