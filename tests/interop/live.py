@@ -13,13 +13,14 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from kstore.errors import LogNotFoundError, LogReplacedError, OffsetOutOfRangeError
 from kstore.log import find_partitions, open_log, open_store
 from kstore.log.verify import verify, verify_checkpoints
-from tests.interop.broker import NODE_ID, Broker, Client
-from tests.interop.live_reads import ITERATORS, USES, VALUE_BYTES, Answers, label_of, some_uses
+from tests.interop.broker import NODE_ID, Broker, Client, Refusal
+from tests.interop.live_reads import ITERATORS, USES, VALUE_BYTES, Answers, MisplacedError, label_of, some_uses
 from tests.interop.store import CLUSTER_ID, Problems
 
 BUSY = """
@@ -69,6 +70,9 @@ class Beside:
         self._lock = threading.Lock()
         # By topic, the newest history that was begun; set before the broker hears of it.
         self._newest = dict.fromkeys((*KEPT, *RECREATED), 0)
+        # Histories of which the broker did not take every record, and misplaced records of all, which follow from that.
+        self._refused: set[tuple[str, int]] = set()
+        self._misplaced: list[tuple[str, int, str]] = []
         self.outcomes: Counter[str] = Counter()
         self.problems: list[str] = []
 
@@ -105,16 +109,22 @@ class Beside:
         ends: dict[str, int] = {}
         while self.is_going_on():
             topic = choice.choice([*RECREATED])
-            if topic in ends and choice.random() < 0.3:
+            is_refused = (topic, self._newest[topic]) in self._refused
+            if topic in ends and (is_refused or choice.random() < 0.3):
                 client.ask("delete", topic)
                 del ends[topic]
                 self.note("deletions")
-            elif topic in ends:
-                ends[topic] = self._append(client, choice, topic, ends[topic], keys=100)
-            else:
+                continue
+            if topic not in ends:
                 self._newest[topic] += 1
                 client.ask("create", topic, 1, *RECREATED[topic])
-                ends[topic] = self._append(client, choice, topic, 0, keys=100)
+                ends[topic] = 0
+            try:
+                ends[topic] = self._append(client, choice, topic, ends[topic], keys=100)
+            except Refusal as error:
+                # A producer may meet the topic before every part of the broker knows it.
+                self._refused.add((topic, self._newest[topic]))
+                self.note(f"refused appends: {str(error)[-120:]}")
 
     def _append(self, client: Client, choice: random.Random, topic: str, end: int, *, keys: int) -> int:
         """Append records whose values tell what they are; return the new end of the log."""
@@ -151,7 +161,9 @@ class Beside:
             use()
         except Exception as error:  # noqa: BLE001 - which errors may come is what is tested
             outcome = type(error).__name__
-            if not may_meet(error, topic, name):
+            if isinstance(error, MisplacedError):
+                self._misplaced.append((topic, error.history, f"{topic}, {name}: {error}"))
+            elif not may_meet(error, topic, name):
                 self.problems.append(f"{topic}, {name}: {outcome}: {error}")
         since = " since" if self._newest[topic] > newest else ""
         self.note(f"{'kept' if topic in KEPT else 'recreated'}{since}, {name}: {outcome}")
@@ -172,6 +184,12 @@ class Beside:
                         self.problems.append(f"{partition.path}: verify: {type(error).__name__}: {error}")
                 self.problems += [f"{partition.path}: {one}" for one in damage]
             self.problems += [f"{one}" for one in verify_checkpoints(str(self._root))]
+
+    def wrong(self) -> Iterator[str]:
+        """Yield what must not be; records of a history that the broker took in part may have other offsets."""
+        yield from self.problems[:MOST_TOLD]
+        found = (text for topic, history, text in self._misplaced if (topic, history) not in self._refused)
+        yield from islice(found, MOST_TOLD)
 
     def missing(self, seconds: int) -> Iterator[str]:
         """Yield what a run must have met to mean anything, and did not."""
@@ -210,5 +228,5 @@ def steps(work: Path, *, seconds: int, say: Callable[[str], None]) -> Iterator[t
     say("  met beside the broker:")
     for outcome, count in sorted(beside.outcomes.items()):
         say(f"    {outcome}: {count}")
-    yield f"{seconds} s of reads beside a broker take nothing for damage", iter(beside.problems[:MOST_TOLD])
+    yield f"{seconds} s of reads beside a broker take nothing for damage", beside.wrong()
     yield f"{seconds} s of reads beside a broker met every outcome", beside.missing(seconds)

@@ -31,6 +31,14 @@ def label_of(history: int, fate: str) -> str:
     return f"{history}/{fate}"
 
 
+class MisplacedError(AssertionError):
+    """A record is whole, but was sent for another offset; history: the one that it tells."""
+
+    def __init__(self, offset: int, sent: int, history: int) -> None:
+        super().__init__(f"offset {offset}: the record of offset {sent} of history {history}")
+        self.history = history
+
+
 class Origin(NamedTuple):
     """Where a value comes from; fate: plain, commit or abort."""
 
@@ -39,13 +47,18 @@ class Origin(NamedTuple):
 
 
 def origin_of(offset: int, value: bytes) -> Origin:
-    """Return where the value at an offset comes from; raise AssertionError for one that no producer sent there."""
+    """Return where the value at an offset comes from.
+
+    Raises: AssertionError for a value that no producer sent; MisplacedError for one that was sent for another offset.
+    """
     label, _, rest = value.partition(b" ")
     number = rest.partition(b" ")[0]
     text = label + b" " + number + b" "
-    if number != b"%d" % offset or value != (text * (VALUE_BYTES // len(text) + 1))[:VALUE_BYTES]:
+    if not number.isdigit() or value != (text * (VALUE_BYTES // len(text) + 1))[:VALUE_BYTES]:
         raise AssertionError(f"offset {offset}: no producer sent {value!r}")
     history, _, fate = label.decode().partition("/")
+    if int(number) != offset:
+        raise MisplacedError(offset, int(number), int(history))
     return Origin(int(history), fate)
 
 

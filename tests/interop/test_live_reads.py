@@ -8,7 +8,7 @@ import pytest
 
 from kstore.errors import CorruptRecordError, KStoreError, LogNotFoundError, LogReplacedError, OffsetOutOfRangeError
 from tests.interop.live import may_meet
-from tests.interop.live_reads import VALUE_BYTES, Answers, label_of, origin_of
+from tests.interop.live_reads import VALUE_BYTES, Answers, MisplacedError, label_of, origin_of
 
 
 def value(offset: int, *, history: int = 1, fate: str = "plain") -> bytes:
@@ -28,16 +28,21 @@ def test_value_tells_its_history_and_fate() -> None:
     [
         b"",
         bytes(VALUE_BYTES),
-        value(8),
         value(7)[:-1] + b"\0",
         value(7)[:100] + bytes(100),
         value(7)[:100] + value(8)[100:],
     ],
-    ids=["empty", "zeros", "of another offset", "last byte", "half zeros", "halves of two"],
+    ids=["empty", "zeros", "last byte", "half zeros", "halves of two"],
 )
 def test_value_that_nobody_sent_there_is_found(torn: bytes) -> None:
     with pytest.raises(AssertionError, match="no producer sent"):
         origin_of(7, torn)
+
+
+def test_value_of_another_offset_is_found() -> None:
+    with pytest.raises(MisplacedError, match="offset 7: the record of offset 8 of history 1") as caught:
+        origin_of(7, value(8))
+    assert caught.value.history == 1
 
 
 def test_answers_of_one_log_are_of_one_history() -> None:

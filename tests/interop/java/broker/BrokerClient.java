@@ -6,6 +6,7 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.security.NoSuchAlgorithmException;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
@@ -36,7 +37,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * <p>create TOPIC PARTITIONS NAME=VALUE... | delete TOPIC | consume TOPIC PARTITION ISOLATION | offsets TOPIC PARTITION
  * ISOLATION TIME... | produce TOPIC PARTITION CODEC COUNT plain|commit|abort [KEYS VALUE_BYTES [LABEL FIRST]]
  *
- * <p>With a label, each value repeats the label and a number that counts from FIRST.
+ * <p>With a label, each value repeats the label and a number that counts from FIRST; it is an error if the broker does
+ * not give each record that number as its offset.
  */
 public final class BrokerClient {
     private static final Duration POLL = Duration.ofMillis(200);
@@ -194,20 +196,26 @@ public final class BrokerClient {
                 records.initTransactions();
                 records.beginTransaction();
             }
-            Future<RecordMetadata> last = null;
+            List<Future<RecordMetadata>> sent = new ArrayList<>();
             for (int n = 0; n < count; n++) {
                 byte[] value = label.isEmpty() ? padded(n, leastBytes) : repeated(label, first + n, leastBytes);
                 byte[] key = keys == 0 ? null : Integer.toString(n % keys).getBytes(StandardCharsets.UTF_8);
-                last = records.send(new ProducerRecord<>(partition.topic(), partition.partition(), key, value));
+                sent.add(records.send(new ProducerRecord<>(partition.topic(), partition.partition(), key, value)));
             }
             records.flush();
-            report.begin("produced").put("last_offset", last.get().offset()).end();
+            for (int n = 0; n < count && !label.isEmpty(); n++) {
+                if (sent.get(n).get().offset() != first + n) {
+                    throw new IllegalStateException("record " + (first + n) + " is at " + sent.get(n).get().offset());
+                }
+            }
+            long lastOffset = sent.get(count - 1).get().offset();
+            report.begin("produced").put("last_offset", lastOffset).end();
             if (mode.equals("commit")) {
                 records.commitTransaction();
             } else if (mode.equals("abort")) {
                 records.abortTransaction();
             }
-            waitForEnd(partition, last.get().offset() + (mode.equals("plain") ? 1 : 2));
+            waitForEnd(partition, lastOffset + (mode.equals("plain") ? 1 : 2));
         }
     }
 
