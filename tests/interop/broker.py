@@ -154,14 +154,18 @@ class Client:
             raise Unavailable("java has no pipes")
         stdin.write("\t".join(map(str, fields)) + "\n")
         stdin.flush()
-        lines = []
+        lines, refusal = [], None
         for text in stdout:
             line = json.loads(text)
-            if line["case"] == "done":
-                return lines
             if line["case"] == "error":
-                raise Refusal(f"{' '.join(map(str, fields))}: {line['error']}")
-            lines.append(line)
+                refusal = Refusal(f"{' '.join(map(str, fields))}: {line['error']}")
+            elif line["case"] != "done":
+                lines.append(line)
+            elif refusal is None:
+                return lines
+            else:
+                # Not before the end of the answer: the rest would be taken for the answer to the next command.
+                raise refusal
         raise Unavailable("the client ended before its answer")
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 
 import pytest
 
 from kstore.errors import CorruptRecordError, KStoreError, LogNotFoundError, LogReplacedError, OffsetOutOfRangeError
+from tests.interop.broker import Client, Refusal
 from tests.interop.live import may_meet
 from tests.interop.live_reads import VALUE_BYTES, Answers, MisplacedError, label_of, origin_of
 
@@ -17,6 +20,26 @@ def value(offset: int, *, history: int = 1, fate: str = "plain") -> bytes:
 
 def answers(*, newest: int | None = 2, has_gaps: bool = False) -> Answers:
     return Answers(random.Random(1), newest=newest, has_gaps=has_gaps)
+
+
+# Answers each line with a line of that case, and "fail" with an error, as BrokerClient.java does.
+ANSWERING = """
+import sys
+for line in sys.stdin:
+    print('{"case": "error", "error": "why"}' if line == "fail\\n" else '{"case": "%s"}' % line.strip())
+    print('{"case": "done"}', flush=True)
+"""
+
+
+def test_command_after_a_refused_one_gets_its_own_answer() -> None:
+    command = [sys.executable, "-c", ANSWERING]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        client = Client(process)
+        with pytest.raises(Refusal, match="fail: why"):
+            client.ask("fail")
+        assert client.ask("one") == [{"case": "one"}]
+        assert process.stdin is not None
+        process.stdin.close()
 
 
 def test_value_tells_its_history_and_fate() -> None:
