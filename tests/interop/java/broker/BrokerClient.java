@@ -187,6 +187,9 @@ public final class BrokerClient {
         Properties producer = new Properties();
         producer.putAll(properties);
         producer.put("compression.type", codec);
+        // A producer of a topic that was just created again may never learn of it.
+        producer.put("request.timeout.ms", "10000");
+        producer.put("delivery.timeout.ms", "20000");
         if (!mode.equals("plain")) {
             producer.put("transactional.id", "broker-" + partition);
         }
