@@ -234,9 +234,9 @@ def snapshots_of_an_opening(
         empty = {*(one.base_offset for one in log.segments[-2:]), end}
         found |= {one: EMPTY_SNAPSHOT for one in empty if theirs.get(one) == EMPTY_SNAPSHOT}
     at = end_of_producers(last)
-    if not is_clean and start < at < end and theirs.get(at) == ours.get(end):
+    if not is_clean and start < at < end and at in theirs and theirs[at] == ours.get(end):
         # LogLoader.recoverSegment takes one there, and rebuildProducerState another one at the log end.
-        found[at] = theirs.get(at)
+        found[at] = theirs[at]
     return found
 
 

@@ -65,6 +65,7 @@ def test_snapshot_before_messages_at_the_end_is_known_after_a_recovery_only(tmp_
 def test_other_snapshot_before_messages_at_the_end_is_not_known(tmp_path: Path, theirs: dict[int, bytes]) -> None:
     with log_of(tmp_path, batch(0, 3, **OF_A_PRODUCER) + message(3)) as log:
         assert snapshots_of_an_opening(log, {4: b"state"}, theirs, is_clean=False, had_none=False) == {}
+        assert snapshots_of_an_opening(log, {3: b"state"}, {}, is_clean=False, had_none=False) == {}
 
 
 def test_snapshot_at_the_log_start_is_known_to_be_removed_and_no_other_one(tmp_path: Path) -> None:
