@@ -608,6 +608,11 @@ class SegmentAppender:
     def append(self, survey: AppendSurvey) -> None: ...
 
 @final
+class ProducerTable:
+    entries: Final[dict[int, Any]]
+    verifications: Final[dict[int, Any]]
+
+@final
 class LogAppender:
     log_start_offset: int
     leader_epoch: int
@@ -619,8 +624,7 @@ class LogAppender:
         max_batch_bytes: int,
         log_start_offset: int,
         leader_epoch: int,
-        producers: dict[int, Any] | None = None,
-        verifications: dict[int, Any] | None = None,
+        producers: ProducerTable | None = None,
     ) -> None: ...
     published: Final[Any]
     log_end_offset: Final[int]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ import pytest
 from kstore import _core
 from kstore.compression import decompress
 from kstore.errors import CorruptRecordError, InvalidRecordError
+from kstore.log.write.rules import LogAppendInfo
 from kstore.record import MemoryRecords, MemoryRecordsBuilder, pack_columns
 from kstore.record.packing import BinaryColumn, HeadersColumn, RecordColumns
 from tests.making import batches as builders
@@ -182,8 +183,22 @@ def packed_or_refused(columns: RecordColumns) -> str:
     return "packed"
 
 
+class OtherInfo(NamedTuple):
+    """A tuple with too few fields."""
+
+    base_offset: int
+
+
+@pytest.mark.parametrize("info_type", [tuple, OtherInfo, list, object()])
+def test_type_without_the_fields_of_an_append_is_refused_as_its_result(info_type: Any) -> None:
+    with pytest.raises(TypeError, match="info_type must be a NamedTuple with the fields of LogAppendInfo"):
+        _core.LogAppender(info_type, assigner=None, max_batch_bytes=MAX_INT32, log_start_offset=0, leader_epoch=-1)
+
+
 def test_log_without_a_segment_takes_no_append() -> None:
-    log = _core.LogAppender(tuple, assigner=None, max_batch_bytes=MAX_INT32, log_start_offset=0, leader_epoch=-1)
+    log = _core.LogAppender(
+        LogAppendInfo, assigner=None, max_batch_bytes=MAX_INT32, log_start_offset=0, leader_epoch=-1
+    )
     with pytest.raises(ValueError, match="no segment"):
         log.append(_core.survey_replicated(builders.batch(0)), log_append_time_ms=-1)
     with pytest.raises(ValueError, match="no segment"):

@@ -124,7 +124,59 @@ cdef class ProducerEntry:
         self.go_on(h.base_sequence, h.base_offset, h.base_offset + h.last_offset_delta, h.max_timestamp)
 
 
+@cython.final
+cdef class ProducerTable:
+    """What a log knows of its producers; ProducerStateManager owns it, and LogAppender replaces entries of it.
+
+    Attributes: entries: ProducerEntry by producer id, in insertion order; verifications: those in progress, by producer
+        id.
+    Threads: one writer; any thread may look up an entry.
+    """
+
+    cdef readonly dict entries
+    cdef readonly dict verifications
+
+    def __cinit__(self):
+        self.entries = {}
+        self.verifications = {}
+
+    # Returns: the state of the batch's producer after the batch, as a copy for replace(); None if the append needs more
+    # checks. entry: the copy with earlier batches of the same write; None: there are none.
+    cdef ProducerEntry followed(self, const Header* h, ProducerEntry entry):
+        cdef ProducerEntry known = entry
+        if self.verifications:
+            return None
+        if entry is None:
+            found = self.entries.get(h.producer_id)
+            if not isinstance(found, ProducerEntry):
+                return None
+            known = <ProducerEntry>found
+        elif entry.producer_id != h.producer_id:
+            return None
+        if not known.is_followed_by(h):
+            return None
+        if entry is None:
+            known = known.copied()
+        known.follow(h)
+        return known
+
+    cdef int replace(self, ProducerEntry entry) except -1:
+        self.entries[entry.producer_id] = entry
+        return 0
+
+
 # The active segment, and the append in one call.
+
+cdef extern from *:
+    """
+    #define KS_ALLOC(type, count) (((PyTypeObject *)(type))->tp_alloc((PyTypeObject *)(type), count))
+    """
+    # A new instance of a tuple type with so many items, all NULL, as the type's own tp_new allocates it.
+    object alloc_of "KS_ALLOC"(object type, Py_ssize_t count)
+
+# The fields of an info_type, all of which made_info() sets.
+cdef tuple _INFO_FIELDS = ("base_offset", "last_offset", "max_timestamp_ms", "log_append_time_ms", "log_start_offset",
+                           "size_in_bytes", "is_duplicate")
 
 cdef enum:
     ENTRIES_PER_WRITE = 512
@@ -307,17 +359,17 @@ cdef class LogAppender:
     one.
     Attributes: published: (sealed segments, active segment, its size, log end offset), replaced in one step;
         log_end_offset, log_start_offset, leader_epoch (that of the last batch).
-    Args: info_type: a tuple type of seven fields, which appends return; assigner: None if all appends of clients need
-        the slow path; max_batch_bytes: the largest valid batch from a leader; producers: ProducerEntry by id, replaced
-        by appends; verifications: while it is not empty, batches with a producer id take the slow path.
+    Args: info_type: the NamedTuple that appends return, LogAppendInfo; assigner: None if all appends of clients need
+        the slow path; max_batch_bytes: the largest valid batch from a leader; producers: the table of the log's
+        ProducerStateManager, in which appends replace entries; while it has verifications, batches with a producer id
+        take the slow path.
     Raises: appends raise what the segment's write raises, with nothing changed, and ValueError before publish.
     Threads: one writer; any thread may read the attributes. The GIL is released as in survey_replicated.
     """
 
     cdef SegmentAppender segment
     cdef LeaderAssigner assigner
-    cdef dict producers
-    cdef dict verifications
+    cdef ProducerTable producers
     cdef object sealed
     cdef object active
     cdef object info_type
@@ -329,13 +381,13 @@ cdef class LogAppender:
     cdef public int32_t leader_epoch
 
     def __cinit__(self, info_type, *, LeaderAssigner assigner, int64_t max_batch_bytes, int64_t log_start_offset,
-                  int32_t leader_epoch, dict producers=None, dict verifications=None):
-        if not (isinstance(info_type, type) and issubclass(info_type, tuple)):
-            raise TypeError(f"info_type must be a subclass of tuple, got {info_type!r}")
+                  int32_t leader_epoch, ProducerTable producers=None):
+        if not (isinstance(info_type, type) and issubclass(info_type, tuple)) \
+                or getattr(info_type, "_fields", None) != _INFO_FIELDS:
+            raise TypeError(f"info_type must be a NamedTuple with the fields of LogAppendInfo, got {info_type!r}")
         self.info_type = info_type
         self.assigner = assigner
-        self.producers = {} if producers is None else producers
-        self.verifications = {} if verifications is None else verifications
+        self.producers = ProducerTable() if producers is None else producers
         self.max_batch_bytes = max_batch_bytes
         self.log_start_offset = log_start_offset
         self.leader_epoch = leader_epoch
@@ -433,25 +485,9 @@ cdef class LogAppender:
             raise ValueError("no segment was published")
         return self.segment.takes(f, self.log_end_offset, self.leader_epoch)
 
-    # Requires: f.has_producers. Returns: the producer's state after the append, as a copy to replace it; None if the
-    # append needs the slow path. entry: the state after earlier batches of the same write; None: that of the log.
+    # Requires: f.has_producers. Returns: as ProducerTable.followed.
     cdef ProducerEntry followed(self, const AppendFacts* f, ProducerEntry entry):
-        cdef ProducerEntry known = entry
-        if f.batch_count != 1 or self.verifications:
-            return None
-        if entry is None:
-            found = self.producers.get(f.last_batch.producer_id)
-            if not isinstance(found, ProducerEntry):
-                return None
-            known = <ProducerEntry>found
-        elif entry.producer_id != f.last_batch.producer_id:
-            return None
-        if not known.is_followed_by(&f.last_batch):
-            return None
-        if entry is None:
-            known = known.copied()
-        known.follow(&f.last_batch)
-        return known
+        return self.producers.followed(&f.last_batch, entry) if f.batch_count == 1 else None
 
     cdef object put(self, const AppendFacts* f, object records, int64_t log_append_time_ms):
         cdef ProducerEntry producer = None
@@ -459,7 +495,7 @@ cdef class LogAppender:
             if not f.has_producers or (producer := self.followed(f, None)) is not None:
                 self.segment.put(f, records)
                 if producer is not None:
-                    self.producers[producer.producer_id] = producer
+                    self.producers.replace(producer)
                 self.go_on(f.last_offset + 1)
                 return self.made_info(f, log_append_time_ms)
         return survey_of(f, records)
@@ -501,7 +537,7 @@ cdef class LogAppender:
         self.segment.follow_with_index_pages()
         self.segment.follow_with_write_back()
         if producer is not None:
-            self.producers[producer.producer_id] = producer
+            self.producers.replace(producer)
         self.go_on(together.last_offset + 1)
         return [self.made_info(&sent[i].f, self.append_time(now_ms)) for i in range(taken)]
 
@@ -527,12 +563,12 @@ cdef class LogAppender:
                     pass_assigned(&sent[done].f, &at, &done, &given)
         return done
 
-    # info_type._make without an intermediate tuple.
+    # Filled in place: tuple.__new__ of a tuple of the same items costs 5 % of an append.
     cdef object made_info(self, const AppendFacts* f, int64_t log_append_time_ms):
         cdef int64_t numbers[6]
         cdef Py_ssize_t i
         numbers[:] = [f.first_offset, f.last_offset, f.max_timestamp, log_append_time_ms, self.log_start_offset, f.size]
-        info = PyType_GenericAlloc(<PyTypeObject*>self.info_type, 7)
+        info = alloc_of(self.info_type, len(_INFO_FIELDS))
         for i in range(6):
             set_number(info, i, numbers[i])
         Py_INCREF(False)

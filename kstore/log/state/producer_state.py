@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from kstore._core import ProducerTable
 from kstore.config import LogConfig
 from kstore.errors import CorruptSnapshotError, InvalidProducerEpochError, InvalidTxnStateError
 from kstore.log.env import DEFAULT_ENV, Env
@@ -73,7 +74,9 @@ class ProducerStateManager:
     Args: requires_verification: refuse the first transactional batch of a transaction unless it comes with a guard from
         start_verification; brokers require that, a log without a coordinator cannot.
     Attributes: map_end_offset; first_unstable_offset (where the first transaction starts that is open, or ended at or
-        above the high watermark; None if there is none).
+        above the high watermark; None if there is none); table (the producers and verifications, shared with the log's
+        LogAppender, which replaces the entry of a producer whose sequence an append continues, and changes nothing
+        else).
     Threads: every method requires the caller's lock; the two attributes may be read without it.
     Source: Kafka ProducerStateManager.
     """
@@ -94,13 +97,14 @@ class ProducerStateManager:
         self._config = config
         self._env = env
         self._requires_verification = requires_verification
-        self._producers: dict[int, ProducerStateEntry] = {}
+        self.table = ProducerTable()
+        self._producers: dict[int, ProducerStateEntry] = self.table.entries
         self._table_size = hash_table_size(0)
         # First offset -> producer id of the open transactions, in rising order.
         self._ongoing: dict[int, int] = {}
         # First offset -> offset of the marker, for transactions that ended at or above the high watermark.
         self._unreplicated: dict[int, int] = {}
-        self._verifications: dict[int, Verification] = {}
+        self._verifications: dict[int, Verification] = self.table.verifications
         self._snapshots = self._listed_snapshots()
         self._last_snapshot_offset = 0
         # Up to where a reload still has to be replayed; first_unstable_offset does not advance until then.
@@ -117,14 +121,6 @@ class ProducerStateManager:
     def entry(self, producer_id: int) -> ProducerStateEntry | None:
         """Return what is known of a producer, or None."""
         return self._producers.get(producer_id)
-
-    def tables(self) -> tuple[dict[int, ProducerStateEntry], dict[int, Verification]]:
-        """Return the producers and the verifications in progress, always the same two dicts, for a LogAppender.
-
-        For an append that continues a producer's sequence, the LogAppender replaces the producer's entry itself; such
-        an append changes nothing else here.
-        """
-        return self._producers, self._verifications
 
     def last_stable_offset(self, *, high_watermark: int, log_start_offset: int) -> int:
         """Return the offset below which every transaction is decided, at most the high watermark.

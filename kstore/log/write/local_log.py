@@ -53,15 +53,13 @@ class LocalLog:
         self.active.drop_entries_from(last.next_offset)
         self._epochs = loaded.leader_epochs
         self._producers = loaded.producer_state
-        producers, verifications = loaded.producer_state.tables()
         self.appender = LogAppender(
             LogAppendInfo,
             assigner=rules.assigner,
             max_batch_bytes=context.config.max_batch_bytes,
             log_start_offset=loaded.log_start_offset,
             leader_epoch=self._epochs.latest_epoch,
-            producers=producers,
-            verifications=verifications,
+            producers=self._producers.table,
         )
         # The offset of the last truncation, and the offset after the last batch that it left.
         self._truncated = _NOT_TRUNCATED
