@@ -555,7 +555,7 @@ class LeaderAssigner:
     ) -> None: ...
 
 @disjoint_base
-class ProducerEntry:
+class ProducerStateEntryCore:
     producer_id: Final[int]
     producer_epoch: int
     coordinator_epoch: int
@@ -639,7 +639,7 @@ class _Clock(Protocol):
     def monotonic_ms(self) -> int: ...
 
 @disjoint_base
-class PoolMemory:
+class BufferPoolCore:
     make_lock: Callable[[], Any]
     buffer_exhausted_count: Final[int]
     def __init__(self, memory: int, poolable_size: int, *, clock: _Clock) -> None: ...
@@ -671,7 +671,7 @@ def estimate_size_in_bytes_upper_bound(
 ) -> int: ...
 
 @disjoint_base
-class BatchResult:
+class ProduceRequestResultCore:
     topic_partition: Final[TopicPartition]
     base_offset: Final[int]
     log_append_time_ms: Final[int]
@@ -694,7 +694,7 @@ class BatchResult:
     def remove_waiter(self, lock: Any) -> None: ...
 
 @disjoint_base
-class RecordFuture:
+class FutureRecordMetadataCore:
     produce_result: Final[Any]
     index: Final[int]
     timestamp_ms: Final[int]
@@ -728,8 +728,8 @@ class RecordAppendResult:
     future: Final[Any]
 
 @disjoint_base
-class BatchAppender:
-    future_type: type[RecordFuture]
+class ProducerBatchCore:
+    future_type: type[FutureRecordMetadataCore]
     is_inflight: bool
     topic_partition: Final[TopicPartition]
     result: Final[Any]
@@ -754,12 +754,12 @@ class BatchAppender:
         created_ms: int,
         *,
         result: Any,
-        pool: PoolMemory | None = None,
+        pool: BufferPoolCore | None = None,
         estimator: Any = None,
         is_split_batch: bool = False,
     ) -> None: ...
     builder: Final[Any]
-    pool: Final[PoolMemory | None]
+    pool: Final[BufferPoolCore | None]
     record_count: Final[int]
     magic: Final[int]
     is_compressed: Final[bool]
@@ -845,11 +845,11 @@ class PartitionQueue(OwnedLock):
     last: Final[Any]
     is_full: Final[bool]
     is_first_full: Final[bool]
-    def push_first(self, batch: BatchAppender) -> None: ...
-    def push_last(self, batch: BatchAppender) -> None: ...
-    def insert(self, place: int, batch: BatchAppender) -> None: ...
+    def push_first(self, batch: ProducerBatchCore) -> None: ...
+    def push_last(self, batch: ProducerBatchCore) -> None: ...
+    def insert(self, place: int, batch: ProducerBatchCore) -> None: ...
     def pop_first(self) -> Any: ...
-    def remove(self, batch: BatchAppender) -> bool: ...
+    def remove(self, batch: ProducerBatchCore) -> bool: ...
     def append_to_last(
         self,
         timestamp_ms: int,
@@ -889,7 +889,7 @@ class OpenTransaction:
     partitions: Final[set[TopicPartition]]
 
 @disjoint_base
-class AppendPath:
+class RecordAccumulatorCore:
     topics: Final[dict[str, TopicQueues]]
     active: Final[dict[PartitionQueue, None]]
     pool: Final[Any]
@@ -900,11 +900,11 @@ class AppendPath:
     def __init__(
         self,
         *,
-        pool: PoolMemory,
+        pool: BufferPoolCore,
         batch_size: int,
         model: RecordBatchEncoder,
-        batch_type: type[BatchAppender],
-        result_type: type[BatchResult],
+        batch_type: type[ProducerBatchCore],
+        result_type: type[ProduceRequestResultCore],
         estimator: Any,
         incomplete: dict[Any, None],
         append_slowly: Callable[..., RecordAppendResult],
@@ -944,12 +944,12 @@ class AppendPath:
 def pack_rows_into(batches: list[Any], packer: RecordBatchPacker) -> int: ...
 
 @disjoint_base
-class SendPath:
+class ProducerCore:
     takes_short_way: bool
     partition_counts: dict[str, int]
     def __init__(
         self,
-        accumulator: AppendPath,
+        accumulator: RecordAccumulatorCore,
         *,
         serialize: Callable[[str, Any, Any, str], bytes | None],
         wake_sender: Callable[[], object],
@@ -976,7 +976,7 @@ class SendPath:
 _Sum = tuple[float, float]
 
 def push_batches(queue: PartitionQueue, batches: list[Any], count: int, incomplete: dict[Any, None]) -> None: ...
-def give_up(pool: PoolMemory, held: list[Any], batches: list[Any]) -> None: ...
+def give_up(pool: BufferPoolCore, held: list[Any], batches: list[Any]) -> None: ...
 
 @disjoint_base
 class DrainRequest:
@@ -987,7 +987,7 @@ class DrainRequest:
     was_changed: Final[bool]
     def __init__(self, *, max_size: int, now_ms: int, linger_ms: int) -> None: ...
     def due(self, queue: PartitionQueue, *, is_first: bool) -> Any: ...
-    def admits(self, batch: BatchAppender) -> bool: ...
+    def admits(self, batch: ProducerBatchCore) -> bool: ...
     def take(self, queue: PartitionQueue) -> list[Any]: ...
     def plain_rounds(self, queues: list[PartitionQueue], *, most: int) -> list[int]: ...
     def take_plain(self, queue: PartitionQueue, most: int, leader_epoch: int | None) -> list[Any]: ...

@@ -799,8 +799,8 @@ def pack_rows_into(list batches not None, RecordBatchPacker packer not None):
 
     Raises: ValueError with the row; as RecordBatchPacker.pack_into.
     """
-    cdef BatchAppender batch
-    cdef list builders = [(<BatchAppender?>batch)._builder for batch in batches]
+    cdef ProducerBatchCore batch
+    cdef list builders = [(<ProducerBatchCore?>batch)._builder for batch in batches]
     cdef int64_t count = packer.pack_into(builders)
     for batch in batches:
         batch.max_record_size = packer.largest_record_bytes

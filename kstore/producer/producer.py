@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import WeakSet
 
 from kstore._core import (
+    ProducerCore,
     RecordAppendResult,
-    SendPath,
     estimate_size_in_bytes_upper_bound,
     header_pairs,
     partition_for_key,
@@ -161,7 +161,7 @@ _MS_PER_S = 1000
 _FORCED_CLOSE_S = 1.0
 
 
-class Producer(SendPath):
+class Producer(ProducerCore):
     """Sends records from any number of threads to the partitions of a store, or of another sink, in batches.
 
     Records of one partition arrive in the order in which they were sent. As a context manager it closes itself on exit,

@@ -323,7 +323,7 @@ def test_time_entry_has_the_first_offset_of_its_timestamp_though_a_later_batch_b
 KNOWN_PRODUCER = {"producer_epoch": 0, "last_timestamp_ms": NOW_MS}
 
 
-def table_of(entry: _core.ProducerEntry) -> _core.ProducerTable:
+def table_of(entry: _core.ProducerStateEntryCore) -> _core.ProducerTable:
     table = _core.ProducerTable()
     table.entries[entry.producer_id] = entry
     return table
@@ -340,14 +340,14 @@ def idempotent(sequence: int) -> bytes:
 def test_batch_that_follows_its_producers_last_one_needs_no_more_checks(
     last_sequence: int, sequence: int, is_taken: bool
 ) -> None:
-    entry = _core.ProducerEntry(5, **KNOWN_PRODUCER, batches=[(last_sequence, 0, 0, NOW_MS)])
+    entry = _core.ProducerStateEntryCore(5, **KNOWN_PRODUCER, batches=[(last_sequence, 0, 0, NOW_MS)])
     log = Log(log_end_offset=1, producers=table_of(entry))
     assert isinstance(log.send(idempotent(sequence)), LogAppendInfo) == is_taken
     assert len(log.appender.append_all_sent([idempotent(sequence)], start=0, now_ms=NOW_MS)) == 0
 
 
 def test_state_of_a_producer_that_a_reader_holds_stays_as_it_was() -> None:
-    entry = _core.ProducerEntry(5, **KNOWN_PRODUCER, batches=[(0, 0, 0, NOW_MS)])
+    entry = _core.ProducerStateEntryCore(5, **KNOWN_PRODUCER, batches=[(0, 0, 0, NOW_MS)])
     producers = table_of(entry)
     log = Log(log_end_offset=1, producers=producers)
     log.send(idempotent(1))

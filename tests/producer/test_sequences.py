@@ -14,7 +14,7 @@ from kstore.errors import (
     RecordTooLargeError,
 )
 from kstore.producer.batches.ids import MAX_PRODUCER_EPOCH, ProducerIdAndEpoch, add_to_sequence
-from kstore.producer.batches.sequences import PartitionSequences, is_sequence_behind
+from kstore.producer.batches.sequences import PartitionSequences, is_sequence_after
 from kstore.producer.cluster import Cluster, PartitionInfo
 from kstore.producer.transactions.manager import TransactionManager
 from tests.fakes.sending import CLUSTER, T0, T1, Producing, again, fails
@@ -67,7 +67,7 @@ ORDERS = {
 
 @pytest.mark.parametrize(("sequence", "other", "expected"), ORDERS.values(), ids=ORDERS)
 def test_sequences_are_compared_over_the_wrap(sequence, other, expected):
-    assert is_sequence_behind(sequence, other=other) is expected
+    assert is_sequence_after(sequence, other=other) is expected
 
 
 def test_batches_in_flight_lie_by_sequence_however_they_come():

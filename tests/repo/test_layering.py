@@ -330,7 +330,7 @@ def adjacent_integers(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[
 
 
 # Promised to users in this form: a fetch names where and how much, a pool how much and of what size, as Kafka's do.
-POSITIONAL_INTEGERS = {"Log.fetch", "PublishedLog.fetch", "BufferPool.__init__", "PoolMemory.__init__"}
+POSITIONAL_INTEGERS = {"Log.fetch", "PublishedLog.fetch", "BufferPool.__init__", "BufferPoolCore.__init__"}
 
 
 @pytest.mark.parametrize("path", PYTHON_SOURCES, ids=ids)

@@ -1,6 +1,6 @@
-# The append path of a log: sequences of idempotent producers (ProducerEntry), index entries and size of the active
-# segment (SegmentAppender), and the fast path that appends in one call and publishes the new end to readers
-# (LogAppender).
+# The append path of a log: sequences of idempotent producers (ProducerStateEntryCore, ProducerTable), index entries and
+# size of the active segment (SegmentAppender), and the fast path that appends in one call and publishes the new end to
+# readers (LogAppender).
 
 # Producer state.
 
@@ -21,7 +21,7 @@ cdef inline int64_t sequence_after(int64_t sequence, int64_t count) noexcept nog
     return (sequence + count) & INT32_MAX
 
 
-cdef class ProducerEntry:
+cdef class ProducerStateEntryCore:
     """The state of one producer in a log; numbers are -1 if unknown.  Source: Kafka ProducerStateEntry.
 
     Attributes: producer_id, producer_epoch, coordinator_epoch, last_timestamp_ms, current_txn_first_offset (that of the
@@ -79,9 +79,9 @@ cdef class ProducerEntry:
         """Drop the kept batches, as at a new epoch."""
         self.kept_count = 0
 
-    cdef ProducerEntry copied(self):
+    cdef ProducerStateEntryCore copied(self):
         cdef object kind = type(self)
-        cdef ProducerEntry new = kind.__new__(kind)
+        cdef ProducerStateEntryCore new = kind.__new__(kind)
         new.producer_id = self.producer_id
         new.producer_epoch = self.producer_epoch
         new.coordinator_epoch = self.coordinator_epoch
@@ -128,8 +128,8 @@ cdef class ProducerEntry:
 cdef class ProducerTable:
     """What a log knows of its producers; ProducerStateManager owns it, and LogAppender replaces entries of it.
 
-    Attributes: entries: ProducerEntry by producer id, in insertion order; verifications: those in progress, by producer
-        id.
+    Attributes: entries: ProducerStateEntryCore by producer id, in insertion order; verifications: those in progress, by
+        producer id.
     Threads: one writer; any thread may look up an entry.
     """
 
@@ -142,15 +142,15 @@ cdef class ProducerTable:
 
     # Returns: the state of the batch's producer after the batch, as a copy for replace(); None if the append needs more
     # checks. entry: the copy with earlier batches of the same write; None: there are none.
-    cdef ProducerEntry followed(self, const Header* h, ProducerEntry entry):
-        cdef ProducerEntry known = entry
+    cdef ProducerStateEntryCore followed(self, const Header* h, ProducerStateEntryCore entry):
+        cdef ProducerStateEntryCore known = entry
         if self.verifications:
             return None
         if entry is None:
             found = self.entries.get(h.producer_id)
-            if not isinstance(found, ProducerEntry):
+            if not isinstance(found, ProducerStateEntryCore):
                 return None
-            known = <ProducerEntry>found
+            known = <ProducerStateEntryCore>found
         elif entry.producer_id != h.producer_id:
             return None
         if not known.is_followed_by(h):
@@ -160,7 +160,7 @@ cdef class ProducerTable:
         known.follow(h)
         return known
 
-    cdef int replace(self, ProducerEntry entry) except -1:
+    cdef int replace(self, ProducerStateEntryCore entry) except -1:
         self.entries[entry.producer_id] = entry
         return 0
 
@@ -486,11 +486,11 @@ cdef class LogAppender:
         return self.segment.takes(f, self.log_end_offset, self.leader_epoch)
 
     # Requires: f.has_producers. Returns: as ProducerTable.followed.
-    cdef ProducerEntry followed(self, const AppendFacts* f, ProducerEntry entry):
+    cdef ProducerStateEntryCore followed(self, const AppendFacts* f, ProducerStateEntryCore entry):
         return self.producers.followed(&f.last_batch, entry) if f.batch_count == 1 else None
 
     cdef object put(self, const AppendFacts* f, object records, int64_t log_append_time_ms):
-        cdef ProducerEntry producer = None
+        cdef ProducerStateEntryCore producer = None
         if self.takes(f):
             if not f.has_producers or (producer := self.followed(f, None)) is not None:
                 self.segment.put(f, records)
@@ -509,7 +509,7 @@ cdef class LogAppender:
     # Requires: size, that of all views. Returns: an info_type for each of the first batches that could be appended.
     cdef list append_together(self, SentBatch* sent, Py_ssize_t count, int64_t size, int64_t now_ms):
         cdef ColumnBuffer content = new_buffer(size if sent.sealed == NULL else 0)
-        cdef ProducerEntry producer = None, following
+        cdef ProducerStateEntryCore producer = None, following
         cdef AppendFacts together, longer
         cdef Py_ssize_t assigned = self.assign_together(sent, count, content, now_ms), taken = 0, i
         start_facts(&together)

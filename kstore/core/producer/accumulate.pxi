@@ -1,6 +1,6 @@
 # The append path of the producer's accumulator: the queues of its partitions and their locks, which partition takes
 # records without a partition, and the fast path that appends a record to the last batch of its partition or to a new
-# one (AppendPath).
+# one (RecordAccumulatorCore).
 
 # Queues, and the lock of each.
 
@@ -115,7 +115,7 @@ cdef class PartitionQueue(OwnedLock):
     def is_full(self):
         """Whether the last batch takes no more records, or there is no batch."""
         cdef Py_ssize_t count = len(self.batches)
-        return count == 0 or (<BatchAppender>self.batches[count - 1]).looks_full()
+        return count == 0 or (<ProducerBatchCore>self.batches[count - 1]).looks_full()
 
     @property
     def is_first_full(self):
@@ -125,19 +125,19 @@ cdef class PartitionQueue(OwnedLock):
     # Whether the batch after `passed` others takes no more records. Requires: there is such a batch.
     @cython.final
     cdef inline bint is_full_at(self, Py_ssize_t passed) noexcept:
-        return len(self.batches) > passed + 1 or (<BatchAppender>self.batches[passed]).looks_full()
+        return len(self.batches) > passed + 1 or (<ProducerBatchCore>self.batches[passed]).looks_full()
 
-    def push_first(self, BatchAppender batch not None):
+    def push_first(self, ProducerBatchCore batch not None):
         """Insert a batch at the front."""
         self.batches.insert(0, batch)
         self.active[self] = None
 
-    def push_last(self, BatchAppender batch not None):
+    def push_last(self, ProducerBatchCore batch not None):
         """Append a batch."""
         self.batches.append(batch)
         self.active[self] = None
 
-    def insert(self, Py_ssize_t place, BatchAppender batch not None):
+    def insert(self, Py_ssize_t place, ProducerBatchCore batch not None):
         """Insert a batch after the first `place` batches."""
         self.batches.insert(place, batch)
         self.active[self] = None
@@ -165,13 +165,13 @@ cdef class PartitionQueue(OwnedLock):
 
     # Returns: the last batch; None if there is none.
     @cython.final
-    cdef inline BatchAppender last_batch(self):
+    cdef inline ProducerBatchCore last_batch(self):
         cdef Py_ssize_t count = len(self.batches)
-        return <BatchAppender>self.batches[count - 1] if count else None
+        return <ProducerBatchCore>self.batches[count - 1] if count else None
 
     # Fills in a result after an append to the last batch. before: the batch's estimated size before it.
     @cython.final
-    cdef int describe(self, RecordAppendResult result, BatchAppender last, int64_t before) except -1:
+    cdef int describe(self, RecordAppendResult result, ProducerBatchCore last, int64_t before) except -1:
         result.partition = self.partition
         result.appended_bytes = last._builder.estimate() - before
         result.batch_is_full = len(self.batches) > 1 or last.looks_full()
@@ -179,7 +179,7 @@ cdef class PartitionQueue(OwnedLock):
 
     def append_to_last(self, timestamp_ms, key, value, headers, callback, *, int64_t now_ms):
         """Append a record to the last batch; if there is none, or no room, close it and return None."""
-        cdef BatchAppender last = self.last_batch()
+        cdef ProducerBatchCore last = self.last_batch()
         if last is None:
             return None
         cdef int64_t before = last._builder.estimate()
@@ -289,7 +289,7 @@ cdef class TopicQueues:
     # Whether the partitioner would keep its partition after a record of less than `size` bytes is appended to the last
     # batch; None: to a new batch. Requires: sticky_queue is set.
     @cython.final
-    cdef bint keeps(self, BatchAppender last, int64_t size) noexcept:
+    cdef bint keeps(self, ProducerBatchCore last, int64_t size) noexcept:
         cdef StickyPartitionInfo info = self.sticky_info
         if not info.would_have_enough(size, False):
             return True
@@ -332,7 +332,7 @@ cdef class OpenTransaction:
         return self.is_open and (not needs_partition or topic_partition in self.partitions)
 
 
-cdef class AppendPath:
+cdef class RecordAccumulatorCore:
     """The compiled base class of RecordAccumulator: the fast path of append().
 
     Args: append_slowly: the slow path, called with the record's fields as append() got them when locks, a wait for
@@ -346,7 +346,7 @@ cdef class AppendPath:
 
     cdef readonly dict topics
     cdef readonly dict active
-    cdef readonly PoolMemory pool
+    cdef readonly BufferPoolCore pool
     cdef public int64_t batch_size
     cdef public bint is_closed
     cdef readonly OpenTransaction open_transaction
@@ -364,12 +364,12 @@ cdef class AppendPath:
         self.topics = {}
         self.active = {}
 
-    def __init__(self, *, PoolMemory pool, int64_t batch_size, RecordBatchEncoder model, batch_type, result_type,
+    def __init__(self, *, BufferPoolCore pool, int64_t batch_size, RecordBatchEncoder model, batch_type, result_type,
                  estimator, dict incomplete, append_slowly, OpenTransaction open_transaction=None):
         if pool is None or model is None or incomplete is None:
             raise TypeError("pool, model and incomplete must not be None")
-        if not issubclass(batch_type, BatchAppender) or not issubclass(result_type, BatchResult):
-            raise TypeError("batch_type must be a BatchAppender and result_type a BatchResult")
+        if not issubclass(batch_type, ProducerBatchCore) or not issubclass(result_type, ProduceRequestResultCore):
+            raise TypeError("batch_type must be a ProducerBatchCore and result_type a ProduceRequestResultCore")
         self.pool = pool
         self.batch_size = batch_size
         self.model = encoder_like(model)
@@ -438,11 +438,11 @@ cdef class AppendPath:
     # Returns: the batch whose last record is now the new one; None if the slow path is needed. Fills in `result` if it
     # is not None.
     @cython.final
-    cdef BatchAppender append_quickly(self, object topic, const AppendRequest* request, RecordFields* r, list flat,
-                                      RecordAppendResult result):
+    cdef ProducerBatchCore append_quickly(self, object topic, const AppendRequest* request, RecordFields* r, list flat,
+                                          RecordAppendResult result):
         cdef TopicQueues queues
         cdef PartitionQueue queue
-        cdef BatchAppender last
+        cdef ProducerBatchCore last
         cdef StickyPartitionInfo info = None
         cdef int64_t before, size
         if topic is not self.last_topic:
@@ -483,9 +483,9 @@ cdef class AppendPath:
 
     # Begins a batch if memory is available at once. Requires: `last`, the last batch, has no room.
     @cython.final
-    cdef BatchAppender append_to_new(self, TopicQueues queues, PartitionQueue queue, BatchAppender last,
-                                     const AppendRequest* request, RecordFields* r, list flat, RecordAppendResult result):
-        cdef BatchAppender batch
+    cdef ProducerBatchCore append_to_new(self, TopicQueues queues, PartitionQueue queue, ProducerBatchCore last,
+                                         const AppendRequest* request, RecordFields* r, list flat, RecordAppendResult result):
+        cdef ProducerBatchCore batch
         cdef ColumnBuffer buffer
         cdef StickyPartitionInfo info = None
         cdef Py_ssize_t count = len(queue.batches)
@@ -515,7 +515,7 @@ cdef class AppendPath:
     # Starts a new batch in the buffer, with one record, and appends it to the queue. Requires: the buffer is accounted
     # to the pool; it is given back if the record is refused.
     @cython.final
-    cdef int begin_batch(self, PartitionQueue queue, BatchAppender batch, ColumnBuffer buffer, const AppendRequest* request,
+    cdef int begin_batch(self, PartitionQueue queue, ProducerBatchCore batch, ColumnBuffer buffer, const AppendRequest* request,
                          RecordFields* r, list flat, RecordAppendResult result) except -1:
         start_in(batch, buffer, request.now_ms)
         try:
@@ -543,7 +543,7 @@ cdef class AppendPath:
         cdef bytes key_bytes = as_bytes(key), value_bytes = as_bytes(value)
         cdef list flat = flat_headers(headers) if headers else None
         cdef RecordAppendResult result = RecordAppendResult.__new__(RecordAppendResult)
-        cdef BatchAppender batch = self.new_batch(queue.topic_partition)
+        cdef ProducerBatchCore batch = self.new_batch(queue.topic_partition)
         request.timestamp_ms = as_int64(timestamp_ms)
         request.now_ms = now_ms
         set_fields(&r, key_bytes, value_bytes, flat)
@@ -555,9 +555,9 @@ cdef class AppendPath:
 
     # Returns: a batch without a buffer; the caller has to call start_in().
     @cython.final
-    cdef BatchAppender new_batch(self, object topic_partition):
-        cdef BatchAppender batch = <BatchAppender>new_of(self.batch_type, ())
-        cdef BatchResult result = <BatchResult>new_of(self.result_type, ())
+    cdef ProducerBatchCore new_batch(self, object topic_partition):
+        cdef ProducerBatchCore batch = <ProducerBatchCore>new_of(self.batch_type, ())
+        cdef ProduceRequestResultCore result = <ProduceRequestResultCore>new_of(self.result_type, ())
         cdef RecordBatchEncoder builder = encoder_like(self.model)
         result.topic_partition = topic_partition
         batch.start(topic_partition, builder, result, self.pool)
@@ -572,7 +572,7 @@ cdef class AppendPath:
 
         They are appended to `batches` in the same step.
         """
-        cdef BatchAppender batch
+        cdef ProducerBatchCore batch
         cdef ColumnBuffer buffer = None
         cdef int64_t size = 0
         cdef list made = [self.new_batch(topic_partition) for _ in range(max(most, 1))]
@@ -596,7 +596,7 @@ cdef inline bint as_partition(object partition, int64_t* number) except -1:
 
 
 # Requires: a new batch, and a buffer that is accounted to its pool and has room for the header.
-cdef int start_in(BatchAppender batch, ColumnBuffer buffer, int64_t now_ms) except -1:
+cdef int start_in(ProducerBatchCore batch, ColumnBuffer buffer, int64_t now_ms) except -1:
     batch._builder.write_limit_bytes = <int32_t>min(buffer.size, <int64_t>INT32_MAX)
     batch._builder.start(0, buffer)
     batch.begin(now_ms)

@@ -1,6 +1,6 @@
-# A batch of the producer: the result of a batch and who waits for it (BatchResult), what the caller of an append gets
-# (RecordAppendResult, RecordFuture), and the batch itself (BatchAppender), whose records are encoded straight into a
-# buffer of the pool.
+# A batch of the producer: its result and the threads and futures that wait for it (ProduceRequestResultCore), what an
+# append returns (RecordAppendResult, FutureRecordMetadataCore), and the batch itself (ProducerBatchCore), whose records
+# are encoded straight into a buffer of the pool.
 
 # Results and futures.
 
@@ -11,7 +11,7 @@ cdef extern from *:
     object new_of "KS_NEW"(object type, object args)
 
 
-cdef class BatchResult:
+cdef class ProduceRequestResultCore:
     """The compiled base class of ProduceRequestResult: the result of a batch, and the threads and futures awaiting it.
 
     Threads: safe; each call is one step under the GIL.
@@ -113,7 +113,7 @@ cdef class BatchResult:
             self.waiters.remove(lock)
 
 
-cdef class RecordFuture:
+cdef class FutureRecordMetadataCore:
     """The compiled base class of FutureRecordMetadata: a record of a ProduceRequestResult, by its index.
 
     The serialized sizes are in bytes, -1 for null.
@@ -144,9 +144,9 @@ cdef class RecordFuture:
 
 
 # A call of the class without argument objects.
-cdef inline RecordFuture new_future(object future_type, object produce_result, int32_t index, int64_t timestamp_ms,
-                                    int32_t key_size, int32_t value_size):
-    cdef RecordFuture future = <RecordFuture>new_of(future_type, ())
+cdef inline FutureRecordMetadataCore new_future(object future_type, object produce_result, int32_t index,
+                                                int64_t timestamp_ms, int32_t key_size, int32_t value_size):
+    cdef FutureRecordMetadataCore future = <FutureRecordMetadataCore>new_of(future_type, ())
     future.produce_result = produce_result
     future.index = index
     future.timestamp_ms = timestamp_ms
@@ -168,7 +168,7 @@ cdef class RecordAppendResult:
     cdef readonly object produce_result
     cdef readonly object callback
     cdef object future_type
-    cdef RecordFuture known_future
+    cdef FutureRecordMetadataCore known_future
     cdef readonly int64_t timestamp_ms
     cdef readonly int32_t index
     cdef readonly int32_t serialized_key_size
@@ -181,7 +181,7 @@ cdef class RecordAppendResult:
 
     @property
     def future(self):
-        cdef RecordFuture future = self.known_future
+        cdef FutureRecordMetadataCore future = self.known_future
         if future is None and self.produce_result is not None:
             future = new_future(self.future_type, self.produce_result, self.index, self.timestamp_ms,
                                 self.serialized_key_size, self.serialized_value_size)
@@ -228,7 +228,7 @@ cdef RecordBatchEncoder encoder_like(RecordBatchEncoder model):
     return encoder
 
 
-cdef class BatchAppender:
+cdef class ProducerBatchCore:
     """The compiled base class of ProducerBatch: appends, times, and ownership of the buffer.
 
     Threads: a change is one compiled call under the GIL, which it releases only to compress; the batch then takes no
@@ -236,7 +236,7 @@ cdef class BatchAppender:
     """
 
     cdef RecordBatchEncoder _builder
-    cdef PoolMemory _pool
+    cdef BufferPoolCore _pool
     cdef readonly object topic_partition
     cdef readonly object result
     cdef readonly object estimator
@@ -261,10 +261,10 @@ cdef class BatchAppender:
     cdef readonly bint is_deallocated
 
     # The class of futures.
-    future_type = RecordFuture
+    future_type = FutureRecordMetadataCore
 
     def __init__(self, topic_partition, RecordBatchEncoder builder, int64_t created_ms, *, result,
-                 PoolMemory pool=None, estimator=None, bint is_split_batch=False):
+                 BufferPoolCore pool=None, estimator=None, bint is_split_batch=False):
         if builder is None or self._builder is not None:
             raise ValueError("the batch needs a builder, once")
         self.start(topic_partition, builder, result, pool)
@@ -274,7 +274,7 @@ cdef class BatchAppender:
         self.begin(created_ms)
 
     @cython.final
-    cdef void start(self, object topic_partition, RecordBatchEncoder builder, object result, PoolMemory pool) noexcept:
+    cdef void start(self, object topic_partition, RecordBatchEncoder builder, object result, BufferPoolCore pool) noexcept:
         self.topic_partition = topic_partition
         self.result = result
         self._builder = builder

@@ -1,4 +1,4 @@
-# The producer's memory (PoolMemory, the base class of BufferPool): a bounded number of bytes, free buffers of one size
+# The producer's memory (BufferPoolCore, the base class of BufferPool): a bounded number of bytes, free buffers of one size
 # for reuse, and the threads that wait for memory, in FIFO order.
 
 cdef extern from "_core_cpu.h" nogil:
@@ -135,7 +135,7 @@ cdef class _PoolWaiter:
     cdef int64_t gathered
 
 
-cdef class PoolMemory:
+cdef class BufferPoolCore:
     """The compiled base class of BufferPool.
 
     Attributes: make_lock: makes the lock of each waiting thread, an object with acquire(blocking, timeout in s) and
@@ -421,7 +421,7 @@ cdef class PoolMemory:
 
 
 # Returns: a buffer if memory is available and no thread waits, else None. Runs no Python code of others.
-cdef ColumnBuffer try_allocate(PoolMemory pool, int64_t size):
+cdef ColumnBuffer try_allocate(BufferPoolCore pool, int64_t size):
     cdef PoolSlot* slot
     if size == pool.state.poolable_size:
         slot = take_pooled(&pool.state, False)

@@ -1,14 +1,14 @@
-# Sending. Steps of the sender that handle many batches in one call: draining queues, sequence numbers, closing,
-# statistics, completion. And the fast path of Producer.send (SendPath), for records that only have to be copied into a
-# batch.
+# Sending. The rule by which batches leave their queues (DrainRequest); steps of the sender that handle many batches in
+# one call: sequence numbers, statistics, completion; and the fast path of Producer.send (ProducerCore), for records that
+# only have to be copied into a batch.
 
 # Batches that are sent together.
 
 
 def push_batches(PartitionQueue queue not None, list batches not None, Py_ssize_t count, dict incomplete not None):
     """Move the first `count` batches of a list to the end of a queue that is held, and add them to `incomplete`."""
-    cdef BatchAppender batch
-    cdef list checked = [<BatchAppender?>batch for batch in batches[:count]]
+    cdef ProducerBatchCore batch
+    cdef list checked = [<ProducerBatchCore?>batch for batch in batches[:count]]
     for batch in checked:
         incomplete[batch] = None
     queue.batches += checked
@@ -17,16 +17,16 @@ def push_batches(PartitionQueue queue not None, list batches not None, Py_ssize_
         queue.active[queue] = None
 
 
-def give_up(PoolMemory pool not None, list held not None, list batches not None):
+def give_up(BufferPoolCore pool not None, list held not None, list batches not None):
     """Give the buffers in one list and the batches in another back to the pool, and empty both lists."""
     pool.deallocate_all(held)
     while batches:
-        (<BatchAppender?>batches.pop()).deallocate_once()
+        (<ProducerBatchCore?>batches.pop()).deallocate_once()
 
 
-# Whether Drain need not ask whether the batch may be sent, once it may send the one before it: it was never sent, has no
+# Whether the batch may be sent if the one before it may, so that Drain need not check it: it was never sent, has no
 # sequence number, is not compressed and has no final state.
-cdef inline bint is_plain_batch(BatchAppender batch) noexcept:
+cdef inline bint is_plain_batch(ProducerBatchCore batch) noexcept:
     cdef RecordBatchEncoder builder = batch._builder
     return batch.attempts == 0 and batch.final_state is None and builder.buffer is not None and not builder.is_handed_out \
         and builder.h.base_sequence == -1 and builder.h.attributes & CODEC_MASK == 0
@@ -65,18 +65,18 @@ cdef class DrainRequest:
         if passed >= len(queue.batches):
             return False
         return is_first or queue.is_full_at(passed) \
-            or (<BatchAppender>queue.batches[passed]).last_attempt_ms <= self.lingered_since_ms
+            or (<ProducerBatchCore>queue.batches[passed]).last_attempt_ms <= self.lingered_since_ms
 
     # Whether there is room for the batch after `more` bytes.
     @cython.final
-    cdef inline bint fits(self, BatchAppender batch, int64_t more) noexcept:
+    cdef inline bint fits(self, ProducerBatchCore batch, int64_t more) noexcept:
         return not self.batches or self.size + more + batch._builder.current_size() <= self.max_size
 
     def due(self, PartitionQueue queue not None, *, bint is_first):
         """Return the first batch of a queue if it is due, else None; is_first: it is the request's first of the queue."""
         return queue.batches[0] if self.is_due(queue, 0, is_first) else None
 
-    def admits(self, BatchAppender batch not None):
+    def admits(self, ProducerBatchCore batch not None):
         """Return whether a batch fits; if not, the request is full."""
         if not self.fits(batch, 0):
             self.is_full = True
@@ -88,7 +88,7 @@ cdef class DrainRequest:
 
         Raises: IndexError if there is none.
         """
-        return self.removed(queue, [<BatchAppender>queue.batches[0]])
+        return self.removed(queue, [<ProducerBatchCore>queue.batches[0]])
 
     def plain_rounds(self, list queues not None, *, Py_ssize_t most):
         """Return how many plain batches each queue can give in whole rounds, one batch of each queue per round.
@@ -99,7 +99,7 @@ cdef class DrainRequest:
         Requires: the request has taken a batch of each queue, and the next one of each may be sent.
         """
         cdef PartitionQueue queue
-        cdef BatchAppender batch
+        cdef ProducerBatchCore batch
         cdef int64_t more = 0
         cdef Py_ssize_t place, done
         cdef list counts = [0] * len(queues), before, in_turn = list(range(len(queues))), still
@@ -109,7 +109,7 @@ cdef class DrainRequest:
                 queue = queues[place]
                 if not self.is_due(queue, done, False):
                     continue
-                batch = <BatchAppender>queue.batches[done]
+                batch = <ProducerBatchCore>queue.batches[done]
                 if not is_plain_batch(batch) or not self.fits(batch, more):
                     return before
                 more += batch._builder.estimate()
@@ -126,7 +126,7 @@ cdef class DrainRequest:
         Each is checked again, because records may have been appended since it was counted.
         Args: leader_epoch: that of the partition's leader, or None.
         """
-        cdef BatchAppender batch
+        cdef ProducerBatchCore batch
         cdef int64_t more = 0
         cdef list taken = []
         for batch in queue.batches[:most]:
@@ -142,7 +142,7 @@ cdef class DrainRequest:
     # Requires: the batches are the first ones of the queue.
     @cython.final
     cdef list removed(self, PartitionQueue queue, list taken):
-        cdef BatchAppender batch
+        cdef ProducerBatchCore batch
         if not taken:
             return taken
         del queue.batches[:len(taken)]
@@ -158,7 +158,7 @@ cdef class DrainRequest:
 
         Raises: ValueError as ProducerBatch.close().
         """
-        cdef BatchAppender batch
+        cdef ProducerBatchCore batch
         for batch in taken:
             if batch._builder.h.attributes & CODEC_MASK:
                 (<object>batch).close()
@@ -176,7 +176,7 @@ def number_batches(list batches not None, *, producer_id, producer_epoch, int32_
 
     Raises: ValueError if one is closed; then none is changed.
     """
-    cdef BatchAppender batch
+    cdef ProducerBatchCore batch
     cdef int64_t sequence = base_sequence
     for batch in batches:
         if batch._builder.is_handed_out:
@@ -191,9 +191,9 @@ def number_batches(list batches not None, *, producer_id, producer_epoch, int32_
 def begin_sends(list batches not None, int64_t created_before_ms):
     """Call begin_send() of the batches created after created_before_ms; return (these, the older ones).
 
-    Raises: ValueError as BatchAppender.begin_send(); then none was begun.
+    Raises: ValueError as ProducerBatchCore.begin_send(); then none was begun.
     """
-    cdef BatchAppender batch
+    cdef ProducerBatchCore batch
     cdef list young = [], old = []
     for batch in batches:
         (young if batch.created_ms > created_before_ms else old).append(batch)
@@ -207,14 +207,14 @@ def begin_sends(list batches not None, int64_t created_before_ms):
 
 def end_sends(list batches not None):
     """Call end_send() of each batch."""
-    cdef BatchAppender batch
+    cdef ProducerBatchCore batch
     for batch in batches:
         batch.end_send()
 
 
 def records_of_batches(list batches not None):
     """Return records() of each batch."""
-    cdef BatchAppender batch
+    cdef ProducerBatchCore batch
     cdef list records = []
     for batch in batches:
         built = batch._builder._built if batch._builder.is_handed_out else None
@@ -225,7 +225,7 @@ def records_of_batches(list batches not None):
 def sums_of_request(list batches not None):
     """Return [(sum, maximum)] of batch sizes, largest record sizes, times in queue (ms) and compression ratios; and the
     number of records."""
-    cdef BatchAppender batch
+    cdef ProducerBatchCore batch
     cdef int64_t sums[3]
     cdef int64_t largest[3]
     cdef int64_t values[3]
@@ -275,14 +275,14 @@ def answered_from(list batches not None, list responses not None, Py_ssize_t sta
     Raises: ValueError unless there are as many responses as batches.
     """
     cdef Py_ssize_t end = start
-    cdef BatchAppender batch
+    cdef ProducerBatchCore batch
     cdef object topic_partition
     if len(responses) != len(batches) or start < 0:
         raise ValueError(f"expected as many responses as batches, {len(batches)}, got {len(responses)}, from {start} on")
     if start < len(batches):
-        topic_partition = (<BatchAppender?>batches[start]).topic_partition
+        topic_partition = (<ProducerBatchCore?>batches[start]).topic_partition
         while end < len(batches):
-            batch = <BatchAppender?>batches[end]
+            batch = <ProducerBatchCore?>batches[end]
             if batch.attempts or batch.final_state is not None or batch.topic_partition is not topic_partition:
                 break
             if not is_plain_success(responses[end], response_type, batch._builder.h.record_count):
@@ -292,10 +292,10 @@ def answered_from(list batches not None, list responses not None, Py_ssize_t sta
 
 
 # Whether the batch can end without calling code of others.
-cdef inline bint ends_in_silence(BatchAppender batch) except -1:
-    if batch.final_state is not None or batch.thunks or not isinstance(batch.result, BatchResult):
+cdef inline bint ends_in_silence(ProducerBatchCore batch) except -1:
+    if batch.final_state is not None or batch.thunks or not isinstance(batch.result, ProduceRequestResultCore):
         return False
-    return (<BatchResult>batch.result).is_silent()
+    return (<ProduceRequestResultCore>batch.result).is_silent()
 
 
 def complete_batches(list batches not None, list responses not None, *, Py_ssize_t start, Py_ssize_t end, state,
@@ -305,7 +305,7 @@ def complete_batches(list batches not None, list responses not None, *, Py_ssize
     Args: state: their final state.
     Raises: what complete() raises; the batches after that one are then not completed.
     """
-    cdef BatchAppender batch
+    cdef ProducerBatchCore batch
     cdef int64_t base_offset, log_append_time_ms
     cdef Py_ssize_t i
     for i in range(start, end):
@@ -317,7 +317,7 @@ def complete_batches(list batches not None, list responses not None, *, Py_ssize
             continue
         # No Python code of others ran since ends_in_silence().
         batch.final_state = state
-        (<BatchResult>batch.result).succeed(base_offset, log_append_time_ms)
+        (<ProduceRequestResultCore>batch.result).succeed(base_offset, log_append_time_ms)
         incomplete.pop(batch, None)
         batch.deallocate_once()
 
@@ -343,7 +343,7 @@ cdef inline int64_t timestamp_or_none(object timestamp_ms) except? -1:
     return -1 if overflow else value
 
 
-cdef class SendPath:
+cdef class ProducerCore:
     """The compiled base class of Producer: the fast path of send().
 
     Args: accumulator: gets the records; serialize: called with "key" or "value", the object, its serializer and the
@@ -357,7 +357,7 @@ cdef class SendPath:
         numbered from 0 without a gap.
     """
 
-    cdef AppendPath accumulator
+    cdef RecordAccumulatorCore accumulator
     cdef object serialize
     cdef object wake_sender
     cdef object send_by_the_long_way
@@ -372,7 +372,7 @@ cdef class SendPath:
     cdef public bint takes_short_way
     cdef public dict partition_counts
 
-    def __init__(self, AppendPath accumulator, *, serialize, wake_sender, send_by_the_long_way, send_serialized,
+    def __init__(self, RecordAccumulatorCore accumulator, *, serialize, wake_sender, send_by_the_long_way, send_serialized,
                  key_serializer, value_serializer, int64_t max_record_bytes, bint ignores_keys, clock=None):
         if accumulator is None:
             raise TypeError("accumulator must not be None")
@@ -423,11 +423,12 @@ cdef class SendPath:
 
     # Returns: None if the record needs the slow path.
     @cython.final
-    cdef RecordFuture append(self, topic, bytes key, bytes value, tuple headers, partition, timestamp_ms, on_delivery):
+    cdef FutureRecordMetadataCore append(self, topic, bytes key, bytes value, tuple headers, partition, timestamp_ms,
+                                         on_delivery):
         cdef RecordFields r
         cdef AppendRequest request
         cdef RecordAppendResult result = None
-        cdef BatchAppender batch
+        cdef ProducerBatchCore batch
         cdef int32_t index
         cdef list flat = flat_headers(headers) if headers else None
         request.partition = -1

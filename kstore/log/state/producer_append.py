@@ -10,7 +10,7 @@ import logging
 from typing import NamedTuple
 
 from kstore._core import BATCHES_KEPT as BATCHES_KEPT
-from kstore._core import BatchHeader, ProducerEntry, read_header
+from kstore._core import BatchHeader, ProducerStateEntryCore, read_header
 from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import (
     InvalidProducerEpochError,
@@ -133,8 +133,8 @@ class CompletedTransaction(NamedTuple):
     last_stable_offset: int = NO_OFFSET
 
 
-class ProducerStateEntry(ProducerEntry):
-    """What a log knows of one producer; see the core's ProducerEntry, of which LogAppender creates instances too."""
+class ProducerStateEntry(ProducerStateEntryCore):
+    """What a log knows of one producer. LogAppender creates instances too, as copies of an entry."""
 
     __slots__ = ()
 

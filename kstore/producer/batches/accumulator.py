@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from kstore._core import (
-    AppendPath,
+    BufferPoolCore,
     PartitionQueue,
-    PoolMemory,
+    RecordAccumulatorCore,
     RecordAppendResult,
     TopicQueues,
     estimate_size_in_bytes_upper_bound,
@@ -30,7 +30,7 @@ from kstore.producer.batches.drain import (
 )
 from kstore.producer.batches.futures import ProduceRequestResult
 from kstore.producer.batches.incomplete import Flushes, IncompleteBatches
-from kstore.producer.batches.sequences import is_sequence_behind
+from kstore.producer.batches.sequences import is_sequence_after
 from kstore.producer.cluster import Cluster, Node
 from kstore.producer.partitioner import BuiltInPartitioner
 from kstore.record import MemoryRecordsBuilder
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kstore._core import ColumnBuffer, StickyPartitionInfo
 
 
-class BufferPool(PoolMemory):
+class BufferPool(BufferPoolCore):
     """Buffers from a bounded memory; those of `poolable_size` bytes are reused, others are allocated and freed.
 
     Waiters are served in FIFO order and gather memory piece by piece; a newcomer queues after them (Kafka's pool lets
@@ -57,7 +57,7 @@ class BufferPool(PoolMemory):
 _MAGIC = 2
 
 
-class RecordAccumulator(AppendPath):
+class RecordAccumulator(RecordAccumulatorCore):
     """Gathers records in batches by partition; the sender asks which are ready, drains them and completes them.
 
     All now_ms are times of one monotonic clock. Batches that are muted, backing off or blocked are skipped.
@@ -382,7 +382,7 @@ class RecordAccumulator(AppendPath):
             raise ValueError(f"a batch of {batch.topic_partition} is not tracked as one of those in flight")
         place = 0
         for other in queue.copy():
-            if not other.has_sequence or not is_sequence_behind(batch.base_sequence, other=other.base_sequence):
+            if not other.has_sequence or not is_sequence_after(batch.base_sequence, other=other.base_sequence):
                 break
             place += 1
         queue.insert(place, batch)

@@ -12,9 +12,9 @@ from enum import Enum
 from typing import TypeAlias
 
 from kstore._core import (
-    BatchAppender,
+    BufferPoolCore,
     ColumnBuffer,
-    PoolMemory,
+    ProducerBatchCore,
     Record,
     RecordAppendResult,
     estimate_size_in_bytes_upper_bound,
@@ -77,7 +77,7 @@ class FinalState(Enum):
     SUCCEEDED = "succeeded"
 
 
-class ProducerBatch(BatchAppender):
+class ProducerBatch(ProducerBatchCore):
     """A batch through its life: filled, queued, sent, and finally succeeded, failed or aborted.
 
     try_append() appends a record and returns its future; append_record() creates the future only on demand. Callbacks
@@ -102,7 +102,7 @@ class ProducerBatch(BatchAppender):
         builder: MemoryRecordsBuilder,
         created_ms: int,
         *,
-        pool: PoolMemory | None = None,
+        pool: BufferPoolCore | None = None,
         estimator: CompressionRatioEstimator | None = None,
         is_split_batch: bool = False,
     ) -> None:
@@ -124,7 +124,7 @@ class ProducerBatch(BatchAppender):
     def open(
         cls,
         topic_partition: TopicPartition,
-        pool: PoolMemory | None,
+        pool: BufferPoolCore | None,
         buffer: ColumnBuffer,
         *,
         now_ms: int,

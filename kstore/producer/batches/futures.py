@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from kstore._core import BatchResult, RecordFuture
+from kstore._core import FutureRecordMetadataCore, ProduceRequestResultCore
 from kstore.environment import SYSTEM_CLOCK
 from kstore.errors import KStoreError, ProducerTimeoutError
 from kstore.producer.batches.waiting import Latch, ProducerFuture
@@ -64,7 +64,7 @@ def record_metadata(
     )
 
 
-class FutureRecordMetadata(RecordFuture, ProducerFuture[RecordMetadata]):
+class FutureRecordMetadata(FutureRecordMetadataCore, ProducerFuture[RecordMetadata]):
     """The future RecordMetadata of one record; it can be awaited, and as_concurrent() makes a standard future of it.
 
     It is done when the batch is, after all callbacks of the batch. It can't be cancelled.
@@ -307,7 +307,7 @@ class Deadline:
         return max(self._timeout_s - (SYSTEM_CLOCK.monotonic_ms() - self._start_ms) / _MS_PER_S, 0)
 
 
-class ProduceRequestResult(BatchResult):
+class ProduceRequestResult(ProduceRequestResultCore):
     """The outcome of a batch: set() stores it, done() releases the waiters; after a split, the outcomes of the pieces.
 
     Attributes: topic_partition; base_offset (-1 before set(), after an error and if the batch was split);

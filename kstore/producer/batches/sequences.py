@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _HALF = 2**30
 
 
-def is_sequence_behind(sequence: int, *, other: int) -> bool:
+def is_sequence_after(sequence: int, *, other: int) -> bool:
     """Return True if `sequence` comes after `other`, by less than half of the sequence space (2^30).
 
     Any sequence comes after NO_SEQUENCE.
@@ -60,7 +60,7 @@ class PartitionSequences:
 
     def ack(self, last_sequence: int) -> None:
         """Record the last sequence of a batch that is in the log."""
-        if is_sequence_behind(last_sequence, other=self.last_acked_sequence):
+        if is_sequence_after(last_sequence, other=self.last_acked_sequence):
             self.last_acked_sequence = last_sequence
 
     def is_next(self, sequence: int) -> bool:
@@ -74,7 +74,7 @@ class PartitionSequences:
         """
         if (batch.producer_id, batch.producer_epoch) != self.producer or self.last_acked_sequence == NO_SEQUENCE:
             return False
-        return not is_sequence_behind(batch.last_sequence, other=self.last_acked_sequence)
+        return not is_sequence_after(batch.last_sequence, other=self.last_acked_sequence)
 
     def batch_before(self, batch: ProducerBatch) -> ProducerBatch | None:
         """Return the batch in flight just before `batch`, or None if there is none.
@@ -106,7 +106,7 @@ class PartitionSequences:
 def _comes_before(batch: ProducerBatch, other: ProducerBatch) -> bool:
     if batch.producer_id == other.producer_id and batch.producer_epoch != other.producer_epoch:
         return batch.producer_epoch < other.producer_epoch
-    return is_sequence_behind(other.base_sequence, other=batch.base_sequence)
+    return is_sequence_after(other.base_sequence, other=batch.base_sequence)
 
 
 def _renumber(batch: ProducerBatch, producer: ProducerIdAndEpoch, sequence: int, *, is_transactional: bool) -> None:

@@ -15,7 +15,7 @@ from kstore.errors import (
     UnknownTopicOrPartitionError,
 )
 from kstore.producer.batches.ids import ProducerIdAndEpoch
-from kstore.producer.batches.sequences import is_sequence_behind
+from kstore.producer.batches.sequences import is_sequence_after
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.producer.sink import ProduceResponse
 from kstore.producer.store import Ack, PartitionLog, ProducerStore, is_retriable
@@ -148,7 +148,7 @@ def _is_known(batch: ProducerBatch, error: OutOfOrderSequenceError) -> bool:
     """Return whether a refused batch is in the log, or was until compaction or deletion removed it."""
     if error.last_sequence == NO_SEQUENCE:
         return False
-    return not is_sequence_behind(batch.last_sequence, other=error.last_sequence)
+    return not is_sequence_after(batch.last_sequence, other=error.last_sequence)
 
 
 def _producer_of(batch: ProducerBatch) -> tuple[bool, ProducerIdAndEpoch]:

@@ -18,7 +18,7 @@ from kstore.errors import (
     TransactionStateError,
 )
 from kstore.producer.batches.ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
-from kstore.producer.batches.sequences import SequenceTracker, is_sequence_behind
+from kstore.producer.batches.sequences import SequenceTracker, is_sequence_after
 from kstore.producer.batches.waiting import TransactionalResult
 from kstore.producer.sink import ProduceResponse
 from kstore.producer.store import Ack, is_retriable
@@ -555,7 +555,7 @@ class TransactionManager(SequenceTracker):
             return True
         if (error.producer_id, error.producer_epoch) != (batch.producer_id, batch.producer_epoch):
             return False
-        return error.last_sequence != NO_SEQUENCE and not is_sequence_behind(
+        return error.last_sequence != NO_SEQUENCE and not is_sequence_after(
             batch.last_sequence, other=error.last_sequence
         )
 
