@@ -953,7 +953,7 @@ class ProducerCore:
         *,
         serialize: Callable[[str, Any, Any, str], bytes | None],
         wake_sender: Callable[[], object],
-        send_by_the_long_way: Callable[..., Any],
+        send_slowly: Callable[..., Any],
         send_serialized: Callable[..., Any],
         key_serializer: Callable[[Any], bytes | None] | None,
         value_serializer: Callable[[Any], bytes | None] | None,

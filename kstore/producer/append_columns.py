@@ -99,7 +99,7 @@ class ColumnsAppend:
         on_new_batch: Callable[[int], object] | None,
     ) -> None:
         if columns.offset is not None:
-            raise ValueError("columns of a producer have no offsets: the log gives them")
+            raise ValueError("columns to append must not have offsets: the log assigns them")
         self._accumulator = accumulator
         self._topic = topic
         self._has_keys = columns.key is not None
@@ -178,7 +178,7 @@ class ColumnsAppend:
             accumulator.append_batches(queue, batches, count=count, info=info, cluster=self._cluster)
             self._future.add(partition, ((batch.result, batch.record_count) for batch in packed))
         finally:
-            # Batches that were not queued, and buffers that an interrupt kept out of a batch.
+            # Batches that were not queued, and buffers that were not moved into a batch because of an interrupt.
             give_up(accumulator.pool, held, batches)
         if self._on_new_batch is not None:
             self._on_new_batch(partition)
@@ -196,7 +196,7 @@ class ColumnsAppend:
         pool.allocate_into(held, size, max_time_to_block_ms=self._max_time_to_block_ms)
         accumulator.open_batches(batches, topic_partition, held, now_ms, most=min(most, left))
         count = pack_rows_into(batches, self._packer)
-        # Compress here, concurrently with the Sender's work on earlier batches; the last batch may have room left.
+        # Compress here, while the Sender writes earlier batches; the last batch may still have room.
         for batch in batches[: count - 1]:
             if batch.is_compressed:
                 batch.compress_records()

@@ -39,7 +39,7 @@ class Cluster:
         for info in sorted(partitions, key=lambda info: (info.topic, info.partition)):
             topic_partition = TopicPartition(info.topic, info.partition)
             if topic_partition in self._by_topic_partition:
-                raise ValueError(f"partition {topic_partition} is named twice")
+                raise ValueError(f"partition {topic_partition} is listed twice")
             self._by_topic_partition[topic_partition] = info
         by_topic: dict[str, list[PartitionInfo]] = {}
         known = {node.id: node for node in nodes}

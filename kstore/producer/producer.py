@@ -198,7 +198,7 @@ class Producer(ProducerCore):
             parts.accumulator,
             serialize=serialized,
             wake_sender=parts.sender.wakeup,
-            send_by_the_long_way=self._send_by_the_long_way,
+            send_slowly=self._send_slowly,
             send_serialized=self._send_serialized,
             key_serializer=self._key_serializer,
             value_serializer=self._value_serializer,
@@ -247,7 +247,7 @@ class Producer(ProducerCore):
             on_delivery: DeliveryCallback | None = None,
         ) -> FutureRecordMetadata: ...
 
-    def _send_by_the_long_way(
+    def _send_slowly(
         self,
         topic: str,
         value: Any,
@@ -578,7 +578,7 @@ class Producer(ProducerCore):
 
     def _check_usable(self) -> None:
         if self._closed_why is not None:
-            raise ProducerClosedError(f"the producer takes no more: {self._closed_why}")
+            raise ProducerClosedError(f"the producer can't be used: {self._closed_why}")
 
     def _check_may_wait(self, call: str) -> None:
         if self._sender.is_own_thread:
@@ -592,8 +592,8 @@ class Producer(ProducerCore):
             or (self._transactions is not None and self._transactions.is_held_here)
         ):
             raise RuntimeError(
-                f"{call} would wait for a call of the producer in whose midst its own thread is: let a signal handler "
-                "only note that it is time for it"
+                f"{call} in a signal handler would wait for the call of the producer that the signal interrupted: let "
+                "the handler only set a flag"
             )
 
     def _refuse(self, why: str) -> None:
@@ -602,7 +602,7 @@ class Producer(ProducerCore):
 
     def forbid_in_child(self) -> None:
         """Refuse all calls in a forked child process, which has only a copy of the producer."""
-        self._refuse("it was made before a fork(), in the parent")
+        self._refuse("it was created in the parent process, before fork()")
         self._has_ended = True
 
 

@@ -242,7 +242,7 @@ def test_memory_that_is_not_there_at_all_is_an_error_at_once() -> None:
         (rows(VALUES)._replace(timestamp=Int64Column(np.array([0] * 150 + [-2] * 50))), "got -2 at row 150"),
         (rows(VALUES)._replace(value=BinaryColumn(np.arange(201, dtype=np.int32), b"x" * 180)), "at row 180"),
         (rows(VALUES, VALUES)._replace(key=BinaryColumn(np.arange(201, dtype=np.int32), b"x" * 180)), "at row 180"),
-        (rows(VALUES)._replace(offset=Int64Column(np.arange(200))), "have no offsets"),
+        (rows(VALUES)._replace(offset=Int64Column(np.arange(200))), "must not have offsets"),
     ],
     ids=["timestamp", "timestamp of a later row", "value beyond its data", "key beyond its data", "offsets"],
 )

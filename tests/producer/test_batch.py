@@ -188,7 +188,7 @@ def test_abort_fails_the_records_and_can_be_done_once() -> None:
     error = KStoreError("closed")
     batch.abort(error)
     assert (told, future.exception(0), batch.final_state) == ([(0, UNKNOWN, error)], error, FinalState.ABORTED)
-    with pytest.raises(ValueError, match="had ended before: aborted"):
+    with pytest.raises(ValueError, match="is completed already: aborted"):
         batch.abort(error)
     assert batch.try_append(1, None, b"v", (), None, 0) is None
 
@@ -545,7 +545,7 @@ def test_batch_that_cannot_be_split_is_refused() -> None:
     done = open_batch()
     fill(done, 1)
     done.complete(1)
-    with pytest.raises(ValueError, match="has ended"):
+    with pytest.raises(ValueError, match="is completed: "):
         done.split(100)
 
 

@@ -228,5 +228,5 @@ def test_cluster_answers_by_topic_node_and_partition() -> None:
 
 
 def test_cluster_refuses_a_partition_named_twice() -> None:
-    with pytest.raises(ValueError, match="a-0 is named twice"):
+    with pytest.raises(ValueError, match="a-0 is listed twice"):
         Cluster([PartitionInfo("a", 0, None), PartitionInfo("a", 0, NODES[0])])

@@ -265,7 +265,7 @@ def test_records_are_told_apart_where_only_some_were_refused():
     with pytest.raises(InvalidRecordError, match="bad value"):
         futures[1].result()
     for future in (futures[0], futures[2]):
-        with pytest.raises(AppendError, match="another one of its batch"):
+        with pytest.raises(AppendError, match="another record of its batch"):
             future.result()
     parts.check_at_rest()
 

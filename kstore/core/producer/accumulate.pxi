@@ -1,6 +1,6 @@
-# The append path of the producer's accumulator: the queues of its partitions and their locks, which partition takes
-# records without a partition, and the fast path that appends a record to the last batch of its partition or to a new
-# one (RecordAccumulatorCore).
+# The append path of the producer's accumulator: the queues of its partitions and their locks, the sticky partition,
+# which takes records without a partition, and the fast path that appends a record to the last batch of its partition
+# or to a new one (RecordAccumulatorCore).
 
 # Queues, and the lock of each.
 
@@ -11,7 +11,7 @@ cdef class OwnedLock:
     """A reentrant lock that knows whether the calling thread holds it; a context manager that holds it.
 
     Args: lock: an object with acquire() and release().
-    Threads: safe. An interrupt leaves the lock either held by the thread inside, or as it was.
+    Threads: safe. An interrupted call has either taken the lock or left it as it was.
     """
 
     cdef object lock
@@ -46,7 +46,7 @@ cdef class Bell:
     """An event for one waiting thread: ring() ends its wait, or makes its next wait return at once.
 
     Args: lock: not held; has acquire(blocking, timeout in s) and release().
-    Threads: any may call ring(). Each call is one step, which no interrupt divides.
+    Threads: any may call ring(). Each call is one step, which no interrupt can split.
     """
 
     cdef object lock              # held, except when ring() has released it for the waiting thread
@@ -296,7 +296,7 @@ cdef class TopicQueues:
         return last is not None and last.has_room_left(size) and not info.would_have_enough(size, True)
 
     def unstick(self, StickyPartitionInfo info not None):
-        """Ask the partitioner again from now on, if it chose `info`.  Requires: its queue is held."""
+        """Stop taking records without asking the partitioner, if its choice was `info`.  Requires: the queue is held."""
         if self.sticky_info is info:
             self.sticky_queue = None
             self.sticky_info = None
@@ -461,7 +461,7 @@ cdef class RecordAccumulatorCore:
         last = queue.last_batch()
         if last is not None and result is not None and result.callback is not None:
             last.make_thunks()
-        # No Python code of others runs from here to the write, so the checks below remain true.
+        # No other Python code runs from here to the write, so the checks below remain true.
         if queue.hold_count or queue.last_batch() is not last or not self.takes(queue, request):
             return None
         if request.partition < 0:
@@ -495,7 +495,7 @@ cdef class RecordAccumulatorCore:
         batch = self.new_batch(queue.topic_partition)
         if result is not None and result.callback is not None:
             batch.make_thunks()
-        # Python code of others may have run above; none does from here on.
+        # Other Python code may have run above; none does from here on.
         if queue.hold_count or len(queue.batches) != count or queue.last_batch() is not last or not self.takes(queue, request):
             return None
         if request.partition < 0:
@@ -549,7 +549,7 @@ cdef class RecordAccumulatorCore:
         set_fields(&r, key_bytes, value_bytes, flat)
         result.callback = callback
         batch.make_thunks()
-        # No Python code of others runs from here on.
+        # No other Python code runs from here on.
         self.begin_batch(queue, batch, <ColumnBuffer?>held.pop(), &request, &r, flat, result)
         return result
 
@@ -576,7 +576,7 @@ cdef class RecordAccumulatorCore:
         cdef ColumnBuffer buffer = None
         cdef int64_t size = 0
         cdef list made = [self.new_batch(topic_partition) for _ in range(max(most, 1))]
-        # No Python code of others runs from here on.
+        # No other Python code runs from here on.
         for batch in made:
             buffer = <ColumnBuffer?>held.pop() if buffer is None else try_allocate(self.pool, size)
             if buffer is None:

@@ -343,7 +343,7 @@ cdef class ProducerBatchCore:
         return not self.looks_full() and self._builder.write_limit_bytes - self._builder.estimate() > size
 
     # Returns: the size of the record with its length field, 0 if the batch does not take it. May move the records into
-    # a larger buffer. From its return to write(), no Python code of others runs.
+    # a larger buffer. No other Python code runs from its return to write().
     @cython.final
     cdef int64_t room_for(self, RecordFields* r, int64_t timestamp) except -1:
         cdef RecordBatchEncoder builder = self._builder
@@ -386,7 +386,7 @@ cdef class ProducerBatchCore:
         self.last_append_ms = now_ms
         return 0
 
-    # Allocating the list may run the GC, and so code of others.
+    # Allocating the list may run the GC, and so finalizers.
     @cython.final
     cdef int make_thunks(self) except -1:
         if self.thunks is None:
@@ -503,7 +503,7 @@ cdef class ProducerBatchCore:
         self.settle(counted_before)
 
     def abort_record_appends(self):
-        """Take no more records, and drop those in the batch, which will not be sent."""
+        """Take no more records, and discard those in the batch; it will not be sent."""
         cdef ColumnBuffer buffer = self._builder.buffer
         self.takes_records = False
         self._builder.abort()

@@ -1,5 +1,5 @@
-# The producer's memory (BufferPoolCore, the base class of BufferPool): a bounded number of bytes, free buffers of one size
-# for reuse, and the threads that wait for memory, in FIFO order.
+# The producer's memory (BufferPoolCore): a bounded number of bytes, free buffers of one size for reuse, and the threads
+# that wait for memory, in FIFO order.
 
 cdef extern from "_core_cpu.h" nogil:
     ctypedef struct ks_lock:
@@ -152,7 +152,7 @@ cdef class BufferPoolCore:
 
     def __init__(self, int64_t memory, int64_t poolable_size, *, clock):
         if self.waiters is not None:
-            raise ValueError("the pool has its memory already")
+            raise ValueError("the pool is initialized already")
         if not 0 <= memory <= INT64_MAX // 4 or not 1 <= poolable_size <= INT64_MAX // 4:
             raise ValueError(f"memory must not be negative and poolable_size at least 1, both at most {INT64_MAX // 4}: "
                              f"got {memory} and {poolable_size}")
@@ -364,7 +364,7 @@ cdef class BufferPoolCore:
         Raises: ValueError if it is not from this pool, or was given back before.
         """
         if buffer.slot.pool != &self.state or buffer.slot.counted_bytes < 0:
-            raise ValueError("the buffer is not out of this pool: expected one that allocate() returned, once")
+            raise ValueError("the buffer is not held from this pool: expected one from allocate(), not given back before")
         self.put(buffer, buffer.export_count == 0)
 
     def deallocate_all(self, list held not None):
@@ -384,7 +384,7 @@ cdef class BufferPoolCore:
         Raises: ValueError if fewer are held.
         """
         if not 0 <= size <= self.state.memory - available_bytes(&self.state):
-            raise ValueError(f"less than {size} bytes are held")
+            raise ValueError(f"size must be from 0 to the number of bytes held, got {size}")
         self.give(size)
 
     def allocate_anyway(self, int64_t size):
@@ -420,7 +420,7 @@ cdef class BufferPoolCore:
         return found
 
 
-# Returns: a buffer if memory is available and no thread waits, else None. Runs no Python code of others.
+# Returns: a buffer if memory is available and no thread waits, else None. Runs no other Python code.
 cdef ColumnBuffer try_allocate(BufferPoolCore pool, int64_t size):
     cdef PoolSlot* slot
     if size == pool.state.poolable_size:

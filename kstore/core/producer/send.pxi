@@ -1,6 +1,6 @@
 # Sending. The rule by which batches leave their queues (DrainRequest); steps of the sender that handle many batches in
-# one call: sequence numbers, statistics, completion; and the fast path of Producer.send (ProducerCore), for records that
-# only have to be copied into a batch.
+# one call: sequence numbers, statistics, completion; and the fast path of Producer.send (ProducerCore), for records
+# that only have to be copied into a batch.
 
 # Batches that are sent together.
 
@@ -73,7 +73,10 @@ cdef class DrainRequest:
         return not self.batches or self.size + more + batch._builder.current_size() <= self.max_size
 
     def due(self, PartitionQueue queue not None, *, bint is_first):
-        """Return the first batch of a queue if it is due, else None; is_first: it is the request's first of the queue."""
+        """Return the first batch of a queue if it is due, else None.
+
+        Args: is_first: whether it is the first one of its partition in the request.
+        """
         return queue.batches[0] if self.is_due(queue, 0, is_first) else None
 
     def admits(self, ProducerBatchCore batch not None):
@@ -291,8 +294,8 @@ def answered_from(list batches not None, list responses not None, Py_ssize_t sta
     return end
 
 
-# Whether the batch can end without calling code of others.
-cdef inline bint ends_in_silence(ProducerBatchCore batch) except -1:
+# Whether the batch can be completed without calling user code.
+cdef inline bint has_no_callback(ProducerBatchCore batch) except -1:
     if batch.final_state is not None or batch.thunks or not isinstance(batch.result, ProduceRequestResultCore):
         return False
     return (<ProduceRequestResultCore>batch.result).is_silent()
@@ -312,10 +315,10 @@ def complete_batches(list batches not None, list responses not None, *, Py_ssize
         batch = batches[i]
         response = responses[i]
         base_offset, log_append_time_ms = response.base_offset, response.log_append_time_ms
-        if not ends_in_silence(batch):
+        if not has_no_callback(batch):
             complete(batch, response)
             continue
-        # No Python code of others ran since ends_in_silence().
+        # No other Python code has run since has_no_callback().
         batch.final_state = state
         (<ProduceRequestResultCore>batch.result).succeed(base_offset, log_append_time_ms)
         incomplete.pop(batch, None)
@@ -348,7 +351,7 @@ cdef class ProducerCore:
 
     Args: accumulator: gets the records; serialize: called with "key" or "value", the object, its serializer and the
         topic, for objects that are neither bytes nor None, or have a serializer; wake_sender: called when a batch is
-        full or new; send_by_the_long_way, send_serialized: the slow paths, called with the arguments of send() in the
+        full or new; send_slowly, send_serialized: the slow paths, called with the arguments of send() in the
         order of its signature, except that in send_serialized the key precedes the value. The first is for
         interceptors, a custom partitioner, or no open transaction; the second gets bytes, if the batch has no room, the
         transaction does not have the partition yet, or an argument is invalid; max_record_bytes: a record of a larger
@@ -360,7 +363,7 @@ cdef class ProducerCore:
     cdef RecordAccumulatorCore accumulator
     cdef object serialize
     cdef object wake_sender
-    cdef object send_by_the_long_way
+    cdef object send_slowly
     cdef object send_serialized
     cdef object clock
     cdef object key_serializer
@@ -372,14 +375,14 @@ cdef class ProducerCore:
     cdef public bint takes_short_way
     cdef public dict partition_counts
 
-    def __init__(self, RecordAccumulatorCore accumulator, *, serialize, wake_sender, send_by_the_long_way, send_serialized,
+    def __init__(self, RecordAccumulatorCore accumulator, *, serialize, wake_sender, send_slowly, send_serialized,
                  key_serializer, value_serializer, int64_t max_record_bytes, bint ignores_keys, clock=None):
         if accumulator is None:
             raise TypeError("accumulator must not be None")
         self.accumulator = accumulator
         self.serialize = serialize
         self.wake_sender = wake_sender
-        self.send_by_the_long_way = send_by_the_long_way
+        self.send_slowly = send_slowly
         self.send_serialized = send_serialized
         self.key_serializer = key_serializer
         self.value_serializer = value_serializer
@@ -404,7 +407,7 @@ cdef class ProducerCore:
         Source: Kafka KafkaProducer.send.
         """
         if not self.takes_short_way or not self.is_open():
-            return self.send_by_the_long_way(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+            return self.send_slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if self.key_serializer is not None or (key is not None and type(key) is not bytes):
             key = self.serialize("key", key, self.key_serializer, topic)
         if self.value_serializer is not None or (value is not None and type(value) is not bytes):

@@ -44,7 +44,7 @@ class BufferPool(BufferPoolCore):
     """Buffers from a bounded memory; those of `poolable_size` bytes are reused, others are allocated and freed.
 
     Waiters are served in FIFO order and gather memory piece by piece; a newcomer queues after them (Kafka's pool lets
-    it overtake). All memory that batches hold counts, including what they grew by: available_memory plus the held bytes
+    it overtake). All memory of batches is counted, including what they grew by: available_memory plus the held bytes
     always equals `memory`. The free list is a stack, because the buffer returned last is still in the CPU's cache.
     Raises: ValueError if memory is negative or poolable_size is below 1.
     Threads: safe; code without the GIL may take and return buffers.  Source: Kafka BufferPool.
@@ -247,7 +247,9 @@ class RecordAccumulator(RecordAccumulatorCore):
         if self.is_closed:
             raise ProducerClosedError("the producer was closed while a record was appended")
         if self.open_transaction is not None and not self.open_transaction.is_open:
-            raise TransactionStateError("no transaction is open: a record came before it began, or while it ended")
+            raise TransactionStateError(
+                "no transaction is open: the record was sent before it began, or while it was ending"
+            )
 
     def _is_partition_changed(
         self, queues: TopicQueues, queue: PartitionQueue, info: StickyPartitionInfo, cluster: Cluster
@@ -459,7 +461,7 @@ class RecordAccumulator(RecordAccumulatorCore):
         return not self.has_incomplete
 
     def _await_appends(self) -> None:
-        """Wait for the appends that are past the check whether appends are refused.
+        """Wait for the appends that have passed the check whether appends are refused.
 
         They hold their queue's lock, so taking each lock once waits for all of them.
         """
@@ -543,7 +545,7 @@ class RecordAccumulator(RecordAccumulatorCore):
             self._forget_aborted(queue, batch)
 
     def _forget_aborted(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        # The thread that is closing it checks is_done afterwards and deallocates it.
+        # If another thread is closing the batch, that thread checks is_done afterwards and deallocates it.
         is_being_closed = batch.is_inflight and not batch.is_closed
         with queue:
             # It may have been enqueued again before it was done.

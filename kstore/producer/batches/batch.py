@@ -184,17 +184,17 @@ class ProducerBatch(ProducerBatchCore):
             self.estimator.update_estimation(self.topic_partition.topic, compression, self.compression_ratio)
 
     def complete(self, base_offset: int, *, log_append_time_ms: int = -1) -> bool:
-        """Complete the batch as succeeded; return False, and change nothing, if it had failed or was aborted before.
+        """Complete the batch as succeeded; return False, and change nothing, if it has failed or was aborted.
 
-        Raises: ValueError if it had succeeded before.
+        Raises: ValueError if it has succeeded already.
         """
         return self._end(FinalState.SUCCEEDED, base_offset, None, log_append_time_ms=log_append_time_ms)
 
     def complete_exceptionally(self, error: KStoreError, record_errors: _ErrorOf | None = None) -> bool:
-        """Complete the batch as failed; return False, and change nothing, if it had failed or was aborted before.
+        """Complete the batch as failed; return False, and change nothing, if it has failed or was aborted.
 
         Args: error: of all records; record_errors: returns the error of each record by its index instead.
-        Raises: ValueError if it had succeeded before.
+        Raises: ValueError if it has succeeded already.
         """
         return self._end(FinalState.FAILED, NO_OFFSET, record_errors or (lambda _: error))
 
@@ -204,7 +204,7 @@ class ProducerBatch(ProducerBatchCore):
         Raises: ValueError if it is completed already.
         """
         if not self.abort_unless_done(error):
-            raise ValueError(f"{self} had ended before: {self.final_state.value}")
+            raise ValueError(f"{self} is completed already: {self.final_state.value}")
 
     def abort_unless_done(self, error: KStoreError) -> bool:
         """Abort the batch unless it is completed already; return whether it was aborted."""
@@ -220,8 +220,8 @@ class ProducerBatch(ProducerBatchCore):
             self._finish(base_offset, error_of, log_append_time_ms=log_append_time_ms)
             return True
         if self.final_state is FinalState.SUCCEEDED:
-            raise ValueError(f"{self} had succeeded before: it can't become {state.value}")
-        LOGGER.debug("%s had %s before and stays so: ignored that it has %s", self, self.final_state.value, state.value)
+            raise ValueError(f"{self} has succeeded already: it can't become {state.value}")
+        LOGGER.debug("%s has the final state %s: ignored %s", self, self.final_state.value, state.value)
         return False
 
     def _finish(self, base_offset: int, error_of: _ErrorOf | None, *, log_append_time_ms: int = -1) -> None:
@@ -281,7 +281,7 @@ class ProducerBatch(ProducerBatchCore):
         if self.record_count == 0:
             raise ValueError("an empty batch can't be split")
         if self.is_done:
-            raise ValueError(f"{self} has ended: {self.final_state.value}")
+            raise ValueError(f"{self} is completed: {self.final_state.value}")
         pieces = self._pieces(split_batch_size, most_records=self.record_count)
         if len(pieces) == 1 < self.record_count and self.is_split_batch:
             pieces.pop().deallocate()
@@ -289,7 +289,7 @@ class ProducerBatch(ProducerBatchCore):
         if not self.set_final_state(FinalState.FAILED):
             for piece in pieces:
                 piece.deallocate()
-            raise ValueError(f"{self} has ended: {self.final_state.value}")
+            raise ValueError(f"{self} is completed: {self.final_state.value}")
         self._move_thunks(pieces)
         first, chain = 0, []
         for piece in pieces:

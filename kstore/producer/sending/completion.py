@@ -39,7 +39,7 @@ def _ignore(*_: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenderHooks:
-    """Callbacks of a Sender for metrics; they run in its thread and must not raise.
+    """Callbacks of a Sender for metrics; they run in its thread and must not raise an exception.
 
     on_send: node and batches. on_response: node, batches, and the milliseconds that the sink took. on_retry, on_error:
     topic and number of records. on_split: topic.
@@ -77,7 +77,7 @@ class BatchCompletion:
         self._hooks = hooks
         self._to_split: set[ProducerBatch] = set()
         self._to_put_back: list[ProducerBatch] = []
-        # Batches refused as out of order; the other answers of the call decide what becomes of them.
+        # Batches refused as out of order; the other answers of the call decide how they complete.
         self._out_of_order: list[tuple[ProducerBatch, ProduceResponse, OutOfOrderSequenceError]] = []
         # Raised by a callback or the sink.
         self._interrupt: KeyboardInterrupt | None = None
@@ -158,7 +158,7 @@ class BatchCompletion:
         self, batch: ProducerBatch, response: ProduceResponse, error: KStoreError, *, now_ms: int
     ) -> None:
         if self._can_retry(batch, response, now_ms=now_ms):
-            _logger.debug("%s: %s records are sent again: %s", batch.topic_partition, batch.record_count, error)
+            _logger.debug("%s: sending %s records again: %s", batch.topic_partition, batch.record_count, error)
             self._to_put_back.append(batch)
             self._hooks.on_retry(batch.topic_partition.topic, batch.record_count)
         else:
@@ -254,7 +254,7 @@ class BatchCompletion:
 
     def _release(self, batch: ProducerBatch, error: KStoreError | None) -> None:
         if error is not None:
-            _logger.warning("%s: %s records are lost: %s", batch.topic_partition, batch.record_count, error)
+            _logger.warning("%s: lost %s records: %s", batch.topic_partition, batch.record_count, error)
             self._hooks.on_error(batch.topic_partition.topic, batch.record_count)
         self._end(batch, lambda: batch.complete(NO_OFFSET))
 
@@ -307,7 +307,7 @@ class BatchCompletion:
 
 
 def _errors_of_records(record_errors: Mapping[int, KStoreError]) -> Callable[[int], KStoreError]:
-    others = AppendError("the record is fine, but the sink refused another one of its batch")
+    others = AppendError("the record is valid, but the sink refused another record of its batch")
 
     def error_of(index: int) -> KStoreError:
         return record_errors.get(index, others)

@@ -149,7 +149,7 @@ class Sender:
                 self._end_latch.open()
 
     def run_once(self) -> int:
-        """Do the work there is; return the milliseconds until there may be more, 0 for at once."""
+        """Do the outstanding work; return the milliseconds until there may be more, 0 if it must run again at once."""
         manager = self._transaction_manager
         if manager is not None:
             manager.maybe_resolve_sequences()
@@ -173,7 +173,7 @@ class Sender:
         try:
             return self.run_once()
         except Exception as error:
-            _logger.exception("%s goes on after an error of its own", self._thread.name)
+            _logger.exception("%s continues after an unexpected error", self._thread.name)
             self._completion.abandon(as_kstore_error(error))
             self._expire(self._clock.monotonic_ms())
             return self._retry_backoff_ms
@@ -223,11 +223,11 @@ class Sender:
             return manager.run_request(is_done=self._accumulator.is_done_with_transaction)
         except Exception as error:
             if self._is_open and is_retriable(error):
-                _logger.debug("the coordinator is asked again: %s", error)
+                _logger.debug("retrying the request to the coordinator: %s", error)
                 self._next_request_ms = self._clock.monotonic_ms() + self._retry_backoff_ms
                 return False
             _logger.exception("the coordinator failed")
-            manager.close(as_kstore_error(error, "the transaction can't go on"))
+            manager.close(as_kstore_error(error, "the transaction can't continue"))
             return True
 
     def _abort_batches(self, error: KStoreError) -> None:
@@ -247,7 +247,7 @@ class Sender:
         try:
             self._coordinator.abort_expired()
         except KStoreError as error:
-            _logger.warning("expired transactions stay open: %s", error)
+            _logger.warning("expired transactions could not be aborted: %s", error)
 
     # Batches
 
@@ -257,8 +257,8 @@ class Sender:
         try:
             cluster = cluster_of(self._sink)
         except BaseException as error:
-            _logger.exception("the sink does not say where records go")
-            self._abort_batches(as_kstore_error(error, "the sink did not say where records go"))
+            _logger.exception("the sink's cluster() failed")
+            self._abort_batches(as_kstore_error(error, "the sink's cluster() failed"))
             self._completion.keep_interrupt(error)
             self._completion.raise_interrupt()
             return self._retry_backoff_ms

@@ -305,7 +305,7 @@ class TransactionCoordinator:
             state = entry.state
             if state is None or state.producer != producer:
                 raise InvalidProducerEpochError(
-                    f"producer {producer.producer_id}: its epoch {producer.epoch} is not current any more",
+                    f"producer {producer.producer_id}: its epoch {producer.epoch} is no longer current",
                     producer_id=producer.producer_id,
                     producer_epoch=producer.epoch,
                 )
@@ -466,7 +466,7 @@ class TransactionCoordinator:
         try:
             return self._store.log(*topic_partition)
         except LogNotFoundError:
-            _logger.warning("a transaction ends without its partition %s, which is gone", topic_partition)
+            _logger.warning("completed a transaction without its partition %s, which no longer exists", topic_partition)
             return None
 
     def _marker(self, state: TransactionState, *, is_commit: bool) -> MemoryRecords:
@@ -525,7 +525,7 @@ def _next_producer(producer: ProducerIdAndEpoch) -> ProducerIdAndEpoch:
 def _fenced(transactional_id: str, producer: ProducerIdAndEpoch) -> ProducerFencedError:
     return ProducerFencedError(
         f"transactional id {transactional_id!r}: producer {producer.producer_id} with epoch {producer.epoch} was "
-        "fenced, another one has begun with the same id or its transaction took too long"
+        "fenced: another one has started with the same id, or its transaction took too long"
     )
 
 

@@ -145,7 +145,7 @@ class TransactionManager(SequenceTracker):
             f"{self.producer_id_and_epoch})"
         )
 
-    # What a user calls
+    # Calls of users
 
     def init_transactions(self) -> TransactionalResult:
         """Request a producer id; this fences earlier producers of the transactional id and ends their transactions.
@@ -326,7 +326,7 @@ class TransactionManager(SequenceTracker):
         pending = self._pending
         if pending is not None and not pending.is_acked and pending.operation != but:
             raise TransactionStateError(
-                f"{operation}: the outcome of {pending.operation} was not awaited; that has to be called again"
+                f"{operation}: call {pending.operation} again first, because its outcome was not awaited"
             )
 
     def _enter(self, state: TransactionManagerState) -> None:
@@ -358,9 +358,9 @@ class TransactionManager(SequenceTracker):
         """
         with self._lock:
             if self._is_ending:
-                _logger.debug("an error that comes too late for its transaction: %s", error)
+                _logger.debug("ignored an error of a transaction that is ending: %s", error)
             elif self._state is _S.ABORTING_TRANSACTION:
-                _logger.debug("an error of a transaction that is aborted: %s", error)
+                _logger.debug("ignored an error of a transaction that is being aborted: %s", error)
                 self._needs_epoch_bump = True
             elif _S.ABORTABLE_ERROR.may_follow(self._state):
                 self._change_to(_S.ABORTABLE_ERROR)
@@ -379,7 +379,7 @@ class TransactionManager(SequenceTracker):
         self._init = self._end = None
         self._new_partitions.clear()
 
-    # What the Sender calls
+    # Calls of the Sender
 
     def run_request(self, *, is_done: Callable[[], bool]) -> bool:
         """Make the next outstanding request to the coordinator; return whether there was one.
@@ -499,7 +499,7 @@ class TransactionManager(SequenceTracker):
             self.producer_id_and_epoch = ProducerIdAndEpoch(producer_id, epoch + 1)
         self.renumber_in_flight_batches()
 
-    # What became of batches
+    # Outcomes of batches
 
     def is_send_to_partition_allowed(self, topic_partition: TopicPartition) -> bool:
         """Return whether batches of the partition may be sent now.
