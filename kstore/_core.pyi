@@ -73,10 +73,28 @@ class BatchHeader:
     is_transactional: Final[bool]
     is_control: Final[bool]
     has_delete_horizon: Final[bool]
+    def check_place(
+        self, *, least_offset: int, next_base_offset: int | None = None, path: str | None = None
+    ) -> None: ...
 
 def read_header(
-    buffer: Buffer, at: int = 0, *, position: int, path: str | None = None, max_batch_bytes: int = ...
+    buffer: Buffer,
+    at: int = 0,
+    *,
+    position: int,
+    path: str | None = None,
+    max_batch_bytes: int = ...,
+    end_position: int = ...,
 ) -> BatchHeader: ...
+def next_header(
+    buffer: Buffer,
+    at: int = 0,
+    *,
+    position: int,
+    left: int | None = None,
+    path: str | None = None,
+    max_batch_bytes: int = ...,
+) -> BatchHeader | None: ...
 def check_crc(buffer: Buffer, *, position: int, path: str | None = None) -> None: ...
 def sizes_by_crc(buffer: Buffer) -> list[int]: ...
 def find_batch_header(
@@ -94,6 +112,7 @@ class HeaderScan:
         max_batch_bytes: int = ...,
         path: str | None = None,
         previous_last_offset: int = -1,
+        next_base_offset: int | None = None,
         stop_offset: int | None = None,
         stop_timestamp_ms: int | None = None,
         stop_attributes: int = 0,
@@ -216,7 +235,7 @@ class IndexEntries:
     base_offset: int
     entry_count: int
     max_entries: int
-    cut_count: int
+    truncation_count: int
     entry_size: int
     content: memoryview
     def extend(self, content: Buffer) -> None: ...

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kstore._core import BatchHeader, Record
     from kstore.cli.arguments import Selection
     from kstore.cli.output import Output
-    from kstore.log.log import Decoder, Log
+    from kstore.log.log import Decoder, Isolation, Log
     from kstore.record import RecordBatch
     from kstore.types import TopicPartition
 
@@ -190,9 +190,10 @@ def groups(
     Args: show_batch: returns the text for all records of a batch, or None if they must be shown one by one.
     """
     start_offset = max(wanted.start_offset, log.log_start_offset)
-    settled = log.transactions() if wanted.only_committed else None
-    is_aborted = None if settled is None else settled.aborted_filter()
-    end_offset = min(wanted.end_offset, log.log_end_offset if settled is None else settled.last_stable_offset)
+    isolation: Isolation = "read_committed" if wanted.only_committed else "read_uncommitted"
+    end_offset = min(wanted.end_offset, log.log_end_offset)
+    if wanted.only_committed:
+        end_offset = min(end_offset, log.transactions().last_stable_offset)
     # Negative timestamps are special values of offset_for_timestamp.
     if wanted.since_ms is not None and wanted.since_ms >= 0:
         found = log.offset_for_timestamp(wanted.since_ms)
@@ -201,11 +202,8 @@ def groups(
         start_offset = max(start_offset, found.offset)
     if start_offset >= end_offset:
         return
-    for batch in log.batches(start_offset, end_offset):
-        batch.verify()
+    for batch in log.batches(start_offset, end_offset, isolation=isolation):
         if batch.is_control and not wanted.with_control:
-            continue
-        if is_aborted is not None and is_aborted(batch.header):
             continue
         if wanted.since_ms is not None and batch.max_timestamp_ms < wanted.since_ms:
             continue

@@ -70,14 +70,28 @@ cdef inline int64_t least_batch_size(int magic) noexcept nogil:
     return BATCH_HEADER_SIZE if magic == MAGIC_V2 else (MIN_MESSAGE_V1_SIZE if magic == MAGIC_V1 else MIN_MESSAGE_V0_SIZE)
 
 
+cdef inline int64_t entry_size_at(const uint8_t* p) noexcept nogil:
+    return <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
+
+
+cdef bint all_zero(const uint8_t* p, int64_t size) noexcept nogil:
+    cdef int64_t i
+    for i in range(size):
+        if p[i]:
+            return False
+    return True
+
+
 # Requires: 17 bytes at p. Checks magic and size, which must be valid before any use of the size field.
 cdef inline Status check_frame(const uint8_t* p, int64_t max_batch_bytes, Problem* problem) noexcept nogil:
-    cdef int64_t size = <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
+    cdef int64_t size = entry_size_at(p)
     cdef int magic = <int8_t>p[MAGIC_AT]
     problem.base_offset = <int64_t>ks_get64(p + BASE_OFFSET_AT)
     if magic < 0 or magic > MAGIC_V2:
         return fail(problem, BAD_MAGIC, MAGIC_V2, magic)
     if size < least_batch_size(magic):
+        if all_zero(p, HEADER_SIZE_UP_TO_MAGIC):
+            return fail(problem, ZEROS_FOR_BATCH, least_batch_size(magic), size)
         return fail(problem, BATCH_TOO_SMALL, least_batch_size(magic), size)
     if size > max_batch_bytes:
         return fail(problem, BATCH_TOO_LARGE, max_batch_bytes, size)
@@ -91,7 +105,19 @@ cdef inline Status check_offsets(const Header* h, Problem* problem) noexcept nog
     if h.last_offset_delta < 0:
         return fail(problem, BAD_LAST_OFFSET_DELTA, 0, h.last_offset_delta)
     if h.base_offset > INT64_MAX - 1 - h.last_offset_delta:
-        return fail(problem, BAD_BASE_OFFSET, 0, h.base_offset)
+        return fail(problem, BASE_OFFSET_TOO_HIGH, INT64_MAX - 1 - h.last_offset_delta, h.base_offset)
+    return OK
+
+
+# Checks the offset fields, also against the batches before this one and the next segment.
+cdef inline Status check_place(const Header* h, int64_t least_offset, int64_t next_base_offset,
+                               Problem* problem) noexcept nogil:
+    if check_offsets(h, problem) != OK:
+        return problem.status
+    if h.base_offset < least_offset:
+        return fail(problem, OFFSETS_BACKWARDS, least_offset - 1, h.base_offset)
+    if h.base_offset + h.last_offset_delta >= next_base_offset:
+        return fail(problem, OFFSETS_BEYOND_SEGMENT, next_base_offset, h.base_offset + h.last_offset_delta)
     return OK
 
 
@@ -225,6 +251,19 @@ cdef class BatchHeader:
     @property
     def has_delete_horizon(self): return self.h.attributes & DELETE_HORIZON_MASK != 0
 
+    def check_place(self, *, int64_t least_offset, next_base_offset=None, path=None):
+        """Check that the batch's offsets fit where it was found.
+
+        Args: least_offset: the lowest valid base offset, after those of the batches before it; next_base_offset: of the
+            next segment, which it must not reach, None if there is none; path: for errors.
+        Raises: CorruptRecordError; InvalidRecordError for a last offset below the base offset.
+        """
+        cdef Problem problem
+        start_problem(&problem, self.position)
+        problem.base_offset = self.h.base_offset
+        if check_place(&self.h, least_offset, INT64_MAX if next_base_offset is None else next_base_offset, &problem) != OK:
+            raise error_of(&problem, path)
+
     def __repr__(self):
         return (f"BatchHeader(position={self.position}, size_in_bytes={self.h.size}, base_offset={self.h.base_offset}, "
                 f"last_offset={self.last_offset}, record_count={self.record_count})")
@@ -244,20 +283,77 @@ cdef void start_problem(Problem* problem, int64_t position) noexcept nogil:
     problem.record = -1
 
 
-def read_header(const uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t position, path=None,
+# Returns: OK; `whole` tells whether a complete batch is at p, whose header is then loaded. An incomplete last batch ends a
+# run of batches and is no error, as in Kafka's ByteBufferLogInputStream. Requires: the first min(left, 61) bytes at p.
+cdef Status next_batch(const uint8_t* p, int64_t left, int64_t max_batch_bytes, Header* h, bint* whole,
+                       Problem* problem) noexcept nogil:
+    cdef int64_t size
+    cdef int magic
+    whole[0] = False
+    if left < LOG_OVERHEAD_SIZE:
+        return OK
+    size = entry_size_at(p)
+    if left < HEADER_SIZE_UP_TO_MAGIC:
+        return OK if size >= MIN_MESSAGE_V0_SIZE else fail(problem, BATCH_TOO_SMALL, MIN_MESSAGE_V0_SIZE, size)
+    magic = <int8_t>p[MAGIC_AT]
+    if left < size <= max_batch_bytes and MAGIC_V0 <= magic <= MAGIC_V2:
+        return OK
+    if check_frame(p, max_batch_bytes, problem) != OK:
+        return problem.status
+    load_header(p, h)
+    if h.size > left:
+        return fail(problem, BATCH_INCOMPLETE, h.size, left)    # another thread changed the size since the check above
+    whole[0] = True
+    return OK
+
+
+def next_header(const uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t position, left=None, path=None,
                 int64_t max_batch_bytes=INT32_MAX):
+    """Return the BatchHeader of the next batch of a run, None if the run ends there, also with an incomplete batch.
+
+    Args: left: bytes of the run from buffer[at] on, if the buffer holds only its first min(left, 61) or more of them;
+        the others as for read_header.
+    Raises: CorruptRecordError for an impossible size; UnsupportedMagicError. The CRC is not checked.
+    Source: Kafka ByteBufferLogInputStream, FileLogInputStream.
+    """
+    cdef Problem problem
+    cdef Header h
+    cdef BatchHeader header
+    cdef bint whole
+    cdef const uint8_t* start = start_of(buffer)
+    cdef int64_t available = buffer.shape[0] - at
+    cdef int64_t rest = available if left is None else left
+    if at < 0 or available < min(rest, BATCH_HEADER_SIZE):
+        raise ValueError(f"expected {min(rest, BATCH_HEADER_SIZE)} bytes at {at}, found {available}")
+    start_problem(&problem, position)
+    if next_batch(start + at, rest, max_batch_bytes, &h, &whole, &problem) != OK:
+        raise error_of(&problem, path)
+    if not whole:
+        return None
+    header = BatchHeader.__new__(BatchHeader)
+    header.h = h
+    header.position = position
+    return header
+
+
+def read_header(const uint8_t[::1] buffer, Py_ssize_t at=0, *, int64_t position, path=None,
+                int64_t max_batch_bytes=INT32_MAX, int64_t end_position=INT64_MAX):
     """Return the BatchHeader of the batch that starts at buffer[at].
 
-    Args: position: the batch's position in its file in bytes, for the result and for errors.
+    Args: position: the batch's position in its file in bytes, for the result and for errors; end_position: by which
+        the batch must end there.
     Raises: CorruptRecordError if fewer than 61 bytes (magic 0 and 1: 26) are available or the size field is out of
-        range; UnsupportedMagicError for any magic but 0, 1 and 2. The CRC and the batch's end are not checked.
+        range; UnsupportedMagicError for any magic but 0, 1 and 2. The CRC is not checked.
     """
     cdef Problem problem
     cdef const uint8_t* start = start_of(buffer)
     start_problem(&problem, position)
     if at < 0 or at > buffer.shape[0]:
         raise ValueError(f"at must be from 0 to {buffer.shape[0]}, got {at}")
-    if check_header(start + at, buffer.shape[0] - at, max_batch_bytes, &problem) != OK:
+    if check_header(start + at, buffer.shape[0] - at, max_batch_bytes, &problem) == OK \
+            and entry_size_at(start + at) > end_position - position:
+        fail(&problem, BATCH_INCOMPLETE, entry_size_at(start + at), end_position - position)
+    if problem.status != OK:
         raise error_of(&problem, path)
     return new_header(start + at, position)
 
@@ -357,10 +453,6 @@ cdef struct MessageSet:
     int64_t offset_base
     int64_t most_offset
     int64_t last_stored_offset
-
-
-cdef inline int64_t entry_size_at(const uint8_t* p) noexcept nogil:
-    return <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
 
 
 # Requires: the whole entry at p, its size field and magic checked. Returns: OK if every field lies inside it.
@@ -484,16 +576,11 @@ cdef inline int64_t message_timestamp(const Header* h, const Message* m) noexcep
 
 # Returns: OK and the size of the batch at p, if it lies whole in `left` bytes and is large enough for its header.
 cdef Status find_batch(const uint8_t* p, int64_t left, int64_t* size, Problem* problem) noexcept nogil:
-    cdef int magic
     if left < HEADER_SIZE_UP_TO_MAGIC:
         return fail(problem, BATCH_INCOMPLETE, HEADER_SIZE_UP_TO_MAGIC, left)
-    magic = <int8_t>p[MAGIC_AT]
-    problem.base_offset = <int64_t>ks_get64(p + BASE_OFFSET_AT)
-    if magic < MAGIC_V0 or magic > MAGIC_V2:
-        return fail(problem, BAD_MAGIC, MAGIC_V2, magic)
-    size[0] = <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
-    if size[0] < least_batch_size(magic):
-        return fail(problem, BATCH_TOO_SMALL, least_batch_size(magic), size[0])
+    if check_frame(p, INT64_MAX, problem) != OK:
+        return problem.status
+    size[0] = entry_size_at(p)
     if size[0] > left:
         return fail(problem, BATCH_INCOMPLETE, size[0], left)
     return OK
@@ -531,7 +618,7 @@ cdef Status put_offsets(uint8_t* start, int64_t size, int64_t* next_offset, int3
         if span == 0:
             return fail(problem, STOPPED, 0, 0)
         if span > INT64_MAX - next_offset[0]:
-            return fail(problem, BAD_BASE_OFFSET, 0, next_offset[0])
+            return fail(problem, BASE_OFFSET_TOO_HIGH, INT64_MAX - span, next_offset[0])
         if write:
             put_base_offset(start + at, next_offset[0], leader_epoch)
         next_offset[0] += span
@@ -610,7 +697,7 @@ def assign_offsets(uint8_t[::1] buffer, *, int64_t base_offset, int32_t partitio
             put_offsets(start, buffer.shape[0], &next_offset, partition_leader_epoch, True, &problem)
     if status == STOPPED:
         raise ValueError(f"the wrapper at position {problem.position} does not say how many offsets it spans")
-    if status == BAD_BASE_OFFSET:
+    if status == BASE_OFFSET_TOO_HIGH:
         raise ValueError(f"base_offset {base_offset} is too high: the batch at position {problem.position} would end "
                          f"beyond {INT64_MAX - 1}")
     if status != OK:

@@ -301,7 +301,7 @@ cdef void decode_message_run(Table* t, MessageRun* run, const Source* s) noexcep
     cdef int64_t size
     cdef int attributes, timestamp_type
     while run.end - p >= MIN_MESSAGE_V0_SIZE and p[MAGIC_AT] < MAGIC_V2 and not p[MESSAGE_ATTRIBUTES_AT] & CODEC_MASK:
-        size = <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
+        size = entry_size_at(p)
         if size > run.end - p or size > run.max_batch_bytes or size < least_batch_size(p[MAGIC_AT]):
             break
         if parse_message(p, &m, &problem) != OK or m.offset < run.least_offset or m.offset >= run.next_base_offset \
@@ -687,7 +687,7 @@ cdef class ColumnDecoder:
             return NEED_CHUNK
         if check_frame(p, self.max_batch_bytes, &self.problem) != OK:
             return FAILED
-        self.h.size = <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
+        self.h.size = entry_size_at(p)
         if self.h.size > left:
             fail(&self.problem, BATCH_INCOMPLETE, self.h.size, left)
             return FAILED
@@ -697,15 +697,9 @@ cdef class ColumnDecoder:
         load_header(p, &self.h)
         if self.verify_crc and check_stored_crc(p, &self.h, &self.problem) != OK:
             return FAILED
-        if check_offsets(&self.h, &self.problem) != OK:
-            return FAILED
-        if self.h.base_offset < self.least_offset:
-            fail(&self.problem, OFFSETS_BACKWARDS, self.least_offset - 1, self.h.base_offset)
+        if check_place(&self.h, self.least_offset, self.next_base_offset, &self.problem) != OK:
             return FAILED
         last_offset = self.h.base_offset + self.h.last_offset_delta
-        if last_offset >= self.next_base_offset:
-            fail(&self.problem, OFFSETS_BEYOND_SEGMENT, self.next_base_offset, last_offset)
-            return FAILED
         self.source.least_delta = 0
         if last_offset < self.source.start_offset \
                 or (self.h.base_offset >= self.source.end_offset and not is_wrapper(&self.h)):
@@ -742,12 +736,8 @@ cdef class ColumnDecoder:
         cdef Walk walk
         cdef Header h
         cdef Problem problem
-        memset(&walk, 0, sizeof(Walk))
-        walk.state = SCAN_MORE
-        walk.position = self.position
-        walk.end_position = self.end_position
-        walk.max_batch_bytes = self.max_batch_bytes
-        walk.least_offset = self.least_offset
+        start_walk(&walk, self.position, self.end_position, self.least_offset, self.next_base_offset,
+                   self.max_batch_bytes)
         check_next(&walk, p, &h, &problem)
         return walk.state == SCAN_TORN or walk.state == SCAN_ZEROS
 

@@ -78,9 +78,11 @@ cdef enum Status:
     BATCH_TOO_SMALL
     BATCH_TOO_LARGE
     BATCH_INCOMPLETE
+    ZEROS_FOR_BATCH
     BAD_MAGIC
     BAD_CRC
     BAD_BASE_OFFSET
+    BASE_OFFSET_TOO_HIGH
     OFFSETS_BACKWARDS
     OFFSETS_BEYOND_SEGMENT
     OFFSET_OVERFLOW
@@ -139,8 +141,10 @@ _CORRUPT = {
     BATCH_TOO_SMALL: "batch smaller than its header: expected at least {expected} bytes, found {found}",
     BATCH_TOO_LARGE: "batch larger than the limit: expected at most {expected} bytes, found {found}",
     BATCH_INCOMPLETE: "batch runs past the end: expected {expected} bytes, found {found}",
+    ZEROS_FOR_BATCH: "zero bytes in place of a batch: expected at least {expected} bytes, found {found}",
     BAD_CRC: "CRC mismatch: stored 0x{expected:08x}, computed 0x{found:08x}",
     BAD_BASE_OFFSET: "base offset out of range: expected at least {expected}, found {found}",
+    BASE_OFFSET_TOO_HIGH: "base offset out of range: expected at most {expected}, found {found}",
     OFFSETS_BEYOND_SEGMENT: "offsets run into the next segment: expected less than {expected}, found {found}",
     OFFSET_OVERFLOW: "offset too far above the segment's base offset: expected at most {expected}, found {found}",
     BAD_MESSAGE_SIZE: "inner message smaller than its header: expected at least {expected} bytes, found {found}",

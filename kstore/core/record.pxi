@@ -844,16 +844,14 @@ cdef class RunIterator:
         cdef const uint8_t* start = start_of(self.buffer) + self.at
         cdef int64_t left = self.buffer.shape[0] - self.at
         cdef int64_t size
-        cdef bint is_open = False
-        if left < LOG_OVERHEAD_SIZE:
+        cdef Header h
+        cdef bint is_whole, is_open = False
+        start_problem(&self.batch.problem, self.position + self.at)
+        if next_batch(start, left, self.max_batch_bytes, &h, &is_whole, &self.batch.problem) != OK:
+            raise error_of(&self.batch.problem, self.batch.path)
+        if not is_whole:
             return False
-        size = entry_size_at(start)
-        if left < HEADER_SIZE_UP_TO_MAGIC and size >= MIN_MESSAGE_V0_SIZE:
-            return False
-        if left >= HEADER_SIZE_UP_TO_MAGIC and left < size <= self.max_batch_bytes and start[MAGIC_AT] <= MAGIC_V2:
-            return False
-        if not HEADER_SIZE_UP_TO_MAGIC < size <= left:
-            size = left
+        size = h.size
         self.check(start, size)
         self.batch.least_delta = 0
         try:
@@ -869,13 +867,11 @@ cdef class RunIterator:
 
     cdef int check(self, const uint8_t* start, int64_t size) except -1:
         cdef Problem* problem = &self.batch.problem
-        start_problem(problem, self.position + self.at)
-        if check_header(start, size, self.max_batch_bytes, problem) == OK:
-            if size < GIL_RELEASE_SIZE:
+        if size < GIL_RELEASE_SIZE:
+            check_whole_batch(start, size, problem)
+        else:
+            with nogil:
                 check_whole_batch(start, size, problem)
-            else:
-                with nogil:
-                    check_whole_batch(start, size, problem)
         if problem.status != OK:
             raise error_of(problem, self.batch.path)
         return 0

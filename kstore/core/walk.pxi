@@ -46,6 +46,7 @@ cdef struct Walk:
     int64_t end_position
     int64_t max_batch_bytes
     int64_t least_offset
+    int64_t next_base_offset
     int64_t stop_offset
     int64_t stop_timestamp
     int32_t stop_attributes
@@ -57,12 +58,18 @@ cdef struct Walk:
     int64_t offset_of_max_timestamp
 
 
-cdef bint all_zero(const uint8_t* p, int64_t size) noexcept nogil:
-    cdef int64_t i
-    for i in range(size):
-        if p[i]:
-            return False
-    return True
+# Starts a walk over [position, end_position) that stops only at the end and at what is no whole batch.
+cdef void start_walk(Walk* w, int64_t position, int64_t end_position, int64_t least_offset, int64_t next_base_offset,
+                     int64_t max_batch_bytes) noexcept nogil:
+    memset(w, 0, sizeof(Walk))
+    w.state = SCAN_END if position == end_position else SCAN_MORE
+    w.start_position = w.position = position
+    w.end_position = end_position
+    w.least_offset = least_offset
+    w.next_base_offset = next_base_offset
+    w.max_batch_bytes = max_batch_bytes
+    w.stop_offset = INT64_MAX
+    w.last_offset = w.max_timestamp = w.offset_of_max_timestamp = -1
 
 
 # Requires: at least min(61, end_position - position) bytes at p. Returns: True if a batch that may be complete starts
@@ -72,25 +79,21 @@ cdef bint check_next(Walk* w, const uint8_t* p, Header* h, Problem* problem) noe
     start_problem(problem, w.position)
     if left < HEADER_SIZE_UP_TO_MAGIC:
         w.state = SCAN_ZEROS if all_zero(p, left) else SCAN_TORN
-        return False
-    if all_zero(p, HEADER_SIZE_UP_TO_MAGIC):
-        w.state = SCAN_ZEROS
+        fail(problem, ZEROS_FOR_BATCH if w.state == SCAN_ZEROS else BATCH_INCOMPLETE, HEADER_SIZE_UP_TO_MAGIC, left)
         return False
     if check_frame(p, w.max_batch_bytes, problem) != OK:
-        w.state = SCAN_CORRUPT
+        w.state = SCAN_ZEROS if problem.status == ZEROS_FOR_BATCH else SCAN_CORRUPT
         return False
     if left < least_batch_size(p[MAGIC_AT]):
+        fail(problem, BATCH_INCOMPLETE, least_batch_size(p[MAGIC_AT]), left)
         w.state = SCAN_TORN
         return False
     load_header(p, h)
-    if check_offsets(h, problem) != OK:
-        w.state = SCAN_CORRUPT
-        return False
-    if h.base_offset < w.least_offset:
-        fail(problem, OFFSETS_BACKWARDS, w.least_offset - 1, h.base_offset)
+    if check_place(h, w.least_offset, w.next_base_offset, problem) != OK:
         w.state = SCAN_CORRUPT
         return False
     if h.size > left:
+        fail(problem, BATCH_INCOMPLETE, h.size, left)
         w.state = SCAN_TORN
         return False
     return True
@@ -157,7 +160,7 @@ cdef void walk_cached_headers(Walk* w, int fd, uint8_t* header, Header* h, Probl
 cdef bint may_be_message(const uint8_t* p, int64_t size) noexcept nogil:
     cdef Message m
     cdef Problem problem
-    cdef int64_t entry = <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
+    cdef int64_t entry = entry_size_at(p)
     cdef int attributes = p[MESSAGE_ATTRIBUTES_AT]
     if attributes & ~(CODEC_MASK | TIMESTAMP_TYPE_MASK) or attributes & CODEC_MASK > MAX_LEGACY_CODEC_ID:
         return False
@@ -208,13 +211,14 @@ cdef class HeaderScan:
     - "end": at end_position;
     - "torn": at a last batch that runs past end_position;
     - "zeros": at 17 zero bytes, as in preallocated space;
-    - "corrupt": at an impossible header (see error): bad size or magic, or a base offset not above the last offset
-      before it.
+    - "corrupt": at an impossible header: bad size or magic, a base offset not above the last offset before it, or a
+      last offset that reaches next_base_offset.
     batch_count, record_count (without the records inside wrappers of magic 0 and 1), last_offset (-1 if none),
     max_timestamp_ms and offset_of_max_timestamp (the last offset of the first batch that has it; both -1 if none) cover
     the complete batches before the stop, without the found one.
 
-    Args: base_offset: the lowest valid base offset; previous_last_offset: the first base offset must be above it.
+    Args: base_offset: the lowest valid base offset; previous_last_offset: the first base offset must be above it;
+        next_base_offset: of the next segment, None for no bound.
     Threads: not safe; feed releases the GIL.  Cost: O(headers); bodies outside a chunk are skipped.
     Source: Kafka FileLogInputStream, FileRecords.searchForOffsetWithSize.
     """
@@ -226,23 +230,17 @@ cdef class HeaderScan:
 
     def __cinit__(self, *, int64_t position, int64_t end_position, int64_t base_offset=0,
                   int64_t max_batch_bytes=INT32_MAX, path=None, int64_t previous_last_offset=-1,
-                  stop_offset=None, stop_timestamp_ms=None, int32_t stop_attributes=0):
+                  next_base_offset=None, stop_offset=None, stop_timestamp_ms=None, int32_t stop_attributes=0):
         if not 0 <= position <= end_position:
             raise ValueError(f"position must be from 0 to end_position, got {position} and {end_position}")
-        memset(&self.w, 0, sizeof(Walk))
+        start_walk(&self.w, position, end_position, max(base_offset, previous_last_offset + 1),
+                   INT64_MAX if next_base_offset is None else next_base_offset, max_batch_bytes)
         self.path = path
-        self.w.state = SCAN_END if position == end_position else SCAN_MORE
-        self.w.start_position = self.w.position = position
-        self.w.end_position = end_position
-        self.w.max_batch_bytes = max_batch_bytes
-        self.w.least_offset = max(base_offset, previous_last_offset + 1)
-        self.w.stop_offset = INT64_MAX if stop_offset is None else stop_offset
+        if stop_offset is not None:
+            self.w.stop_offset = stop_offset
         self.w.stops_by_timestamp = stop_timestamp_ms is not None
         self.w.stop_timestamp = 0 if stop_timestamp_ms is None else stop_timestamp_ms
         self.w.stop_attributes = stop_attributes
-        self.w.last_offset = -1
-        self.w.max_timestamp = -1
-        self.w.offset_of_max_timestamp = -1
 
     def feed(self, const uint8_t[::1] chunk, int64_t position):
         """Continue the walk through chunk, whose first byte is at `position` of the file.
@@ -278,5 +276,5 @@ cdef class HeaderScan:
 
     @property
     def error(self):
-        """The KStoreError for a "corrupt" stop, else None."""
-        return error_of(&self.problem, self.path) if self.w.state == SCAN_CORRUPT else None
+        """The KStoreError for a stop at "corrupt", "torn" or "zeros", else None."""
+        return error_of(&self.problem, self.path) if self.w.state in (SCAN_CORRUPT, SCAN_TORN, SCAN_ZEROS) else None

@@ -204,20 +204,26 @@ class Log(Closing):
         return self._source.settled().transactions
 
     def batches(
-        self, start_offset: int | None = None, end_offset: int | None = None, *, max_bytes: int | None = None
+        self,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        max_bytes: int | None = None,
+        isolation: Isolation = "read_uncommitted",
     ) -> Iterator[RecordBatch]:
         """Iterate the batches that hold offsets of [start_offset, end_offset), with checked CRC and undecoded records.
 
         Args: the offsets default to the log's start and end, and an end after the log's end counts as that; max_bytes:
-            stop before the total size exceeds this (the first batch is always yielded).
+            stop before the total size exceeds this (the first batch is always yielded); isolation: as in read(), but
+            control batches are yielded too, except the markers of aborted transactions.
         Raises: OffsetOutOfRangeError at once; CorruptRecordError, UnsupportedMagicError when reached.
         """
         watch = self._source.watch()
-        part = self._part(start_offset, end_offset, isolation="read_uncommitted")
+        part = self._part(start_offset, end_offset, isolation=isolation)
         if max_bytes is not None:
             max_bytes = checked_int("max_bytes", max_bytes, least=0)
         found = watch(lambda: self._raw_batches(part, checks_crc=False), part.start_offset, _last_offset)
-        return self._batches(found, max_bytes=max_bytes)
+        return self._batches(found, part, max_bytes=max_bytes)
 
     def read(
         self,
@@ -525,11 +531,12 @@ class Log(Closing):
             return False
         return not self._source.knows_its_end
 
-    def _batches(self, found: Iterator[RawBatch], *, max_bytes: int | None) -> Iterator[RecordBatch]:
+    def _batches(self, found: Iterator[RawBatch], part: _Part, *, max_bytes: int | None) -> Iterator[RecordBatch]:
         size_in_bytes = 0
         try:
             for segment, header, data in found:
-                size_in_bytes += header.size_in_bytes
+                is_aborted = part.is_aborted is not None and part.is_aborted(header)
+                size_in_bytes += 0 if is_aborted else header.size_in_bytes
                 if max_bytes is not None and header.size_in_bytes < size_in_bytes > max_bytes:
                     return
                 batch = RecordBatch(
@@ -540,7 +547,8 @@ class Log(Closing):
                     config=self.config,
                 )
                 batch.verify()
-                yield batch
+                if not is_aborted:
+                    yield batch
         except KStoreError as error:
             self._source.raise_change(error)
             raise

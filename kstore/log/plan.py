@@ -76,7 +76,7 @@ class Extent(NamedTuple):
     finds_end: bool
 
 
-class _Cut(NamedTuple):
+class _SplitPoint(NamedTuple):
     """A split point: the start of a batch, and an offset at or below all of its offsets and above all before."""
 
     position: int
@@ -104,17 +104,19 @@ class _Planner:
         if self._max_bytes is None and self._files:
             yield from self.close(end_offset=segment.base_offset)
         while end_position - position > self._room():
-            cut = _find_cut(segment, position=position, target=position + self._room(), end_position=end_position)
-            if self._files and (cut is None or cut.position > position + self._room()):
+            split = _find_split_point(
+                segment, position=position, target=position + self._room(), end_position=end_position
+            )
+            if self._files and (split is None or split.position > position + self._room()):
                 # Not one batch fits after the earlier segments' parts: close the range at the segment bound and split
                 # again.
                 yield from self.close(end_offset=segment.base_offset)
                 continue
-            if cut is None:
+            if split is None:
                 break
-            self._add(segment, start_position=position, end_position=cut.position)
-            yield from self.close(end_offset=cut.offset)
-            position = cut.position
+            self._add(segment, start_position=position, end_position=split.position)
+            yield from self.close(end_offset=split.offset)
+            position = split.position
         self._add(segment, start_position=position, end_position=end_position, finds_end=finds_end)
 
     def close(self, *, end_offset: int) -> Iterator[ScanRange]:
@@ -207,7 +209,7 @@ def _starts_before(offset: int, batch: BatchHeader, segment: LogSegment) -> bool
         return True
 
 
-def _find_cut(segment: LogSegment, *, position: int, target: int, end_position: int) -> _Cut | None:
+def _find_split_point(segment: LogSegment, *, position: int, target: int, end_position: int) -> _SplitPoint | None:
     """Return the last batch that starts in (position, target], or the first one after `position` if there is none.
 
     None if no other batch starts before end_position, or damage hides where it does.
@@ -224,11 +226,11 @@ def _find_cut(segment: LogSegment, *, position: int, target: int, end_position: 
             boundary, last_offset = position + first.size_in_bytes, first.last_offset
         if boundary >= end_position:
             return None
-        cut: BatchHeader | None = segment.records.walk(
+        split: BatchHeader | None = segment.records.walk(
             position=boundary, end_position=end_position, previous_last_offset=last_offset, stop_offset=0
         ).found
-        if cut is not None:
-            return _Cut(cut.position, cut.base_offset if cut.has_base_offset else last_offset + 1)
+        if split is not None:
+            return _SplitPoint(split.position, split.base_offset if split.has_base_offset else last_offset + 1)
     return None
 
 

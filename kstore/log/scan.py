@@ -22,7 +22,7 @@ from kstore.config import LogConfig
 from kstore.errors import CorruptRecordError, UnsupportedMagicError
 from kstore.log.env import DEFAULT_ENV, Closing, Env, FileIdentity, ReadFile, check_in_place, open_listed
 from kstore.log.plan import FileRange, ScanRange
-from kstore.log.segment.records import BatchPlace, LastBatch, check_batch, cut_off, entry_size
+from kstore.log.segment.records import BatchPlace, LastBatch, check_batch, entry_size, truncated_since_listed
 from kstore.log.segment.replaced import ListedFile, change_that_caused
 
 Item = TypeVar("Item")
@@ -364,7 +364,7 @@ class _ChunkReader:
         view = memoryview(self._buffer)[:size]
         got = self._file.pread_into(view, position=position)
         if got < min(needed, size):
-            raise cut_off(self._file.path, position, expected=needed, found=got)
+            raise truncated_since_listed(self._file.path, position, expected=needed, found=got)
         self._last.check(self._file)
         self._standing.check()
         if not self._last.place.header and got >= RECORD_BATCH_OVERHEAD:

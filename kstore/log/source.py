@@ -366,7 +366,7 @@ class DirectorySource:
             try:
                 offsets = self._checkpoints.offsets(join_path(self._root, name)) or {}
             except (CorruptCheckpointError, StorageError) as error:
-                _logger.warning("going on without a checkpoint: %s", error)
+                _logger.warning("%s is read without the checkpoint %s: %s", self.context.directory, name, error)
                 offsets = {}
             checkpointed[name] = offsets.get(self.context.topic_partition)
         return checkpointed[name]

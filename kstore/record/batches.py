@@ -14,7 +14,6 @@ from kstore import _core
 from kstore._core import (
     ATTRIBUTES_POSITION,
     CRC_POSITION,
-    LOG_OVERHEAD,
     MAGIC_POSITION,
     MAX_TIMESTAMP_POSITION,
     MESSAGE_ATTRIBUTES_POSITION,
@@ -250,19 +249,14 @@ class MemoryRecords(RecordsBuffer):
 
         Raises: CorruptRecordError, UnsupportedMagicError with the position. CRCs are not checked.
         """
-        view, at = self.buffer, 0
-        while len(view) - at >= LOG_OVERHEAD:
-            size = int.from_bytes(view[at + 8 : at + LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD
-            has_magic = len(view) - at >= SIZE_UP_TO_MAGIC
-            if not has_magic and size >= _LEAST_BATCH_SIZE:
-                return
-            is_incomplete = size > len(view) - at and size <= self._config.max_batch_bytes
-            if has_magic and is_incomplete and view[at + MAGIC_POSITION] <= _MAGIC_V2:
-                return
-            end = at + size if size > SIZE_UP_TO_MAGIC else len(view)
+        view, at, limit = self.buffer, 0, self._config.max_batch_bytes
+        while header := _core.next_header(
+            view, at, position=self._position + at, path=self._path, max_batch_bytes=limit
+        ):
+            end = at + header.size_in_bytes
             yield RecordBatch(
                 view[at:end],
-                position=self._position + at,
+                position=header.position,
                 path=self._path,
                 topic_partition=self._topic_partition,
                 config=self._config,

@@ -269,14 +269,14 @@ _MOST_GATHERED = 1024
 class _Segments:
     """Byte arrays of one size, initially zero, addressed by a position across all of them."""
 
-    __slots__ = ("_cuts", "_views", "cut_count", "segment_size", "size")
+    __slots__ = ("_truncations", "_views", "segment_size", "size", "truncation_count")
 
     def __init__(self, segment_size: int) -> None:
         self.segment_size = segment_size
         self.size = 0
-        self.cut_count = 0
+        self.truncation_count = 0
         # Number and size of each truncation that no later one undercut.
-        self._cuts: list[tuple[int, int]] = []
+        self._truncations: list[tuple[int, int]] = []
         self._views: list[memoryview] = []
 
     def extend(self, size: int) -> None:
@@ -312,15 +312,15 @@ class _Segments:
         self._views[number][at:end] = bytes(end - at)
         del self._views[number + 1 :]
         self.size = size
-        while self._cuts and self._cuts[-1][1] >= size:
-            self._cuts.pop()
-        self.cut_count += 1
-        self._cuts.append((self.cut_count, size))
+        while self._truncations and self._truncations[-1][1] >= size:
+            self._truncations.pop()
+        self.truncation_count += 1
+        self._truncations.append((self.truncation_count, size))
 
-    def was_cut_below(self, position: int, *, since: int) -> bool:
+    def was_truncated_below(self, position: int, *, since: int) -> bool:
         """Return whether a truncation after the first `since` ones went below a position."""
-        number = bisect_left(self._cuts, (since + 1,))
-        return number < len(self._cuts) and self._cuts[number][1] < position
+        number = bisect_left(self._truncations, (since + 1,))
+        return number < len(self._truncations) and self._truncations[number][1] < position
 
 
 class ReservedOutput:
@@ -330,13 +330,13 @@ class ReservedOutput:
     Source: Kafka BufferingOutputStream.ReservedOutput.
     """
 
-    __slots__ = ("_cuts_before", "_end", "_position", "_segments")
+    __slots__ = ("_end", "_position", "_segments", "_truncations_before")
 
     def __init__(self, segments: _Segments, *, position: int, size: int) -> None:
         self._segments = segments
         self._position = position
         self._end = position + size
-        self._cuts_before = segments.cut_count
+        self._truncations_before = segments.truncation_count
 
     @property
     def position(self) -> int:
@@ -356,7 +356,7 @@ class ReservedOutput:
         view = byte_view(data)
         if len(view) > self.remaining:
             raise ValueError(f"reserved output: expected at most {self.remaining} bytes, found {len(view)}")
-        if self._segments.was_cut_below(self._end, since=self._cuts_before):
+        if self._segments.was_truncated_below(self._end, since=self._truncations_before):
             raise ValueError(
                 f"reserved output up to position {self._end} was discarded because the body raised an exception"
             )

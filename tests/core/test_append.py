@@ -100,6 +100,22 @@ def test_incomplete_last_batch_is_left_out(size: int) -> None:
     assert log.written == [PAIR[0]]
 
 
+@pytest.mark.parametrize("left", range(12, 17))
+def test_run_that_ends_in_an_impossible_size_is_refused(left: int) -> None:
+    """As in Kafka's ByteBufferLogInputStream, although the magic byte is missing."""
+    end = (bytes(8) + b"\x00\x00\x00\x0d" + bytes(4))[:left]
+    reason = "batch smaller than its header: expected at least 26 bytes, found 25"
+    reads: list[Callable[[bytes], object]] = [
+        Log().appender.append_replicated,
+        lambda data: list(MemoryRecords(data).batches()),
+        lambda data: list(MemoryRecords(data)),
+    ]
+    for read in reads:
+        with pytest.raises(CorruptRecordError) as caught:
+            read(ONE + end)
+        assert (caught.value.reason, caught.value.position) == (reason, len(ONE))
+
+
 def test_incomplete_first_batch_is_none() -> None:
     log = Log()
     survey = log.appender.append_replicated(ONE[:-1])
@@ -170,18 +186,24 @@ def test_batch_of_exactly_max_batch_bytes_is_taken_and_one_more_refused() -> Non
     assert (caught.value.reason, caught.value.position) == (expected, 0)
 
 
-OFFSET, DELTA = (
+LEAST_OFFSET, MOST_OFFSET, DELTA = (
     "base offset out of range: expected at least 0, found",
+    "base offset out of range: expected at most",
     "last offset delta does not fit: expected at least 0",
 )
 LIMITS = [
     pytest.param(MAX_INT64 - 1, 0, None, id="last-offset-there-is"),
-    pytest.param(MAX_INT64, 0, (CorruptRecordError, f"{OFFSET} {MAX_INT64}"), id="no-offset-behind-it"),
+    pytest.param(
+        MAX_INT64,
+        0,
+        (CorruptRecordError, f"{MOST_OFFSET} {MAX_INT64 - 1}, found {MAX_INT64}"),
+        id="no-offset-behind-it",
+    ),
     pytest.param(MAX_INT64 - 1 - MAX_INT32, MAX_INT32, None, id="greatest-delta"),
     pytest.param(
         MAX_INT64 - MAX_INT32,
         MAX_INT32,
-        (CorruptRecordError, f"{OFFSET} {MAX_INT64 - MAX_INT32}"),
+        (CorruptRecordError, f"{MOST_OFFSET} {MAX_INT64 - 1 - MAX_INT32}, found {MAX_INT64 - MAX_INT32}"),
         id="greatest-delta-beyond",
     ),
     pytest.param(0, MAX_INT32, None, id="greatest-delta-from-0"),

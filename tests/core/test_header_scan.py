@@ -118,13 +118,17 @@ def test_largest_timestamp_is_noted_at_its_first_batch() -> None:
 def test_truncated_last_batch_is_end_of_log(cut: int) -> None:
     walk = scan(DATA[:-cut])
     assert (walk.status, walk.position, walk.last_offset) == ("torn", STARTS[3], 14)
-    assert walk.error is None
+    assert walk.error is not None
+    assert walk.error.reason.startswith("batch runs past the end: expected ")
+    assert walk.error.position == STARTS[3]
 
 
 @pytest.mark.parametrize("zeros", [1, 16, 17, 60, 61, 5000])
 def test_zeros_behind_the_last_batch_are_preallocated_space(zeros: int) -> None:
     walk = scan(DATA + bytes(zeros))
     assert (walk.status, walk.position, walk.last_offset) == ("zeros", len(DATA), 19)
+    assert walk.error is not None
+    assert walk.error.reason.startswith("zero bytes in place of a batch")
 
 
 def test_offset_is_not_searched_in_a_torn_batch() -> None:

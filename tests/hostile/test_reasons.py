@@ -66,8 +66,14 @@ REASONS: dict[str, tuple[str, str]] = {
     "batch: T7 count n-1": ("bytes left after the last record", "expected 0, found 9"),
     "batch: T8 last offset delta -1": ("last offset delta does not fit", "expected at least 0, found -1"),
     "batch: T8 last offset delta below count-1": ("record count does not fit", "expected from 0 to 1, found 2"),
-    "batch: T8 base offset 2^63-1": ("base offset out of range", "expected at least 0, found 9223372036854775807"),
-    "batch: T8 last offset 2^63": ("base offset out of range", "expected at least 0, found 9223372036854775799"),
+    "batch: T8 base offset 2^63-1": (
+        "base offset out of range",
+        "expected at most 9223372036854775806, found 9223372036854775807",
+    ),
+    "batch: T8 last offset 2^63": (
+        "base offset out of range",
+        "expected at most 9223372034707292159, found 9223372036854775799",
+    ),
     "batch: T9 base offset with its sign flipped": (
         "base offset out of range",
         "expected at least 0, found -9223372036854775808",
@@ -279,8 +285,14 @@ REASONS: dict[str, tuple[str, str]] = {
     "header: last offset delta -1": ("last offset delta does not fit", "expected at least 0, found -1"),
     "header: last offset delta -2^31": ("last offset delta does not fit", "expected at least 0, found -2147483648"),
     "header: base offset -1": ("base offset out of range", "expected at least 0, found -1"),
-    "header: base offset 2^63-1": ("base offset out of range", "expected at least 0, found 9223372036854775807"),
-    "header: last offset 2^63-1": ("base offset out of range", "expected at least 0, found 9223372036854775806"),
+    "header: base offset 2^63-1": (
+        "base offset out of range",
+        "expected at most 9223372036854775805, found 9223372036854775807",
+    ),
+    "header: last offset 2^63-1": (
+        "base offset out of range",
+        "expected at most 9223372036854775805, found 9223372036854775806",
+    ),
     "header: codec 5": ("unsupported compression type", "expected 0 to 4, found 5"),
     "header: codec 6": ("unsupported compression type", "expected 0 to 4, found 6"),
     "header: codec 7": ("unsupported compression type", "expected 0 to 4, found 7"),
@@ -313,12 +325,18 @@ REASONS: dict[str, tuple[str, str]] = {
     ),
     "message: T7 null wrapper": ("compressed message without a value", "expected compressed messages, found null"),
     "message: T8 offset -1": ("base offset out of range", "expected at least 0, found -1"),
-    "message: T8 offset 2^63-1": ("base offset out of range", "expected at least 0, found 9223372036854775807"),
+    "message: T8 offset 2^63-1": (
+        "base offset out of range",
+        "expected at most 9223372036854775806, found 9223372036854775807",
+    ),
     "message: T8 wrapper offset below its last message's": (
         "offset of a compressed message too small",
         "expected at least 2, found 1",
     ),
-    "message: T8 wrapper offset 2^63-1": ("base offset out of range", "expected at least 0, found 9223372036854775807"),
+    "message: T8 wrapper offset 2^63-1": (
+        "base offset out of range",
+        "expected at most 9223372036854775806, found 9223372036854775807",
+    ),
     "message: T8 V0 inner offset -2^63": (
         "inner offset out of order",
         "expected from 2 to that of the compressed message, found -9223372036854775808",

@@ -33,6 +33,7 @@ from tests.making.batches import (
     Layout,
     batch,
     batches,
+    flip_bit,
     grow,
     record,
     set_byte,
@@ -41,7 +42,7 @@ from tests.making.batches import (
     write_root,
 )
 from tests.making.messages import packed_entry
-from tests.reference.codec import Header, write_batch
+from tests.reference.codec import Header, write_batch, write_end_transaction_marker
 
 # Offsets 10..18, 20..28 and 40..45 in batches of three: the log starts at 10, a hole lies between the segments.
 SEGMENTS = [
@@ -297,6 +298,40 @@ def test_control_batches_are_skipped_by_read_alone(tmp_path: Path) -> None:
         assert [r.offset for r in log.read()] == [0, 1, 2, 4, 5]
         assert [b.is_control for b in log.batches()] == [False, True, False]
         assert log.offset_for_timestamp(FIRST_TIMESTAMP_MS + 3) == (3, FIRST_TIMESTAMP_MS + 3)
+
+
+def committed_and_aborted(tmp_path: Path) -> tuple[Path, list[bytes]]:
+    """A partition with an aborted transaction, a committed one, and one that is open."""
+    producer = {"producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+    batches = [
+        batch(0, 2, producer_id=1, **producer),
+        batch(2, 2, producer_id=2, **producer),
+        write_end_transaction_marker(4, timestamp_ms=5, commit=False, producer_id=1, producer_epoch=0),
+        write_end_transaction_marker(5, timestamp_ms=5, commit=True, producer_id=2, producer_epoch=0),
+        batch(6, 2, producer_id=3, **producer),
+    ]
+    return write_partition(tmp_path, [batches]), batches
+
+
+def test_batches_of_committed_readers_are_neither_aborted_nor_undecided(tmp_path: Path) -> None:
+    directory, batches = committed_and_aborted(tmp_path)
+    with open_log(directory) as log:
+        assert [bytes(one) for one in log.batches(isolation="read_committed")] == [batches[1], batches[3]]
+        assert [one.base_offset for one in log.batches(1, 5, isolation="read_committed")] == [2]
+        assert [bytes(one) for one in log.batches()] == batches
+        with pytest.raises(ValueError, match="isolation must be"):
+            log.batches(isolation="committed")  # type: ignore[arg-type]
+
+
+def test_aborted_batch_that_is_left_out_counts_for_no_limit_and_is_checked(tmp_path: Path) -> None:
+    directory, batches = committed_and_aborted(tmp_path)
+    with open_log(directory) as log:
+        limit = len(batches[1]) + len(batches[3])
+        found = list(log.batches(max_bytes=limit, isolation="read_committed"))
+        assert [bytes(one) for one in found] == [batches[1], batches[3]]
+    flip_bit(directory / f"{0:020d}.log", 65, bit=0)
+    with open_log(directory) as log, pytest.raises(CorruptRecordError, match="CRC"):
+        list(log.batches(isolation="read_committed"))
 
 
 def test_decoders_are_called_with_what_is_not_null(tmp_path: Path) -> None:

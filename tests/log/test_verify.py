@@ -153,7 +153,10 @@ BATCH_DAMAGES = [
         id="size-plus-one",
     ),
     pytest.param(
-        put(AT[3], header_of(3, batch_length=10**6)), [(AT[3], LENGTHS[3])], "incomplete batch", id="size-past-the-end"
+        put(AT[3], header_of(3, batch_length=10**6)),
+        [(AT[3], LENGTHS[3])],
+        "runs past the end",
+        id="size-past-the-end",
     ),
     pytest.param(
         put(AT[3], header_of(3, batch_length=2**31 - 1)), [(AT[3], LENGTHS[3])], "larger than the limit", id="size-huge"
@@ -165,7 +168,12 @@ BATCH_DAMAGES = [
         "CRC mismatch",
         id="zeroed-across-batches",
     ),
-    pytest.param(put(AT[3], header_of(3, base_offset=2)), [(AT[3], LENGTHS[3])], "offsets go back", id="offset-back"),
+    pytest.param(
+        put(AT[3], header_of(3, base_offset=2)),
+        [(AT[3], LENGTHS[3])],
+        "not above the last offset",
+        id="offset-back",
+    ),
     pytest.param(
         put(AT[3], header_of(3, base_offset=20)), [(AT[3], LENGTHS[3])], "offsets jump ahead", id="offset-ahead"
     ),
@@ -173,16 +181,22 @@ BATCH_DAMAGES = [
         put(AT[3], header_of(3, base_offset=35)), [(AT[3], LENGTHS[3])], "into the next segment", id="next-segment"
     ),
     pytest.param(
-        put(AT[3], header_of(3, base_offset=-5)), [(AT[3], LENGTHS[3])], "offsets go back", id="offset-negative"
+        put(AT[3], header_of(3, base_offset=-5)),
+        [(AT[3], LENGTHS[3])],
+        "base offset out of range",
+        id="offset-negative",
     ),
     pytest.param(
         replace_batch(3, attributes=5), [(AT[3], LENGTHS[3])], "unsupported compression type 5", id="unknown-codec"
     ),
     pytest.param(
-        replace_batch(3, last_offset_delta=-1), [(AT[3], LENGTHS[3])], "is below base offset", id="negative-delta"
+        replace_batch(3, last_offset_delta=-1),
+        [(AT[3], LENGTHS[3])],
+        "delta does not fit",
+        id="negative-delta",
     ),
     pytest.param(set_record_count, [(AT[3], LENGTHS[3])], "bytes left after the last record", id="record-count"),
-    pytest.param(lambda path: shrink(path, by_bytes=10), [(AT[11], LENGTHS[11] - 10)], "incomplete batch", id="cut"),
+    pytest.param(lambda path: shrink(path, by_bytes=10), [(AT[11], LENGTHS[11] - 10)], "runs past the end", id="cut"),
     pytest.param(lambda path: shrink(path, by_bytes=LENGTHS[11] - 20), [(AT[11], 20)], "past the end", id="cut-short"),
     pytest.param(lambda path: grow(path, bytes(100)), [(SIZE, 100)], "zero bytes", id="zero-tail"),
     pytest.param(lambda path: grow(path, b"\xaa" * 100), [(SIZE, 100)], "unsupported magic", id="garbage-tail"),
@@ -231,7 +245,7 @@ def test_batch_at_an_offset_after_which_there_is_none_is_damage(directory: Path)
     (directory / ACTIVE_LOG.replace(".log", ".index")).unlink()
     (directory / ACTIVE_LOG.replace(".log", ".timeindex")).unlink()
     assert (ACTIVE_LOG, at, len(ACTIVE[-1])) in damages(directory)
-    assert any(reason.startswith("last offset out of range: expected less than") for reason in reasons(directory))
+    assert any(reason.startswith("base offset out of range: expected at most") for reason in reasons(directory))
 
 
 def test_records_are_decoded_only_if_deep(directory: Path) -> None:

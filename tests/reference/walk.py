@@ -46,10 +46,10 @@ def walk(
     while out.position < len(data):
         left = len(data) - out.position
         if not any(data[out.position : out.position + HEADER_BYTES_UP_TO_MAGIC]):
-            out.status = "zeros"
+            out.status, out.error = "zeros", "CorruptRecordError"
             return out
         if left < HEADER_BYTES_UP_TO_MAGIC:
-            out.status = "torn"
+            out.status, out.error = "torn", "CorruptRecordError"
             return out
         header = header_at(data, out.position)
         out.error = _frame_error(header, max_batch_bytes)
@@ -59,7 +59,7 @@ def walk(
             out.status = "corrupt"
             return out
         if header.size > left:
-            out.status = "torn"
+            out.status, out.error = "torn", "CorruptRecordError"
             return out
         reaches_offset = stop_offset is not None and header.last_offset >= stop_offset
         if reaches_offset or (stop_timestamp_ms is not None and header.max_timestamp_ms >= stop_timestamp_ms):

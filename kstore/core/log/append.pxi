@@ -48,28 +48,6 @@ cdef void start_facts(AppendFacts* f) noexcept nogil:
     f.is_one_epoch = True
 
 
-# Returns: OK; `whole` tells whether a complete batch is at p, whose header is then loaded. An incomplete last batch is
-# ignored.
-cdef Status next_batch(const uint8_t* p, int64_t left, int64_t max_batch_bytes, Header* h, bint* whole,
-                       Problem* problem) noexcept nogil:
-    cdef int64_t size
-    cdef int magic
-    whole[0] = False
-    if left < HEADER_SIZE_UP_TO_MAGIC:
-        return OK
-    magic = <int8_t>p[MAGIC_AT]
-    size = <int64_t><int32_t>ks_get32(p + BATCH_LENGTH_AT) + LOG_OVERHEAD_SIZE
-    if left < size <= max_batch_bytes and MAGIC_V0 <= magic <= MAGIC_V2:
-        return OK
-    if check_frame(p, max_batch_bytes, problem) != OK:
-        return problem.status
-    load_header(p, h)
-    if h.size > left:
-        return fail(problem, BATCH_INCOMPLETE, h.size, left)    # another thread changed the size since the check above
-    whole[0] = True
-    return OK
-
-
 cdef inline int64_t payload_size_of(const Header* h) noexcept nogil:
     return -1 if h.attributes & CODEC_MASK else h.size - BATCH_HEADER_SIZE
 

@@ -118,7 +118,7 @@ cdef enum:
 cdef class IndexEntries:
     """The entries of one index file in memory; the subclasses append to it.
 
-    Attributes: base_offset, entry_count, max_entries (at least entry_count), entry_size (bytes), cut_count (the number
+    Attributes: base_offset, entry_count, max_entries (at least entry_count), entry_size (bytes), truncation_count (the number
         of truncations).
     Threads: one that changes it, and any number that read `content`; all under the GIL.
     """
@@ -127,7 +127,7 @@ cdef class IndexEntries:
     cdef readonly int64_t base_offset
     cdef readonly int64_t entry_count
     cdef readonly int64_t max_entries
-    cdef readonly int64_t cut_count
+    cdef readonly int64_t truncation_count
     cdef readonly int entry_size
 
     def __cinit__(self, const uint8_t[::1] content, *, int64_t base_offset, int64_t max_bytes):
@@ -191,7 +191,7 @@ cdef class IndexEntries:
         """Remove all but the first `entry_count` entries.  Raises: ValueError if there are fewer."""
         if not 0 <= entry_count <= self.entry_count:
             raise ValueError(f"entry_count must be from 0 to {self.entry_count}, got {entry_count}")
-        self.cut_count += 1
+        self.truncation_count += 1
         self.entry_count = entry_count
         self.replace_memory(max(entry_count * self.entry_size, LEAST_ENTRIES_SIZE))
 
@@ -342,12 +342,7 @@ cdef ProofState prove_interval(const uint8_t* chunk, int64_t position, int64_t n
     cdef Header h
     cdef Header first
     cdef Problem problem
-    memset(&w, 0, sizeof(Walk))
-    w.position = position
-    w.end_position = next_position
-    w.max_batch_bytes = max_batch_bytes
-    w.least_offset = base_offset
-    w.last_offset = -1
+    start_walk(&w, position, next_position, base_offset, next_base_offset, max_batch_bytes)
     if position >= next_position or not check_next(&w, chunk, &first, &problem) or is_wrapper(&first) \
             or first.base_offset > entry_offset or check_stored_crc(chunk, &first, &problem) != OK:
         return UNPROVEN
@@ -356,7 +351,7 @@ cdef ProofState prove_interval(const uint8_t* chunk, int64_t position, int64_t n
         if not check_next(&w, chunk + (w.position - position), &h, &problem):
             return UNPROVEN
         pass_batch(&w, &h)
-    if w.state != SCAN_END or w.last_offset >= next_base_offset or w.last_offset < entry_offset:
+    if w.state != SCAN_END or w.last_offset < entry_offset:
         return UNPROVEN
     return LONE if w.batch_count == 1 and w.last_offset == entry_offset else PROVEN
 
@@ -638,18 +633,15 @@ cdef class OffsetIndexSearch:
             if proof == UNPROVEN:
                 return None
             state[0] = proof
-        memset(&w, 0, sizeof(Walk))
-        w.position = plan.position
-        w.end_position = segment.end_position
-        w.max_batch_bytes = segment.max_batch_bytes
-        w.least_offset = self.base_offset
+        start_walk(&w, plan.position, segment.end_position, self.base_offset, segment.next_base_offset,
+                   segment.max_batch_bytes)
         w.stop_offset = offset
         while w.state == SCAN_MORE:
             at = w.position - plan.position
             if size - at < min(BATCH_HEADER_SIZE, w.end_position - w.position) \
                     or not walk_one(&w, chunk + at, &h, &problem):
                 break
-        if w.state != SCAN_FOUND or h.base_offset + h.last_offset_delta >= segment.next_base_offset:
+        if w.state != SCAN_FOUND:
             return None
         return new_header(chunk + (w.position - plan.position), w.position)
 

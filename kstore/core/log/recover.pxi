@@ -14,7 +14,6 @@ cdef struct Recovery:
     int64_t crc_position
     uint32_t crc
     int64_t base_offset
-    int64_t next_base_offset
     int32_t leader_epoch
     Noted* noted
     int64_t noted_count
@@ -34,10 +33,6 @@ cdef struct Recovery:
 # Returns: True if the header is valid and its offsets belong to this segment.
 cdef bint check_start(Recovery* r, const uint8_t* p, Problem* problem) noexcept nogil:
     if not check_next(&r.w, p, &r.h, problem):
-        return False
-    if r.h.base_offset + r.h.last_offset_delta >= r.next_base_offset:
-        fail(problem, OFFSETS_BEYOND_SEGMENT, r.next_base_offset, r.h.base_offset + r.h.last_offset_delta)
-        r.w.state = SCAN_CORRUPT
         return False
     r.is_inside = True
     r.crc = 0
@@ -157,13 +152,9 @@ cdef class RecoveryWalk:
         memset(&self.r, 0, sizeof(Recovery))
         self.path = path
         self.offset_entries, self.time_entries = offset_entries, time_entries
-        self.r.w.state = SCAN_END if end_position == 0 else SCAN_MORE
-        self.r.w.end_position = end_position
-        self.r.w.max_batch_bytes = max_batch_bytes
-        self.r.w.least_offset = max(base_offset, 0)
-        self.r.w.last_offset = self.r.w.max_timestamp = self.r.w.offset_of_max_timestamp = -1
+        start_walk(&self.r.w, 0, end_position, max(base_offset, 0),
+                   INT64_MAX if next_base_offset is None else next_base_offset, max_batch_bytes)
         self.r.base_offset = base_offset
-        self.r.next_base_offset = INT64_MAX if next_base_offset is None else next_base_offset
         self.r.leader_epoch = -1
         self.r.index_interval = index_interval_bytes
 
@@ -259,5 +250,5 @@ cdef class RecoveryWalk:
 
     @property
     def error(self):
-        """The KStoreError for a "corrupt" or "overflow" stop, else None."""
-        return error_of(&self.problem, self.path) if self.r.w.state in (SCAN_CORRUPT, SCAN_OVERFLOW) else None
+        """The KStoreError for a stop before the end, else None."""
+        return None if self.r.w.state in (SCAN_MORE, SCAN_END) else error_of(&self.problem, self.path)

@@ -26,7 +26,7 @@ from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedError
 from kstore.log.damage import Damage
 from kstore.log.env import ReadFile
 from kstore.log.segment.indexes import OffsetIndex
-from kstore.log.segment.records import entry_size, holds_only_zeros
+from kstore.log.segment.records import ChunkReader, entry_size, holds_only_zeros
 from kstore.record import RecordBatch
 from kstore.record.batches import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
 
@@ -119,7 +119,8 @@ class _Framing:
         self._base_offset = base_offset
         self._most_offset = base_offset + MAX_INT32 if next_base_offset is None else next_base_offset - 1
         self._config = config
-        self._chunk, self._chunk_position = b"", 0
+        reader = ChunkReader(file.pread, end_position=self._size, first_bytes=config.read_chunk_bytes)
+        self._bytes_at = reader.bytes_at
         self._effort_bytes = SEARCH_EFFORT * self._size
         self._expected_offset = base_offset
         entries = OffsetIndex(index_content or b"", base_offset=base_offset, path="").entries()
@@ -477,27 +478,16 @@ class _Framing:
 
     def _reason_at(self, position: int) -> str:
         head = self._bytes_at(position, size=RECORD_BATCH_OVERHEAD)
-        if not any(head[:SIZE_UP_TO_MAGIC]):
-            return "zero bytes in place of a batch"
         try:
-            header = read_header(head, position=position, max_batch_bytes=self._config.max_batch_bytes)
-            if header.size_in_bytes > self._size - position:
-                return f"incomplete batch: expected {header.size_in_bytes} bytes, found {self._size - position}"
+            header = read_header(
+                head, position=position, max_batch_bytes=self._config.max_batch_bytes, end_position=self._size
+            )
             check_crc(self._bytes_at(position, size=header.size_in_bytes), position=position)
         except CorruptionError as error:
             return error.reason
         except UnsupportedError as error:
             return str(error)
         return "no whole batch"
-
-    def _bytes_at(self, position: int, *, size: int) -> bytes:
-        """Return `size` bytes, fewer at the end of the file."""
-        size = min(size, self._size - position)
-        at = position - self._chunk_position
-        if at < 0 or at + size > len(self._chunk):
-            wanted = min(max(size, self._config.read_chunk_bytes), self._size - position)
-            self._chunk, self._chunk_position, at = self._file.pread(wanted, position=position), position, 0
-        return self._chunk[at : at + size]
 
 
 class _Ahead:

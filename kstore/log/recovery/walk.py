@@ -161,11 +161,12 @@ class _Headers:
         """Return the size in bytes of a batch that is whole but has offsets that do not fit, else 0."""
         head = self._file.pread(RECORD_BATCH_OVERHEAD, position=position)
         try:
-            header = read_header(head, position=position, max_batch_bytes=self._max_batch_bytes)
+            header: BatchHeader = read_header(
+                head, position=position, max_batch_bytes=self._max_batch_bytes, end_position=self._size
+            )
         except (CorruptRecordError, UnsupportedMagicError):
             return 0
-        size: int = header.size_in_bytes
-        return size if size <= self._size - position else 0
+        return header.size_in_bytes
 
 
 def _after(tail: Tail, scan: HeaderScan) -> Tail:
@@ -183,11 +184,6 @@ _RECORD_COUNT_AT = RECORD_BATCH_OVERHEAD - 4
 _ONE_RECORD = (1).to_bytes(4, "big")
 
 _logger = logging.getLogger("kstore.log")
-
-_REASONS = {
-    "torn": "expected a whole batch, found an incomplete one",
-    "zeros": "expected a whole batch, found zero bytes",
-}
 
 
 class SegmentWalk(NamedTuple):
@@ -315,7 +311,7 @@ class _Notes:
         """Return the status of the walk, the reason, and the base offset of a segment to split off (-1 if none)."""
         if walk.status == "end":
             return "end", "", -1
-        reason = _REASONS.get(walk.status) or str(getattr(walk.error, "reason", walk.error))
+        reason = str(getattr(walk.error, "reason", walk.error))
         stopped_at = self._whole_batch_at(walk) if walk.status in ("corrupt", "overflow") else None
         if stopped_at is None:
             return "corrupt" if walk.status == "overflow" else walk.status, reason, -1

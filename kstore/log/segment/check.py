@@ -25,11 +25,11 @@ from kstore._core import (
     survey_records,
 )
 from kstore.compression import decompress
-from kstore.config import MAX_INT32, MAX_INT64, LogConfig
+from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedCompressionTypeError, UnsupportedMagicError
 from kstore.log.damage import Damage
 from kstore.log.segment.indexes import OffsetIndex, TimeIndex
-from kstore.log.segment.records import SegmentRecords, entry_size, is_zeros
+from kstore.log.segment.records import ChunkReader, SegmentRecords, entry_size, is_zeros
 from kstore.record.batches import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
 from kstore.types import OffsetPosition, TimestampOffset, TopicPartition
 
@@ -71,7 +71,10 @@ class SegmentCheck:
         self._config = config
         self._is_deep = is_deep
         self._size = records.size_in_bytes
-        self._chunk, self._chunk_position = b"", 0
+        self._reader = ChunkReader(
+            records.read_bytes, end_position=records.size_in_bytes, first_bytes=config.read_chunk_bytes
+        )
+        self._bytes_at = self._reader.bytes_at
         self._effort_bytes = SEARCH_EFFORT * self._size
         self._previous: BatchHeader | None = None
         self._previous_record_count: int | None = None
@@ -94,20 +97,21 @@ class SegmentCheck:
             position = step.end_position
 
     def _step(self, position: int) -> Step:
-        head = self._bytes_at(position, size=min(RECORD_BATCH_OVERHEAD, self._size - position))
+        head = self._bytes_at(position, size=RECORD_BATCH_OVERHEAD)
         if not any(head[:SIZE_UP_TO_MAGIC]):
             return self._zeros(position)
         try:
             header: BatchHeader = read_header(
-                head, position=position, path=self._records.path, max_batch_bytes=self._config.max_batch_bytes
+                head,
+                position=position,
+                path=self._records.path,
+                max_batch_bytes=self._config.max_batch_bytes,
+                end_position=self._size,
             )
         except UnsupportedMagicError as error:
             return self._other_magic(position, head, error)
         except CorruptRecordError as error:
             return self._gap(position, error.reason)
-        left = self._size - position
-        if header.size_in_bytes > left:
-            return self._gap(position, f"incomplete batch: expected {header.size_in_bytes} bytes, found {left}")
         return self._batch(header, self._bytes_at(position, size=header.size_in_bytes))
 
     def _batch(self, header: BatchHeader, data: bytes) -> Step:
@@ -136,24 +140,20 @@ class SegmentCheck:
         return Step(position, end_position, header, damage)
 
     def _check_offsets(self, header: BatchHeader) -> Damage | None:
-        least, least_before = self._least_offset, self._least_offset_before_previous
-        following = self._records.next_base_offset
-        if header.last_offset < header.base_offset:
-            reason = f"last offset {header.last_offset} is below base offset {header.base_offset}"
-            return self._batch_damage(header, reason)
-        if header.last_offset >= MAX_INT64:
-            reason = f"last offset out of range: expected less than {MAX_INT64}, found {header.last_offset}"
-            return self._batch_damage(header, reason)
-        if following is not None and header.last_offset >= following:
-            reason = f"offsets run into the next segment: expected less than {following}, found {header.last_offset}"
-            return self._batch_damage(header, reason)
-        previous = self._previous
-        if header.base_offset < least and (previous is None or header.base_offset < least_before):
-            reason = f"offsets go back: expected at least {least}, found {header.base_offset}"
-            return self._batch_damage(header, reason)
+        least, least_before, previous = self._least_offset, self._least_offset_before_previous, self._previous
+        # One batch may have offsets that are too high: the next one then has lower ones that fit the batch before.
+        is_before_previous = previous is not None and least_before <= header.base_offset < least
+        try:
+            header.check_place(
+                least_offset=least_before if is_before_previous else least,
+                next_base_offset=self._records.next_base_offset,
+                path=self._records.path,
+            )
+        except CorruptionError as error:
+            return self._batch_damage(header, error.reason)
         counted = self._previous_record_count
         self._previous, self._least_offset, self._previous_record_count = header, header.last_offset + 1, None
-        if previous is not None and header.base_offset < least:
+        if previous is not None and is_before_previous:
             if counted is None:
                 return None
             self.batch_count -= 1
@@ -190,7 +190,7 @@ class SegmentCheck:
         """Handle zero bytes: in the last segment, and with nothing after them, they are preallocated space."""
         at = position
         while at < self._size:
-            chunk = self._bytes_at(at, size=min(self._config.read_chunk_bytes, self._size - at))
+            chunk = self._bytes_at(at, size=self._config.read_chunk_bytes)
             if not is_zeros(chunk):
                 return self._gap(position, "zero bytes in place of a batch")
             at += len(chunk)
@@ -227,7 +227,7 @@ class SegmentCheck:
     def _is_boundary(self, position: int) -> bool:
         if position == self._size:
             return True
-        head = self._bytes_at(position, size=min(RECORD_BATCH_OVERHEAD, self._size - position))
+        head = self._bytes_at(position, size=RECORD_BATCH_OVERHEAD)
         if not any(head):
             return True
         try:
@@ -245,7 +245,7 @@ class SegmentCheck:
         most_offset = self._records.base_offset + MAX_INT32 if following is None else following - 1
         at = 0
         while self._size - position >= _LEAST_ENTRY_BYTES:
-            chunk = self._bytes_at(position, size=min(self._config.read_chunk_bytes, self._size - position))
+            chunk = self._bytes_at(position, size=self._config.read_chunk_bytes)
             at = find_batch_header(
                 chunk,
                 at,
@@ -276,13 +276,6 @@ class SegmentCheck:
         except (CorruptRecordError, UnsupportedMagicError):
             return False
         return True
-
-    def _bytes_at(self, position: int, *, size: int) -> bytes:
-        at = position - self._chunk_position
-        if at < 0 or at + size > len(self._chunk):
-            wanted = min(max(size, self._config.read_chunk_bytes), self._size - position)
-            self._chunk, self._chunk_position, at = self._records.read_bytes(wanted, position=position), position, 0
-        return self._chunk[at : at + size]
 
     def _batch_damage(self, header: BatchHeader, reason: str) -> Damage:
         return self._damage(header.position, size_in_bytes=header.size_in_bytes, reason=reason)

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import logging
 import socket
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from kstore._core import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, Record
+from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, Record, next_header
 from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import (
     CorruptRecordError,
     LogClosedError,
     LogFailedError,
     StorageError,
-    UnsupportedMagicError,
 )
 from kstore.log.damage import corruption
 from kstore.log.env import (
@@ -35,9 +33,8 @@ from kstore.log.env import (
     absolute_path,
     split_path,
 )
-from kstore.log.segment.records import HEADER_CHUNK_BYTES, too_large
+from kstore.log.segment.records import HEADER_CHUNK_BYTES, ChunkReader, too_large
 from kstore.record import MemoryRecords, RecordBatch
-from kstore.record.batches import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
 from kstore.record.conversion import convert
 from kstore.record.message_writer import write_all
 from kstore.types import OffsetPosition
@@ -47,8 +44,6 @@ if TYPE_CHECKING:
 
 _DEFAULTS = LogConfig()
 _logger = logging.getLogger("kstore.log")
-_HEADER_UP_TO_MAGIC = struct.Struct(">qi4xb")
-_LAST_OFFSET_DELTA = struct.Struct(">23xi")
 
 
 class BinaryFile(Protocol):
@@ -116,25 +111,14 @@ class FileRecordsSlice:
         Raises: CorruptRecordError for a larger or impossible size; UnsupportedMagicError.
         Cost: holds one chunk of read_chunk_bytes, or one batch if that is larger.
         """
-        self._check_position(position)
-        limit, chunk_bytes = self._config.max_batch_bytes, self._config.read_chunk_bytes
+        limit = self._config.max_batch_bytes
         if max_message_size is not None:
             limit = min(limit, max_message_size)
-        chunk, chunk_position = memoryview(b""), position
-        while (left := self.size_in_bytes - position) >= SIZE_UP_TO_MAGIC:
-            at = position - chunk_position
-            if len(chunk) - at < min(RECORD_BATCH_OVERHEAD, left):
-                chunk, chunk_position, at = self._read_view(chunk_bytes, position=position), position, 0
-            size = self._entry_in(chunk, at, position=position).size_in_bytes
-            if size > limit:
-                raise self._error(position, "size of an entry", expected=f"at most {limit}", found=size)
-            if size > left:
-                return
-            if size > len(chunk) - at:
-                chunk = self._read_view(max(size, chunk_bytes), position=position)
-                chunk_position, at = position, 0
-            yield from self._memory_records(chunk[at : at + size], position=position).batches()
-            position += size
+        reader = self._reader(self._config.read_chunk_bytes)
+        for header in self._headers(reader, position=position, max_batch_bytes=limit):
+            at = reader.find(header.position - self.start, size=header.size_in_bytes)
+            data = memoryview(reader.chunk)[at : at + header.size_in_bytes]
+            yield RecordBatch(data, position=header.position, path=self.path, config=self._config)
 
     def __iter__(self) -> Iterator[Record]:
         for batch in self.batches():
@@ -145,17 +129,28 @@ class FileRecordsSlice:
 
         Raises: CorruptRecordError for an impossible size; UnsupportedMagicError.
         """
-        self._check_position(position)
-        chunk, chunk_position = memoryview(b""), position
-        while (left := self.size_in_bytes - position) >= SIZE_UP_TO_MAGIC:
-            at = position - chunk_position
-            if len(chunk) - at < min(RECORD_BATCH_OVERHEAD, left):
-                chunk, chunk_position, at = self._read_view(HEADER_CHUNK_BYTES, position=position), position, 0
-            entry = self._entry_in(chunk, at, position=position)
-            if entry.size_in_bytes > left:
+        reader = self._reader(HEADER_CHUNK_BYTES)
+        for header in self._headers(reader, position=position, max_batch_bytes=MAX_INT32):
+            yield LogEntry(header.position - self.start, header.size_in_bytes, header.magic, header.last_offset)
+
+    def _headers(self, reader: ChunkReader, *, position: int, max_batch_bytes: int) -> Iterator[BatchHeader]:
+        """Iterate the headers from a position in the slice; their own positions are those in the file."""
+        left = self._check_position(position)
+        while left:
+            at = reader.find(position, size=RECORD_BATCH_OVERHEAD)
+            header = next_header(
+                reader.chunk,
+                at,
+                position=self.start + position,
+                left=left,
+                path=self.path,
+                max_batch_bytes=max_batch_bytes,
+            )
+            if header is None:
                 return
-            yield entry
-            position += entry.size_in_bytes
+            yield header
+            position += header.size_in_bytes
+            left -= header.size_in_bytes
 
     def search_for(self, target_offset: int, *, starting_position: int = 0) -> OffsetPosition | None:
         """Return last offset and position of the first entry whose last offset is >= target_offset, or None.
@@ -200,7 +195,7 @@ class FileRecordsSlice:
         if isinstance(target, socket.socket):
             sent = self._file.send_to(target, position=self.start + position, size=size)
             if sent < size and self._file.size() < self.start + position + size:
-                raise self._cut_off(position, expected=size, found=sent)
+                raise self._truncated(position, expected=size, found=sent)
             return sent
         end = position + size
         while position < end:
@@ -215,24 +210,11 @@ class FileRecordsSlice:
     def _read_bytes(self, size: int, *, position: int) -> bytes:
         data = self._file.pread(size, position=self.start + position)
         if len(data) < size:
-            raise self._cut_off(position, expected=size, found=len(data))
+            raise self._truncated(position, expected=size, found=len(data))
         return data
 
-    def _read_view(self, size: int, *, position: int) -> memoryview:
-        return memoryview(self._read_bytes(min(size, self.size_in_bytes - position), position=position))
-
-    def _entry_in(self, chunk: memoryview, at: int, *, position: int) -> LogEntry:
-        offset, length, magic = _HEADER_UP_TO_MAGIC.unpack_from(chunk, at)
-        if not 0 <= magic <= 2:
-            raise self._wrong_magic(position, magic=magic)
-        least = (LEAST_MESSAGE_SIZES[0] if magic < 2 else RECORD_BATCH_OVERHEAD) - LOG_OVERHEAD
-        if length < least:
-            raise self._error(position, "size of an entry", expected=f"at least {least}", found=length)
-        # A V2 entry whose header the chunk does not hold is incomplete: the file ends there. Its last offset is never
-        # used.
-        if magic >= 2 and len(chunk) - at >= RECORD_BATCH_OVERHEAD:
-            offset += _LAST_OFFSET_DELTA.unpack_from(chunk, at)[0]
-        return LogEntry(position, length + LOG_OVERHEAD, magic, offset)
+    def _reader(self, chunk_bytes: int) -> ChunkReader:
+        return ChunkReader(self._read_bytes, end_position=self.size_in_bytes, first_bytes=chunk_bytes)
 
     def _check_position(self, position: int) -> int:
         """Return the number of bytes after a position."""
@@ -250,19 +232,8 @@ class FileRecordsSlice:
             raise ValueError(f"size of a part of {self.path}: expected at least 0, got {size}")
         return min(size, available)
 
-    def _cut_off(self, position: int, *, expected: int, found: int) -> CorruptRecordError:
+    def _truncated(self, position: int, *, expected: int, found: int) -> CorruptRecordError:
         return self._error(position, "bytes of a file that was truncated since", expected=expected, found=found)
-
-    def _wrong_magic(self, position: int, *, magic: int) -> UnsupportedMagicError:
-        place = self.start + position
-        return UnsupportedMagicError(
-            f"magic at position {place} of {self.path}: expected 0 to 2, found {magic}",
-            path=self.path,
-            position=place,
-            reason=f"magic: expected 0 to 2, found {magic}",
-            expected="0 to 2",
-            magic=magic,
-        )
 
     def _error(self, position: int, what: str, *, expected: object, found: object) -> CorruptRecordError:
         place = self.start + position

@@ -299,7 +299,7 @@ class _EntriesFile:
         self._file.pwrite(entries.content[self._written_bytes : end], position=self._written_bytes)
         self._written_bytes = end
 
-    def cut(self, size: int) -> None:
+    def truncate(self, size: int) -> None:
         """Truncate the file to `size` bytes."""
         if size < self._allocated_bytes:
             self._is_dirty = True
@@ -400,7 +400,7 @@ class _IndexFile:
         """Write all entries and truncate the file after them, as for a sealed segment."""
         with closing(self._file) as file:
             file.write(self.entries, end=self.size_in_bytes)
-            file.cut(self.size_in_bytes)
+            file.truncate(self.size_in_bytes)
 
     def flush(self) -> None:
         """Write all entries and wait until they survive a power cut; no system call if nothing changed.
@@ -432,17 +432,17 @@ class _IndexFile:
 
     def _view_of(self, kind: type[_Viewed]) -> _Viewed:
         """Return the last view if it has all entries, else a new one that inherits what that one has found out."""
-        cut_count, content, viewed = self.entries.cut_count, self.entries.content, self._viewed
-        earlier: _Viewed | None = viewed[1] if viewed is not None and viewed[0] == cut_count else None
+        truncation_count, content, viewed = self.entries.truncation_count, self.entries.content, self._viewed
+        earlier: _Viewed | None = viewed[1] if viewed is not None and viewed[0] == truncation_count else None
         if earlier is not None and earlier.size_in_bytes >= len(content):
             return earlier
         view = kind(content, base_offset=self.base_offset, path=self.path, is_whole=True, earlier=earlier)
-        self._viewed = cut_count, view
+        self._viewed = truncation_count, view
         return view
 
     def _keep(self, entry_count: int) -> None:
         with closing(self._file) as file:
-            file.cut(entry_count * self.entries.entry_size)
+            file.truncate(entry_count * self.entries.entry_size)
         self.entries.keep(entry_count)
 
 

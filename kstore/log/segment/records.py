@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, HeaderScan, check_crc, iterate_records, read_header
 from kstore.compression import decompress
-from kstore.config import MAX_INT32, MAX_INT64, LogConfig
+from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import (
-    CorruptionError,
     CorruptRecordError,
     InvalidRecordError,
     KStoreError,
@@ -24,7 +23,6 @@ from kstore.errors import (
     UnsupportedMagicError,
 )
 from kstore.log.env import Env, FileIdentity, FileKind, FileStatus, OpenFiles, ReadFile
-from kstore.record.batches import SIZE_UP_TO_MAGIC
 
 # Size of one read. It fits the L2 cache, so that the comparison finds the data there that was just read.
 _ZEROS = bytes(256 * 1024)
@@ -79,7 +77,6 @@ def is_preallocated(
 # the page cache.
 HEADER_CHUNK_BYTES = 64 * 1024
 
-_ZERO_HEADER = bytes(SIZE_UP_TO_MAGIC)
 _BASE_OFFSET_AND_SIZE = struct.Struct(">qi")
 
 
@@ -98,7 +95,7 @@ def scan_headers(file: ReadFile, scan: HeaderScan, *, position: int, end_positio
         wanted = min(HEADER_CHUNK_BYTES, end_position - position)
         chunk = file.pread(wanted, position=position)
         if len(chunk) < wanted:
-            raise cut_off(file.path, position, expected=wanted, found=len(chunk))
+            raise truncated_since_listed(file.path, position, expected=wanted, found=len(chunk))
         scan.feed(chunk, position)
         file.walk_cached(scan)
         position = scan.position
@@ -132,7 +129,7 @@ def too_large(path: str, *, found: int) -> SegmentTooLargeError:
     return SegmentTooLargeError(message, path=path, position=MAX_INT32)
 
 
-def cut_off(path: str, position: int, *, expected: int, found: int) -> LogReplacedError:
+def truncated_since_listed(path: str, position: int, *, expected: int, found: int) -> LogReplacedError:
     """Return the error for a read beyond the end of a file that was longer before."""
     return LogReplacedError(
         f"{path} was truncated since it was listed: expected {expected} bytes at position {position}, found {found}; "
@@ -141,6 +138,41 @@ def cut_off(path: str, position: int, *, expected: int, found: int) -> LogReplac
         expected=f"{expected} bytes at position {position}",
         found=f"{found} bytes",
     )
+
+
+class ChunkReader:
+    """Reads a file for a walk from lower to higher positions, many batches with one read.
+
+    Args: read: read(size, position=...) returns that many bytes; end_position: nothing from there on is read;
+        first_bytes: size of the first read; most_bytes: each read is twice as large as the one before, up to this.
+    Attributes: chunk: the bytes of the last read.
+    Threads: not thread-safe.
+    """
+
+    def __init__(
+        self, read: Callable[..., bytes], *, end_position: int, first_bytes: int, most_bytes: int | None = None
+    ) -> None:
+        self.chunk = b""
+        self._position = 0
+        self._read = read
+        self._end_position = end_position
+        self._next_bytes = first_bytes
+        self._most_bytes = first_bytes if most_bytes is None else most_bytes
+
+    def find(self, position: int, *, size: int) -> int:
+        """Return the index in `chunk` from where it holds `size` bytes of a position, fewer before end_position."""
+        size = min(size, self._end_position - position)
+        at = position - self._position
+        if at < 0 or at + size > len(self.chunk):
+            wanted = min(max(size, self._next_bytes), self._end_position - position)
+            self.chunk, self._position, at = self._read(wanted, position=position), position, 0
+            self._next_bytes = min(2 * self._next_bytes, self._most_bytes)
+        return at
+
+    def bytes_at(self, position: int, *, size: int) -> bytes:
+        """Return `size` bytes from a position, fewer before end_position."""
+        at = self.find(position, size=size)
+        return self.chunk[at : at + min(size, self._end_position - position)]
 
 
 class BatchPlace(NamedTuple):
@@ -286,11 +318,11 @@ class SegmentRecords:
 
         Raises: the error for any other status: an incomplete batch, zeros, or damage before the end.
         """
-        if scan.status in ("found", "end"):
-            header: BatchHeader | None = scan.found
-            return header
         error: KStoreError | None = scan.error
-        raise error if error is not None else self._not_a_batch(scan.position, status=scan.status)
+        if error is not None:
+            raise error
+        header: BatchHeader | None = scan.found
+        return header
 
     def find_batch_at(self, position: int, *, end_position: int) -> tuple[BatchHeader, bytes] | None:
         """Return header and bytes of the batch at `position` if there is one: whole, inside its segment, with a valid
@@ -343,7 +375,7 @@ class SegmentRecords:
         with self._files.borrow(self.path, self.identity) as file:
             data = file.pread(size, position=position)
         if len(data) < size:
-            raise cut_off(self.path, position, expected=size, found=len(data))
+            raise truncated_since_listed(self.path, position, expected=size, found=len(data))
         return data
 
     def read_batches(
@@ -363,21 +395,26 @@ class SegmentRecords:
             InvalidRecordError for a last offset below the base offset in a batch with a valid CRC;
             UnsupportedMagicError. The CRC is not checked otherwise.
         """
-        chunk, chunk_position, chunk_bytes = b"", position, min(HEADER_CHUNK_BYTES, self._config.read_chunk_bytes)
+        reader = ChunkReader(
+            lambda size, *, position: self._read_before(standing, size, position=position),
+            end_position=end_position,
+            first_bytes=min(HEADER_CHUNK_BYTES, self._config.read_chunk_bytes),
+            most_bytes=self._config.read_chunk_bytes,
+        )
         least_offset = max(self.base_offset, previous_last_offset + 1)
         while position < end_position:
-            left = end_position - position
-            at = position - chunk_position
-            if len(chunk) - at < min(RECORD_BATCH_OVERHEAD, left):
-                chunk = self._read_before(standing, min(chunk_bytes, left), position=position)
-                chunk_position, at = position, 0
-                chunk_bytes = min(2 * chunk_bytes, self._config.read_chunk_bytes)
-            header = self._header_in(chunk, at, position=position)
-            self._check_place(header, end_position=end_position, least_offset=least_offset)
-            if header.size_in_bytes > len(chunk) - at:
-                size = min(max(chunk_bytes, header.size_in_bytes), left)
-                chunk, chunk_position, at = self._read_before(standing, size, position=position), position, 0
-            yield header, chunk[at : at + header.size_in_bytes]
+            at = reader.find(position, size=RECORD_BATCH_OVERHEAD)
+            header: BatchHeader = read_header(
+                reader.chunk,
+                at,
+                position=position,
+                path=self.path,
+                max_batch_bytes=self._config.max_batch_bytes,
+                end_position=end_position,
+            )
+            self._check_place(header, least_offset=least_offset)
+            at = reader.find(position, size=header.size_in_bytes)
+            yield header, reader.chunk[at : at + header.size_in_bytes]
             position += header.size_in_bytes
             least_offset = header.last_offset + 1
 
@@ -388,70 +425,14 @@ class SegmentRecords:
             self.check_standing(standing)
         return data
 
-    def _header_in(self, chunk: bytes, at: int, *, position: int) -> BatchHeader:
-        if chunk.startswith(_ZERO_HEADER, at):
-            raise self._not_a_batch(position, status="zeros")
-        header: BatchHeader = read_header(
-            chunk, at, position=position, path=self.path, max_batch_bytes=self._config.max_batch_bytes
-        )
-        return header
-
-    def _check_place(self, header: BatchHeader, *, end_position: int, least_offset: int) -> None:
-        left = end_position - header.position
-        if header.size_in_bytes > left:
-            raise self._error(header, "batch runs past the end", expected=header.size_in_bytes, found=left)
-        if header.base_offset >= 0 and header.last_offset < header.base_offset:
-            # If the header were merely damaged, the CRC would be wrong too: report that error first.
-            check_crc(
-                self.read_bytes(header.size_in_bytes, position=header.position),
-                position=header.position,
-                path=self.path,
-            )
-            found = header.last_offset - header.base_offset
-            raise self._error(
-                header, "last offset delta does not fit", expected="at least 0", found=found, kind=InvalidRecordError
-            )
-        if header.base_offset < least_offset:
-            raise self._error(header, "offsets go back", expected=least_offset, found=header.base_offset)
-        if header.last_offset >= MAX_INT64:
-            raise self._error(
-                header, "last offset out of range", expected=f"less than {MAX_INT64}", found=header.last_offset
-            )
-        if not self._is_inside(header):
-            raise self._error(
-                header, "offsets run into the next segment", expected=self.next_base_offset, found=header.last_offset
-            )
+    def _check_place(self, header: BatchHeader, *, least_offset: int) -> None:
+        try:
+            header.check_place(least_offset=least_offset, next_base_offset=self.next_base_offset, path=self.path)
+        except InvalidRecordError:
+            # If the header were merely damaged, the CRC would be wrong too: that is then the error.
+            data = self.read_bytes(header.size_in_bytes, position=header.position)
+            check_crc(data, position=header.position, path=self.path)
+            raise
 
     def _is_inside(self, header: BatchHeader) -> bool:
         return self.next_base_offset is None or header.last_offset < self.next_base_offset
-
-    def _error(
-        self,
-        header: BatchHeader,
-        what: str,
-        *,
-        expected: object,
-        found: object,
-        kind: type[CorruptionError] = CorruptRecordError,
-    ) -> CorruptionError:
-        return kind(
-            f"{what} in batch at position {header.position} of {self.path} (base offset {header.base_offset}): "
-            f"expected {expected}, found {found}",
-            path=self.path,
-            position=header.position,
-            base_offset=header.base_offset,
-            reason=f"{what}: expected {expected}, found {found}",
-            expected=expected,
-            found=found,
-        )
-
-    def _not_a_batch(self, position: int, *, status: str) -> CorruptRecordError:
-        found = "zero bytes" if status == "zeros" else "an incomplete batch"
-        return CorruptRecordError(
-            f"no whole batch at position {position} of {self.path}: expected one, found {found}",
-            path=self.path,
-            position=position,
-            reason=f"expected a whole batch, found {found}",
-            expected="a whole batch",
-            found=found,
-        )

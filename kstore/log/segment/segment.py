@@ -53,7 +53,7 @@ class SegmentTail(NamedTuple):
     status: str
     valid_end_position: int
     last_offset: int
-    error: KStoreError | None
+    error: KStoreError | None = None
 
 
 class LogContext(NamedTuple):
@@ -311,7 +311,7 @@ class LogSegment:
         if self._tail is None:
             tail = self._find_tail() if self._ends_in_zeros() else None
             is_preallocated = tail is not None and tail.status == "zeros" and self._is_preallocated(tail)
-            whole = SegmentTail("end", self.size_in_bytes, -1, None)
+            whole = SegmentTail("end", self.size_in_bytes, -1)
             self._tail = tail if tail is not None and is_preallocated else whole
         return self._tail
 
@@ -336,7 +336,9 @@ class LogSegment:
     def _tail_from(self, start: BatchHeader | None) -> SegmentTail:
         self._tail_start = start
         scan = self._walk_from(start, end_position=self.size_in_bytes)
-        tail = SegmentTail(scan.status, scan.position, scan.last_offset, scan.error)
+        tail = SegmentTail(
+            scan.status, scan.position, scan.last_offset, scan.error if scan.status == "corrupt" else None
+        )
         return self._whole_tail(tail, start) if self.is_last and scan.status == "zeros" and scan.batch_count else tail
 
     def _whole_tail(self, tail: SegmentTail, start: BatchHeader | None) -> SegmentTail:
@@ -348,7 +350,7 @@ class LogSegment:
         if self.records.find_batch_at(last.position, end_position=end) is not None:
             return tail
         before = self._walk_from(start, end_position=last.position)
-        return SegmentTail("torn", last.position, before.last_offset, None)
+        return SegmentTail("torn", last.position, before.last_offset)
 
     def _last_indexed_batch(self) -> BatchHeader | None:
         return self._floor_batch(MAX_OFFSET, end_position=self.size_in_bytes)

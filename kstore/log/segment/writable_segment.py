@@ -292,7 +292,7 @@ class _AppendedSegment(LogSegment):
 
     def __init__(self, context: LogContext, segment: WritableSegment, *, size_in_bytes: int, last_offset: int) -> None:
         super().__init__(context, base_offset=segment.base_offset, next_base_offset=None, size_in_bytes=size_in_bytes)
-        self._tail = SegmentTail("end", size_in_bytes, last_offset, None)
+        self._tail = SegmentTail("end", size_in_bytes, last_offset)
         self._segment = segment
 
     @property

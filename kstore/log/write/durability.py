@@ -58,7 +58,7 @@ class GroupCommit:
         self._gathering: threading.Lock | None = None
         self._busy_threads = 1
         self._flushed_offset = 0
-        self._cuts = 0
+        self._truncations = 0
 
     def wait_until(self, offset: int) -> int:
         """Wait until every record below `offset` is durable.
@@ -95,10 +95,10 @@ class GroupCommit:
         """Declare records from `offset` on not durable, before a truncated log reuses their offsets."""
         with self._lock:
             self._flushed_offset = min(self._flushed_offset, offset)
-            self._cuts += 1
+            self._truncations += 1
 
     def _lead(self, leader: _Waiter) -> int:
-        cuts = -1
+        truncations = -1
         flushed_offset = None
         error = None
         try:
@@ -106,14 +106,14 @@ class GroupCommit:
                 self._gather()
             with self._lock:
                 leader.group, self._waiters = self._waiters, []
-                cuts = self._cuts
+                truncations = self._truncations
             flushed_offset = self._flush()
         except KStoreError as failure:
             error = failure
             raise
         finally:
             with self._lock:
-                self._settle(leader, flushed_offset, error, is_cut=cuts != self._cuts)
+                self._settle(leader, flushed_offset, error, is_truncated=truncations != self._truncations)
         return flushed_offset
 
     def _gather(self) -> None:
@@ -128,7 +128,9 @@ class GroupCommit:
         with self._lock:
             self._gathering = None
 
-    def _settle(self, leader: _Waiter, flushed_offset: int | None, error: KStoreError | None, *, is_cut: bool) -> None:
+    def _settle(
+        self, leader: _Waiter, flushed_offset: int | None, error: KStoreError | None, *, is_truncated: bool
+    ) -> None:
         """Hand out the result of a flush, choose the leader of the next one, and start waking the threads. Requires the
         lock.
 
@@ -140,7 +142,7 @@ class GroupCommit:
         answered: list[_Waiter] = []
         if error is not None:
             answered, waiting = waiting, []
-        elif flushed_offset is not None and not is_cut:
+        elif flushed_offset is not None and not is_truncated:
             served = {id(waiter) for waiter in leader.group}
             answered = [waiter for waiter in waiting if id(waiter) in served or waiter.offset <= flushed_offset]
             waiting = [waiter for waiter in waiting if waiter.offset > flushed_offset and id(waiter) not in served]
@@ -171,9 +173,9 @@ class GroupCommit:
         if waiter.next is None:
             return
         with self._lock:
-            self._wake_behind(waiter)
+            self._wake_after(waiter)
 
-    def _wake_behind(self, waiter: _Waiter) -> None:
+    def _wake_after(self, waiter: _Waiter) -> None:
         """Wake the next thread that has not given up. Requires the lock."""
         following = waiter.next
         while following is not None and following.is_gone:
@@ -192,7 +194,7 @@ class GroupCommit:
             self._wake_next(waiter)
         with self._lock:
             if waiter.is_leader:
-                self._settle(waiter, None, None, is_cut=False)
+                self._settle(waiter, None, None, is_truncated=False)
 
 
 def _copy_of(error: KStoreError) -> KStoreError:
@@ -256,7 +258,7 @@ class Durability:
         self.flush()
         return True
 
-    def flush_behind(self, last_offset: int, ack: Ack) -> None:
+    def flush_for_ack(self, last_offset: int, ack: Ack) -> None:
         """Flush what an append up to `last_offset` (inclusive) has to wait for."""
         rolled_offset = None if self._rolled_offset is None else self._take_rolled_offset()
         if ack == "flushed" or last_offset + 1 - self.flushed_offset >= self._config.flush_messages:
@@ -278,7 +280,7 @@ class Durability:
             self._sync()
 
     def note_roll(self) -> None:
-        """Make the next flush_behind or flush_rolled flush the records up to the current log end. Requires the append
+        """Make the next flush_for_ack or flush_rolled flush the records up to the current log end. Requires the append
         lock.
         """
         self._rolled_offset = self._local.log_end_offset
@@ -293,7 +295,7 @@ class Durability:
         self._files.lower_recovery_point(point.offset)
         self._durable_point.lower(point)
 
-    def follow_cut(self) -> None:
+    def follow_truncation(self) -> None:
         """Stop earlier flushes from vouching for offsets >= the log end offset, which are reused. Requires both
         locks.
         """
@@ -301,7 +303,7 @@ class Durability:
 
     def follow_restart(self) -> None:
         """Take over the end of a log that restarted with one durable, empty segment. Requires both locks."""
-        self.follow_cut()
+        self.follow_truncation()
         self.flushed_offset = self._local.log_end_offset
 
     def close(self) -> None:

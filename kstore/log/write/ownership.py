@@ -85,7 +85,7 @@ class WriteGate:
         self.is_open = False
         if self.failure is None:
             self.failure = error
-            _logger.error("%s takes no more until it is opened anew: %r", self._path, error)
+            _logger.error("%s accepts no more writes until it is opened again: %r", self._path, error)
 
     def close(self) -> None:
         """Shut the gate because the log is about to be closed."""

@@ -193,7 +193,7 @@ class WritableLog(Log):
                     sent, done, leader_epoch=partition_leader_epoch, origin=origin, now_ms=now_ms, guard=guard
                 )
         if ack == "flushed" or not self._durability.needs_no_flush:
-            self._durability.flush_behind(done.last_offset, ack)
+            self._durability.flush_for_ack(done.last_offset, ack)
         return done
 
     def append_batches(
@@ -220,7 +220,7 @@ class WritableLog(Log):
         if not appended:
             return done
         try:
-            self._durability.flush_behind(max(info.last_offset for info in appended), ack)
+            self._durability.flush_for_ack(max(info.last_offset for info in appended), ack)
         except KStoreError as error:
             return [one if isinstance(one, KStoreError) else error for one in done]
         return done
@@ -248,7 +248,7 @@ class WritableLog(Log):
             if isinstance(done, AppendSurvey):
                 done = self._append_fetched(done)
         if ack == "flushed" or not self._durability.needs_no_flush:
-            self._durability.flush_behind(done.last_offset, ack)
+            self._durability.flush_for_ack(done.last_offset, ack)
         return done
 
     def remove_expired_producers(self) -> int:
@@ -569,7 +569,7 @@ class WritableLog(Log):
             self._writer_files.save_log_start_offset(offset)
         self.leader_epochs.truncate_from_end(offset)
         local.publish(offset)
-        self._durability.follow_cut()
+        self._durability.follow_truncation()
         self._rebuild_producers(offset)
         self.producer_state.on_high_watermark(local.high_watermark)
 

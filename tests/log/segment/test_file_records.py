@@ -233,7 +233,7 @@ def test_batch_above_the_largest_message_size_is_refused(
         if fits:
             assert len(list(records.batches(max_message_size=limit))) == len(BATCHES)
             return
-        with pytest.raises(CorruptRecordError, match=f"at most {limit}, found {len(BATCHES[0])}") as caught:
+        with pytest.raises(CorruptRecordError, match=f"at most {limit} bytes, found {len(BATCHES[0])}") as caught:
             list(records.batches(position=POSITIONS[2], max_message_size=limit))
         assert caught.value.position == POSITIONS[2]
 
@@ -243,7 +243,7 @@ def test_zeros_behind_the_records_are_no_batch(written_log: Path) -> None:
         file.write(bytes(100))
     with FileRecords.open(written_log, config=SMALL_CHUNKS) as records:
         for iterate in (records.batches, records.entries):
-            with pytest.raises(CorruptRecordError, match="found 0") as caught:
+            with pytest.raises(CorruptRecordError, match="zero bytes in place of a batch") as caught:
                 list(iterate())
             assert caught.value.position == SIZE
 

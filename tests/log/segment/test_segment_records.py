@@ -90,17 +90,32 @@ def put(number: int, **fields: int) -> bytes:
 
 
 DAMAGES = [
-    pytest.param(bytes(61), CorruptRecordError, "found zero bytes", id="zero-header"),
+    pytest.param(bytes(61), CorruptRecordError, "zero bytes in place of a batch", id="zero-header"),
     pytest.param(b"\x00" * 16 + b"\x05", UnsupportedMagicError, "found 5", id="magic-5"),
-    pytest.param(packed_entry(b"v", b"k", offset=7, magic=0), CorruptRecordError, "offsets go back", id="magic-0"),
+    pytest.param(
+        packed_entry(b"v", b"k", offset=7, magic=0),
+        CorruptRecordError,
+        "not above the last offset",
+        id="magic-0",
+    ),
     pytest.param(put(2, batch_length=48)[:61], CorruptRecordError, "smaller than its header", id="small"),
     pytest.param(put(2, batch_length=-1)[:61], CorruptRecordError, "smaller than its header", id="negative"),
     pytest.param(put(2, batch_length=2**31 - 1)[:61], CorruptRecordError, "larger than the limit", id="huge"),
     pytest.param(put(2, batch_length=90_000)[:61], CorruptRecordError, "runs past the end", id="past-the-end"),
-    pytest.param(put(2, base_offset=105)[:61], CorruptRecordError, "offsets go back", id="repeats-an-offset"),
-    pytest.param(put(2, base_offset=0)[:61], CorruptRecordError, "offsets go back", id="below-the-segment"),
-    pytest.param(put(2, base_offset=-1)[:61], CorruptRecordError, "offsets go back", id="negative-offset"),
-    pytest.param(put(2, base_offset=2**63 - 2)[:61], CorruptRecordError, "last offset out of range", id="overflow"),
+    pytest.param(
+        put(2, base_offset=105)[:61],
+        CorruptRecordError,
+        "not above the last offset",
+        id="repeats-an-offset",
+    ),
+    pytest.param(
+        put(2, base_offset=0)[:61],
+        CorruptRecordError,
+        "not above the last offset",
+        id="below-the-segment",
+    ),
+    pytest.param(put(2, base_offset=-1)[:61], CorruptRecordError, "base offset out of range", id="negative-offset"),
+    pytest.param(put(2, base_offset=2**63 - 2)[:61], CorruptRecordError, "base offset out of range", id="overflow"),
     pytest.param(put(2, last_offset_delta=-1), InvalidRecordError, "last offset delta", id="negative-delta"),
     pytest.param(
         put(2, last_offset_delta=-1, repair_crc=False), CorruptRecordError, "CRC mismatch", id="negative-delta-and-crc"
@@ -111,7 +126,7 @@ DAMAGES = [
 
 def test_last_offset_behind_which_there_is_none_is_refused(files: OpenFiles, path: Path) -> None:
     set_bytes(path, POSITIONS[5], put(5, base_offset=2**63 - 3))
-    with pytest.raises(CorruptRecordError, match="last offset out of range"):
+    with pytest.raises(CorruptRecordError, match="base offset out of range"):
         read_all(open_records(files, path))
     set_bytes(path, POSITIONS[5], put(5, base_offset=2**63 - 4))
     assert len(read_all(open_records(files, path))) == 6
@@ -171,7 +186,7 @@ def test_walk_tells_how_far_it_came(files: OpenFiles, path: Path) -> None:
     assert found is not None
     assert (found.position, found.base_offset) == (POSITIONS[1], 103)
     assert records.stopped_at(whole) is None
-    with pytest.raises(CorruptRecordError, match="found an incomplete batch") as caught:
+    with pytest.raises(CorruptRecordError, match="runs past the end") as caught:
         records.stopped_at(part)
     assert caught.value.position == POSITIONS[3]
 
