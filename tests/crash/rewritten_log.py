@@ -196,12 +196,19 @@ class History:
             kept = self.current.below(step.offset) if step.kind == "truncate" else []
             self.generations[generation] = Generation(kept)
             end, start = step.offset, min(start, step.offset) if step.kind == "truncate" else step.offset
+        if step.kind == "restart":
+            # The segments are removed one by one, the last one first.
+            removed_to = self.state.start_offset
+            self._add(self.state._replace(end_offset=removed_to, stable_offset=removed_to), step)
         undecided = self.generations[generation].open_transactions().values()
         stable = max(min((first for first, _ in undecided), default=end), start)
-        self.states.append(State(start, end, stable, generation))
+        self._add(State(start, end, stable, generation), step)
+        self.recreations += [len(self.states) - 1] if step.kind == "recreate" else []
+
+    def _add(self, state: State, step: Step) -> None:
+        self.states.append(state)
         self.began.append(step.began)
         self.ended.append(step.ended)
-        self.recreations += [len(self.states) - 1] if step.kind == "recreate" else []
 
     def problem_of(self, answer: Answer) -> str | None:
         """Return why an answer is of no state of the log in its time, None if it is of one."""

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.crash.nursery import ROOT
-from tests.crash.rewritten_log import Answer, History
+from tests.crash.rewritten_log import COMMITTED, Answer, History, Run, Step
 
 ROUND_SECONDS = 4.0
 LONG_SECONDS = 600.0
@@ -58,6 +58,21 @@ def problems_beside_a_writer(work: Path, *, seed: int, seconds: float, outcomes:
     for answer in answers:
         outcomes[f"{answer.use}: {answer.error or 'answered'}"] += 1
     return [problem for problem in map(history.problem_of, answers) if problem is not None]
+
+
+def test_answer_may_lack_the_end_of_a_log_only_while_it_is_restarted() -> None:
+    history = History()
+    history.take(Step(began=10, ended=20, kind="append", offset=0, count=10, fate=COMMITTED))
+    history.take(Step(began=30, ended=50, kind="restart", offset=60, generation=1))
+    begin, whole = Run(0, 4, 0, 5), Run(0, 9, 0, 10)
+
+    def problem_of(run: Run, since: int, until: int) -> str | None:
+        return history.problem_of(Answer("_read", since, until, (run,), start_offset=0))
+
+    assert problem_of(begin, 40, 41) is None
+    assert problem_of(whole, 40, 41) is None
+    assert "holds [(5, 0), (6, 0), (7, 0)] too" in (problem_of(begin, 21, 22) or "")
+    assert "generation 1 holds []" in (problem_of(whole, 51, 52) or "")
 
 
 @pytest.mark.parametrize("seed", [1, 2])
