@@ -501,18 +501,18 @@ class Log(Closing):
                 return start, MAX_OFFSET
             return self._bounds(start, end_offset)
 
-        found = [bounds()]
-        start, end = found[0]
+        found_in, (start, end) = self._source.answer(lambda: (self._source.listing_number, bounds()))
+
+        def ranges() -> Iterator[ScanRange]:
+            # Found again if the log was listed again.
+            begin, limit = (start, end) if self._source.listing_number == found_in else bounds()
+            if limit == MAX_OFFSET:
+                return self._ranges_to_the_end(None if threads == 1 else THREAD_RANGE_BYTES, begin)
+            return self._ranges(max_bytes, begin, limit, isolation=isolation)
 
         def decoded() -> Iterator[pyarrow.RecordBatch]:
-            # Found again if the log was listed again.
-            begin, limit = found.pop() if found else bounds()
-            if limit == MAX_OFFSET:
-                ranges = self._ranges_to_the_end(None if threads == 1 else THREAD_RANGE_BYTES, begin)
-            else:
-                ranges = self._ranges(max_bytes, begin, limit, isolation=isolation)
             return record_batches(
-                ranges,
+                self._source.answer(ranges),
                 columns=columns,
                 binary=binary,
                 batch_bytes=batch_bytes,
@@ -590,13 +590,17 @@ class Log(Closing):
 
     def _raw_batches(self, part: _Part, *, checks_crc: bool) -> Iterator[RawBatch]:
         """Iterate the batches of the current segments."""
-        part.look()
-        found = extents(
-            self.segments,
-            start_offset=part.start_offset,
-            end_offset=part.end_offset,
-            log_end_offset=self.log_end_offset,
-        )
+
+        def find() -> Iterator[Extent]:
+            part.look()
+            return extents(
+                self.segments,
+                start_offset=part.start_offset,
+                end_offset=part.end_offset,
+                log_end_offset=self.log_end_offset,
+            )
+
+        found = self._source.answer(find)
         return _read_extents(found, checks_crc=checks_crc, standing=part.last_batch)
 
     def renew_listing(self) -> None:
@@ -613,13 +617,10 @@ class Log(Closing):
         self._source.renew_after(error, looks_left=looks_left)
 
     def _part(self, start_offset: int | None, end_offset: int | None, *, isolation: Isolation) -> _Part:
-        return _Part(
-            lambda: (
-                *self._bounds(start_offset, end_offset),
-                self._source.last_batch(),
-                self._settled(isolation),
-            )
-        )
+        def find() -> tuple[int, int, BatchPlace | None, SettledLog | None]:
+            return *self._bounds(start_offset, end_offset), self._source.last_batch(), self._settled(isolation)
+
+        return _Part(self._source, find)
 
     def _bounds(self, start_offset: int | None, end_offset: int | None) -> tuple[int, int]:
         start = self.log_start_offset if start_offset is None else checked_index("start_offset", start_offset)
@@ -670,19 +671,20 @@ class _Part:
 
     is_aborted: Callable[[BatchHeader], bool] | None = None
 
-    def __init__(self, find: Callable[[], tuple[int, int, BatchPlace | None, SettledLog | None]]) -> None:
+    def __init__(
+        self, source: LogSource, find: Callable[[], tuple[int, int, BatchPlace | None, SettledLog | None]]
+    ) -> None:
+        self._source = source
         self._find = find
-        self._look()
-        self._is_new = True
+        self._found_in = -1
+        self.look()
 
     def look(self) -> None:
-        """Find the bounds again, unless they were just found: the log may have been listed again since."""
-        if not self._is_new:
-            self._look()
-        self._is_new = False
-
-    def _look(self) -> None:
-        self.start_offset, self.end_offset, self.last_batch, settled = self._find()
+        """Find the bounds, unless they were found in the current listing."""
+        if self._found_in == self._source.listing_number:
+            return
+        self._found_in, found = self._source.answer(lambda: (self._source.listing_number, self._find()))
+        self.start_offset, self.end_offset, self.last_batch, settled = found
         if settled is not None:
             self.end_offset = min(self.end_offset, settled.transactions.last_stable_offset)
             self.is_aborted, self.last_batch = settled.transactions.aborted_filter(), settled.last_batch

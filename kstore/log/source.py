@@ -83,6 +83,13 @@ class LogSource(Protocol):
     @property
     def is_closed(self) -> bool: ...
 
+    @property
+    def listing_number(self) -> int:
+        """How often the segments were listed again: what was found before belongs to other segments. 0 for a log that
+        this process writes.
+        """
+        ...
+
     def close(self) -> None: ...
 
     @property
@@ -114,7 +121,7 @@ class LogSource(Protocol):
         ...
 
     def answer(self, read: Callable[[], Found]) -> Found:
-        """Return what `read` returns; repeat it if files changed while it ran.
+        """Return what `read` returns, all of it from the same segments; repeat it if files changed while it ran.
 
         Raises: what `read` raises; LogReplacedError.
         """
@@ -151,8 +158,9 @@ def out_of_range(source: LogSource, offset: int, message: str) -> OffsetOutOfRan
 class _Listing:
     """The segments of a directory at one moment, and what readers have found in them since; None: not found yet."""
 
-    def __init__(self, segments: tuple[LogSegment, ...]) -> None:
+    def __init__(self, segments: tuple[LogSegment, ...], number: int) -> None:
         self.segments = segments
+        self.number = number
         self.checkpointed: dict[str, int | None] = {}
         self.log_end_offset: int | None = None
         self.settled: SettledLog | None = None
@@ -177,7 +185,11 @@ class DirectorySource:
         self._checkpoints = _CHECKPOINTS if env is DEFAULT_ENV else OffsetCheckpoints(env)
         self._renewing = threading.Lock()
         self._directory_status = env.stat(directory.path)
-        self._listing = self._listed()
+        self._listing = self._listed(0)
+
+    @property
+    def listing_number(self) -> int:
+        return self._listing.number
 
     def close(self) -> None:
         """Close the files; a second call does nothing."""
@@ -226,10 +238,7 @@ class DirectorySource:
         """Return the last batch of the listing, found once."""
         self._check_open()
         listing = self._listing
-        if not listing.knows_last_batch:
-            listing.last_batch = self.answer(lambda: last_batch(listing.segments))
-            listing.knows_last_batch = True
-        return listing.last_batch
+        return listing.last_batch if listing.knows_last_batch else self.answer(self._find_last_batch)
 
     @property
     def knows_its_end(self) -> bool:
@@ -240,16 +249,23 @@ class DirectorySource:
     def answer(self, read: Callable[[], Found]) -> Found:
         """Return what `read` returns, from a new listing if files were replaced or removed while it ran.
 
+        All of it is of one listing: bounds of one and segments of another would leave out records without a word.
         Raises: what read raises; LogReplacedError if the path belongs to another log, or files change too often.
         """
         looks_left = MOST_LOOKS
         while True:
             listing = self._listing
+            looks_left -= 1
             try:
-                return read()
+                found = read()
             except ERRORS_OF_A_CHANGE as error:
-                looks_left -= 1
                 self._renew_after(error, listing, looks_left=looks_left)
+                continue
+            if self._listing is listing:
+                return found
+            if looks_left <= 0:
+                path = self.context.directory
+                raise LogReplacedError(f"{path} changes too often: open the log again", path=path)
 
     def watch(self) -> Watch:
         return self._watched
@@ -326,14 +342,14 @@ class DirectorySource:
         for segment in self.segments:
             segment.forget_files()
         try:
-            self._listing = self._listed()
+            self._listing = self._listed(self._listing.number + 1)
         except StorageError as error:
             if error.errno == ENOENT:
                 raise change from error
             raise
 
-    def _listed(self) -> _Listing:
-        return _Listing(_open_segments(self.context, self.env, lock_path=join_path(self._root, LOCK_FILE)))
+    def _listed(self, number: int) -> _Listing:
+        return _Listing(_open_segments(self.context, self.env, lock_path=join_path(self._root, LOCK_FILE)), number)
 
     def _find_end_offset(self) -> int:
         listing, end = self._listing, 0
@@ -342,6 +358,12 @@ class DirectorySource:
             end = last.tail.last_offset + 1 if last.tail.last_offset >= 0 else last.base_offset
         listing.log_end_offset = end = max(end, self.log_start_offset)
         return end
+
+    def _find_last_batch(self) -> BatchPlace | None:
+        listing = self._listing
+        listing.last_batch = last_batch(listing.segments)
+        listing.knows_last_batch = True
+        return listing.last_batch
 
     def _find_settled(self) -> SettledLog:
         listing = self._listing

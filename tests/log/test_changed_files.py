@@ -7,6 +7,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -15,6 +16,7 @@ from kstore.errors import CorruptRecordError, KStoreError, LogNotFoundError, Log
 from kstore.log import Log, open_log
 from kstore.log.damage import Damage
 from kstore.log.env import UNKNOWN_FILE, Env, FileIdentity, FileStatus, is_same_file
+from kstore.log.log import Isolation
 from kstore.log.verify import verify
 from tests.fakes.changing_files import (
     CHANGES,
@@ -145,6 +147,49 @@ def test_no_record_that_was_there_all_the_time_is_missing_from_an_answer(tmp_pat
         if isinstance(found, list):
             kept = set(range(0, 20, 2)) if change == "compact" else set(range(10, 20))
             assert {*kept, *range(20, 30)} <= {offset for offset, _ in found}, at
+
+
+def offsets_read(log: Log, start_offset: int, isolation: Isolation) -> Iterator[int]:
+    return (record.offset for record in log.read(start_offset, isolation=isolation))
+
+
+def offsets_of_columns(log: Log, start_offset: int, isolation: Isolation) -> Iterator[int]:
+    tables = log.to_arrow_batches(start_offset, columns=["offset"], batch_bytes=100, isolation=isolation)
+    return (offset for table in tables for offset in table["offset"].to_pylist())
+
+
+def offsets_of_ranges(log: Log, start_offset: int, isolation: Isolation) -> Iterator[int]:
+    tables = record_batches(log.plan(500, start_offset, isolation=isolation), columns=["offset"], env=log._env)
+    return (offset for table in tables for offset in table["offset"].to_pylist())
+
+
+Offsets: TypeAlias = Callable[[Log, int, Isolation], Iterator[int]]
+
+
+@pytest.mark.parametrize("change", ["delete_first_segment", "remove_first_segment", "begin_again", "remove_segments"])
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize("use", [offsets_read, offsets_of_columns, offsets_of_ranges])
+def test_reader_that_asks_for_an_offset_gets_no_later_ones_instead(
+    tmp_path: Path, use: Offsets, isolation: Isolation, change: str
+) -> None:
+    for at, found in runs_with_a_change(tmp_path, lambda log: [*use(log, 2, isolation)], CHANGES[change]):
+        if isinstance(found, list):
+            assert found == [*range(2, max(found, default=1) + 1)], at
+        else:
+            assert isinstance(found, OffsetOutOfRangeError | LogReplacedError | LogNotFoundError), (at, found)
+
+
+@pytest.mark.parametrize("use", [offsets_read, offsets_of_columns])
+def test_iterator_that_starts_after_its_log_was_listed_again_gets_no_later_records_instead(
+    directory: Path, use: Offsets
+) -> None:
+    with open_log(directory) as log:
+        from_two, to_all = use(log, 2, "read_uncommitted"), log.read()
+        delete_first_segment(directory)
+        log.renew_listing()
+        with pytest.raises(OffsetOutOfRangeError):
+            next(from_two)
+        assert [record.offset for record in to_all] == [*range(10, COUNT)]
 
 
 @pytest.mark.parametrize("change", sorted(CHANGES))

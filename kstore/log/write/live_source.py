@@ -77,6 +77,7 @@ class LiveSource:
         self.context = context
         self.env = env
         self.is_closed = False
+        self.listing_number = 0
         self.truncations = Truncations()
         self._local = local
         self._aborted_state: tuple[Published, tuple[AbortedTransaction, ...]] | None = None
