@@ -234,7 +234,7 @@ def _told_apart(directories: list[PartitionDirectory], env: Env) -> tuple[list[P
     for directory in directories:
         try:
             content = _look_into(directory.path, env)
-        except StorageError as error:
+        except LogNotFoundError as error:
             if error.errno != errno.ENOENT:
                 raise
             continue
@@ -248,16 +248,22 @@ def _told_apart(directories: list[PartitionDirectory], env: Env) -> tuple[list[P
 def _look_into(path: str, env: Env) -> _Content:
     status = env.stat(path)
     if status is None:
-        raise LogNotFoundError(f"no such directory: {path}", path=path, errno=errno.ENOENT)
+        raise _no_directory(path)
     if status.kind is not FileKind.DIRECTORY:
         raise LogNotFoundError(
             f"not a directory: {path}; expected a partition directory or a log.dirs root",
             path=path,
             errno=errno.ENOTDIR,
         )
+    try:
+        names = env.listdir(path)
+    except StorageError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        raise _no_directory(path) from error
     has_logs = False
     partitions = []
-    for name in env.listdir(path):
+    for name in names:
         segment_name = parse_segment_name(name)
         if segment_name is not None:
             has_logs = has_logs or segment_name.suffix == LOG_SUFFIX
@@ -269,6 +275,10 @@ def _look_into(path: str, env: Env) -> _Content:
             if inner_status is not None and inner_status.kind is FileKind.DIRECTORY:
                 partitions.append(PartitionDirectory(topic_partition, inner, path))
     return _Content(has_logs, partitions)
+
+
+def _no_directory(path: str) -> LogNotFoundError:
+    return LogNotFoundError(f"no such directory: {path}", path=path, errno=errno.ENOENT)
 
 
 def _as_partition(path: str, content: _Content) -> PartitionDirectory | None:

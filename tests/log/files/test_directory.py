@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,16 @@ def test_root_whose_only_partition_is_deleted_while_it_is_listed_has_none(tmp_pa
         find_partitions(tmp_path, DeletingEnv(directory, "stat"))
     directory = make_partition(tmp_path, "t-0")
     assert partitions_of_root(str(tmp_path), DeletingEnv(directory, "stat")) == []
+
+
+@pytest.mark.parametrize("find", [find_partition, find_partitions, partitions_of_root])
+def test_directory_that_is_deleted_before_it_is_listed_is_not_found(
+    tmp_path: Path, find: Callable[..., object]
+) -> None:
+    directory = make_partition(tmp_path, "t-0")
+    with pytest.raises(LogNotFoundError, match="no such directory") as caught:
+        find(str(directory), DeletingEnv(directory, "listdir"))
+    assert (caught.value.path, caught.value.errno) == (str(directory), errno.ENOENT)
 
 
 def test_root_named_like_a_partition_is_a_root(tmp_path: Path) -> None:
