@@ -248,13 +248,17 @@ def is_known_file(
     log_start_offset: int,
     rebuilt: set[str],
     gaps: set[int],
+    in_transactions: Sequence[tuple[int, int]] = (),
 ) -> bool:
     """Whether docs/durability.md says why a file differs.
 
-    Args: rebuilt: names of indexes that kstore rebuilt at an opening; gaps: see gaps_before_segments.
+    Args: rebuilt: names of indexes that kstore rebuilt at an opening; gaps: see gaps_before_segments;
+        in_transactions: producer id and base offset of the transactional data from the log start on.
     """
     if name.endswith(".txnindex"):
-        return name in rebuilt and starts_earlier(ours or b"", theirs or b"", log_start_offset=log_start_offset)
+        return name in rebuilt and is_known_transaction_index(
+            ours or b"", theirs or b"", log_start_offset=log_start_offset, in_transactions=in_transactions
+        )
     if name.endswith("index"):
         # Kafka makes the indexes of a segment when they are first used, and leaves those without entries as they are.
         return not theirs and (not ours or name in rebuilt)
@@ -274,10 +278,23 @@ def gaps_before_segments(log: WritableLog) -> set[int]:
     return gaps
 
 
-def starts_earlier(ours: bytes, theirs: bytes, *, log_start_offset: int) -> bool:
-    """Whether two transaction indexes differ only in where a transaction begins, for kstore below the log start."""
-    mine, others = (decode_aborted_txns(one, base_offset=0, path="") for one in (ours, theirs))
-    return len(mine) == len(others) and all(
-        one == other or (one == other._replace(first_offset=one.first_offset) and one.first_offset < log_start_offset)
-        for one, other in zip(mine, others, strict=True)
-    )
+def is_known_transaction_index(
+    ours: bytes, theirs: bytes, *, log_start_offset: int, in_transactions: Sequence[tuple[int, int]]
+) -> bool:
+    """Whether two transaction indexes differ only in transactions that began below the log start.
+
+    kstore, which replays all records of a segment, has their first offsets, and also those that have no data from the
+    log start on. UnifiedLog.rebuildProducerState reads from there when it truncates, so that Kafka then knew of no
+    transaction that the marker could end.
+    """
+    mine, others = ([*decode_aborted_txns(one, base_offset=0, path="")] for one in (ours, theirs))
+    for one in mine:
+        began_below = one.first_offset < log_start_offset
+        if others and (one == others[0] or (began_below and one == others[0]._replace(first_offset=one.first_offset))):
+            del others[0]
+        elif not began_below or any(
+            producer_id == one.producer_id and one.first_offset <= offset < one.last_offset
+            for producer_id, offset in in_transactions
+        ):
+            return False
+    return not others

@@ -440,6 +440,11 @@ class History:
             log_start_offset=self.log.log_start_offset,
             rebuilt=self.rebuilt,
             gaps=gaps_before_segments(self.log),
+            in_transactions=[
+                (one.producer_id, one.base_offset)
+                for one in self.log.batches()
+                if one.is_transactional and not one.is_control
+            ],
         )
         self.log.close()
         self._theirs("close")

@@ -14,6 +14,7 @@ import pytest
 from kstore.config import LogConfig
 from kstore.log import WritableLog, open_log
 from kstore.log.env import DEFAULT_ENV
+from kstore.log.segment.transaction_index import AbortedTxn, encode_aborted_txn
 from kstore.record import MemoryRecords
 from tests.interop.histories.answers import state_of
 from tests.interop.histories.known import (
@@ -24,6 +25,7 @@ from tests.interop.histories.known import (
     forgets_at_magic_0_or_1,
     gaps_before_segments,
     is_known_file,
+    is_known_transaction_index,
     producers_from_log_start,
     snapshots_of_an_opening,
 )
@@ -134,3 +136,27 @@ def test_only_a_gap_before_a_segment_may_have_a_snapshot_of_kafka_alone(tmp_path
         found = is_known_file(name, None, EMPTY_SNAPSHOT, log_start_offset=0, rebuilt=set(), gaps=gaps)
         assert found is is_known, name
         assert not is_known_file(name, EMPTY_SNAPSHOT, None, log_start_offset=0, rebuilt=set(), gaps=gaps)
+
+
+ABORTED = [AbortedTxn(1, 8, 20, 18), AbortedTxn(2, 16, 22, 23)]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "in_transactions", "is_known"),
+    [
+        (ABORTED, [], True),
+        (ABORTED[1:], [(2, 16)], True),
+        (ABORTED[1:], [(1, 15), (2, 16)], False),
+        (ABORTED[:1], [(2, 16)], False),
+        ([ABORTED[0]._replace(first_offset=15), ABORTED[1]], [(1, 15), (2, 16)], True),
+        ([ABORTED[0], ABORTED[1]._replace(first_offset=17)], [(2, 16)], False),
+        ([*ABORTED, AbortedTxn(3, 24, 25, 26)], [], False),
+    ],
+    ids=["equal", "no data left", "data left", "above the log start", "began below", "began above", "missing"],
+)
+def test_rebuilt_transaction_index_may_differ_in_transactions_that_began_below_the_log_start_only(
+    theirs: list[AbortedTxn], in_transactions: list[tuple[int, int]], is_known: bool
+) -> None:
+    ours, others = (b"".join(map(encode_aborted_txn, one)) for one in (ABORTED, theirs))
+    found = is_known_transaction_index(ours, others, log_start_offset=15, in_transactions=in_transactions)
+    assert found is is_known
