@@ -13,6 +13,8 @@ NO_SEQUENCE = -1
 NO_OFFSET = -1
 NO_PARTITION_LEADER_EPOCH = -1
 MAX_OFFSET = 2**63 - 1
+# The format of a batch, in its magic byte. From 2 on a batch has a header of its own; 0 and 1 are messages.
+MAGIC_V0, MAGIC_V1, MAGIC_V2 = range(3)
 # Special timestamps for Log.offset_for_timestamp, as in Kafka's ListOffsetsRequest.
 LATEST: Final = -1
 EARLIEST: Final = -2

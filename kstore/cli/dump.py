@@ -69,6 +69,7 @@ from kstore.log.segment.transaction_index import ABORTED_TXN, TRANSACTION_INDEX_
 from kstore.log.state.producer_append import ProducerStateEntry
 from kstore.record import RecordBatch
 from kstore.record.batches import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
+from kstore.types import MAGIC_V2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -86,7 +87,6 @@ ENTRY_SIZES = {
     TIME_INDEX_SUFFIX: _core.TIME_INDEX_ENTRY_SIZE,
 }
 SUFFIXES = (*SEGMENT_SUFFIXES, PRODUCER_SNAPSHOT_SUFFIX)
-MAGIC_V2 = 2
 BATCH_HEADING = (
     "  position      size  offsets                 count  codec   time type      max timestamp             "
     "producer  epoch  sequence  leader  crc         state"

@@ -24,7 +24,7 @@ from kstore.errors import InvalidRecordError, KStoreError, MemoryLimitError
 from kstore.log.env import split_path
 from kstore.record.control import ControlRecordType, UnknownControlRecord, decode_control_record
 from kstore.record.schemas.protocol import TaggedField
-from kstore.types import TimestampType
+from kstore.types import MAGIC_V2, TimestampType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,7 +38,6 @@ JSON_TEXT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 CODEC_NAMES = tuple(codec.label for codec in CompressionType)
 TIMESTAMP_TYPE_LABELS = {int(kind): kind.label for kind in TimestampType}
 JSON_BOOL = ("false", "true")
-MAGIC_V2 = 2
 # Bounds on one JSON text built at once, and on Records held at once: a compressed batch of a few KiB may hold
 # millions of records.
 MOST_TEXT_BYTES = 32 * MIB

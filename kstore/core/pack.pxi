@@ -281,10 +281,6 @@ cdef PackStatus pack_run(Packing* p, uint8_t* out, int64_t capacity, int64_t run
 
 # Steps before packing: checking all rows, and sorting them by the partition of their key.
 
-cdef enum:
-    RECORD_OVERHEAD = 21     # Kafka's MAX_RECORD_OVERHEAD: the most bytes of a record without key, value and headers
-
-
 # Sets the upper bound of a row's record in bytes, in a batch of its own.
 cdef inline PackStatus measure_row(Packing* p, int64_t row, int64_t* total) noexcept nogil:
     cdef PackStatus status = PACKED
@@ -300,7 +296,7 @@ cdef inline PackStatus measure_row(Packing* p, int64_t row, int64_t* total) noex
         return PACK_BAD_INDEX
     if header_count > 0:
         status = measure_headers(p, headers_at, header_count, &headers_size)
-    total[0] = BATCH_HEADER_SIZE + RECORD_OVERHEAD + sized_size(key_size) + sized_size(value_size) + headers_size
+    total[0] = BATCH_HEADER_SIZE + MOST_RECORD_OVERHEAD + sized_size(key_size) + sized_size(value_size) + headers_size
     if status == PACKED and total[0] > INT32_MAX:
         status = PACK_TOO_LARGE
     return refuse(p, status, total[0]) if status != PACKED else PACKED

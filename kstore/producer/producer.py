@@ -44,7 +44,7 @@ from kstore.producer.sending.store_sink import StoreSink
 from kstore.producer.sink import Metadata
 from kstore.producer.transactions.coordinator import TransactionCoordinator, coordinator_of
 from kstore.producer.transactions.manager import TransactionManager
-from kstore.types import TopicPartition
+from kstore.types import MAGIC_V2, TopicPartition
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -154,7 +154,6 @@ DeliveryCallback: TypeAlias = Callable[[RecordMetadata, "KStoreError | None"], o
 
 # Kafka's ApiExceptions: reported by future and callback; any other error is raised by send().
 _TOLD_BY_FUTURE = (RecordTooLargeError, UnknownTopicOrPartitionError, ProducerTimeoutError)
-_MAGIC = 2
 _NS_PER_MS = 1_000_000
 _MS_PER_S = 1000
 # Seconds to wait for a sink call to return after a forced close.
@@ -330,7 +329,7 @@ class Producer(ProducerCore):
         before_ms = self._clock.monotonic_ms()
         cluster = self._metadata.cluster_with(topic, record.partition)
         size = estimate_size_in_bytes_upper_bound(
-            magic=_MAGIC, compression=self._accumulator.compression, key=key, value=value, headers=headers
+            magic=MAGIC_V2, compression=self._accumulator.compression, key=key, value=value, headers=headers
         )
         self._check_size(size)
         timestamp_ms = self._clock.wall_clock_ms() if record.timestamp_ms is None else record.timestamp_ms

@@ -224,7 +224,6 @@ class RecordBatch:
 SIZE_UP_TO_MAGIC = MAGIC_POSITION + 1
 # By magic. They include the sizes of key and value and, in V1, the timestamp, all after the attributes.
 LEAST_MESSAGE_SIZES = (MESSAGE_TIMESTAMP_POSITION + 8, MESSAGE_TIMESTAMP_POSITION + 16)
-_MAGIC_V2 = 2
 # A smaller size is damage, even if the magic is truncated.
 _LEAST_BATCH_SIZE = LEAST_MESSAGE_SIZES[0]
 

@@ -20,6 +20,8 @@ from kstore.record.control import (
     end_transaction_marker_value,
 )
 from kstore.types import (
+    MAGIC_V1,
+    MAGIC_V2,
     NO_PARTITION_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -28,7 +30,6 @@ from kstore.types import (
     TimestampType,
 )
 
-_MAGIC_V2 = 2
 _CODEC_MASK = 0x07
 
 
@@ -100,7 +101,7 @@ class MemoryRecordsBuilder(RecordBatchEncoder):
         max_timestamp_ms = self.log_append_time_ms if is_append_time else self.max_timestamp_ms
         if last_offset is None or max_timestamp_ms == NO_TIMESTAMP:
             return RecordsInfo(max_timestamp_ms, -1)
-        if self.magic == _MAGIC_V2 or self.compression != CompressionType.NONE:
+        if self.magic == MAGIC_V2 or self.compression != CompressionType.NONE:
             return RecordsInfo(max_timestamp_ms, last_offset)
         return RecordsInfo(max_timestamp_ms, self.base_offset if is_append_time else self.offset_of_max_timestamp)
 
@@ -149,8 +150,6 @@ class MemoryRecordsBuilder(RecordBatchEncoder):
         return payload
 
 
-_MAGIC_V1, _MAGIC_V2 = 1, 2
-
 KRaftControlRecord = (
     LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterRecord | KRaftVersionRecord | VotersRecord
 )
@@ -159,7 +158,7 @@ KRaftControlRecord = (
 def with_records(
     records: Iterable[Record],
     *,
-    magic: int = _MAGIC_V2,
+    magic: int = MAGIC_V2,
     base_offset: int = 0,
     offsets: Iterable[int] | None = None,
     compression: str | CompressionType = "none",
@@ -199,7 +198,7 @@ def with_records(
         base_sequence=base_sequence,
         is_transactional=is_transactional,
     )
-    is_wrapper = magic == _MAGIC_V1 and builder.compression != CompressionType.NONE
+    is_wrapper = magic == MAGIC_V1 and builder.compression != CompressionType.NONE
     if wrapper_timestamp_ms is not None and (not is_wrapper or timestamp_type != TimestampType.CREATE_TIME):
         raise ValueError("wrapper_timestamp_ms is for a compressed batch of magic 1 with CREATE_TIME")
     while first is not None:

@@ -193,7 +193,7 @@ cdef class RecordAppendResult:
 # The batch.
 
 cdef enum:
-    MOST_RECORD_OVERHEAD = 21     # most bytes of a record without key, value and headers, and their sizes
+    MOST_RECORD_OVERHEAD = 21     # Kafka's MAX_RECORD_OVERHEAD: most bytes of a record without key, value and headers
 
 
 # Returns: the most bytes that a batch of only this record can take.

@@ -24,12 +24,11 @@ from kstore.record import MemoryRecords, Record, RecordBatch
 from kstore.record.batches import set_last_offset
 from kstore.record.builder import with_records
 from kstore.record.validation import AppendOrigin, RecordRules, validate_and_assign_offsets
-from kstore.types import NO_PARTITION_LEADER_EPOCH, TimestampType
+from kstore.types import MAGIC_V2, NO_PARTITION_LEADER_EPOCH, TimestampType
 
 Ack: TypeAlias = Literal["buffered", "written", "flushed"]
 
 _ACKS = ("buffered", "written", "flushed")
-_MAGIC_V2 = 2
 _UNCOMPRESSED = ("uncompressed", "none")
 _ANY_CODEC = -1
 
@@ -71,7 +70,7 @@ class LeaderRules:
             is_compacted=config.is_compacted,
         )
         self.assigner: LeaderAssigner | None = None
-        if config.message_format_magic >= _MAGIC_V2:
+        if config.message_format_magic >= MAGIC_V2:
             self.assigner = LeaderAssigner(
                 max_message_bytes=config.max_message_bytes,
                 timestamp_before_max_ms=config.message_timestamp_before_max_ms,
@@ -92,7 +91,7 @@ class LeaderRules:
             raise TypeError(f"expected MemoryRecords, a RecordBatch or Records, got {type(records).__name__}")
         if isinstance(records, RecordBatch):
             sent = bytearray(bytes(records))
-            if records.magic >= _MAGIC_V2:
+            if records.magic >= MAGIC_V2:
                 set_last_offset(sent, last_offset=records.last_offset - records.base_offset)
             return MemoryRecords(sent)
         codec = self._rules.compression or CompressionType.NONE
@@ -122,7 +121,7 @@ class LeaderRules:
             base_offset=base_offset,
             now_ms=now_ms,
             partition_leader_epoch=partition_leader_epoch
-            if self._rules.magic >= _MAGIC_V2
+            if self._rules.magic >= MAGIC_V2
             else NO_PARTITION_LEADER_EPOCH,
             origin=origin,
         )
@@ -135,7 +134,7 @@ class LeaderRules:
             if origin is AppendOrigin.RAFT_LEADER and batch.partition_leader_epoch != partition_leader_epoch:
                 found = batch.partition_leader_epoch
                 raise _invalid(batch.position, "leader epoch", expected=partition_leader_epoch, found=found)
-            if origin is AppendOrigin.CLIENT and batch.magic >= _MAGIC_V2 and batch.base_offset != 0:
+            if origin is AppendOrigin.CLIENT and batch.magic >= MAGIC_V2 and batch.base_offset != 0:
                 raise _invalid(batch.position, "base offset from a client", expected=0, found=batch.base_offset)
         self._check_sizes(records)
 

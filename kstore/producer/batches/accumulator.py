@@ -34,7 +34,7 @@ from kstore.producer.batches.sequences import is_sequence_after
 from kstore.producer.cluster import Cluster, Node
 from kstore.producer.partitioner import BuiltInPartitioner
 from kstore.record import MemoryRecordsBuilder
-from kstore.types import TopicPartition
+from kstore.types import MAGIC_V2, TopicPartition
 
 if TYPE_CHECKING:
     from kstore._core import ColumnBuffer, StickyPartitionInfo
@@ -52,9 +52,6 @@ class BufferPool(BufferPoolCore):
 
     def __init__(self, memory: int, poolable_size: int, *, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(memory, poolable_size, clock=clock)
-
-
-_MAGIC = 2
 
 
 class RecordAccumulator(RecordAccumulatorCore):
@@ -118,7 +115,7 @@ class RecordAccumulator(RecordAccumulatorCore):
         super().__init__(
             pool=pool,
             batch_size=batch_size,
-            model=MemoryRecordsBuilder(magic=_MAGIC, compression=self.compression, level=compression_level),
+            model=MemoryRecordsBuilder(magic=MAGIC_V2, compression=self.compression, level=compression_level),
             batch_type=self.batch_type,
             result_type=ProduceRequestResult,
             estimator=self.compression_ratios,
@@ -191,7 +188,7 @@ class RecordAccumulator(RecordAccumulatorCore):
                         return result
                 before_ms = self.clock.monotonic_ms()
                 size = estimate_size_in_bytes_upper_bound(
-                    magic=_MAGIC, compression=self.compression, key=key, value=value, headers=headers
+                    magic=MAGIC_V2, compression=self.compression, key=key, value=value, headers=headers
                 )
                 self.pool.allocate_into(held, max(self.batch_size, size), max_time_to_block_ms=max_time_to_block_ms)
                 now_ms += self.clock.monotonic_ms() - before_ms

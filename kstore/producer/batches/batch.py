@@ -24,7 +24,7 @@ from kstore.errors import KStoreError
 from kstore.producer.batches.futures import FutureRecordMetadata, ProduceRequestResult, RecordMetadata, record_metadata
 from kstore.producer.batches.ids import add_to_sequence
 from kstore.record import MemoryRecords, MemoryRecordsBuilder
-from kstore.types import NO_OFFSET, TopicPartition
+from kstore.types import MAGIC_V2, NO_OFFSET, TopicPartition
 
 _FIRST_RATIO = 1.0
 _WORSE_STEP = 0.05
@@ -66,7 +66,6 @@ class CompressionRatioEstimator:
 
 _ErrorOf: TypeAlias = Callable[[int], KStoreError]
 LOGGER = logging.getLogger("kstore.producer")
-_MAGIC_V2 = 2
 
 
 class FinalState(Enum):
@@ -128,7 +127,7 @@ class ProducerBatch(ProducerBatchCore):
         buffer: ColumnBuffer,
         *,
         now_ms: int,
-        magic: int = _MAGIC_V2,
+        magic: int = MAGIC_V2,
         compression: str | int = "none",
         level: int | None = None,
         is_transactional: bool = False,
@@ -276,7 +275,7 @@ class ProducerBatch(ProducerBatchCore):
         left; the caller deallocates this batch.
         Raises: ValueError for a batch that is completed or has no records, or is uncompressed and of magic 0 or 1.
         """
-        if self.magic < _MAGIC_V2 and not self.is_compressed:
+        if self.magic < MAGIC_V2 and not self.is_compressed:
             raise ValueError(f"an uncompressed batch of magic {self.magic} can't be split")
         if self.record_count == 0:
             raise ValueError("an empty batch can't be split")

@@ -20,7 +20,7 @@ from kstore.errors import (
 )
 from kstore.producer.batches.batch import FinalState
 from kstore.producer.sink import ProduceResponse, checked_response
-from kstore.types import NO_OFFSET
+from kstore.types import MAGIC_V2, NO_OFFSET
 
 if TYPE_CHECKING:
     from kstore.producer.batches.accumulator import RecordAccumulator
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from kstore.producer.cluster import Node
     from kstore.producer.transactions.manager import TransactionManager
 
-_MAGIC_V2 = 2
 
 _logger = logging.getLogger("kstore.producer")
 
@@ -285,7 +284,7 @@ class BatchCompletion:
             isinstance(error, RecordTooLargeError | RecordBatchTooLargeError)
             and batch.record_count > 1
             and not batch.is_done
-            and (batch.magic >= _MAGIC_V2 or batch.is_compressed)
+            and (batch.magic >= MAGIC_V2 or batch.is_compressed)
         )
 
     def _split(self, batch: ProducerBatch) -> None:
