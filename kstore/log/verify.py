@@ -88,7 +88,8 @@ class SideFileCheck:
         # From this offset on there is no gap in the offsets.
         self._whole_from = 0
         self._is_damaged = False
-        # Damage that a writer explains which has appended a marker and not yet its index entry.
+        # Damage that a writer explains which has appended a marker and not yet its index entry, or has truncated the
+        # log and not yet the index.
         self.unwritten: set[Damage] = set()
 
     def start(self) -> Iterator[Damage]:
@@ -240,19 +241,22 @@ class SideFileCheck:
     def _compare_aborted(self, path: str, found: list[AbortedTxn]) -> Iterator[Damage]:
         known = {one.last_offset: one for one in found}
         for slot, one in enumerate(found):
-            reason = None
+            reason, is_above = None, False
             if one.last_offset in self._others:
                 reason = f"entry of {self._others[one.last_offset]} at offset {one.last_offset}"
             elif one.last_offset > self._last_offset and not self._has_grown():
-                reason = f"entry of offset {one.last_offset}, which is after the last batch"
+                reason, is_above = f"entry of offset {one.last_offset}, which is after the last batch", True
             elif one.first_offset > one.last_offset:
                 reason = f"first offset {one.first_offset} above the marker"
             elif one.last_stable_offset > self._log.log_end_offset and not self._has_grown():
                 # It may be above the marker: a follower that appends several batches at once already knows of
                 # transactions that begin after it.
-                reason = f"last stable offset {one.last_stable_offset} above the log end offset"
+                reason, is_above = f"last stable offset {one.last_stable_offset} above the log end offset", True
             if reason is not None:
-                yield Damage(path, slot * TRANSACTION_INDEX_ENTRY_SIZE, TRANSACTION_INDEX_ENTRY_SIZE, reason)
+                damage = Damage(path, slot * TRANSACTION_INDEX_ENTRY_SIZE, TRANSACTION_INDEX_ENTRY_SIZE, reason)
+                if is_above:
+                    self.unwritten.add(damage)
+                yield damage
         last_known = max(known, default=-1)
         for one in self._aborted:
             entry = known.get(one.last_offset)

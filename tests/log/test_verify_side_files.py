@@ -353,6 +353,24 @@ def test_marker_that_was_just_appended_has_no_entry_yet_beside_a_writer(director
     assert damages_beside_a_writer(directory) == []
 
 
+def test_entry_of_a_marker_that_is_being_truncated_is_no_damage_beside_a_writer(directory: Path) -> None:
+    """A writer truncates the .log before the index."""
+    (directory / LOG).write_bytes(SEGMENTS[1][0])
+    assert "entry of offset 12, which is after the last batch" in reasons(directory)
+    assert damages_beside_a_writer(directory) == []
+
+
+def test_entry_whose_last_stable_offset_is_above_the_end_is_no_damage_beside_a_writer(directory: Path) -> None:
+    (directory / LATER_TXN_INDEX).write_bytes(txn_index((2, 6, 12, 25)))
+    assert reasons(directory) == ["last stable offset 25 above the log end offset"]
+    assert damages_beside_a_writer(directory) == []
+
+
+def test_entry_after_the_end_of_an_older_segment_is_damage_beside_a_writer_too(directory: Path) -> None:
+    (directory / TXN_INDEX).write_bytes(txn_index(ABORTED, (2, 2, 15, 6)))
+    assert damages_beside_a_writer(directory) == ["entry of offset 15, which is after the last batch"]
+
+
 def test_marker_of_an_older_segment_has_its_entry_beside_a_writer_too(directory: Path) -> None:
     (directory / TXN_INDEX).write_bytes(b"")
     assert len(damages_beside_a_writer(directory)) == 1
