@@ -63,6 +63,8 @@ class History:
         self.steps: list[str] = []
         # Indexes that kstore rebuilt when it opened the log.
         self.rebuilt: set[str] = set()
+        # See gaps_before_segments; also of deleted segments, since a deletion leaves the snapshots in gaps.
+        self.gaps: set[int] = set()
 
     # Opening and closing
 
@@ -122,6 +124,7 @@ class History:
             if theirs["producers"] == known:
                 raise Parted
         self._take_over_snapshots(is_clean=is_clean, had_none=had_none)
+        self.gaps.clear()
 
     def _snapshots(self, side: int) -> dict[int, bytes]:
         paths = (self.roots[side] / PARTITION).glob("*.snapshot")
@@ -357,6 +360,8 @@ class History:
 
     def look(self) -> Iterator[str]:
         """Compare what both say of the log as it is now."""
+        first = self.log.segments[0].base_offset
+        self.gaps = gaps_before_segments(self.log) | {one for one in self.gaps if one < first}
         theirs = self._theirs("state")
         self.follow_mark(theirs["high_watermark"])
         yield from differences("state", self.known(state_of(self.log), theirs), theirs)
@@ -439,7 +444,7 @@ class History:
             is_known_file,
             log_start_offset=self.log.log_start_offset,
             rebuilt=self.rebuilt,
-            gaps=gaps_before_segments(self.log),
+            gaps=self.gaps,
             in_transactions=[
                 (one.producer_id, one.base_offset)
                 for one in self.log.batches()
