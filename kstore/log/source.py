@@ -194,8 +194,7 @@ class DirectorySource:
     def close(self) -> None:
         """Close the files; a second call does nothing."""
         self.is_closed = True
-        self.context.files.close()
-        self.context.indexes.close()
+        self.context.close()
 
     @property
     def segments(self) -> tuple[LogSegment, ...]:

@@ -49,18 +49,7 @@ class Run(NamedTuple):
 
 def runs_of(records: Iterable[tuple[int, bytes]]) -> Iterator[Run]:
     """Yield the runs of (offset, value) pairs; raise AssertionError for what no log may hold."""
-    run = None
-    for offset, value in records:
-        generation = generation_in(offset, value)
-        assert run is None or offset > run.last_offset, f"offset {offset} after {run}"
-        if run is not None and run.generation == generation:
-            run = run._replace(last_offset=offset, count=run.count + 1)
-            continue
-        if run is not None:
-            yield run
-        run = Run(offset, offset, generation, 1)
-    if run is not None:
-        yield run
+    return _runs_of_pairs((offset, generation_in(offset, value)) for offset, value in records)
 
 
 class Answer(NamedTuple):
@@ -274,9 +263,10 @@ class History:
         return None if entry is None else (entry.offset, timestamp_of(entry.offset, entry.generation))
 
 
-def _runs_of_pairs(found: list[tuple[int, int]]) -> Iterator[Run]:
+def _runs_of_pairs(found: Iterable[tuple[int, int]]) -> Iterator[Run]:
     run = None
     for offset, generation in found:
+        assert run is None or offset > run.last_offset, f"offset {offset} after {run}"
         if run is not None and run.generation == generation:
             run = run._replace(last_offset=offset, count=run.count + 1)
             continue

@@ -152,7 +152,7 @@ def find_partitions(paths: StrPath | Iterable[StrPath], env: Env = DEFAULT_ENV) 
     """Find the partitions at one or several paths, each a partition directory or a log.dirs root.
 
     In a root, directories that a broker renamed for deletion or moves (-delete, -stray, -future) are skipped, and so
-    are those that are removed meanwhile.
+    are those that are removed while the root is listed.
     Returns: sorted by topic, then partition number; a directory reached twice appears once.
     Raises: LogNotFoundError if a path is missing, not a directory, or neither a partition nor a root; StorageError if
         two directories hold the same topic-partition; ValueError for no path.

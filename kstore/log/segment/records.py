@@ -389,7 +389,7 @@ class SegmentRecords:
         """Yield header and bytes of each batch in [position, end_position); both must be batch boundaries.
 
         Args: standing: a later batch of the log, which must be in its file after each read; None if the file is not
-            rewritten, or whoever iterates is told.
+            rewritten, or the caller is notified of truncations.
         Raises: LogReplacedError if the log was truncated before that batch; CorruptRecordError for bad framing, for
             offsets that go back or leave the segment, and for a batch that does not end by end_position;
             InvalidRecordError for a last offset below the base offset in a batch with a valid CRC;

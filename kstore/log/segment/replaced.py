@@ -62,7 +62,7 @@ def change_that_caused(
     """Return the change since the listing that caused an error of a read, None if the error means what it says.
 
     Cost: two stats; for damage in a file that was written since, a walk from its start to the damage, repeated if the
-    file is written meanwhile.
+    file is written during that walk.
     """
     if isinstance(error, LogReplacedError):
         return error

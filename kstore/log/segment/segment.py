@@ -67,6 +67,11 @@ class LogContext(NamedTuple):
     # Returns the offset below which a cleaner may have removed records.
     cleaned_below: Callable[[], int]
 
+    def close(self) -> None:
+        """Close the files that readers have open; a second call does nothing."""
+        self.files.close()
+        self.indexes.close()
+
 
 class LogSegment:
     """One segment of a log, as a snapshot: bytes that a broker appends later are not seen.

@@ -87,8 +87,7 @@ class LiveSource:
     def close(self) -> None:
         """Close the files that readers have open."""
         self.is_closed = True
-        self.context.files.close()
-        self.context.indexes.close()
+        self.context.close()
 
     @property
     def segments(self) -> tuple[LogSegment, ...]:
