@@ -218,7 +218,6 @@ cdef extern from *:
         object (*tp_new)(PyTypeObject* type, object args, PyObject* keywords)
     bint PyType_Check(object it)
     object PyDescr_NewMember(PyTypeObject* type, PyMemberDef* member)
-    object PyType_GenericAlloc(PyTypeObject* cls, Py_ssize_t count)
     void PyType_Modified(PyTypeObject* type)
     void find_members "KS_RECORD_MEMBERS"(Record record, PyMemberDef* out)
 

@@ -167,13 +167,6 @@ cdef class ProducerTable:
 
 # The active segment, and the append in one call.
 
-cdef extern from *:
-    """
-    #define KS_ALLOC(type, count) (((PyTypeObject *)(type))->tp_alloc((PyTypeObject *)(type), count))
-    """
-    # A new instance of a tuple type with so many items, all NULL, as the type's own tp_new allocates it.
-    object alloc_of "KS_ALLOC"(object type, Py_ssize_t count)
-
 # The fields of an info_type, all of which made_info() sets.
 cdef tuple _INFO_FIELDS = ("base_offset", "last_offset", "max_timestamp_ms", "log_append_time_ms", "log_start_offset",
                            "size_in_bytes", "is_duplicate")

@@ -440,6 +440,14 @@ cdef bint find_in_part(const uint8_t* data, int64_t read_size, int64_t size, int
     return False
 
 
+cdef extern from *:
+    """
+    #define KS_ALLOC(type, count) (((PyTypeObject *)(type))->tp_alloc((PyTypeObject *)(type), count))
+    """
+    # A new instance of a tuple type with so many items, all NULL, as the type's own tp_new allocates it.
+    object alloc_of "KS_ALLOC"(object type, Py_ssize_t count)
+
+
 # Requires: a new tuple without that item, which no other code has seen.
 cdef inline int set_number(object made, Py_ssize_t item, int64_t number) except -1:
     cdef object value = number
@@ -450,7 +458,7 @@ cdef inline int set_number(object made, Py_ssize_t item, int64_t number) except 
 
 # kstore.types.OffsetAndTimestamp._make without an intermediate tuple.
 cdef object made_answer(const OffsetAndTimestamp* found):
-    answer = PyType_GenericAlloc(<PyTypeObject*>_AnswerType, 2)
+    answer = alloc_of(_AnswerType, 2)
     set_number(answer, 0, found.offset)
     set_number(answer, 1, found.timestamp)
     return answer

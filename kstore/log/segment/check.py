@@ -71,10 +71,10 @@ class SegmentCheck:
         self._config = config
         self._is_deep = is_deep
         self._size = records.size_in_bytes
-        self._reader = ChunkReader(
+        reader = ChunkReader(
             records.read_bytes, end_position=records.size_in_bytes, first_bytes=config.read_chunk_bytes
         )
-        self._bytes_at = self._reader.bytes_at
+        self._bytes_at = reader.bytes_at
         self._effort_bytes = SEARCH_EFFORT * self._size
         self._previous: BatchHeader | None = None
         self._previous_record_count: int | None = None
