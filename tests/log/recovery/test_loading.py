@@ -527,6 +527,22 @@ def test_wrong_last_entry_of_an_index_costs_no_log_that_was_closed(
         assert [record.offset for record in log.read()] == list(range(20))
 
 
+@pytest.mark.parametrize("after_the_last", [0, 1])
+def test_time_index_entry_for_an_offset_that_the_log_does_not_have_gives_no_timestamp(
+    tmp_path: Path, after_the_last: int
+) -> None:
+    path = two_segments(tmp_path)
+    position = starts_of(log_file(path, 10).read_bytes())[-2]
+    last_index_ends_in(path, struct.pack(">ii", 9, position))
+    expected = load(path, is_clean=True).segments[-1]
+    assert expected.max_timestamp_ms < 2**60
+    time_index = path / f"{10:020d}.timeindex"
+    entry = (2**60).to_bytes(8, "big") + (10 + after_the_last).to_bytes(4, "big")
+    time_index.write_bytes(time_index.read_bytes() + entry)
+    loaded = load(path, is_clean=True)
+    assert (loaded.log_end_offset, loaded.segments[-1]) == (20, expected)
+
+
 def test_last_entry_that_points_to_a_batch_inside_of_a_value_does_not_move_the_log_end(tmp_path: Path) -> None:
     inner = batch(500, value_bytes=20)
     outer = packed_entry(inner, None, offset=11, magic=1)

@@ -294,6 +294,20 @@ def test_high_watermark_is_never_seen_above_the_end_of_a_log_that_is_cut(
     assert all(high_watermark <= end for high_watermark, end in seen)
 
 
+def test_high_watermark_is_never_seen_below_the_start_of_a_log_that_is_restarted(
+    log: WritableLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    move_start, seen = log._local.move_start, []
+
+    def move_start_and_look(offset: int) -> None:
+        move_start(offset)
+        seen.append((log.log_start_offset, log.high_watermark))
+
+    monkeypatch.setattr(log._local, "move_start", move_start_and_look)
+    log.truncate_fully_and_start_at(100)
+    assert seen == [(100, 100)]
+
+
 @pytest.mark.parametrize("before", [1, 12, 13, 24, 29, 30])
 def test_deleted_records_are_out_of_range(log: WritableLog, directory: Path, before: int) -> None:
     assert log.delete_records(before) == before
