@@ -30,7 +30,7 @@ from kstore.log.env import DEFAULT_ENV, Env, StrPath
 from kstore.log.files.names import find_partitions
 from kstore.log.opening import open_log
 from kstore.log.plan import ScanRange
-from kstore.log.scan import Mode, Selection, check_junction, read_ahead, scan_columns
+from kstore.log.scan import ColumnSelection, Mode, check_junction, read_ahead, scan_columns
 from kstore.log.segment.records import LastBatch
 from kstore.record.batches import MemoryRecords
 from kstore.record.packing import BinaryColumn, HeadersColumn, Int64Column, RecordColumns, pack_columns
@@ -251,7 +251,7 @@ class Projection:
         self._has_warned = False
         self.schema = arrow_schema
         decoded = {"key", "value", "timestamp", "headers"} & names
-        self.selection = Selection(
+        self.selection = ColumnSelection(
             key=_mode(arrow_schema, "key"),
             value=_mode(arrow_schema, "value"),
             offset=bool({"offset", "sequence"} & names) or not decoded,

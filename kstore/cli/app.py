@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Concatenate, ParamSpec
 import typer
 
 from kstore.cli import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_WRONG_USE
-from kstore.cli.arguments import Selection, WrongUseError, parse_offset, parse_timestamp_ms
+from kstore.cli.arguments import PartitionSelection, WrongUseError, parse_offset, parse_timestamp_ms
 from kstore.cli.output import Output
 from kstore.errors import KStoreError
 
@@ -122,9 +122,9 @@ def command(name: str) -> Callable[[Callable[Concatenate[Output, Arguments], int
     return register
 
 
-def selection_of(directory: str, topics: list[str] | None, partitions: list[int] | None) -> Selection:
+def selection_of(directory: str, topics: list[str] | None, partitions: list[int] | None) -> PartitionSelection:
     """Return the partitions that DIR, --topic and --partition select."""
-    return Selection(directory=directory, topics=tuple(topics or ()), partitions=tuple(partitions or ()))
+    return PartitionSelection(directory=directory, topics=tuple(topics or ()), partitions=tuple(partitions or ()))
 
 
 def show_version(is_wanted: bool) -> None:
@@ -198,7 +198,7 @@ def print_records(
     """Print records in offset order, one partition after another."""
     from kstore.cli import cat
 
-    wanted = cat.Wanted(
+    wanted = cat.CatOptions(
         start_offset=parse_offset(start, option="--from"),
         end_offset=parse_offset(end, option="--to"),
         since_ms=None if since is None else parse_timestamp_ms(since, option="--since"),
@@ -289,7 +289,7 @@ def list_offsets(
     """Show the first offset at or after a time, as ListOffsets does."""
     from kstore.cli import offsets
 
-    wanted = offsets.Wanted(offsets.parse_time(time), only_committed=isolation is Isolation.READ_COMMITTED)
+    wanted = offsets.OffsetQuery(offsets.parse_time(time), only_committed=isolation is Isolation.READ_COMMITTED)
     return offsets.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
 
 
@@ -318,7 +318,7 @@ def recover_partitions(
 
     if trust_recovery_point and mode is Recovery.SALVAGE:
         raise WrongUseError("--trust-recovery-point can't be used with --mode salvage, which reads every segment")
-    wanted = recover.Wanted(
+    wanted = recover.RecoverOptions(
         mode=mode.value, dry_run=dry_run, keeps_copies=copies, trusts_recovery_point=trust_recovery_point
     )
     return recover.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
@@ -352,7 +352,7 @@ def import_records(
     """Append the records of a file to a root or a partition."""
     from kstore.cli import importing
 
-    wanted = importing.Wanted(
+    wanted = importing.ImportOptions(
         path=path,
         directory=directory,
         topic=topic,

@@ -21,7 +21,7 @@ class WrongUseError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection:
+class PartitionSelection:
     """The partitions to work on: those of DIR, narrowed by topic names and partition numbers (empty: all)."""
 
     directory: str

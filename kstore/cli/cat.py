@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kstore._core import BatchHeader, Record
-    from kstore.cli.arguments import Selection
+    from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
     from kstore.log.log import Decoder, Isolation, Log
     from kstore.record import RecordBatch
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class CatOptions:
     """Which records to print: start_offset <= offset < end_offset, since_ms <= timestamp < until_ms, at most limit."""
 
     start_offset: int
@@ -106,7 +106,7 @@ class Group(NamedTuple):
     shown: str | None = None
 
 
-def run(selection: Selection, wanted: Wanted, out: Output, *, is_json: bool) -> int:
+def run(selection: PartitionSelection, wanted: CatOptions, out: Output, *, is_json: bool) -> int:
     """Print the selected records and return the exit status. A damaged batch ends its own partition only."""
     status = EXIT_FINE
     left = wanted.limit
@@ -183,7 +183,7 @@ def plain_decoded(value: object) -> object:
 
 
 def groups(
-    log: Log, wanted: Wanted, *, show_batch: Callable[[RecordBatch], str | None] | None = None
+    log: Log, wanted: CatOptions, *, show_batch: Callable[[RecordBatch], str | None] | None = None
 ) -> Iterator[Group]:
     """Yield the selected records of one log in parts of batches. Skipped batches of the range are verified too.
 

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from kstore._core import BatchHeader, Record
-    from kstore.cli.arguments import Selection
+    from kstore.cli.arguments import PartitionSelection
     from kstore.cli.decoders import Decoder
     from kstore.cli.output import Output
     from kstore.log.env import ReadFile
@@ -133,7 +133,9 @@ class Style:
     prefix: str = ""
 
 
-def run(selection: Selection, out: Output, *, is_json: bool, with_records: bool, decoder: Decoder | None = None) -> int:
+def run(
+    selection: PartitionSelection, out: Output, *, is_json: bool, with_records: bool, decoder: Decoder | None = None
+) -> int:
     """Show the file, or all files of the directory, and return the exit status.
 
     Raises: WrongUseError, LogNotFoundError; for a single file also its KStoreError.
@@ -184,7 +186,7 @@ def named_file(path: str) -> DumpFile:
     return DumpFile(path, name, suffix, parsed.base_offset if parsed is not None else None)
 
 
-def files_of(selection: Selection, path: str) -> Iterator[DumpFile]:
+def files_of(selection: PartitionSelection, path: str) -> Iterator[DumpFile]:
     """Yield the files of a directory in name order, then, if it is a root, those of its selected partitions.
 
     The root's own files are left out if topics or partitions are selected.
@@ -408,7 +410,7 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tail:
+class TrailingBytes:
     """Bytes at the end of a file that are not a batch. is_zeros: preallocated by a broker, not damage."""
 
     position: int
@@ -426,7 +428,7 @@ class SegmentFile:
     """
 
     def __init__(self, file: ReadFile, *, chunk_bytes: int, max_batch_bytes: int) -> None:
-        self.tail: Tail | None = None
+        self.tail: TrailingBytes | None = None
         self._file = file
         self._size = file.size()
         self._chunk_bytes = chunk_bytes
@@ -447,26 +449,26 @@ class SegmentFile:
             yield entry
             position += entry.size_in_bytes
 
-    def _tail_at(self, position: int, start: bytes) -> Tail | None:
+    def _tail_at(self, position: int, start: bytes) -> TrailingBytes | None:
         left = self._size - position
         if not any(start):
             is_zeros = self._is_zero_from(position)
             reason = "zeros to the end of the file" if is_zeros else "zeros in place of a batch"
-            return Tail(position=position, size_in_bytes=left, reason=reason, is_zeros=is_zeros)
+            return TrailingBytes(position=position, size_in_bytes=left, reason=reason, is_zeros=is_zeros)
         if len(start) < SIZE_UP_TO_MAGIC:
             reason = f"truncated batch header: expected at least {SIZE_UP_TO_MAGIC} bytes, found {left}"
-            return Tail(position=position, size_in_bytes=left, reason=reason)
+            return TrailingBytes(position=position, size_in_bytes=left, reason=reason)
         size = declared_size(start)
         if size < (least := LEAST_MESSAGE_SIZES[0]):
             expected, found = least - _core.LOG_OVERHEAD, size - _core.LOG_OVERHEAD
             reason = f"size field too small: expected at least {expected}, found {found}"
-            return Tail(position=position, size_in_bytes=left, reason=reason)
+            return TrailingBytes(position=position, size_in_bytes=left, reason=reason)
         if size > left:
             reason = f"truncated batch: expected {size} bytes, found {left}"
-            return Tail(position=position, size_in_bytes=left, reason=reason)
+            return TrailingBytes(position=position, size_in_bytes=left, reason=reason)
         if size > self._max_batch_bytes:
             reason = f"batch larger than the limit: expected at most {self._max_batch_bytes} bytes, found {size}"
-            return Tail(position=position, size_in_bytes=left, reason=reason)
+            return TrailingBytes(position=position, size_in_bytes=left, reason=reason)
         return None
 
     def _entry(self, position: int, *, size_in_bytes: int, magic: int) -> Entry:

@@ -54,7 +54,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class ImportOptions:
     """What to import and where. topic and partition, if not None, override those of the records."""
 
     path: str
@@ -66,7 +66,7 @@ class Wanted:
     keeps_offsets: bool
 
 
-def run(wanted: Wanted, out: Output, *, is_json: bool) -> int:
+def run(wanted: ImportOptions, out: Output, *, is_json: bool) -> int:
     """Append all records, print the record count and log end of each partition, and return the exit status."""
     with ExitStack() as stack:
         if wanted.path.endswith(ARROW_SUFFIXES):
@@ -95,7 +95,7 @@ def _begun(items: Iterator[Item]) -> Iterator[Item]:
     return chain(list(islice(items, 1)), items)
 
 
-def _open_target(wanted: Wanted, stack: ExitStack) -> Target:
+def _open_target(wanted: ImportOptions, stack: ExitStack) -> Target:
     """Open the root, or the single partition, which then takes all records."""
     try:
         find_partition(wanted.directory)
@@ -137,7 +137,7 @@ class _Importer:
     Attributes: counts: (records appended, log end offset) of each partition.
     """
 
-    def __init__(self, wanted: Wanted, target: Target) -> None:
+    def __init__(self, wanted: ImportOptions, target: Target) -> None:
         self.counts: dict[TopicPartition, tuple[int, int]] = {}
         self._wanted = wanted
         self._target = target

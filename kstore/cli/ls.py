@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kstore._core import BatchHeader
-    from kstore.cli.arguments import Selection
+    from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
     from kstore.log.log import Log
     from kstore.log.segment.segment import LogSegment
@@ -91,7 +91,7 @@ class Listing:
         ]
 
 
-def run(selection: Selection, out: Output, *, is_json: bool, is_exact: bool) -> int:
+def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_exact: bool) -> int:
     """List the selected partitions and return the exit status. One that can't be read is reported and left out."""
     status = EXIT_FINE
     rows = []

@@ -16,7 +16,7 @@ from kstore.log import open_log
 from kstore.types import EARLIEST, LATEST, MAX_TIMESTAMP, NO_TIMESTAMP, OffsetAndTimestamp
 
 if TYPE_CHECKING:
-    from kstore.cli.arguments import Selection
+    from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
     from kstore.log import Log
 
@@ -31,7 +31,7 @@ COLUMNS = (
 )
 
 
-class Wanted(NamedTuple):
+class OffsetQuery(NamedTuple):
     """The requested time: ms, or one of SPECIAL_TIMES. only_committed: the log ends at the last stable offset."""
 
     timestamp_ms: int
@@ -51,7 +51,7 @@ def parse_time(text: str) -> int:
     return timestamp_ms
 
 
-def run(selection: Selection, wanted: Wanted, out: Output, *, is_json: bool) -> int:
+def run(selection: PartitionSelection, wanted: OffsetQuery, out: Output, *, is_json: bool) -> int:
     """Print the offset of each selected partition and return the exit status.
 
     A partition that can't be read is reported and left out.
@@ -75,7 +75,7 @@ def run(selection: Selection, wanted: Wanted, out: Output, *, is_json: bool) -> 
     return status
 
 
-def list_offset(log: Log, wanted: Wanted) -> OffsetAndTimestamp:
+def list_offset(log: Log, wanted: OffsetQuery) -> OffsetAndTimestamp:
     """Return the offset and timestamp that a broker would return, -1 for one that does not exist.
 
     Cost: MAX_TIMESTAMP and only_committed walk the whole log.

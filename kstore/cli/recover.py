@@ -15,7 +15,7 @@ from kstore.log.files.names import CLUSTER_METADATA_TOPIC
 from kstore.log.store import recover_partitions
 
 if TYPE_CHECKING:
-    from kstore.cli.arguments import Selection
+    from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
     from kstore.log.recovery.context import RecoveryMode, RecoveryReport
     from kstore.types import TopicPartition
@@ -30,7 +30,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class RecoverOptions:
     """The options of a recovery."""
 
     mode: RecoveryMode
@@ -39,7 +39,7 @@ class Wanted:
     trusts_recovery_point: bool
 
 
-def run(selection: Selection, wanted: Wanted, out: Output, *, is_json: bool) -> int:
+def run(selection: PartitionSelection, wanted: RecoverOptions, out: Output, *, is_json: bool) -> int:
     """Recover the selected partitions and return the exit status: 1 if one was truncated, damaged or refused.
 
     If an error ends the command, the partitions recovered before it are still shown. __cluster_metadata is left alone.

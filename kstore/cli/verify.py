@@ -19,7 +19,7 @@ from kstore.log.verify import Verification, verify, verify_checkpoints
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kstore.cli.arguments import Selection
+    from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
     from kstore.log.damage import Damage
     from kstore.log.files.names import PartitionDirectory
@@ -74,7 +74,7 @@ class Progress:
         return f"{self.partition}: {batches} batches"
 
 
-def run(selection: Selection, out: Output, *, is_json: bool, is_deep: bool) -> int:
+def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_deep: bool) -> int:
     """Verify the selected partitions and the checkpoints of their roots; return the exit status."""
     status = EXIT_FINE
     partitions = selection.find()

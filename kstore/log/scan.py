@@ -225,7 +225,7 @@ Mode: TypeAlias = Literal["copy", "view", "string"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection:
+class ColumnSelection:
     """Which columns to decode, and how: key and value are None, "copy", "view" or "string"."""
 
     key: Mode | None = None
@@ -238,7 +238,7 @@ class Selection:
 
 def scan_columns(
     scan_range: ScanRange,
-    selection: Selection,
+    selection: ColumnSelection,
     *,
     batch_bytes: int,
     config: LogConfig,

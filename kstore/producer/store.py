@@ -32,7 +32,7 @@ class LeaderEpochs(Protocol):
     def latest_epoch(self) -> int: ...
 
 
-class PartitionLog(Protocol):
+class ProducerLog(Protocol):
     """A log that accepts appends as the leader; see kstore.log.WritableLog."""
 
     @property
@@ -61,7 +61,7 @@ class ProducerStore(Protocol):
     @property
     def partitions(self) -> tuple[TopicPartition, ...]: ...
 
-    def log(self, topic: str, partition: int = 0) -> PartitionLog: ...
+    def log(self, topic: str, partition: int = 0) -> ProducerLog: ...
 
     def create_topic(self, name: str, partitions: int = 1, *, config: LogConfig | None = None) -> uuid.UUID: ...
 

@@ -25,7 +25,7 @@ class OffsetRange(NamedTuple):
         return self.end_offset - self.start_offset
 
 
-class PartitionLog(Protocol):
+class LogOffsets(Protocol):
     """The part of a Log that the resolution of offsets needs."""
 
     @property
@@ -53,7 +53,7 @@ def check_partitions_listed(options: ReadOptions, topic_partitions: Collection[T
             )
 
 
-def readable_end_offset(log: PartitionLog, isolation_level: Isolation) -> int:
+def readable_end_offset(log: LogOffsets, isolation_level: Isolation) -> int:
     """Return the offset that "latest" means: the last stable offset for read_committed, else the log end offset.
 
     Cost: read_committed walks the whole log.
@@ -61,7 +61,7 @@ def readable_end_offset(log: PartitionLog, isolation_level: Isolation) -> int:
     return log.transactions().last_stable_offset if isolation_level == READ_COMMITTED else log.log_end_offset
 
 
-def resolve_offset_range(topic_partition: TopicPartition, log: PartitionLog, options: ReadOptions) -> OffsetRange:
+def resolve_offset_range(topic_partition: TopicPartition, log: LogOffsets, options: ReadOptions) -> OffsetRange:
     """Return the offsets of one partition to read. The range can be empty.
 
     Raises: ValueError if no record has the starting timestamp or a later one; OffsetOutOfRangeError if the range ends
@@ -82,7 +82,7 @@ def resolve_offset_range(topic_partition: TopicPartition, log: PartitionLog, opt
     return held_range(asked, log, options, latest=latest)
 
 
-def held_range(asked: OffsetRange, log: PartitionLog, options: ReadOptions, *, latest: int) -> OffsetRange:
+def held_range(asked: OffsetRange, log: LogOffsets, options: ReadOptions, *, latest: int) -> OffsetRange:
     """Return the part of a range that the log holds below `latest`.
 
     Raises: OffsetOutOfRangeError, with failOnDataLoss, unless it is the whole range.
@@ -120,7 +120,7 @@ def data_loss(
     )
 
 
-def _resolve_start(topic_partition: TopicPartition, log: PartitionLog, options: ReadOptions, *, latest: int) -> int:
+def _resolve_start(topic_partition: TopicPartition, log: LogOffsets, options: ReadOptions, *, latest: int) -> int:
     value = _value_for(options.starting, topic_partition)
     if not options.starting.is_timestamp:
         return log.log_start_offset if value == EARLIEST else value
@@ -134,7 +134,7 @@ def _resolve_start(topic_partition: TopicPartition, log: PartitionLog, options: 
     return latest if offset is None else offset
 
 
-def _resolve_end(topic_partition: TopicPartition, log: PartitionLog, ending: Bound, *, latest: int) -> int:
+def _resolve_end(topic_partition: TopicPartition, log: LogOffsets, ending: Bound, *, latest: int) -> int:
     value = _value_for(ending, topic_partition)
     if not ending.is_timestamp:
         return latest if value == LATEST else value
@@ -148,7 +148,7 @@ def _value_for(bound: Bound, topic_partition: TopicPartition) -> int:
     return (bound.by_partition or {})[topic_partition]
 
 
-def _offset_at_time(log: PartitionLog, *, timestamp_ms: int, latest: int) -> int | None:
+def _offset_at_time(log: LogOffsets, *, timestamp_ms: int, latest: int) -> int | None:
     """Return the first offset below `latest` whose timestamp is >= timestamp_ms, or None.
 
     -1 and -2 mean latest and earliest, as in ListOffsets; other negative timestamps have no offset.

@@ -1,4 +1,4 @@
-"""Columns of the Spark source, and the projection that a user schema makes of them."""
+"""Columns of the Spark source, and which of them a user schema requests."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def record_type(fields: Sequence[str]) -> StructType:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Projection:
+class UserSchema:
     """The columns to read and how the user schema declares them.
 
     columns: kstore's names, in the order of the schema. strings: those of type string instead of binary.
@@ -88,8 +88,8 @@ class Projection:
         return _PER_RECORD_COLUMNS.isdisjoint(self.columns)
 
     @classmethod
-    def of(cls, schema: StructType) -> Projection:
-        """Return the projection of a user schema, after checking it against the available columns.
+    def of(cls, schema: StructType) -> UserSchema:
+        """Return the columns of a user schema, after checking it against the available columns.
 
         Raises: ValueError for an unknown or repeated column or a wrong type, with the list of available columns.
         """

@@ -21,7 +21,7 @@ from kstore.spark.options import ReadOptions, parse_read_options
 from kstore.spark.planning import ScanPartition, plan_partitions
 from kstore.spark.pushdown import Constraint, constraint_of
 from kstore.spark.retention import read_what_is_left
-from kstore.spark.schema import Projection, source_schema
+from kstore.spark.schema import UserSchema, source_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,11 +57,11 @@ class KStoreDataSource(DataSource):
         Raises: ValueError for an invalid option or an unknown column.
         """
         options = parse_read_options(self.options)
-        projection = Projection.of(schema)
+        user_schema = UserSchema.of(schema)
         # Only this worker process of Spark calls pushFilters; in others Spark refuses a reader that has it.
         if options.push_filters and _PUSHDOWN_WORKER in sys.modules:
-            return FilteringReader(options, projection)
-        return KStoreReader(options, projection)
+            return FilteringReader(options, user_schema)
+        return KStoreReader(options, user_schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader whose methods raise UnsupportedError, since only batch reads are supported."""
@@ -78,9 +78,9 @@ def _settle_worker() -> None:
 class KStoreReader(DataSourceReader):
     """Reads a snapshot of the logs: offsets are resolved once per load(), when Spark plans the first action."""
 
-    def __init__(self, options: ReadOptions, projection: Projection) -> None:
+    def __init__(self, options: ReadOptions, user_schema: UserSchema) -> None:
         self._options = options
-        self._projection = projection
+        self._user_schema = user_schema
         self._constraint = Constraint()
 
     def partitions(self) -> list[InputPartition]:
@@ -88,7 +88,7 @@ class KStoreReader(DataSourceReader):
 
         Raises: ValueError, OffsetOutOfRangeError or StorageError, before any task starts.
         """
-        task_bytes = _LIGHT_TASK_BYTES if self._projection.is_light else _TASK_BYTES
+        task_bytes = _LIGHT_TASK_BYTES if self._user_schema.is_light else _TASK_BYTES
         max_partition_bytes = self._options.max_partition_bytes or task_bytes
         return list(plan_partitions(self._options, self._constraint, max_partition_bytes=max_partition_bytes))
 
@@ -106,14 +106,14 @@ class KStoreReader(DataSourceReader):
             _settle_worker()
         decoded = partial(
             record_batches,
-            columns=self._projection.columns,
-            strings=self._projection.strings,
+            columns=self._user_schema.columns,
+            strings=self._user_schema.strings,
             binary="copy",
             batch_bytes=_BATCH_BYTES,
         )
         batches = (batch for scan in partition.ranges for batch in read_what_is_left(scan, decoded, self._options))
         in_time = (self._constraint.rows_in_time(batch) for batch in batches)
-        return self._projection.conform(batch for batch in in_time if batch.num_rows)
+        return self._user_schema.conform(batch for batch in in_time if batch.num_rows)
 
 
 class FilteringReader(KStoreReader):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from kstore.cli.arguments import Selection, WrongUseError, parse_offset, parse_timestamp_ms
+from kstore.cli.arguments import PartitionSelection, WrongUseError, parse_offset, parse_timestamp_ms
 from kstore.errors import LogNotFoundError
 from tests.cli.runner import runner
 from tests.making.batches import batch, write_root
@@ -90,13 +90,13 @@ def root(tmp_path):
     ],
 )
 def test_selection_keeps_the_named_topics_and_partitions(root, topics, partitions, names):
-    selection = Selection(directory=str(root), topics=topics, partitions=partitions)
+    selection = PartitionSelection(directory=str(root), topics=topics, partitions=partitions)
     assert [str(partition.topic_partition) for partition in selection.find()] == names
 
 
 def test_selecting_nothing_is_wrong_use(root):
     with pytest.raises(WrongUseError, match="found no partition of topic c numbered 1 among the 4 in"):
-        Selection(directory=str(root), topics=("c",), partitions=(1,)).find()
+        PartitionSelection(directory=str(root), topics=("c",), partitions=(1,)).find()
 
 
 @pytest.mark.parametrize("command", ["ls", "cat", "dump", "verify", "recover"])
@@ -112,4 +112,4 @@ def test_name_that_is_too_long_for_a_file_is_wrong_use(monkeypatch, capsysbinary
 
 def test_directory_without_logs_is_not_found(tmp_path):
     with pytest.raises(LogNotFoundError):
-        Selection(directory=str(tmp_path)).find()
+        PartitionSelection(directory=str(tmp_path)).find()

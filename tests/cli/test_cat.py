@@ -100,7 +100,7 @@ def test_every_range_shows_what_the_log_reads(tmp_path, codec):
     directory = write_partition(tmp_path, [batches(0, 4, records_per_batch=3, codec=codec)])
     with open_log(directory) as log:
         for first, end in itertools.combinations_with_replacement(range(13), 2):
-            wanted = cat.Wanted(start_offset=first, end_offset=end)
+            wanted = cat.CatOptions(start_offset=first, end_offset=end)
             one_by_one = [record.offset for group in cat.groups(log, wanted) for record in group.records]
             assert one_by_one == [record.offset for record in log.read(min(first, 12), end)]
             shown = "".join(
@@ -250,7 +250,9 @@ def test_text_is_one_tab_separated_line_per_record(kstore, transactional):
 @pytest.mark.parametrize(("since", "expected"), [(None, [2, 1] * 4), (10, [1, 1])], ids=["all", "since"])
 def test_records_of_a_large_batch_are_shown_part_by_part(monkeypatch, directory, since, expected):
     monkeypatch.setattr(render, "MOST_RECORDS", 2)
-    wanted = cat.Wanted(start_offset=0, end_offset=100, since_ms=None if since is None else FIRST_TIMESTAMP_MS + since)
+    wanted = cat.CatOptions(
+        start_offset=0, end_offset=100, since_ms=None if since is None else FIRST_TIMESTAMP_MS + since
+    )
     with open_log(directory) as log:
         assert [len(group.records) for group in cat.groups(log, wanted)] == expected
 

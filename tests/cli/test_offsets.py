@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from kstore import open_log
-from kstore.cli.offsets import Wanted, list_offset
+from kstore.cli.offsets import OffsetQuery, list_offset
 from tests.cli.runner import runner
 from tests.golden.oracle import first_qualifying_segment_has_no_such_record
 from tests.golden.probes import MAX_TIMESTAMP, list_offsets_probes, probed
@@ -89,7 +89,7 @@ def test_answers_are_those_of_the_broker(partition):
             # For the largest timestamp a broker names records that were deleted, too.
             is_deleted = query_timestamp == MAX_TIMESTAMP and offset < log.log_start_offset
             expected = (-1, -1) if is_deleted else (offset, timestamp_ms)
-            assert list_offset(log, Wanted(query_timestamp, only_committed=False)) == expected, query_timestamp
+            assert list_offset(log, OffsetQuery(query_timestamp, only_committed=False)) == expected, query_timestamp
 
 
 def test_committed_end_is_where_the_first_undecided_transaction_starts(kstore):

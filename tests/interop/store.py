@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kstore.cli.offsets import LATEST, Wanted, list_offset
+from kstore.cli.offsets import LATEST, OffsetQuery, list_offset
 from kstore.log import Log
 from kstore.log.store import WritableStore, open_store
 from kstore.log.verify import verify
@@ -145,7 +145,7 @@ def listed(client: Client, root: Path, written: dict[str, Written]) -> Problems:
 
 
 def wanted_offset(log: Log, query: int, isolation: str, expected: Written) -> tuple[int, int]:
-    answer = list_offset(log, Wanted(query, only_committed=isolation == ISOLATIONS[1]))
+    answer = list_offset(log, OffsetQuery(query, only_committed=isolation == ISOLATIONS[1]))
     if query == LATEST and isolation == ISOLATIONS[0] and answer.offset != expected.log_end_offset:
         raise AssertionError(f"kstore ends at {answer.offset}, expected {expected.log_end_offset}")
     return tuple(answer)

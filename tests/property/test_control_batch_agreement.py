@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kstore import MemoryRecords
-from kstore.cli.cat import Wanted, groups
+from kstore.cli.cat import CatOptions, groups
 from kstore.errors import CorruptionError, UnsupportedError
 from kstore.log import Log, open_log
 from kstore.types import MAX_OFFSET
@@ -73,7 +73,7 @@ def by_arrow(log: Log, **options: Any) -> Iterable[int]:
 
 
 def by_cat(log: Log) -> Iterable[int]:
-    for group in groups(log, Wanted(start_offset=0, end_offset=MAX_OFFSET)):
+    for group in groups(log, CatOptions(start_offset=0, end_offset=MAX_OFFSET)):
         yield from (record.offset for record in group.records)
 
 

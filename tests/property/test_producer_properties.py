@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kstore.config import LogConfig
 from kstore.errors import OutOfOrderSequenceError
-from kstore.log.state.producer_append import BATCHES_KEPT, CompletedTransaction, ProducerBatch, TransactionMarker
+from kstore.log.state.producer_append import BATCHES_KEPT, CompletedTransaction, ProducerStateBatch, TransactionMarker
 from kstore.log.state.producer_state import ProducerStateManager
 from kstore.record import AppendOrigin
 from kstore.types import TopicPartition
@@ -41,7 +41,7 @@ class Model:
         self.open: dict[int, int] = {}
         self.ended: list[tuple[int, int]] = []
 
-    def batch_of(self, event: Event) -> ProducerBatch | None:
+    def batch_of(self, event: Event) -> ProducerStateBatch | None:
         """Return the batch of an event, None for one that makes none."""
         producer, offset = event.producer_id, self.offset
         if event.kind == "epoch":
@@ -57,7 +57,7 @@ class Model:
             if producer in self.open:
                 self.ended.append((self.open.pop(producer), offset))
             self.offset += 1
-            return ProducerBatch(producer, self.epochs[producer], -1, offset, offset, NOW_MS, True, True, content)
+            return ProducerStateBatch(producer, self.epochs[producer], -1, offset, offset, NOW_MS, True, True, content)
         self.seen.add(producer)
         is_transactional = producer in self.open or event.kind == "transactional"
         if is_transactional:
@@ -65,7 +65,7 @@ class Model:
         sequence = self.sequences[producer]
         self.sequences[producer] = (sequence + event.record_count) % (MAX_SEQUENCE + 1)
         self.offset += event.record_count
-        return ProducerBatch(
+        return ProducerStateBatch(
             producer, self.epochs[producer], sequence, offset, self.offset - 1, NOW_MS + offset, is_transactional
         )
 
@@ -83,13 +83,13 @@ events = st.builds(
 histories = st.lists(events, max_size=40)
 
 
-def batches_of(history: list[Event]) -> tuple[Model, list[ProducerBatch]]:
+def batches_of(history: list[Event]) -> tuple[Model, list[ProducerStateBatch]]:
     model = Model()
     made = [model.batch_of(event) for event in history]
     return model, [one for one in made if one is not None]
 
 
-def origin_of(batch: ProducerBatch) -> AppendOrigin:
+def origin_of(batch: ProducerStateBatch) -> AppendOrigin:
     return AppendOrigin.COORDINATOR if batch.is_control else AppendOrigin.CLIENT
 
 
@@ -98,7 +98,7 @@ def manager_of(directory: str) -> ProducerStateManager:
 
 
 def append(
-    manager: ProducerStateManager, group: list[ProducerBatch], origin: AppendOrigin
+    manager: ProducerStateManager, group: list[ProducerStateBatch], origin: AppendOrigin
 ) -> list[CompletedTransaction]:
     prepared = manager.analyze(group, origin=origin)
     assert prepared.duplicate is None
@@ -107,7 +107,9 @@ def append(
     return completed
 
 
-def appended(directory: str, batches: list[ProducerBatch]) -> tuple[ProducerStateManager, list[CompletedTransaction]]:
+def appended(
+    directory: str, batches: list[ProducerStateBatch]
+) -> tuple[ProducerStateManager, list[CompletedTransaction]]:
     manager = manager_of(directory)
     return manager, [one for batch in batches for one in append(manager, [batch], origin_of(batch))]
 
@@ -173,7 +175,7 @@ def test_batch_of_a_client_is_next_or_known_or_refused(history: list[Event], pro
             found = manager.analyze([known], origin=AppendOrigin.CLIENT).duplicate
             assert found is not None
             assert (found.first_offset, found.last_offset) == (known.base_offset, known.last_offset)
-        sent = ProducerBatch(
+        sent = ProducerStateBatch(
             producer_id,
             model.epochs[producer_id],
             sequence,

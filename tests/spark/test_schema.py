@@ -1,4 +1,4 @@
-"""Goal: a schema given to the Spark source is a projection of its columns; anything else is refused by name.
+"""Goal: a schema given to the Spark source is a user_schema of its columns; anything else is refused by name.
 Method: StructTypes against projections, and Arrow batches against what Spark demands of them; no JVM."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from kstore.spark.schema import Projection, source_schema
+from kstore.spark.schema import UserSchema, source_schema
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -52,19 +52,19 @@ def test_headers_come_last_when_asked_for() -> None:
 
 def test_default_schema_is_its_own_projection() -> None:
     schema = source_schema(include_headers=True)
-    projection = Projection.of(schema)
-    assert projection.columns == projection.names == tuple(schema.names)
-    assert (projection.strings, projection.not_null) == ((), frozenset())
+    user_schema = UserSchema.of(schema)
+    assert user_schema.columns == user_schema.names == tuple(schema.names)
+    assert (user_schema.strings, user_schema.not_null) == ((), frozenset())
 
 
 def test_schema_chooses_and_orders_columns() -> None:
-    projection = Projection.of(schema_of(("value", StringType()), ("offset", LongType()), ("key", StringType())))
-    assert projection.columns == ("value", "offset", "key")
-    assert projection.strings == ("value", "key")
+    user_schema = UserSchema.of(schema_of(("value", StringType()), ("offset", LongType()), ("key", StringType())))
+    assert user_schema.columns == ("value", "offset", "key")
+    assert user_schema.strings == ("value", "key")
 
 
 def test_topic_is_text_without_being_asked_for_as_text() -> None:
-    assert Projection.of(schema_of(("topic", StringType()), ("codec", StringType()))).strings == ()
+    assert UserSchema.of(schema_of(("topic", StringType()), ("codec", StringType()))).strings == ()
 
 
 def test_metadata_columns_are_there_by_name() -> None:
@@ -79,7 +79,7 @@ def test_metadata_columns_are_there_by_name() -> None:
         ("isControl", BooleanType()),
         ("position", LongType()),
     )
-    assert Projection.of(schema).columns == tuple(schema.names)
+    assert UserSchema.of(schema).columns == tuple(schema.names)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_columns_that_a_log_does_not_have_are_refused_with_the_list_of_those_it_
 ) -> None:
     listed = "key binary or string, value binary or string, topic string, partition int, offset bigint, timestamp t"
     with pytest.raises(ValueError, match=f"{named}; a schema can name these: {listed}"):
-        Projection.of(schema_of(("offset", LongType()), (name, data_type)))
+        UserSchema.of(schema_of(("offset", LongType()), (name, data_type)))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_columns_that_a_log_does_not_have_are_refused_with_the_list_of_those_it_
 )
 def test_each_column_is_named_once(fields: tuple[tuple[str, DataType], ...]) -> None:
     with pytest.raises(ValueError, match="at least one column and each only once"):
-        Projection.of(schema_of(*fields))
+        UserSchema.of(schema_of(*fields))
 
 
 def offsets_and_values(values: list[bytes | None]) -> pa.RecordBatch:
@@ -129,18 +129,18 @@ def offsets_and_values(values: list[bytes | None]) -> pa.RecordBatch:
 
 def test_batches_of_a_plain_schema_pass_unchanged() -> None:
     batch = offsets_and_values([b"a", None])
-    projection = Projection.of(schema_of(("offset", LongType()), ("value", BinaryType())))
-    assert next(projection.conform(iter([batch]))) is batch
+    user_schema = UserSchema.of(schema_of(("offset", LongType()), ("value", BinaryType())))
+    assert next(user_schema.conform(iter([batch]))) is batch
 
 
 def test_batches_take_the_case_and_nullability_of_the_schema() -> None:
-    projection = Projection.of(schema_of(("OFFSET", LongType(), False), ("Value", BinaryType())))
-    (batch,) = projection.conform(iter([offsets_and_values([b"a", None])]))
+    user_schema = UserSchema.of(schema_of(("OFFSET", LongType(), False), ("Value", BinaryType())))
+    (batch,) = user_schema.conform(iter([offsets_and_values([b"a", None])]))
     assert batch.schema == pa.schema([pa.field("OFFSET", pa.int64(), False), pa.field("Value", pa.binary(), True)])
     assert batch.column("Value").to_pylist() == [b"a", None]
 
 
 def test_null_in_a_not_null_column_is_an_error_not_a_wrong_row() -> None:
-    projection = Projection.of(schema_of(("offset", LongType()), ("value", BinaryType(), False)))
+    user_schema = UserSchema.of(schema_of(("offset", LongType()), ("value", BinaryType(), False)))
     with pytest.raises(ValueError, match="column value is NOT NULL"):
-        list(projection.conform(iter([offsets_and_values([b"a", None])])))
+        list(user_schema.conform(iter([offsets_and_values([b"a", None])])))

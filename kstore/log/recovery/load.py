@@ -30,7 +30,7 @@ from kstore.log.recovery.plan import Planner, RecoveryPlan, SegmentPlan, carry_o
 from kstore.log.recovery.salvage import SalvagedSegment, as_if_salvaged, carry_out_salvage, plan_salvage
 from kstore.log.recovery.strict import find_refusal
 from kstore.log.state.leader_epochs import LeaderEpochCache
-from kstore.log.state.producer_append import ProducerBatch
+from kstore.log.state.producer_append import ProducerStateBatch
 from kstore.log.state.producer_state import ProducerStateManager, SegmentReplay
 
 _logger = logging.getLogger("kstore.log")
@@ -303,14 +303,14 @@ class _Replay:
         for batch in self._batches_from(manager.map_end_offset, segment=segment, end_offset=end_offset):
             manager.replay(batch)
 
-    def _batches_from(self, start: int, *, segment: SegmentPlan, end_offset: int) -> Iterator[ProducerBatch]:
+    def _batches_from(self, start: int, *, segment: SegmentPlan, end_offset: int) -> Iterator[ProducerStateBatch]:
         for batch in self._batches(segment):
             if batch.base_offset >= end_offset:
                 break
             if batch.last_offset >= start:
                 yield batch
 
-    def _batches(self, segment: SegmentPlan) -> Iterator[ProducerBatch]:
+    def _batches(self, segment: SegmentPlan) -> Iterator[ProducerStateBatch]:
         producers = segment.producers
         if producers is None:
             walk = self._context.walk(segment.name, base_offset=segment.base_offset, next_base_offset=None)

@@ -31,12 +31,12 @@ from kstore.log.files.names import (
 from kstore.log.files.snapshots import read_snapshot
 from kstore.log.recovery.context import RecoveryContext
 from kstore.log.recovery.files import PartitionFiles, Quarantine, SegmentFiles, settle_side_files
-from kstore.log.recovery.walk import SegmentWalk, find_tail
+from kstore.log.recovery.walk import SegmentWalk, find_intact_end
 from kstore.log.segment.check import IndexFile, OffsetIndexCheck, TimeIndexCheck
 from kstore.log.segment.indexes import MAX_INDEX_BYTES, OffsetIndex, TimeIndex
 from kstore.log.segment.records import holds_only_zeros, is_preallocated
 from kstore.log.segment.transaction_index import AbortedTxn, decode_aborted_txns, encode_aborted_txn
-from kstore.log.state.producer_append import ProducerBatch
+from kstore.log.state.producer_append import ProducerStateBatch
 
 
 class Truncation(NamedTuple):
@@ -71,7 +71,7 @@ class SegmentPlan:
     offset_of_max_timestamp: int = -1
     is_recovered: bool = False
     is_padded: bool = False
-    producers: tuple[ProducerBatch, ...] | None = None
+    producers: tuple[ProducerStateBatch, ...] | None = None
     epochs: tuple[EpochEntry, ...] | None = None
     indexes: dict[str, bytes] = field(default_factory=dict)
 
@@ -170,7 +170,7 @@ class Planner:
 
     def _settle_clean_end(self, files: SegmentFiles, noted: DurablePoint | None) -> None:
         last = self._plan.segments[-1]
-        tail = find_tail(
+        end = find_intact_end(
             self._context.path_of(files.log_name),
             base_offset=files.base_offset,
             size_in_bytes=files.size_in_bytes,
@@ -179,9 +179,9 @@ class Planner:
             config=self._context.config,
             env=self._context.env,
         )
-        if tail is not None:
-            last.next_offset = tail.next_offset
-            last.max_timestamp_ms, last.offset_of_max_timestamp = tail.max_timestamp_ms, tail.offset_of_max_timestamp
+        if end is not None:
+            last.next_offset = end.next_offset
+            last.max_timestamp_ms, last.offset_of_max_timestamp = end.max_timestamp_ms, end.offset_of_max_timestamp
             return
         # The clean shutdown marker does not hold for this segment: recover it as after a crash.
         self._plan.segments.pop()
@@ -415,7 +415,7 @@ class OpenTransactions:
             if begun.get(producer_id, first_offset + 1) <= first_offset
         }
 
-    def aborted_of(self, batches: Iterable[ProducerBatch]) -> bytes:
+    def aborted_of(self, batches: Iterable[ProducerStateBatch]) -> bytes:
         """Process the batches from map_end_offset on, and return the transaction index for them."""
         content = []
         for batch in batches:

@@ -1,5 +1,5 @@
-"""walk_segment, one pass over a .log that checks every batch and collects what recovery needs; find_tail, which finds
-the end of a segment after a clean shutdown.
+"""walk_segment, one pass over a .log that checks every batch and collects what recovery needs; find_intact_end, which
+finds the end of a segment after a clean shutdown.
 
 A walk stops before the first bad batch and says why; nothing after that is read.
 """
@@ -36,20 +36,24 @@ from kstore.log.files.durable_point import DurablePoint
 from kstore.log.files.names import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from kstore.log.segment.indexes import OffsetIndex, TimeIndex
 from kstore.log.segment.records import HEADER_CHUNK_BYTES, first_offset_in, scan_headers
-from kstore.log.state.producer_append import ProducerBatch, TransactionMarker, batch_of_header, read_marker
+from kstore.log.state.producer_append import ProducerStateBatch, TransactionMarker, batch_of_header, read_marker
 from kstore.record import RecordBatch
 from kstore.types import NO_PRODUCER_ID
 
 
-class Tail(NamedTuple):
-    """The offset after the last batch, and the largest timestamp with the last offset of its batch (-1: none)."""
+class IntactEnd(NamedTuple):
+    """The end of a .log whose last batch is whole.
+
+    next_offset: the one after that batch. max_timestamp_ms, offset_of_max_timestamp: -1 without timestamps; the latter
+    is the last offset of its batch.
+    """
 
     next_offset: int
     max_timestamp_ms: int
     offset_of_max_timestamp: int
 
 
-def find_tail(
+def find_intact_end(
     path: str,
     *,
     base_offset: int,
@@ -58,7 +62,7 @@ def find_tail(
     noted: DurablePoint | None,
     config: LogConfig,
     env: Env,
-) -> Tail | None:
+) -> IntactEnd | None:
     """Return the end of a segment, None if the file does not end with a whole batch that is its last one.
 
     A batch before the end whose offsets do not fit is skipped, since it does not move the end.
@@ -67,16 +71,16 @@ def find_tail(
     """
     timestamp_ms, offset_of_timestamp = _last_timestamp(indexes.get(TIME_INDEX_SUFFIX), base_offset=base_offset)
     if noted is not None and noted[1:] == (base_offset, size_in_bytes) and noted.offset > offset_of_timestamp:
-        return Tail(noted.offset, timestamp_ms, offset_of_timestamp)
+        return IntactEnd(noted.offset, timestamp_ms, offset_of_timestamp)
     before_last, (start, least) = _last_positions(indexes.get(OFFSET_INDEX_SUFFIX), base_offset=base_offset)
     with env.open_read(path) as file:
         headers = _Headers(file, base_offset=base_offset, size_in_bytes=size_in_bytes, config=config)
-        tail = None
+        end = None
         if headers.may_start_at(start, position=before_last):
-            tail = headers.tail_from(start, Tail(base_offset, timestamp_ms, offset_of_timestamp))
-        if tail is None or tail.next_offset <= max(least, tail.offset_of_max_timestamp):
-            tail = headers.tail_from(0, Tail(base_offset, -1, -1))
-    return tail if tail is None or tail.next_offset - base_offset <= MAX_INT32 + 1 else None
+            end = headers.end_from(start, IntactEnd(base_offset, timestamp_ms, offset_of_timestamp))
+        if end is None or end.next_offset <= max(least, end.offset_of_max_timestamp):
+            end = headers.end_from(0, IntactEnd(base_offset, -1, -1))
+    return end if end is None or end.next_offset - base_offset <= MAX_INT32 + 1 else None
 
 
 def _last_positions(content: bytes | None, *, base_offset: int) -> tuple[int, tuple[int, int]]:
@@ -126,12 +130,12 @@ class _Headers:
         # Damage before the target says nothing about it; a sound batch that spans it does.
         return bool(scan.status != "torn")
 
-    def tail_from(self, position: int, before: Tail) -> Tail | None:
+    def end_from(self, position: int, before: IntactEnd) -> IntactEnd | None:
         """Walk from a batch to the end of the file. Args: before: what is known of the batches up to there."""
-        tail, ends_well = before, True
+        end, ends_well = before, True
         while position < self._size:
-            scan = self._scan(position, previous_last_offset=tail.next_offset - 1)
-            tail = _after(tail, scan)
+            scan = self._scan(position, previous_last_offset=end.next_offset - 1)
+            end = _after(end, scan)
             position, ends_well = scan.position, True
             if scan.status == "corrupt":
                 size = self._misplaced_size(position)
@@ -141,7 +145,7 @@ class _Headers:
             elif scan.status != "end":
                 ends_well = False
                 break
-        return tail if ends_well else None
+        return end if ends_well else None
 
     def _scan(self, position: int, *, previous_last_offset: int) -> HeaderScan:
         scan = self._scan_of(position, end_position=self._size, previous_last_offset=previous_last_offset)
@@ -169,12 +173,12 @@ class _Headers:
         return header.size_in_bytes
 
 
-def _after(tail: Tail, scan: HeaderScan) -> Tail:
+def _after(end: IntactEnd, scan: HeaderScan) -> IntactEnd:
     if scan.batch_count == 0:
-        return tail
-    if scan.max_timestamp_ms > tail.max_timestamp_ms:
-        return Tail(scan.last_offset + 1, scan.max_timestamp_ms, scan.offset_of_max_timestamp)
-    return tail._replace(next_offset=scan.last_offset + 1)
+        return end
+    if scan.max_timestamp_ms > end.max_timestamp_ms:
+        return IntactEnd(scan.last_offset + 1, scan.max_timestamp_ms, scan.offset_of_max_timestamp)
+    return end._replace(next_offset=scan.last_offset + 1)
 
 
 # Fits the L2 cache, so that the CRC finds the data there that was just read.
@@ -209,7 +213,7 @@ class SegmentWalk(NamedTuple):
     offset_of_max_timestamp: int
     offset_entries: bytes
     time_entries: bytes
-    producers: tuple[ProducerBatch, ...]
+    producers: tuple[ProducerStateBatch, ...]
     epochs: tuple[EpochEntry, ...]
 
 
@@ -230,7 +234,7 @@ def walk_segment(
     size = config.segment_index_bytes
     offset_entries = OffsetIndexEntries(b"", base_offset=base_offset, max_bytes=size)
     time_entries = TimeIndexEntries(b"", base_offset=base_offset, max_bytes=size)
-    producers: list[ProducerBatch] = []
+    producers: list[ProducerStateBatch] = []
     epochs: list[EpochEntry] = []
     with env.open_read(path) as file:
         walk = RecoveryWalk(
@@ -293,7 +297,7 @@ class _Notes:
         self._config = config
         self._epoch = -1
 
-    def producers_of(self, headers: list[BatchHeader]) -> Iterator[ProducerBatch]:
+    def producers_of(self, headers: list[BatchHeader]) -> Iterator[ProducerStateBatch]:
         """Yield the batches with a producer id."""
         for header in headers:
             if header.producer_id <= NO_PRODUCER_ID:

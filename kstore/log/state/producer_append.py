@@ -42,7 +42,7 @@ class VerificationGuard:
     __slots__ = ()
 
 
-class Verification:
+class VerificationStateEntry:
     """A verification in progress: its guard, and the lowest sequence seen since it started, in the newest epoch.
 
     Attributes: supports_epoch_bump (whether each transaction of the producer has an epoch of its own).
@@ -76,7 +76,7 @@ class TransactionMarker(NamedTuple):
     timestamp_ms: int
 
 
-class ProducerBatch(NamedTuple):
+class ProducerStateBatch(NamedTuple):
     """What producer state needs of a batch that has a producer id and its final offsets.
 
     marker: of a control batch; None if its records were compacted away or do not end a transaction.
@@ -143,7 +143,7 @@ class ProducerStateEntry(ProducerStateEntryCore):
         """The last BATCHES_KEPT batches of the current epoch, oldest first."""
         return tuple(map(BatchMetadata._make, self.kept_batches))
 
-    def find_duplicate(self, batch: ProducerBatch) -> BatchMetadata | None:
+    def find_duplicate(self, batch: ProducerStateBatch) -> BatchMetadata | None:
         """Return the kept batch with the same epoch and the same first and last sequence, or None."""
         base_sequence = batch.base_sequence
         if batch.producer_epoch != self.producer_epoch or base_sequence == NO_SEQUENCE:
@@ -217,7 +217,7 @@ class ProducerAppendInfo:
         *,
         current: ProducerStateEntry | None,
         origin: AppendOrigin,
-        verification: Verification | None = None,
+        verification: VerificationStateEntry | None = None,
         refuses: bool = True,
     ) -> None:
         self._topic_partition = topic_partition
@@ -230,7 +230,7 @@ class ProducerAppendInfo:
         self.started: tuple[int, ...] = ()
         self.entry = ProducerStateEntry(producer_id) if current is None else current.copy()
 
-    def append(self, batch: ProducerBatch) -> CompletedTransaction | None:
+    def append(self, batch: ProducerStateBatch) -> CompletedTransaction | None:
         """Check the next batch and update the state; return the transaction that its marker ended, or None.
 
         Raises: InvalidProducerEpochError, OutOfOrderSequenceError, InvalidTxnStateError,
@@ -251,7 +251,7 @@ class ProducerAppendInfo:
         self._append_data(batch)
         return None
 
-    def _append_data(self, batch: ProducerBatch) -> None:
+    def _append_data(self, batch: ProducerStateBatch) -> None:
         entry = self.entry
         _, epoch, base_sequence, base_offset, last_offset, timestamp_ms, is_transactional, _, _ = batch
         if epoch < entry.producer_epoch:
@@ -271,7 +271,7 @@ class ProducerAppendInfo:
             base_sequence=base_sequence, base_offset=base_offset, last_offset=last_offset, timestamp_ms=timestamp_ms
         )
 
-    def _check_sequence(self, batch: ProducerBatch) -> None:
+    def _check_sequence(self, batch: ProducerStateBatch) -> None:
         entry, first = self.entry, batch.base_sequence
         verification = self._verification
         if verification is not None:
@@ -290,7 +290,7 @@ class ProducerAppendInfo:
         if first != expected:
             raise self._out_of_order(batch, str(expected))
 
-    def _end_transaction(self, batch: ProducerBatch, marker: TransactionMarker) -> CompletedTransaction | None:
+    def _end_transaction(self, batch: ProducerStateBatch, marker: TransactionMarker) -> CompletedTransaction | None:
         entry = self.entry
         if batch.producer_epoch < entry.producer_epoch:
             self._refuse_epoch(batch)
@@ -312,14 +312,14 @@ class ProducerAppendInfo:
             self.entry.producer_epoch = producer_epoch
             self.entry.forget_batches()
 
-    def _refuse_epoch(self, batch: ProducerBatch) -> None:
+    def _refuse_epoch(self, batch: ProducerStateBatch) -> None:
         reason = f"expected an epoch of at least {self.entry.producer_epoch}, found {batch.producer_epoch}"
         message = self._message(batch, reason)
         if self._origin is not AppendOrigin.REPLICATION:
             raise InvalidProducerEpochError(message, producer_id=batch.producer_id, producer_epoch=batch.producer_epoch)
         _logger.warning("taking what the leader took: %s", message)
 
-    def _refuse_coordinator(self, batch: ProducerBatch, marker: TransactionMarker) -> None:
+    def _refuse_coordinator(self, batch: ProducerStateBatch, marker: TransactionMarker) -> None:
         expected = f"a coordinator epoch of at least {self.entry.coordinator_epoch}"
         message = self._message(batch, f"expected {expected}, found {marker.coordinator_epoch}")
         if self._origin is not AppendOrigin.REPLICATION:
@@ -328,7 +328,7 @@ class ProducerAppendInfo:
             )
         _logger.info("taking what the leader took: %s", message)
 
-    def _refuse_mixture(self, batch: ProducerBatch) -> None:
+    def _refuse_mixture(self, batch: ProducerStateBatch) -> None:
         start = self.entry.current_txn_first_offset
         message = self._message(
             batch, f"expected transactional data in the transaction open since offset {start}, found other data"
@@ -337,7 +337,7 @@ class ProducerAppendInfo:
             raise InvalidTxnStateError(message, producer_id=batch.producer_id, producer_epoch=batch.producer_epoch)
         _logger.warning("taking what lies in the log: %s", message)
 
-    def _out_of_order(self, batch: ProducerBatch, expected: str) -> OutOfOrderSequenceError:
+    def _out_of_order(self, batch: ProducerStateBatch, expected: str) -> OutOfOrderSequenceError:
         message = self._message(batch, f"expected sequence {expected}, found {batch.base_sequence}")
         entry = self.entry
         return OutOfOrderSequenceError(
@@ -347,12 +347,12 @@ class ProducerAppendInfo:
             last_sequence=entry.last_sequence if entry.producer_epoch == batch.producer_epoch else NO_SEQUENCE,
         )
 
-    def _message(self, batch: ProducerBatch, reason: str) -> str:
+    def _message(self, batch: ProducerStateBatch, reason: str) -> str:
         place = f"at offset {batch.base_offset} of {self._topic_partition}"
         return f"producer {batch.producer_id}, epoch {batch.producer_epoch}, {place}: {reason}"
 
 
-def producer_batches_in(records: bytes | bytearray | memoryview, *, config: LogConfig) -> list[ProducerBatch]:
+def producer_batches_in(records: bytes | bytearray | memoryview, *, config: LogConfig) -> list[ProducerStateBatch]:
     """Return the batches in memory that have a producer id, with the markers of control batches.
 
     Raises: CorruptRecordError, UnsupportedMagicError for an impossible header; as producer_batch.
@@ -371,7 +371,7 @@ def producer_batches_in(records: bytes | bytearray | memoryview, *, config: LogC
     return found
 
 
-def producer_batch(batch: RecordBatch) -> ProducerBatch:
+def producer_batch(batch: RecordBatch) -> ProducerStateBatch:
     """Return what producer state needs of a batch; reads the marker of a control batch.
 
     Raises: CorruptRecordError, InvalidRecordError for a control batch that cannot be decoded.
@@ -379,9 +379,9 @@ def producer_batch(batch: RecordBatch) -> ProducerBatch:
     return batch_of_header(batch.header, read_marker(batch) if batch.header.is_control else None)
 
 
-def batch_of_header(header: BatchHeader, marker: TransactionMarker | None) -> ProducerBatch:
+def batch_of_header(header: BatchHeader, marker: TransactionMarker | None) -> ProducerStateBatch:
     """Return what producer state needs of a batch. Args: marker: of a control batch, or None."""
-    return ProducerBatch(
+    return ProducerStateBatch(
         header.producer_id,
         header.producer_epoch,
         header.base_sequence,

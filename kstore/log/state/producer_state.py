@@ -27,9 +27,9 @@ from kstore.log.state.producer_append import (
     BatchMetadata,
     CompletedTransaction,
     ProducerAppendInfo,
-    ProducerBatch,
+    ProducerStateBatch,
     ProducerStateEntry,
-    Verification,
+    VerificationStateEntry,
 )
 from kstore.log.state.producer_append import VerificationGuard as VerificationGuard
 from kstore.record import AppendOrigin
@@ -63,7 +63,7 @@ class SegmentReplay(NamedTuple):
 
     base_offset: int
     next_offset: int
-    batches_from: Callable[[int], Iterator[ProducerBatch]]
+    batches_from: Callable[[int], Iterator[ProducerStateBatch]]
 
 
 class ProducerStateManager:
@@ -104,7 +104,7 @@ class ProducerStateManager:
         self._ongoing: dict[int, int] = {}
         # First offset -> offset of the marker, for transactions that ended at or above the high watermark.
         self._unreplicated: dict[int, int] = {}
-        self._verifications: dict[int, Verification] = self.table.verifications
+        self._verifications: dict[int, VerificationStateEntry] = self.table.verifications
         self._snapshots = self._listed_snapshots()
         self._last_snapshot_offset = 0
         # Up to where a reload still has to be replayed; first_unstable_offset does not advance until then.
@@ -140,7 +140,7 @@ class ProducerStateManager:
 
     def analyze(
         self,
-        batches: Iterable[ProducerBatch],
+        batches: Iterable[ProducerStateBatch],
         *,
         origin: AppendOrigin,
         verification_guard: VerificationGuard | None = None,
@@ -200,7 +200,7 @@ class ProducerStateManager:
         self._publish_first_unstable_offset()
         return completed
 
-    def replay(self, batch: ProducerBatch) -> CompletedTransaction | None:
+    def replay(self, batch: ProducerStateBatch) -> CompletedTransaction | None:
         """Apply a batch that is in the log already; what an append would refuse is only logged.
 
         Returns: the transaction that it ended, or None.
@@ -224,7 +224,7 @@ class ProducerStateManager:
         self._publish_first_unstable_offset()
         return completed
 
-    def replay_together(self, batches: Iterable[ProducerBatch]) -> None:
+    def replay_together(self, batches: Iterable[ProducerStateBatch]) -> None:
         """Replay batches of one segment; new producers are added in Kafka's order.
 
         Source: Kafka UnifiedLog.loadProducersFromRecords.
@@ -266,7 +266,7 @@ class ProducerStateManager:
             return None
         found = self._verifications.get(producer_id)
         if found is None:
-            found = self._verifications[producer_id] = Verification(
+            found = self._verifications[producer_id] = VerificationStateEntry(
                 producer_epoch=producer_epoch,
                 lowest_sequence=sequence,
                 started_ms=now_ms,
@@ -446,7 +446,9 @@ class ProducerStateManager:
 
     # Parts
 
-    def _check_verified(self, batch: ProducerBatch, *, origin: AppendOrigin, guard: VerificationGuard | None) -> None:
+    def _check_verified(
+        self, batch: ProducerStateBatch, *, origin: AppendOrigin, guard: VerificationGuard | None
+    ) -> None:
         if origin not in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR) or batch.is_control:
             return
         if self._is_ongoing(batch.producer_id, producer_epoch=batch.producer_epoch):

@@ -26,7 +26,7 @@ from kstore.log.recovery.context import LoadedLog, RecoveryContext, RecoveryMode
 from kstore.log.segment.indexes import IndexCache
 from kstore.log.segment.segment import LogContext, LogSegment
 from kstore.log.segment.transaction_index import AbortedTxn
-from kstore.log.state.producer_append import BatchMetadata, ProducerBatch, producer_batch, producer_batches_in
+from kstore.log.state.producer_append import BatchMetadata, ProducerStateBatch, producer_batch, producer_batches_in
 from kstore.log.state.producer_state import PreparedAppend, SegmentReplay, VerificationGuard
 from kstore.log.write.durability import Durability
 from kstore.log.write.live_source import LiveSource
@@ -654,7 +654,7 @@ def _drop(path: str, local: LocalLog, files: WriterFiles) -> None:
             files.release()
 
 
-def _producer_batches_of(segment: LogSegment, start_offset: int) -> Iterator[ProducerBatch]:
+def _producer_batches_of(segment: LogSegment, start_offset: int) -> Iterator[ProducerStateBatch]:
     """Yield the batches of producers in a segment, from the one that holds start_offset on."""
     first = segment.translate_offset(start_offset)
     if first is None:

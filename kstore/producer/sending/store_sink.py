@@ -18,7 +18,7 @@ from kstore.producer.batches.ids import ProducerIdAndEpoch
 from kstore.producer.batches.sequences import is_sequence_after
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.producer.sink import ProduceResponse
-from kstore.producer.store import Ack, PartitionLog, ProducerStore, is_retriable
+from kstore.producer.store import Ack, ProducerLog, ProducerStore, is_retriable
 from kstore.producer.transactions.coordinator import TransactionCoordinator
 from kstore.types import NO_OFFSET, NO_SEQUENCE, TopicPartition
 
@@ -49,7 +49,7 @@ class StoreSink:
         self.coordinator = coordinator
         self._store = store
         self._node = Node(0) if node is None else node
-        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._logs: dict[TopicPartition, ProducerLog] = {}
         self._cluster: tuple[tuple[TopicPartition, ...], Cluster] = ((), Cluster())
 
     def cluster(self) -> Cluster:
@@ -122,7 +122,7 @@ class StoreSink:
                 for index in appended:
                     responses[index] = ProduceResponse(NO_OFFSET, error=error)
 
-    def _log(self, topic_partition: TopicPartition) -> PartitionLog:
+    def _log(self, topic_partition: TopicPartition) -> ProducerLog:
         log = self._logs.get(topic_partition)
         if log is None or log.is_closed:
             log = self._logs[topic_partition] = self._store.log(*topic_partition)

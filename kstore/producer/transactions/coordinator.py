@@ -27,7 +27,7 @@ from kstore.errors import (
     TransactionStateError,
 )
 from kstore.producer.batches.ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
-from kstore.producer.store import Ack, PartitionLog, ProducerStore
+from kstore.producer.store import Ack, ProducerLog, ProducerStore
 from kstore.record import (
     ControlRecordType,
     EndTransactionMarker,
@@ -462,7 +462,7 @@ class TransactionCoordinator:
         if ack == "flushed":
             log.flush()
 
-    def _log(self, topic_partition: TopicPartition) -> PartitionLog | None:
+    def _log(self, topic_partition: TopicPartition) -> ProducerLog | None:
         try:
             return self._store.log(*topic_partition)
         except LogNotFoundError:

@@ -23,10 +23,10 @@ from kstore.log.state.producer_append import (
     BatchMetadata,
     CompletedTransaction,
     ProducerAppendInfo,
-    ProducerBatch,
+    ProducerStateBatch,
     ProducerStateEntry,
     TransactionMarker,
-    Verification,
+    VerificationStateEntry,
     producer_batch,
     producer_batches_in,
     read_marker,
@@ -49,15 +49,15 @@ ABORT = TransactionMarker(is_abort=True, coordinator_epoch=5, timestamp_ms=77)
 CLIENT, COORDINATOR, REPLICATION = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR, AppendOrigin.REPLICATION
 
 
-def data(sequence: int, count: int = 1, *, epoch: int = 2, offset: int = 50, **options: Any) -> ProducerBatch:
-    return ProducerBatch(PRODUCER, epoch, sequence, offset, offset + count - 1, 1000 + offset, **options)
+def data(sequence: int, count: int = 1, *, epoch: int = 2, offset: int = 50, **options: Any) -> ProducerStateBatch:
+    return ProducerStateBatch(PRODUCER, epoch, sequence, offset, offset + count - 1, 1000 + offset, **options)
 
 
-def marker(*, epoch: int = 2, offset: int = 60, content: TransactionMarker | None = ABORT) -> ProducerBatch:
-    return ProducerBatch(PRODUCER, epoch, -1, offset, offset, 77, True, True, content)
+def marker(*, epoch: int = 2, offset: int = 60, content: TransactionMarker | None = ABORT) -> ProducerStateBatch:
+    return ProducerStateBatch(PRODUCER, epoch, -1, offset, offset, 77, True, True, content)
 
 
-def known(*batches: ProducerBatch, origin: AppendOrigin = CLIENT) -> ProducerStateEntry:
+def known(*batches: ProducerStateBatch, origin: AppendOrigin = CLIENT) -> ProducerStateEntry:
     info = ProducerAppendInfo(TOPIC_PARTITION, PRODUCER, current=None, origin=origin)
     for batch in batches:
         info.append(batch)
@@ -96,7 +96,7 @@ SEQUENCES: list[object] = [
 
 @pytest.mark.parametrize(("current", "batch", "is_taken"), SEQUENCES)
 def test_sequence_of_a_client_follows_its_last_one(
-    current: ProducerStateEntry | None, batch: ProducerBatch, is_taken: bool
+    current: ProducerStateEntry | None, batch: ProducerStateBatch, is_taken: bool
 ) -> None:
     info = append_info(current)
     if is_taken:
@@ -126,7 +126,7 @@ def test_batches_of_one_append_follow_each_other() -> None:
 
 @pytest.mark.parametrize(("sequence", "is_taken"), [(4, True), (5, True), (6, False)])
 def test_sequence_is_at_most_the_lowest_that_was_verified(sequence: int, is_taken: bool) -> None:
-    info = append_info(None, verification=Verification(producer_epoch=0, lowest_sequence=5, started_ms=0))
+    info = append_info(None, verification=VerificationStateEntry(producer_epoch=0, lowest_sequence=5, started_ms=0))
     if is_taken:
         info.append(data(sequence))
     else:
@@ -136,7 +136,7 @@ def test_sequence_is_at_most_the_lowest_that_was_verified(sequence: int, is_take
 
 @pytest.mark.parametrize("batch", [data(10, epoch=1), marker(epoch=1)], ids=["data", "marker"])
 def test_older_epoch_is_refused_unless_the_leader_took_it(
-    batch: ProducerBatch, caplog: pytest.LogCaptureFixture
+    batch: ProducerStateBatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for origin in (CLIENT, COORDINATOR):
         with pytest.raises(InvalidProducerEpochError, match="at least 2, found 1"):
@@ -222,12 +222,12 @@ DUPLICATES: list[object] = [
     pytest.param(data(11, 9), None, id="same-end"),
     pytest.param(data(60, 10), None, id="next"),
     pytest.param(data(10, 10, epoch=3), None, id="other-epoch"),
-    pytest.param(ProducerBatch(PRODUCER, 2, -1, 50, 59, 0), None, id="without-sequence"),
+    pytest.param(ProducerStateBatch(PRODUCER, 2, -1, 50, 59, 0), None, id="without-sequence"),
 ]
 
 
 @pytest.mark.parametrize(("batch", "slot"), DUPLICATES)
-def test_duplicate_has_the_same_first_and_last_sequence(batch: ProducerBatch, slot: int | None) -> None:
+def test_duplicate_has_the_same_first_and_last_sequence(batch: ProducerStateBatch, slot: int | None) -> None:
     current = known(*(data(number * 10, 10, offset=number * 10) for number in range(6)))
     found = current.find_duplicate(batch)
     assert found == (None if slot is None else current.batches[slot])
@@ -272,7 +272,7 @@ def test_marker_is_read_from_its_batch(control_type: ControlRecordType) -> None:
     )
     (batch,) = records.batches()
     is_abort = control_type is ControlRecordType.ABORT
-    assert producer_batch(batch) == ProducerBatch(
+    assert producer_batch(batch) == ProducerStateBatch(
         PRODUCER, 3, -1, 70, 70, 88, True, True, TransactionMarker(is_abort, 12, 88)
     )
 
@@ -292,7 +292,7 @@ def test_control_record_of_another_kind_is_no_marker() -> None:
 def test_batches_without_a_producer_are_left_out() -> None:
     plain, ours = builders.batch(0, 3), builders.batch(3, 2, producer_id=PRODUCER, producer_epoch=1, base_sequence=8)
     assert producer_batches_in(plain + ours, config=LogConfig()) == [
-        ProducerBatch(PRODUCER, 1, 8, 3, 4, RecordBatch(ours).max_timestamp_ms)
+        ProducerStateBatch(PRODUCER, 1, 8, 3, 4, RecordBatch(ours).max_timestamp_ms)
     ]
 
 

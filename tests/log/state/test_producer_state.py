@@ -11,7 +11,7 @@ from kstore.config import LogConfig
 from kstore.errors import InvalidProducerEpochError, InvalidTxnStateError, OutOfOrderSequenceError, StorageError
 from kstore.log.env import DEFAULT_ENV, Env
 from kstore.log.files.snapshots import ProducerSnapshotEntry, read_snapshot, write_snapshot
-from kstore.log.state.producer_append import CompletedTransaction, ProducerBatch, TransactionMarker
+from kstore.log.state.producer_append import CompletedTransaction, ProducerStateBatch, TransactionMarker
 from kstore.log.state.producer_state import LATE_TRANSACTION_BUFFER_MS, ProducerStateManager, VerificationGuard
 from kstore.record import AppendOrigin
 from kstore.types import TopicPartition
@@ -61,23 +61,23 @@ def manager_of(directory: Path, env: Env = DEFAULT_ENV, *, requires_verification
 
 def batch(
     producer_id: int, offset: int, *, sequence: int | None = None, epoch: int = 0, transactional: bool = False
-) -> ProducerBatch:
+) -> ProducerStateBatch:
     """One record, whose sequence is its offset unless said."""
     sequence = offset if sequence is None else sequence
-    return ProducerBatch(producer_id, epoch, sequence, offset, offset, NOW_MS + offset, transactional)
+    return ProducerStateBatch(producer_id, epoch, sequence, offset, offset, NOW_MS + offset, transactional)
 
 
-def data(producer_id: int, offset: int) -> ProducerBatch:
+def data(producer_id: int, offset: int) -> ProducerStateBatch:
     return batch(producer_id, offset, transactional=True)
 
 
-def end(producer_id: int, offset: int, *, epoch: int = 0, abort: bool = False) -> ProducerBatch:
+def end(producer_id: int, offset: int, *, epoch: int = 0, abort: bool = False) -> ProducerStateBatch:
     content = TransactionMarker(abort, 0, NOW_MS + offset)
-    return ProducerBatch(producer_id, epoch, -1, offset, offset, NOW_MS + offset, True, True, content)
+    return ProducerStateBatch(producer_id, epoch, -1, offset, offset, NOW_MS + offset, True, True, content)
 
 
 def append(
-    manager: ProducerStateManager, *batches: ProducerBatch, origin: AppendOrigin = REPLICATION
+    manager: ProducerStateManager, *batches: ProducerStateBatch, origin: AppendOrigin = REPLICATION
 ) -> list[CompletedTransaction]:
     prepared = manager.analyze(batches, origin=origin)
     assert prepared.duplicate is None
