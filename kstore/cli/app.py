@@ -89,7 +89,8 @@ def execute(command: Callable[[Output], int]) -> None:
     out = Output()
     try:
         try:
-            status = command(out)
+            with out.log_messages():
+                status = command(out)
             out.flush()
         except (KStoreError, WrongUseError) as error:
             status = out.failure(error)

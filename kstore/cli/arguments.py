@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
+from kstore.errors import KStoreError
 from kstore.types import MAX_OFFSET
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kstore.log.files.names import PartitionDirectory
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -50,6 +54,24 @@ class PartitionSelection:
         topics = f"of topic {' or '.join(self.topics)} " if self.topics else ""
         numbers = f"numbered {' or '.join(map(str, self.partitions))} " if self.partitions else ""
         return topics + numbers
+
+
+def log_size_in_bytes(
+    partitions: Iterable[PartitionDirectory], *, start_offset: int = 0, end_offset: int = MAX_OFFSET
+) -> int:
+    """Return the size of the segments that hold offsets of a range. A partition that can't be opened counts as 0."""
+    from kstore.log.opening import open_log
+
+    total = 0
+    for partition in partitions:
+        with suppress(KStoreError), open_log(partition.path) as log:
+            total += sum(
+                segment.size_in_bytes
+                for segment in log.segments
+                if segment.base_offset < end_offset
+                and (segment.next_base_offset is None or segment.next_base_offset > start_offset)
+            )
+    return total
 
 
 def parse_offset(text: str, *, option: str) -> int:

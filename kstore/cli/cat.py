@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from kstore.cli import EXIT_FINE
-from kstore.cli.arguments import WrongUseError
+from kstore.cli.arguments import WrongUseError, log_size_in_bytes
+from kstore.cli.output import Progress
 from kstore.cli.render import (
     JSON_TEXT,
     MOST_RECORDS,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from kstore._core import BatchHeader, Record
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
+    from kstore.log.files.names import PartitionDirectory
     from kstore.log.log import Decoder, Isolation, Log
     from kstore.record import RecordBatch
     from kstore.types import TopicPartition
@@ -108,18 +110,29 @@ class Group(NamedTuple):
 
 def run(selection: PartitionSelection, wanted: CatOptions, out: Output, *, is_json: bool) -> int:
     """Print the selected records and return the exit status. A damaged batch ends its own partition only."""
+    partitions, progress = selection.find(), Progress()
+    total_bytes = partial(log_size_in_bytes, partitions, start_offset=wanted.start_offset, end_offset=wanted.end_offset)
+    with out.progress(progress, total_bytes=total_bytes, only_to_file=True):
+        return print_records(partitions, wanted, out, progress, is_json=is_json)
+
+
+def print_records(
+    partitions: list[PartitionDirectory], wanted: CatOptions, out: Output, progress: Progress, *, is_json: bool
+) -> int:
+    """Print the selected records of the partitions and return the exit status."""
     status = EXIT_FINE
     left = wanted.limit
-    for partition in selection.find():
+    for partition in partitions:
         if left == 0:
             break
+        progress.label = str(partition.topic_partition)
         topic, number = partition.topic_partition
         prefix = f'"topic":"{topic}","partition":{number},' if is_json else f"{topic}-{number}\t"
         is_bulk = is_json and wanted.takes_whole_batches
         show_batch = partial(json_of_plain, prefix=prefix, separator="\n") if is_bulk else None
         try:
             with open_log(partition.path) as log:
-                for group in groups(log, wanted, show_batch=show_batch):
+                for group in groups(log, wanted, show_batch=show_batch, progress=progress):
                     records = group.records if left is None else group.records[:left]
                     decoders = None if group.is_control or wanted.decoders is None else wanted.decoders
                     decoded = (
@@ -183,7 +196,11 @@ def plain_decoded(value: object) -> object:
 
 
 def groups(
-    log: Log, wanted: CatOptions, *, show_batch: Callable[[RecordBatch], str | None] | None = None
+    log: Log,
+    wanted: CatOptions,
+    *,
+    show_batch: Callable[[RecordBatch], str | None] | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[Group]:
     """Yield the selected records of one log in parts of batches. Skipped batches of the range are verified too.
 
@@ -203,6 +220,8 @@ def groups(
     if start_offset >= end_offset:
         return
     for batch in log.batches(start_offset, end_offset, isolation=isolation):
+        if progress is not None:
+            progress.done_bytes += batch.size_in_bytes
         if batch.is_control and not wanted.with_control:
             continue
         if wanted.since_ms is not None and batch.max_timestamp_ms < wanted.since_ms:

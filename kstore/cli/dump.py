@@ -16,7 +16,7 @@ from kstore import _core
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE, decoders
 from kstore.cli.arguments import WrongUseError
 from kstore.cli.cat import by_timestamp_type
-from kstore.cli.output import Part, printable
+from kstore.cli.output import Part, Progress, printable
 from kstore.cli.render import (
     JSON_TEXT,
     TIMESTAMP_TYPE_LABELS,
@@ -148,14 +148,29 @@ def run(
     if found.kind is not FileKind.DIRECTORY:
         if selection.topics or selection.partitions:
             raise WrongUseError(f"--topic and --partition need a directory, but {path} is a file")
-        return dump_file(named_file(path), out, style)
+        file, progress = named_file(path), Progress()
+        with out.progress(progress, total_bytes=lambda: found.size_in_bytes, only_to_file=True):
+            return dump_file(file, out, style, progress)
+    files, progress = list(files_of(selection, path)), Progress()
+    with out.progress(progress, total_bytes=partial(sizes_of, files), only_to_file=True):
+        return dump_files(files, out, style, progress)
+
+
+def sizes_of(files: Iterable[DumpFile]) -> int:
+    """Return the size of all files together in bytes."""
+    found = (DEFAULT_ENV.stat(file.path) for file in files)
+    return sum(status.size_in_bytes for status in found if status is not None)
+
+
+def dump_files(files: Iterable[DumpFile], out: Output, style: Style, progress: Progress) -> int:
+    """Show several files, each under its name, and return the exit status."""
     status = EXIT_FINE
-    for file in files_of(selection, path):
-        prefix = f'"file":{JSON_TEXT(file.label)},' if is_json else ""
-        if not is_json:
+    for file in files:
+        prefix = f'"file":{JSON_TEXT(file.label)},' if style.is_json else ""
+        if not style.is_json:
             out.styled([Part(file.label, "bold")])
         try:
-            done = dump_file(file, out, replace(style, prefix=prefix))
+            done = dump_file(file, out, replace(style, prefix=prefix), progress)
         except KStoreError as error:
             done = out.failure(error)
         status = max(status, done)
@@ -218,10 +233,11 @@ def known_files(directory: str, *, label_prefix: str) -> Iterator[DumpFile]:
             yield DumpFile(path, label, name, None)
 
 
-def dump_file(file: DumpFile, out: Output, style: Style) -> int:
-    """Show one file and return the exit status."""
+def dump_file(file: DumpFile, out: Output, style: Style, progress: Progress) -> int:
+    """Show one file and return the exit status. Only batches move the progress: all other files are small."""
+    progress.label = file.label
     if file.suffix == LOG_SUFFIX:
-        return dump_log(file.path, out, style)
+        return dump_log(file.path, out, style, progress)
     if file.suffix in ENTRY_SIZES:
         return dump_index(file, out, style)
     return dump_side_file(
@@ -229,7 +245,7 @@ def dump_file(file: DumpFile, out: Output, style: Style) -> int:
     )
 
 
-def dump_log(path: str, out: Output, style: Style) -> int:
+def dump_log(path: str, out: Output, style: Style, progress: Progress) -> int:
     """Show the batches of a .log, damaged ones included, and return the exit status."""
     config = LogConfig()
     status = EXIT_FINE
@@ -239,6 +255,7 @@ def dump_log(path: str, out: Output, style: Style) -> int:
         if not style.is_json:
             out.styled([Part(BATCH_HEADING, "bold")])
         for entry in segment:
+            progress.done_bytes += entry.size_in_bytes
             if entry.error is not None:
                 status = max(status, out.failure(entry.error))
             if entry.header is not None:

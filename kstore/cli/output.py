@@ -1,4 +1,4 @@
-"""Standard output in blocks, one-line notices on standard error, and tables and a progress bar for terminals.
+"""Standard output in blocks, one-line notices and log messages on standard error, tables, and a bar for terminals.
 
 Rich is imported only if the stream in question is a terminal. `kstore --help` imports this module, so what needs the
 core or `kstore.log` is in render.py.
@@ -7,8 +7,10 @@ core or `kstore.log` is in render.py.
 from __future__ import annotations
 
 import errno
+import logging
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from kstore.cli import EXIT_DAMAGE, EXIT_WRONG_USE
@@ -18,8 +20,8 @@ from kstore.errors import KStoreError, LogNotFoundError, OffsetError, StorageErr
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from rich.console import Console
-    from rich.text import Text
+    import rich.progress
+    from rich.console import Console, RenderableType
 
 BLOCK_CHARACTERS = 1 << 18
 WRONG_PATH_ERRNOS = (
@@ -56,8 +58,22 @@ LOG_COLUMNS = (
 )
 
 
+@dataclass
+class Progress:
+    """How far a command is: the command changes it as it works, the thread of the progress bar reads it."""
+
+    label: str = ""
+    done_bytes: int = 0
+
+    def update(self) -> None:
+        """Bring the attributes up to date; the bar calls it before it is drawn."""
+
+
 class Output:
-    """The standard streams as the commands use them. Not thread-safe."""
+    """The standard streams as the commands use them. Not thread-safe.
+
+    Attributes: hidden_loggers: names of the loggers whose messages the command itself reports.
+    """
 
     def __init__(self, *, stdout: TextIO | None = None, stderr: TextIO | None = None) -> None:
         self._stdout = sys.stdout if stdout is None else stdout
@@ -65,6 +81,8 @@ class Output:
         self._pending: list[str] = []
         self._pending_characters = 0
         self._console: Console | None = None
+        self._bar: rich.progress.Progress | None = None
+        self.hidden_loggers: set[str] = set()
         self.is_terminal = self._stdout is not None and self._stdout.isatty()
 
     def line(self, text: str) -> None:
@@ -105,11 +123,7 @@ class Output:
     def notice(self, message: object) -> None:
         """Write one line to standard error, after flushing standard output to keep the order."""
         self.flush()
-        if self._stderr is None:
-            return
-        text = " ".join(str(message).splitlines())
-        self._stderr.write(f"kstore: {printable(text)}\n")
-        self._stderr.flush()
+        self._tell(str(message))
 
     def failure(self, error: KStoreError | WrongUseError) -> int:
         """Report an error as one line and return its exit status."""
@@ -117,21 +131,33 @@ class Output:
         return exit_status(error)
 
     @contextmanager
-    def progress(self, words: Callable[[], str], *, total_bytes: int) -> Iterator[Callable[[int], None]]:
-        """Show a progress bar if standard error is a terminal. Yields a function to call with each count of bytes done.
+    def log_messages(self) -> Iterator[None]:
+        """Context manager: show what the library logs, from warnings on, as one line each on standard error."""
+        handler, logger = _LogLines(self._tell, self.hidden_loggers), logging.getLogger("kstore")
+        logger.addHandler(handler)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
 
-        Args: words: returns the text next to the bar; called from another thread.
+    @contextmanager
+    def progress(
+        self, progress: Progress, *, total_bytes: Callable[[], int | None], only_to_file: bool = False
+    ) -> Iterator[None]:
+        """Context manager: show a progress bar if standard error is a terminal.
+
+        Args: total_bytes: called only if there is a bar, since a total takes time to find; None if not known.
+            only_to_file: no bar unless standard output is a regular file, for commands that write while they read.
         """
-        if self._stderr is None or not self._stderr.isatty():
-            yield lambda _: None
+        if self._stderr is None or not self._stderr.isatty() or (only_to_file and not self._is_file()):
+            yield
             return
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, RenderableColumn, TimeElapsedColumn
-
-        columns = (RenderableColumn(_Words(words)), BarColumn(), DownloadColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=Console(file=self._stderr), transient=True) as bar:
-            task = bar.add_task("", total=total_bytes)
-            yield lambda done_bytes: bar.advance(task, done_bytes)
+        self._bar = _bar_of(progress, total_bytes(), self._stderr)
+        try:
+            with self._bar:
+                yield
+        finally:
+            self._bar = None
 
     def flush(self) -> None:
         """Write all buffered output to the operating system."""
@@ -139,9 +165,10 @@ class Output:
         if not pending or self._stdout is None:
             return
         block = "".join(pending).encode("utf-8", "replace")
-        self._stdout.flush()
-        self._stdout.buffer.write(block)
-        self._stdout.buffer.flush()
+        with self._bar_hidden() if self.is_terminal else nullcontext():
+            self._stdout.flush()
+            self._stdout.buffer.write(block)
+            self._stdout.buffer.flush()
 
     def abandon(self) -> None:
         """Drop buffered output and close standard output, after a write to it failed."""
@@ -159,17 +186,72 @@ class Output:
         self.flush()
         return self._console
 
+    def _tell(self, message: str) -> None:
+        if self._stderr is None:
+            return
+        text = " ".join(message.splitlines())
+        with self._bar_hidden():
+            self._stderr.write(f"kstore: {printable(text)}\n")
+            self._stderr.flush()
 
-class _Words:
-    """Text that Rich requests again each time it draws the bar."""
+    def _is_file(self) -> bool:
+        from kstore.log.env import size_of_open
 
-    def __init__(self, words: Callable[[], str]) -> None:
-        self._words = words
+        return self._stdout is not None and size_of_open(self._stdout) is not None
 
-    def __rich__(self) -> Text:
-        from rich.text import Text
+    @contextmanager
+    def _bar_hidden(self) -> Iterator[None]:
+        """Context manager: take the bar, which is one line, off the terminal while something else is written there."""
+        bar = self._bar
+        if bar is None:
+            yield
+            return
+        bar.stop()
+        yield
+        bar.start()
 
-        return Text(printable(self._words()))
+
+class _LogLines(logging.Handler):
+    """Hands the message of each log record to `tell`, unless its logger is one of `hidden`.
+
+    A failure of standard error is ignored: it must not stop the recovery that the message is about.
+    """
+
+    def __init__(self, tell: Callable[[str], None], hidden: set[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._tell = tell
+        self._hidden = hidden
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name not in self._hidden:
+            with suppress(OSError):
+                self._tell(record.getMessage())
+
+
+def _bar_of(shown: Progress, total_bytes: int | None, stream: TextIO) -> rich.progress.Progress:
+    """Return a bar of one line, which is erased when it stops."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+
+    class Bar(Progress):
+        def get_renderables(self) -> Iterator[RenderableType]:
+            shown.update()
+            done = shown.done_bytes if total_bytes is None else min(shown.done_bytes, total_bytes)
+            for task in self.task_ids:
+                self.update(task, completed=done, description=printable(shown.label))
+            yield from super().get_renderables()
+
+    line = Column(no_wrap=True)
+    columns = (
+        TextColumn("{task.description}", markup=False, table_column=line),
+        BarColumn(table_column=line),
+        DownloadColumn(table_column=line),
+        TimeElapsedColumn(table_column=line),
+    )
+    bar = Bar(*columns, console=Console(file=stream), transient=True)
+    bar.add_task("", total=total_bytes)
+    return bar
 
 
 def exit_status(error: KStoreError | WrongUseError) -> int:

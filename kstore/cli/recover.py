@@ -12,6 +12,7 @@ from kstore.cli import EXIT_DAMAGE, EXIT_FINE
 from kstore.cli.output import LOG_COLUMNS, Column
 from kstore.cli.render import DAMAGE_COLUMNS, JSON_TEXT, damage_objects, damage_rows
 from kstore.log.files.names import CLUSTER_METADATA_TOPIC
+from kstore.log.recovery.load import DAMAGE_LOGGER
 from kstore.log.store import recover_partitions
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def run(selection: PartitionSelection, wanted: RecoverOptions, out: Output, *, i
     If an error ends the command, the partitions recovered before it are still shown. __cluster_metadata is left alone.
     """
     status = EXIT_FINE
+    out.hidden_loggers.add(DAMAGE_LOGGER)
     reports: list[tuple[TopicPartition, RecoveryReport]] = []
     directories = [one for one in selection.find() if one.topic_partition.topic != CLUSTER_METADATA_TOPIC]
     recovered = recover_partitions(

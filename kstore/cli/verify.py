@@ -6,10 +6,12 @@ A module of its own, as all commands are: app.py imports only the command that r
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
-from kstore.cli.output import LOG_COLUMNS, Column
+from kstore.cli.arguments import log_size_in_bytes
+from kstore.cli.output import LOG_COLUMNS, Column, Progress
 from kstore.cli.render import DAMAGE_COLUMNS, JSON_TEXT, damage_objects, damage_rows
 from kstore.errors import KStoreError, LogNotFoundError, LogReplacedError
 from kstore.log.env import DEFAULT_ENV
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
     from kstore.log.damage import Damage
-    from kstore.log.files.names import PartitionDirectory
 
 COLUMNS = (
     *LOG_COLUMNS,
@@ -60,18 +61,28 @@ class Verdict:
 
 
 @dataclass
-class Progress:
-    """The text next to the progress bar: the current partition and its batches so far."""
+class VerifyProgress(Progress):
+    """The current partition, its batches so far, and the bytes of it that were verified.
 
-    partition: str | None = None
+    before_bytes: the size of the partitions before.
+    """
+
+    partition: str = ""
     verification: Verification | None = None
+    before_bytes: int = 0
 
-    def text(self) -> str:
-        """Return the current text."""
-        if self.partition is None:
-            return ""
-        batches = self.verification.batch_count if self.verification is not None else 0
-        return f"{self.partition}: {batches} batches"
+    def update(self) -> None:
+        """Ask the verification how far it is."""
+        verification = self.verification
+        if verification is not None:
+            self.label = f"{self.partition}: {verification.batch_count} batches"
+            self.done_bytes = self.before_bytes + verification.verified_bytes
+
+    def begin(self, partition: str, verification: Verification) -> None:
+        """Continue with the next partition."""
+        if self.verification is not None:
+            self.before_bytes += self.verification.verified_bytes
+        self.partition, self.verification = partition, verification
 
 
 def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_deep: bool) -> int:
@@ -79,15 +90,14 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_deep: b
     status = EXIT_FINE
     partitions = selection.find()
     verdicts = []
-    progress = Progress()
-    with out.progress(progress.text, total_bytes=total_size_in_bytes(partitions)) as advance:
+    progress = VerifyProgress()
+    with out.progress(progress, total_bytes=partial(log_size_in_bytes, partitions)):
         for partition in partitions:
-            progress.partition = str(partition.topic_partition)
             try:
                 with open_log(partition.path) as log:
-                    progress.verification = verify(log, deep=is_deep)
-                    verdict = verdict_of(log, progress.verification)
-                    advance(log.size_in_bytes)
+                    verification = verify(log, deep=is_deep)
+                    progress.begin(str(partition.topic_partition), verification)
+                    verdict = verdict_of(log, verification)
             except (LogNotFoundError, LogReplacedError) as error:
                 if DEFAULT_ENV.stat(partition.path) is None:
                     out.notice(f"{partition.path} was deleted while it was verified")
@@ -130,15 +140,3 @@ def verdict_of(log: Log, verification: Verification) -> Verdict:
         records=verification.record_count,
         damage=damage,
     )
-
-
-def total_size_in_bytes(partitions: list[PartitionDirectory]) -> int:
-    """Return the size in bytes of all .log files. A partition that can't be opened counts as 0."""
-    total = 0
-    for partition in partitions:
-        try:
-            with open_log(partition.path) as log:
-                total += log.size_in_bytes
-        except KStoreError:
-            continue
-    return total

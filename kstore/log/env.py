@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from enum import Enum
 from functools import cache, partial
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TextIO
 
 from kstore._core import PositionedFile, PositionedWriteFile
 from kstore.environment import SystemClock
@@ -596,6 +596,15 @@ def open_foreign(path: str) -> Iterator[BinaryIO]:
         with storage_errors("open", path):
             file = stack.enter_context(open(path, "rb"))
         yield file
+
+
+def size_of_open(file: BinaryIO | TextIO) -> int | None:
+    """Return the size in bytes of an open regular file, None for anything else: a pipe, a terminal, a closed file."""
+    try:
+        status = os.fstat(file.fileno())
+    except (OSError, ValueError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def lines_of(file: BinaryIO, path: str) -> Iterator[bytes]:

@@ -328,7 +328,7 @@ class Verification:
     """A walk over one log that yields each Damage; see verify.
 
     batch_count and record_count (damaged batches are not counted, nor, unless deep, the records inside V0 and V1
-    wrappers) grow during the iteration.
+    wrappers) grow during the iteration, and so does verified_bytes, the bytes of the .log files that were verified.
     Threads: not thread-safe.
     """
 
@@ -339,8 +339,10 @@ class Verification:
         self._first_listed: dict[str, ListedFile | None] = {}
         # The end of the last sound batch of the current segment.
         self._sound_end = 0
+        self._verified_before = 0
         self.batch_count = 0
         self.record_count = 0
+        self.verified_bytes = 0
 
     def __iter__(self) -> Iterator[Damage]:
         try:
@@ -351,7 +353,7 @@ class Verification:
             raise _removed(self._log.path) from error
 
     def _damages(self) -> Iterator[Damage]:
-        self.batch_count = self.record_count = 0
+        self.batch_count = self.record_count = self.verified_bytes = self._verified_before = 0
         self._first_listed = {one.path: one.listed for one in self._log.segments}
         side_files, early = None, False
         if self._is_deep:
@@ -380,6 +382,7 @@ class Verification:
                 continue
             yield from damage
             following = segment.next_base_offset
+            self._verified_before = self.verified_bytes
         if early:
             again = {
                 one.path: one for one in SideFileCheck(self._log, has_grown=self._has_changed, env=self._env).start()
@@ -488,6 +491,8 @@ class Verification:
                 self._sound_end = step.end_position
             self.batch_count = batch_count + check.batch_count
             self.record_count = record_count + check.record_count
+            # In a second look at the segment this stands still until there is more to add.
+            self.verified_bytes = max(self.verified_bytes, self._verified_before + step.end_position)
             if step.damage is not None:
                 yield step.damage
             for index_check in index_checks:

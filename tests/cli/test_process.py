@@ -14,9 +14,10 @@ from importlib.metadata import PackageNotFoundError, version
 import pytest
 
 from tests.cli.runner import runner, start
-from tests.making.batches import batch, batches, flip_bit, write_partition, write_root
+from tests.making.batches import batch, batches, flip_bit, grow, write_partition, write_root
 
 PIPE = subprocess.PIPE
+SEGMENT_0 = "00000000000000000000.log"
 # More output than a pipe holds.
 MANY_BATCHES = 4000
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -34,13 +35,15 @@ def partition(tmp_path_factory):
     return write_partition(tmp_path_factory.mktemp("logs"), [[batch(0, 3)]])
 
 
-def on_a_terminal(*arguments):
-    """Run the command with both streams on a pseudo-terminal; return (status, what it showed)."""
+def on_a_terminal(*arguments, stdin=None, stdout=None, columns=200):
+    """Run the command with its streams on a pseudo-terminal, but for those given; return (status, what it showed)."""
     leader, follower = os.openpty()
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200", "LINES": "50"}
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": "50"}
     for name in ("NO_COLOR", "FORCE_COLOR", "PYTEST_CURRENT_TEST"):
         environment.pop(name, None)
-    process = start(*arguments, stdout=follower, stderr=follower, env=environment)
+    process = start(
+        *arguments, stdin=stdin, stdout=follower if stdout is None else stdout, stderr=follower, env=environment
+    )
     os.close(follower)
     shown = b""
     try:
@@ -184,3 +187,58 @@ def test_terminal_gets_a_progress_bar_that_leaves_the_table_alone(partition):
     assert "t-0: " in words
     assert "batches" in words
     assert ["t", "0", "0", "3", "1", "1", "3", "0"] in [line.split() for line in words.splitlines()]
+
+
+@pytest.mark.parametrize("arguments", [["cat"], ["cat", "--json"], ["dump"], ["dump", "--json"]], ids=" ".join)
+def test_output_to_a_file_has_a_progress_bar_on_the_terminal_and_is_the_same(partition, tmp_path, arguments):
+    plain = start(*arguments, partition, stdout=PIPE).communicate()[0]
+    with open(tmp_path / "shown", "wb") as file:
+        status, shown = on_a_terminal(*arguments, partition, stdout=file)
+    size = (partition / SEGMENT_0).stat().st_size
+    assert status == 0
+    assert re.search(rf"{size}/\d+ bytes", ANSI.sub("", shown))
+    assert (tmp_path / "shown").read_bytes() == plain
+
+
+@pytest.mark.parametrize("command", ["cat", "dump"])
+def test_output_to_a_pipe_has_no_progress_bar(partition, command):
+    with subprocess.Popen(["cat"], stdin=PIPE, stdout=subprocess.DEVNULL) as reader:
+        status, shown = on_a_terminal(command, partition, stdout=reader.stdin)
+        reader.stdin.close()
+    assert (status, shown) == (0, "")
+
+
+@pytest.mark.parametrize("columns", [200, 20])
+def test_lines_written_beside_a_progress_bar_are_whole(tmp_path, columns):
+    """A small screen: it takes carriage returns, line feeds, and the sequences that move up and erase."""
+    root = write_root(tmp_path / "logs", {"t-0": [[batch(0, 3)]], "t-1": [[batch(0)]]})
+    status, shown = on_a_terminal("verify", "--json", root, columns=columns)
+    screen, row = [""], 0
+    for piece in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\n]|[^\x1b\r\n]+", shown):
+        if piece == "\n":
+            row += 1
+            screen += [""] * (row + 1 - len(screen))
+        elif piece.startswith("\x1b"):
+            row -= piece == "\x1b[1A"
+            screen[row] = "" if piece == "\x1b[2K" else screen[row]
+        elif piece != "\r":
+            screen[row] += piece
+    assert status == 0
+    assert [json.loads(line)["records"] for line in screen if line] == [3, 1]
+
+
+def test_messages_of_the_library_start_with_the_name_of_the_command(tmp_path):
+    root = write_root(tmp_path / "logs", {"t-0": [[batch(0, 3)], [batch(3, 3)]]})
+    (root / "t-0" / "00000000000000000003.snapshot").write_bytes(bytes(40))
+    done = subprocess.run([sys.executable, "-m", "kstore", "recover", root], capture_output=True, text=True)
+    lines = done.stderr.splitlines()
+    assert any("continuing with an older snapshot" in line for line in lines)
+    assert all(line.startswith("kstore: ") for line in lines)
+
+
+def test_damage_that_recover_lists_is_not_on_standard_error_too(tmp_path):
+    root = write_root(tmp_path / "logs", {"t-0": [[batch(0, 3)]]})
+    grow(root / "t-0" / SEGMENT_0, b"\5" * 40)
+    done = subprocess.run([sys.executable, "-m", "kstore", "recover", "--json", root], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert len(json.loads(done.stdout)["damage"]) == 1

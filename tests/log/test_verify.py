@@ -4,7 +4,7 @@ Method: built logs without damage, then with one damage each: the exact file, po
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from kstore.errors import StorageError
 from kstore.log import open_log
 from kstore.log.damage import Damage
 from kstore.log.env import Env
+from kstore.log.segment.check import SegmentCheck, Step
 from kstore.log.verify import Verification, verify, verify_checkpoints
 from tests.making.batches import (
     Layout,
@@ -492,3 +493,24 @@ def test_damage_and_verification_are_plain_values(directory: Path) -> None:
         (damage,) = verification
     assert damage == Damage(str(directory / LOG), AT[3], LENGTHS[3], damage.reason)
     assert Header.unpack((directory / LOG).read_bytes(), AT[3]).size == damage.size_in_bytes
+
+
+def test_verified_bytes_grow_batch_by_batch_up_to_the_size_of_the_log(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flip_bit(directory / LOG, AT[2] + 70, bit=0)
+    seen: list[int] = []
+
+    class Watched(SegmentCheck):
+        def steps(self, position: int = 0, *, least_offset: int | None = None) -> Iterator[Step]:
+            for step in super().steps(position, least_offset=least_offset):
+                yield step
+                seen.append(verification.verified_bytes)
+
+    monkeypatch.setattr("kstore.log.verify.SegmentCheck", Watched)
+    with open_log(directory) as log:
+        verification = verify(log)
+        assert len(list(verification)) == 1
+        assert verification.verified_bytes == log.size_in_bytes
+    # The damaged segment is verified twice: the count stands still meanwhile.
+    assert seen == AT[1:] + [SIZE] * len(OLD) + [SIZE + sum(map(len, ACTIVE[: n + 1])) for n in range(len(ACTIVE))]

@@ -34,6 +34,9 @@ from kstore.log.state.producer_append import ProducerStateBatch
 from kstore.log.state.producer_state import ProducerStateManager, SegmentReplay
 
 _logger = logging.getLogger("kstore.log")
+# Of damage that is in the RecoveryReport too, so that a caller that shows the report can leave these messages out.
+DAMAGE_LOGGER = "kstore.log.damage"
+_damage_logger = logging.getLogger(DAMAGE_LOGGER)
 
 
 def load_log(
@@ -202,7 +205,7 @@ def _report(
         damage += segment.damage
         truncated_bytes += segment.lost_bytes
     for one in damage:
-        _logger.warning("damage at position %d of %s: %s", one.position, one.path, one.reason)
+        _damage_logger.warning("damage at position %d of %s: %s", one.position, one.path, one.reason)
     return RecoveryReport(
         log_start_offset=log_start_offset,
         log_end_offset=plan.log_end_offset,
