@@ -38,6 +38,7 @@ _CHOICES = {
     "compression_type": ("producer", "uncompressed", "none", "gzip", "snappy", "lz4", "zstd"),
     "message_timestamp_type": ("CreateTime", "LogAppendTime"),
     "cleanup_policy": ("delete", "compact", "compact,delete", "delete,compact"),
+    "index_access": ("map", "read"),
 }
 
 
@@ -59,6 +60,10 @@ class LogConfig:
         message_timestamp_after_max_ms, flush_messages, flush_ms, cleanup_policy.
         message_format_magic: 0, 1 or 2 (message.format.version, up to Kafka 3.9).
         producer_id_expiration_ms: the broker's producer.id.expiration.ms.
+        index_access: how lookups in a log that this process has open for writing use the index files of its sealed
+            segments: "map" searches them in a map, which takes no memory of the process and reads only the pages that a
+            search touches, but a disk that fails to read a page ends the process (SIGBUS); "read" reads them whole.
+            Indexes of a log that is only read are always read whole, since their owner may shorten them.
     Raises: ValueError for a value that Kafka also rejects; TypeError.
     Threads: immutable, safe.
     """
@@ -84,6 +89,7 @@ class LogConfig:
     flush_ms: int = MAX_INT64
     cleanup_policy: CleanupPolicy = "delete"
     producer_id_expiration_ms: int = DAY_MS
+    index_access: Literal["map", "read"] = "map"
 
     def __post_init__(self) -> None:
         for name, (least, greatest) in _LIMITS.items():

@@ -10,7 +10,7 @@ import errno
 import random
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kstore.errors import StorageError
 from kstore.log.env import Env, FileIdentity, FileKind, FileStatus, LockFile, ReadFile, WriteFile
@@ -222,6 +222,9 @@ class _DiskFile(WriteFile):
         data = self.pread(len(buffer), position=position)
         buffer[: len(data)] = data
         return len(data)
+
+    def map(self, size: int) -> Any:
+        return self.pread(size, position=0)
 
     def identity(self) -> FileIdentity:
         return self._inode.identity

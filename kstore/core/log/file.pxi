@@ -1,5 +1,42 @@
 # Positioned reads and writes of an open file, by functions that log/env.py passes in, without a Python frame of their
-# own; and the header walk that reads from the page cache.
+# own; the header walk that reads from the page cache; and read-only maps.
+
+cdef extern from "<sys/mman.h>" nogil:
+    enum: PROT_READ
+    enum: MAP_SHARED
+    void* MAP_FAILED
+    void* map_memory "mmap"(void* address, size_t size, int protection, int flags, int fd, int64_t offset)
+    int unmap_memory "munmap"(void* address, size_t size)
+
+
+@cython.final
+cdef class MappedBytes:
+    """The first `size` bytes of an open file as a read-only buffer in the page cache; the file may be closed.
+
+    Raises: ValueError for a size below 1; OSError.
+    Requires: nobody shortens the file below `size` while a view is in use: a read beyond its end, or of a page that the
+        disk cannot read, ends the process (SIGBUS).
+    Lifetime: a view keeps the map alive.  Threads: safe.
+    """
+
+    cdef void* address
+    cdef readonly Py_ssize_t size_in_bytes
+
+    def __cinit__(self, int fd, Py_ssize_t size):
+        if size < 1:
+            raise ValueError(f"size must be at least 1, got {size}")
+        cdef void* address = map_memory(NULL, <size_t>size, PROT_READ, MAP_SHARED, fd, 0)
+        if address == MAP_FAILED:
+            PyErr_SetFromErrno(OSError)
+        self.address, self.size_in_bytes = address, size
+
+    def __dealloc__(self):
+        if self.address != NULL:
+            unmap_memory(self.address, <size_t>self.size_in_bytes)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.address, self.size_in_bytes, 1, flags)
+
 
 cdef class PositionedFile:
     """The descriptor of an open file for positioned reads by many threads; close() takes effect after running reads.
@@ -45,6 +82,17 @@ cdef class PositionedFile:
             self.reads -= 1
             if self.unclosed >= 0 and self.reads == 0:
                 self.close_unread()
+
+    def map(self, Py_ssize_t size):
+        """Return the first `size` bytes as MappedBytes; see there what this requires.
+
+        Raises: StorageError; LogClosedError after close(); ValueError.
+        """
+        cdef int fd = self._fd
+        try:
+            return MappedBytes(fd, size)
+        except OSError as error:
+            raise self.failed("map", error) from error
 
     def walk_cached(self, HeaderScan scan):
         """Continue a scan of this file by small reads, one for each header.

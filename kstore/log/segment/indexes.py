@@ -29,6 +29,7 @@ from kstore.errors import CorruptIndexError, LogClosedError, StorageError
 from kstore.log.cache import SharedCache
 from kstore.log.damage import corruption
 from kstore.log.env import DEFAULT_ENV, ENOENT, Env, StrPath, WriteFile, absolute_path
+from kstore.log.files.checkpoints import replace_file
 from kstore.types import OffsetPosition, TimestampOffset
 
 if TYPE_CHECKING:
@@ -196,11 +197,14 @@ class IndexCache:
 
     A missing index is None. So is one that cannot be read or is larger than MAX_INDEX_BYTES, which is logged: a lookup
     without an index is slower but returns the same.
+    Args: is_mapped: files of at least a page are mapped in place of being read; nobody else may shorten them then, and
+        this process removes entries of a mapped file by replacing it (see _EntriesFile.truncate).
     Threads: thread-safe.
     """
 
-    def __init__(self, env: Env) -> None:
+    def __init__(self, env: Env, *, is_mapped: bool = False) -> None:
         self._env = env
+        self._is_mapped = is_mapped
 
     def offset_index(self, path: str, *, base_offset: int) -> OffsetIndex | None:
         """Return the offset index at a path, reading it if it is not cached."""
@@ -226,12 +230,24 @@ class IndexCache:
 
     def _read(self, path: str, kind: type[_Index], base_offset: int) -> _Index | None:
         try:
-            content = self._env.read_file(path, max_bytes=MAX_INDEX_BYTES)
+            mapped = self._map(path) if self._is_mapped else None
+            content = self._env.read_file(path, max_bytes=MAX_INDEX_BYTES) if mapped is None else mapped
         except StorageError as error:
             if error.errno != ENOENT:
                 _logger.warning("continuing without an index: %s", error)
             return None
         return kind(content, base_offset=base_offset, path=path)
+
+    def _map(self, path: str) -> memoryview | None:
+        """Map a file; None for one that is read instead: it is small, too large, or ends in zeros, which may be
+        preallocated space that its writer still removes.
+        """
+        with self._env.open_read(path) as file:
+            size = file.size()
+            if not PAGE_BYTES <= size <= MAX_INDEX_BYTES:
+                return None
+            is_padded = not any(file.pread(OFFSET_INDEX_ENTRY_SIZE, position=size - OFFSET_INDEX_ENTRY_SIZE))
+            return None if is_padded else memoryview(file.map(size))
 
 
 def _without_padding(content: bytes | memoryview, entry_size: int) -> bytes | memoryview:
@@ -262,10 +278,12 @@ class _EntriesFile:
 
     It is open only while it is written, so that a log keeps no descriptor for it. A failed write may be retried, and so
     may a sync: what it lost is written again before the next one.
+    Args: size_in_bytes: of the entries in the file; readers of an earlier life of the log may have them mapped.
     """
 
     def __init__(self, file: WriteFile, *, size_in_bytes: int, env: Env) -> None:
         self.path = file.path
+        self._mapped_bytes = size_in_bytes
         self._env = env
         self._inode = _inode_of(file.path, env)
         self._open_file: WriteFile | None = file
@@ -299,9 +317,17 @@ class _EntriesFile:
         self._file.pwrite(entries.content[self._written_bytes : end], position=self._written_bytes)
         self._written_bytes = end
 
-    def truncate(self, size: int) -> None:
-        """Truncate the file to `size` bytes."""
-        if size < self._allocated_bytes:
+    def truncate(self, entries: IndexEntries, size: int) -> None:
+        """Truncate the file to the first `size` bytes of the entries.
+
+        A file that has lost entries that readers may have mapped is replaced: they keep the old one.
+        """
+        if size < self._mapped_bytes:
+            self.close()
+            replace_file(self.path, bytes(entries.content[:size]), self._env)
+            self._inode = _inode_of(self.path, self._env)
+            self._mapped_bytes, self._allocated_bytes, self._is_dirty = 0, size, False
+        elif size < self._allocated_bytes:
             self._is_dirty = True
             self._file.truncate(size)
             self._allocated_bytes = size
@@ -400,7 +426,7 @@ class _IndexFile:
         """Write all entries and truncate the file after them, as for a sealed segment."""
         with closing(self._file) as file:
             file.write(self.entries, end=self.size_in_bytes)
-            file.truncate(self.size_in_bytes)
+            file.truncate(self.entries, self.size_in_bytes)
 
     def flush(self) -> None:
         """Write all entries and wait until they survive a power cut; no system call if nothing changed.
@@ -442,7 +468,7 @@ class _IndexFile:
 
     def _keep(self, entry_count: int) -> None:
         with closing(self._file) as file:
-            file.truncate(entry_count * self.entries.entry_size)
+            file.truncate(self.entries, entry_count * self.entries.entry_size)
         self.entries.keep(entry_count)
 
 
@@ -550,9 +576,11 @@ def _open(path: StrPath, *, env: Env, entry_size: int) -> tuple[_EntriesFile, by
 
 
 def _create(path: StrPath, *, env: Env) -> _EntriesFile:
-    file = env.open_write(absolute_path(path))
+    path = absolute_path(path)
+    # Never shortened in place: readers may have it mapped.
+    env.unlink(path)
+    file = env.open_write(path)
     try:
-        file.truncate(0)
         return _EntriesFile(file, size_in_bytes=0, env=env)
     except BaseException:
         file.close()

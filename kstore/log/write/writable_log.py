@@ -73,7 +73,7 @@ class WritableLog(Log):
             directory.path,
             config,
             OpenFiles(env),
-            IndexCache(env),
+            IndexCache(env, is_mapped=config.index_access == "map"),
             RecoveryContext(directory, config, env, 0).cleaned_below,
         )
         self._rules = rules = LeaderRules(config)
