@@ -22,7 +22,7 @@ cdef class MappedBytes:
     cdef void* address
     cdef readonly Py_ssize_t size_in_bytes
 
-    def __cinit__(self, int fd, Py_ssize_t size):
+    def __cinit__(self, int fd, *, Py_ssize_t size):
         if size < 1:
             raise ValueError(f"size must be at least 1, got {size}")
         cdef void* address = map_memory(NULL, <size_t>size, PROT_READ, MAP_SHARED, fd, 0)
@@ -90,7 +90,7 @@ cdef class PositionedFile:
         """
         cdef int fd = self._fd
         try:
-            return MappedBytes(fd, size)
+            return MappedBytes(fd, size=size)
         except OSError as error:
             raise self.failed("map", error) from error
 

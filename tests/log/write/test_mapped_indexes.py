@@ -196,7 +196,7 @@ def test_map_of_nothing_or_of_no_file_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=f"size must be at least 1, got {size}"):
             file.map(size)
     with pytest.raises(OSError, match="Bad file descriptor"):
-        MappedBytes(-1, 10)
+        MappedBytes(-1, size=10)
     file.close()
     with pytest.raises(LogClosedError):
         file.map(5)
