@@ -136,6 +136,29 @@ def test_batches_of_the_same_boundaries_that_replace_others_are_never_mixed_with
     assert replaced
 
 
+def test_new_listing_has_the_indexes_of_the_files_that_it_found(tmp_path: Path) -> None:
+    paths = tmp_path / "before" / "t-0", tmp_path / "after" / "t-0"
+    for path, value_bytes in zip(paths, (50, 90), strict=True):
+        path.parent.mkdir()
+        with open_log(path, "a", LogConfig(index_interval_bytes=0)) as writer:
+            for base_offset in (0, 10):
+                writer.append_as_follower(MemoryRecords(b"".join(batches(base_offset, 10, value_bytes=value_bytes))))
+                writer.roll()
+    with open_log(paths[1]) as log:
+        expected = entries_of(log)
+    with open_log(paths[0]) as log:
+        assert entries_of(log) != expected
+        for name in (f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")):
+            (paths[1] / name).replace(paths[0] / name)
+        assert [len(record.value or b"") for record in log.read(5, 7)] == [90, 90]
+        assert entries_of(log) == expected
+
+
+def entries_of(log: Log) -> list[object]:
+    indexes = log.segments[0].offset_index, log.segments[0].time_index
+    return [list(index.entries()) for index in indexes if index is not None]
+
+
 def committed(first_offset: int, *, fates: str) -> bytes:
     """A batch of each producer in turn, and the marker of each: C commits, A aborts."""
     data = [
