@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench bench-rivals bench-prepare bench-report build lint interop planted fuzz fuzz-asan long debug coverage clean require-java
+.PHONY: help demo test bench bench-rivals bench-prepare bench-report bench-micro build lint interop planted fuzz fuzz-asan long debug coverage clean require-java
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -42,6 +42,10 @@ bench-prepare: require-java build  ## build the programs and most of the data of
 
 bench-report: build  ## write the results of bench/results into README.md and bench/README.md
 	@$(BIN)/python -m bench report
+
+bench-micro: build  ## time the compiled calls one by one, save the figures and compare them with the last saved ones
+	@$(BIN)/python -m pytest -q -o addopts= bench/micro --benchmark-autosave --benchmark-columns=min,median,iqr,rounds \
+		--benchmark-sort=name $(if $(wildcard .benchmarks/*/*.json),--benchmark-compare)
 
 build: $(BUILD)  ## make the environment and build the extension in place
 

@@ -88,6 +88,15 @@ def test_memory_workload_measures_each_way_to_scan(tmp_path: Path) -> None:
     assert all(value > 0 for bound in cases[0]["bounds"] for value in bound["values"])
 
 
+def test_every_micro_benchmark_runs_and_finds_its_result_right() -> None:
+    options = ["-q", "-o", "addopts=", "-p", "no:cacheprovider", "--benchmark-disable", "bench/micro"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options], cwd=ROOT, capture_output=True, text=True, check=False, timeout=240
+    )
+    assert done.returncode == 0, done.stdout
+    assert "passed" in done.stdout
+
+
 def test_results_that_differ_stop_the_bench() -> None:
     require_equal("sum", {"a": 1, "b": 1})
     with pytest.raises(OutputsDifferError, match="sum: a gave 1, b gave 2"):

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.build, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[2]
 FLIGHTS = ROOT / "examples" / "flights"
 READ_SEGMENT = ROOT / "tests" / "wheel" / "read_segment.py"
-CODECS = {"cramjam", "crc32c", "isal", "lz4", "zstandard"}
+CODECS = {"cramjam", "isal", "lz4", "zstandard"}
 INSTALLERS = {"pip", "setuptools"}
 # A compilation is "-c SOURCE -o OBJECT" among other arguments; all else goes to the compiler as it is.
 COMPILE_ONCE = """#!/bin/bash
@@ -143,17 +143,18 @@ def test_sdist_builds_the_same_wheel(wheel: Path, wheel_of_sdist: Path) -> None:
     assert wheel_of_sdist.name == wheel.name
 
 
-def test_bare_install_needs_only_numpy_and_the_codecs(installed: Path) -> None:
+def test_bare_install_needs_only_the_codecs(installed: Path) -> None:
     listed = json.loads(run(installed, "-m", "pip", "list", "--format", "json", cwd=installed.parent))
-    assert {entry["name"] for entry in listed} - INSTALLERS == {"kstore", "numpy"} | CODECS
+    assert {entry["name"] for entry in listed} - INSTALLERS == {"kstore"} | CODECS
 
 
 @pytest.mark.parametrize(
     ("extra", "expected"),
     [
-        pytest.param("arrow", {"pyarrow"}, id="arrow"),
-        pytest.param("spark", {"pyarrow", "pyspark"}, id="spark"),
+        pytest.param("arrow", {"pyarrow", "numpy"}, id="arrow"),
+        pytest.param("spark", {"pyarrow", "numpy", "pyspark"}, id="spark"),
         pytest.param("cli", {"typer", "rich"}, id="cli"),
+        pytest.param("bench", {"crc32c", "numpy", "pyarrow", "pytest", "pytest-benchmark"}, id="bench"),
     ],
 )
 def test_extra_names_its_packages(wheel: Path, extra: str, expected: set[str]) -> None:
