@@ -106,7 +106,14 @@ class CorruptSnapshotError(CorruptionError):
 
 
 class CorruptLogError(CorruptionError):
-    """Durable bytes are damaged, so strict recovery refuses to open the log; nothing was changed."""
+    """Durable bytes are damaged, so strict recovery refuses to open the log; nothing was changed.
+
+    The modes point_in_time and salvage of a recovery open it (docs/durability.md).
+    Attributes: base_offset and lost_end_offset: the offsets from the former up to, not including, the latter cannot be
+        read; None if the damage does not show where they end.
+    """
+
+    lost_end_offset: int | None = None
 
 
 class CorruptCheckpointError(CorruptionError):

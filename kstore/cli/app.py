@@ -303,11 +303,18 @@ def recover_partitions(
     mode: Annotated[
         Recovery,
         typer.Option(
-            help="At damage of durable records: strict fails, point_in_time truncates, salvage keeps whole batches."
+            help="What to do about damage of durable records. strict: refuse, change nothing. point_in_time: as Kafka, "
+            "end the log before the first damage from the segment of the recovery point on; older damage is left in "
+            "place. salvage: remove damage anywhere, keep all other whole batches."
         ),
     ] = Recovery.STRICT,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, report what would be done.")] = False,
-    copies: Annotated[bool, typer.Option("--copies/--no-copies", help="Keep a copy of what is removed.")] = True,
+    copies: Annotated[
+        bool,
+        typer.Option(
+            "--copies/--no-copies", help="Keep a copy of removed bytes, in kstore-quarantine/ of the partition."
+        ),
+    ] = True,
     trust_recovery_point: Annotated[
         bool,
         typer.Option("--trust-recovery-point", help="Skip segments below the recovery point, as Kafka does."),

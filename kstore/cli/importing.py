@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from kstore.cli import EXIT_FINE
 from kstore.cli.arguments import WrongUseError
-from kstore.cli.output import Column
+from kstore.cli.output import Column, Progress
 from kstore.cli.render import JSON_TEXT
 from kstore.config import MAX_INT32
 from kstore.errors import LogNotFoundError
 from kstore.log import open_log, open_store
-from kstore.log.env import lines_of, open_foreign
+from kstore.log.env import DEFAULT_ENV, FileKind, lines_of, open_foreign, size_of_open
 from kstore.log.files.names import MAX_PARTITION, find_partition
 from kstore.record import MemoryRecordsBuilder
 from kstore.types import MAX_OFFSET, TopicPartition
@@ -68,14 +68,15 @@ class ImportOptions:
 
 def run(wanted: ImportOptions, out: Output, *, is_json: bool) -> int:
     """Append all records, print the record count and log end of each partition, and return the exit status."""
-    with ExitStack() as stack:
+    progress = Progress()
+    with out.progress(progress, total_bytes=lambda: input_size_in_bytes(wanted.path)), ExitStack() as stack:
         if wanted.path.endswith(ARROW_SUFFIXES):
-            batches = _begun(arrow_batches(wanted.path))
+            batches = _begun(arrow_batches(wanted.path, progress))
             importer = _Importer(wanted, _open_target(wanted, stack))
             for batch in batches:
                 importer.add_batch(batch)
         else:
-            rows = _begun(json_rows(wanted.path))
+            rows = _begun(json_rows(wanted.path, progress))
             importer = _Importer(wanted, _open_target(wanted, stack))
             for row in rows:
                 importer.add_row(row)
@@ -243,7 +244,15 @@ class Row(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def json_rows(path: str) -> Iterator[Row]:
+def input_size_in_bytes(path: str) -> int | None:
+    """Return the size of the file, or of standard input; None if it is not a regular file."""
+    if path == STANDARD_INPUT:
+        return None if sys.stdin is None else size_of_open(sys.stdin.buffer)
+    status = DEFAULT_ENV.stat(path)
+    return status.size_in_bytes if status is not None and status.kind is FileKind.FILE else None
+
+
+def json_rows(path: str, progress: Progress) -> Iterator[Row]:
     """Yield the records of a file of JSON lines, or of standard input, without control records.
 
     Raises: WrongUseError that names the line; StorageError.
@@ -254,6 +263,7 @@ def json_rows(path: str) -> Iterator[Row]:
     with opened as file:
         for number, line in enumerate(lines_of(file, path), start=1):
             place = f"line {number} of {path}"
+            progress.done_bytes += len(line)
             try:
                 fields = json.loads(line)
                 if not isinstance(fields, dict):
@@ -303,7 +313,7 @@ def _bytes(text: object) -> bytes | None:
     return base64.b64decode(text, validate=True)
 
 
-def arrow_batches(path: str) -> Iterator[pyarrow.RecordBatch]:
+def arrow_batches(path: str, progress: Progress) -> Iterator[pyarrow.RecordBatch]:
     """Yield the record batches of a Parquet file, or of an Arrow IPC file or stream.
 
     Raises: WrongUseError if the file is none of these or pyarrow is not installed; StorageError if it can't be opened.
@@ -316,16 +326,23 @@ def arrow_batches(path: str) -> Iterator[pyarrow.RecordBatch]:
             f"reading {path} needs pyarrow, which is not installed: pip install 'kstore[arrow]'"
         ) from error
     with open_foreign(path) as file:
+        size = size_of_open(file) or 0
         try:
             if path.endswith(".parquet"):
-                yield from pq.ParquetFile(file).iter_batches()
+                parquet = pq.ParquetFile(file)
+                for batch in parquet.iter_batches():
+                    yield batch
+                    progress.done_bytes += size * batch.num_rows // parquet.metadata.num_rows
             elif file.read(len(_ARROW_FILE_START)) == _ARROW_FILE_START:
                 reader = pa.ipc.open_file(file)
                 for number in range(reader.num_record_batches):
                     yield reader.get_batch(number)
+                    progress.done_bytes = size * (number + 1) // reader.num_record_batches
             else:
                 file.seek(0)
-                yield from pa.ipc.open_stream(file)
+                for batch in pa.ipc.open_stream(file):
+                    yield batch
+                    progress.done_bytes = file.tell()
         except (pa.ArrowException, OSError) as error:
             raise WrongUseError(f"cannot read {path}: {error}") from error
 

@@ -11,11 +11,12 @@ import logging
 import sys
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from kstore.cli import EXIT_DAMAGE, EXIT_WRONG_USE
 from kstore.cli.arguments import WrongUseError
-from kstore.errors import KStoreError, LogNotFoundError, OffsetError, StorageError
+from kstore.errors import CorruptLogError, KStoreError, LogNotFoundError, OffsetError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -126,8 +127,8 @@ class Output:
         self._tell(str(message))
 
     def failure(self, error: KStoreError | WrongUseError) -> int:
-        """Report an error as one line and return its exit status."""
-        self.notice(error)
+        """Report an error as one line, with what to do about a refused log, and return its exit status."""
+        self.notice(f"{error}; {next_step(error.path)}" if isinstance(error, CorruptLogError) else error)
         return exit_status(error)
 
     @contextmanager
@@ -252,6 +253,23 @@ def _bar_of(shown: Progress, total_bytes: int | None, stream: TextIO) -> rich.pr
     bar = Bar(*columns, console=Console(file=stream), transient=True)
     bar.add_task("", total=total_bytes)
     return bar
+
+
+def next_step(log_path: str | None) -> str:
+    """Return the command that opens a partition which strict recovery refuses. log_path: of a .log in it."""
+    from kstore.log.env import join_path, split_path
+    from kstore.log.files.names import QUARANTINE_DIRECTORY
+
+    directory = split_path(log_path or "")[0] or "DIR"
+    return (
+        f"the log was not changed; next: {salvage_command(directory)}, and then without --dry-run: it keeps all whole "
+        f"batches, and copies what it removes to {join_path(directory, QUARANTINE_DIRECTORY)}"
+    )
+
+
+def salvage_command(directory: str) -> str:
+    """Return the command line that shows what a salvage of DIR would do."""
+    return f"kstore recover {quote(directory)} --mode salvage --dry-run"
 
 
 def exit_status(error: KStoreError | WrongUseError) -> int:

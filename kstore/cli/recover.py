@@ -9,16 +9,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
-from kstore.cli.output import LOG_COLUMNS, Column
+from kstore.cli.arguments import log_size_in_bytes
+from kstore.cli.output import LOG_COLUMNS, Column, Progress, salvage_command
 from kstore.cli.render import DAMAGE_COLUMNS, JSON_TEXT, damage_objects, damage_rows
+from kstore.log.env import split_path
 from kstore.log.files.names import CLUSTER_METADATA_TOPIC
+from kstore.log.recovery.context import LEFT_IN_PLACE
 from kstore.log.recovery.load import DAMAGE_LOGGER
 from kstore.log.store import recover_partitions
 
 if TYPE_CHECKING:
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
-    from kstore.log.recovery.context import RecoveryMode, RecoveryReport
+    from kstore.log.files.names import PartitionDirectory
+    from kstore.log.recovery.context import DamageOutcome, RecoveryMode, RecoveryReport
+    from kstore.log.store import RecoveredPartition
     from kstore.types import TopicPartition
 
 COLUMNS = (
@@ -28,6 +33,14 @@ COLUMNS = (
     Column("rebuilt files", is_number=True),
     Column("damaged ranges", is_number=True),
 )
+# The columns of the damaged ranges: those of `verify`, with what became of each before the reason.
+RECOVERED_COLUMNS = (
+    *DAMAGE_COLUMNS[:-1],
+    Column("lost offsets"),
+    Column("outcome"),
+    DAMAGE_COLUMNS[-1],
+)
+COPIES_COLUMNS = (Column("partition"), Column("copies", is_number=True), Column("copied to"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,42 +58,105 @@ def run(selection: PartitionSelection, wanted: RecoverOptions, out: Output, *, i
 
     If an error ends the command, the partitions recovered before it are still shown. __cluster_metadata is left alone.
     """
-    status = EXIT_FINE
-    out.hidden_loggers.add(DAMAGE_LOGGER)
-    reports: list[tuple[TopicPartition, RecoveryReport]] = []
     directories = [one for one in selection.find() if one.topic_partition.topic != CLUSTER_METADATA_TOPIC]
+    out.hidden_loggers.add(DAMAGE_LOGGER)
+    progress = Progress()
+    passes = 2 if wanted.mode == "salvage" else 1
+    reports: list[RecoveredPartition] = []
+    try:
+        with out.progress(progress, total_bytes=lambda: passes * log_size_in_bytes(directories)):
+            return recover_all(directories, wanted, out, progress, reports if not is_json else None)
+    finally:
+        show(reports, out, is_dry=wanted.dry_run)
+
+
+def recover_all(
+    directories: list[PartitionDirectory],
+    wanted: RecoverOptions,
+    out: Output,
+    progress: Progress,
+    reports: list[RecoveredPartition] | None,
+) -> int:
+    """Recover the partitions and return the exit status. Outcomes go to `reports`, or out as JSON if that is None."""
+
+    def count(read_bytes: int) -> None:
+        progress.done_bytes += read_bytes
+
     recovered = recover_partitions(
         directories,
         wanted.mode,
         dry_run=wanted.dry_run,
         keeps_copies=wanted.keeps_copies,
         trusts_recovery_point=wanted.trusts_recovery_point,
+        on_read=count,
     )
-    try:
-        for directory, report, refusal in recovered:
-            if report is None:
-                if refusal is not None:
-                    status = max(status, out.failure(refusal))
-                continue
-            if not report.is_unharmed:
-                status = EXIT_DAMAGE
-            if is_json:
-                out.line(json_of(directory.topic_partition, report))
-            else:
-                reports.append((directory.topic_partition, report))
-    finally:
-        if reports:
-            show(reports, out)
+    status = EXIT_FINE
+    for one in recovered:
+        progress.label = f"{one.directory.topic_partition} recovered"
+        if one.report is None:
+            if one.refusal is not None:
+                status = max(status, out.failure(one.refusal))
+            continue
+        if not one.report.is_unharmed:
+            status = EXIT_DAMAGE
+        if reports is None:
+            out.line(json_of(one.directory.topic_partition, one.report))
+        else:
+            reports.append(one)
     return status
 
 
-def show(reports: list[tuple[TopicPartition, RecoveryReport]], out: Output) -> None:
-    """Write one table of the partitions, and one of their damage."""
-    out.table(COLUMNS, [row_of(topic_partition, report) for topic_partition, report in reports])
-    damaged = [row for topic_partition, report in reports for row in damage_rows(topic_partition, report.damage)]
-    if damaged:
-        out.line("")
-        out.table(DAMAGE_COLUMNS, damaged)
+def show(recovered: list[RecoveredPartition], out: Output, *, is_dry: bool) -> None:
+    """Write one table of the partitions, one of their damage and one of the copies, and what can be done next."""
+    reports = [(one.directory, one.report) for one in recovered if one.report is not None]
+    if not reports:
+        return
+    out.table(COLUMNS, [row_of(directory.topic_partition, report) for directory, report in reports])
+    damaged = [row for directory, report in reports for row in outcome_rows(directory.topic_partition, report)]
+    copies = [
+        [str(directory.topic_partition), str(len(report.quarantined)), split_path(report.quarantined[0])[0]]
+        for directory, report in reports
+        if report.quarantined
+    ]
+    for columns, rows in ((RECOVERED_COLUMNS, damaged), (COPIES_COLUMNS, copies)):
+        if rows:
+            out.line("")
+            out.table(columns, rows)
+    if is_dry:
+        out.notice("dry run: nothing was changed")
+    for directory, report in reports:
+        count = sum(one.action == LEFT_IN_PLACE for one in report.outcomes)
+        if count:
+            segments = "1 older segment" if count == 1 else f"{count} older segments"
+            out.notice(
+                f"{directory.topic_partition}: damage was left in place in {segments}, and reads of the lost offsets "
+                f"fail; next: {salvage_command(directory.path)}"
+            )
+
+
+def outcome_rows(topic_partition: TopicPartition, report: RecoveryReport) -> list[list[str]]:
+    """Return the table cells of each damaged range, in the order of RECOVERED_COLUMNS."""
+    rows = damage_rows(topic_partition, report.damage)
+    return [
+        [*row[:-1], lost_text(outcome), outcome.action, row[-1]]
+        for row, outcome in zip(rows, report.outcomes, strict=True)
+    ]
+
+
+def lost_text(outcome: DamageOutcome) -> str:
+    """Return the lost offsets as FIRST-LAST, FIRST-? if the last one is not known, or `none`."""
+    start, end = outcome.lost_start_offset, outcome.lost_end_offset
+    if end is None:
+        return f"{start}-?"
+    return f"{start}-{end - 1}" if end > start else "none"
+
+
+def outcome_objects(report: RecoveryReport) -> list[dict[str, object]]:
+    """Return the JSON object of each damaged range: that of `verify`, and what became of it."""
+    return [
+        {**shown, "action": action, "lost_start_offset": start, "lost_end_offset": end}
+        for shown, (action, start, end) in zip(damage_objects(report.damage), report.outcomes, strict=True)
+    ]
 
 
 def json_of(topic_partition: TopicPartition, report: RecoveryReport) -> str:
@@ -94,7 +170,7 @@ def json_of(topic_partition: TopicPartition, report: RecoveryReport) -> str:
             "truncated_bytes": report.truncated_bytes,
             "deleted_segments": list(report.deleted_segments),
             "rebuilt": list(report.rebuilt),
-            "damage": damage_objects(report.damage),
+            "damage": outcome_objects(report),
             "quarantined": list(report.quarantined),
         }
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kstore.cli import EXIT_DAMAGE, EXIT_FINE
 from kstore.cli.arguments import log_size_in_bytes
-from kstore.cli.output import LOG_COLUMNS, Column, Progress
+from kstore.cli.output import LOG_COLUMNS, Column, Progress, salvage_command
 from kstore.cli.render import DAMAGE_COLUMNS, JSON_TEXT, damage_objects, damage_rows
 from kstore.errors import KStoreError, LogNotFoundError, LogReplacedError
 from kstore.log.env import DEFAULT_ENV
@@ -119,6 +119,7 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_deep: b
         if damaged:
             out.line("")
             out.table(DAMAGE_COLUMNS, damaged)
+            out.notice(f"next: {salvage_command(selection.directory)} shows what can be kept, and changes nothing")
     for root in sorted({partition.root for partition in partitions}):
         for path, position, size_in_bytes, reason in verify_checkpoints(root):
             out.notice(f"damage at position {position} of {path} ({size_in_bytes} bytes): {reason}")

@@ -68,12 +68,13 @@ def recover_partitions(
     dry_run: bool = False,
     keeps_copies: bool = True,
     trusts_recovery_point: bool = False,
+    on_read: Callable[[int], None] | None = None,
     env: Env = DEFAULT_ENV,
 ) -> Iterator[RecoveredPartition]:
     """Recover partitions of one root, whether or not it was shut down cleanly, and yield the outcome of each.
 
     At the end, the root is marked as closed cleanly if these are all of its partitions and none was refused.
-    Args: keeps_copies, trusts_recovery_point, dry_run: as in load_log; a dry run takes no lock.
+    Args: keeps_copies, trusts_recovery_point, on_read, dry_run: as in load_log; a dry run takes no lock.
     Raises: LogLockedError, StorageError; ValueError for partitions of two roots, and as load_log.
     """
     check_recovery(mode, trusts_recovery_point=trusts_recovery_point)
@@ -89,6 +90,7 @@ def recover_partitions(
             mode=mode,
             keeps_copies=keeps_copies,
             trusts_recovery_point=trusts_recovery_point,
+            on_read=on_read,
         )
         recovery = _Recovery(root, load, config=settings, env=env)
         yield from recovery.look(directories) if dry_run else recovery.run(directories)

@@ -242,3 +242,26 @@ def test_damage_that_recover_lists_is_not_on_standard_error_too(tmp_path):
     done = subprocess.run([sys.executable, "-m", "kstore", "recover", "--json", root], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "")
     assert len(json.loads(done.stdout)["damage"]) == 1
+
+
+@pytest.mark.parametrize("mode", ["strict", "salvage"])
+def test_recover_has_a_progress_bar_that_counts_the_bytes_that_are_read(tmp_path, mode):
+    root = write_root(tmp_path / "logs", {"t-0": [[batch(0, 3)], [batch(3, 3)]]})
+    size = 2 * len(batch(0, 3)) * (2 if mode == "salvage" else 1)
+    status, shown = on_a_terminal("recover", root, "--mode", mode)
+    words = ANSI.sub("", shown)
+    assert status == 0
+    assert f"{size}/{size} bytes" in words
+    assert ["t", "0", "0", "6", "0", "0"] in [line.split()[:6] for line in words.splitlines()]
+
+
+@pytest.mark.parametrize("kind", ["file", "standard-input", "pipe"])
+def test_import_has_a_progress_bar_that_counts_the_bytes_of_its_input(tmp_path, kind):
+    lines = b'{"topic":"t","timestamp":1}\n' * 10
+    (tmp_path / "in").write_bytes(lines)
+    command = ["import", tmp_path / "in" if kind == "file" else "-", tmp_path / "logs"]
+    with subprocess.Popen(["cat", tmp_path / "in"], stdout=PIPE) as pipe, open(tmp_path / "in", "rb") as file:
+        status, shown = on_a_terminal(*command, stdin=pipe.stdout if kind == "pipe" else file)
+    total = "?" if kind == "pipe" else len(lines)
+    assert status == 0
+    assert f"{len(lines)}/{total} bytes" in ANSI.sub("", shown)

@@ -12,7 +12,7 @@ import pytest
 
 from kstore import open_log, open_store
 from tests.cli.runner import runner
-from tests.making.batches import batch, flip_bit, grow, write_offset_checkpoint, write_root
+from tests.making.batches import batch, flip_bit, grow, write_offset_checkpoint, write_root, zero
 
 FIELDS = [
     "topic", "partition", "log_start_offset", "log_end_offset", "truncated_bytes", "deleted_segments", "rebuilt",
@@ -189,13 +189,15 @@ DAMAGES = {
     "middle": (1, 70),
     "last": (3, 70),
     "tail": b"\5" * 40,
+    "zeros": range(1, 3),
     "next-segment": b"".join([batch(12, 2), batch(14, 2)]),
 }
 
 
 @pytest.mark.parametrize("mode", ["point_in_time", "salvage"])
 @pytest.mark.parametrize(
-    ("name", "slot"), [*((name, 0) for name in DAMAGES), ("first", 1), ("middle", 1), ("last", 1), ("tail", 1)]
+    ("name", "slot"),
+    [*((name, 0) for name in DAMAGES), ("first", 1), ("middle", 1), ("last", 1), ("tail", 1), ("zeros", 1)],
 )
 def test_sizes_are_those_of_verify_and_of_what_changed(kstore, tmp_path, name, slot, mode):
     damage = DAMAGES[name]
@@ -205,6 +207,9 @@ def test_sizes_are_those_of_verify_and_of_what_changed(kstore, tmp_path, name, s
     names = sorted((root / "t-0").glob("*.log"))
     if isinstance(damage, bytes):
         grow(names[slot], damage)
+    elif isinstance(damage, range):
+        start, end = (sum(map(len, segments[slot][:number])) for number in (damage.start, damage.stop))
+        zero(names[slot], start + 70, size=end - start)
     else:
         number, at = damage
         flip_bit(names[slot], sum(map(len, segments[slot][:number])) + at, bit=0)
@@ -223,3 +228,104 @@ def test_sizes_are_those_of_verify_and_of_what_changed(kstore, tmp_path, name, s
     assert shown["truncated_bytes"] == sum(sizes[name] - name.stat().st_size for name in kept)
     copies = [path for path in shown["quarantined"] if not path.endswith((".log", "index"))]
     assert shown["truncated_bytes"] == sum(Path(path).stat().st_size for path in copies)
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """t-0: three segments of two batches; the second batch of the first one is damaged, all was flushed."""
+    segments = [[batch(6 * n, 3), batch(6 * n + 3, 3)] for n in range(3)]
+    root = write_root(tmp_path / "logs", {"t-0": segments})
+    write_offset_checkpoint(root / "recovery-point-offset-checkpoint", {"t-0": 18})
+    flip_bit(root / "t-0" / SEGMENT_0, len(batch(0, 3)) + 70, bit=0)
+    return root
+
+
+def outcomes(run):
+    (shown,) = run.objects()
+    return [(one["action"], one["lost_start_offset"], one["lost_end_offset"]) for one in shown["damage"]]
+
+
+def test_older_damage_is_left_in_place_and_named_so(kstore, damaged):
+    before = tree(damaged)[damaged / "t-0" / SEGMENT_0]
+    run = kstore("recover", damaged, "--mode", "point_in_time")
+    assert run.status == 1
+    heading, damage = run.out.splitlines()[3:5]
+    assert heading.split("  ")[0] == "partition"
+    assert "lost offsets" in heading
+    assert damage.split()[:8] == ["t-0", SEGMENT_0, *map(str, [len(batch(0, 3))] * 2), "3-5", "left", "in", "place"]
+    (line,) = run.err.splitlines()
+    assert line.startswith("kstore: t-0: damage was left in place in 1 older segment")
+    assert line.endswith(f"next: kstore recover {damaged / 't-0'} --mode salvage --dry-run")
+    assert (damaged / "t-0" / SEGMENT_0).read_bytes() == before
+    assert outcomes(kstore("recover", damaged, "--mode", "point_in_time", "--json")) == [("left in place", 3, 6)]
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--copies"])
+@pytest.mark.parametrize(
+    ("mode", "slot", "at", "expected"),
+    [
+        ("point_in_time", 2, 0, ("truncated", 12, 18)),
+        ("point_in_time", 2, 1, ("truncated", 15, None)),
+        ("salvage", 0, 1, ("removed", 3, 6)),
+        ("salvage", 2, 0, ("removed", 12, 15)),
+        ("salvage", 2, 1, ("removed", 15, None)),
+    ],
+)
+def test_lost_offsets_are_those_between_whole_batches(kstore, damaged, option, mode, slot, at, expected):
+    flip_bit(damaged / "t-0" / SEGMENT_0, len(batch(0, 3)) + 70, bit=0)
+    log = sorted((damaged / "t-0").glob("*.log"))[slot]
+    flip_bit(log, at * len(batch(0, 3)) + 70, bit=0)
+    assert outcomes(kstore("recover", damaged, "--mode", mode, option, "--json")) == [expected]
+
+
+def test_truncation_that_removes_segments_loses_their_offsets_too(kstore, damaged):
+    write_offset_checkpoint(damaged / "recovery-point-offset-checkpoint", {"t-0": 0})
+    run = kstore("recover", damaged, "--json")
+    assert outcomes(run) == [("truncated", 3, 18)]
+    assert run.objects()[0]["deleted_segments"] == [6, 12]
+
+
+def test_batch_with_a_wrong_size_field_is_mended_and_loses_nothing(kstore, damaged):
+    log = damaged / "t-0" / SEGMENT_0
+    flip_bit(log, len(batch(0, 3)) + 70, bit=0)
+    flip_bit(log, 11, bit=2)
+    assert outcomes(kstore("recover", damaged, "--mode", "salvage", "--json")) == [("mended", 0, 0)]
+
+
+@pytest.mark.parametrize("command", ["recover", "import"])
+def test_refusal_names_the_lost_offsets_the_quarantine_and_the_next_command(kstore, damaged, tmp_path, command):
+    (damaged / CLEAN).unlink(missing_ok=True)
+    records = tmp_path / "in"
+    records.write_text('{"topic":"t","timestamp":1}\n')
+    run = kstore("recover", damaged) if command == "recover" else kstore("import", records, damaged / "t-0")
+    assert run.status == 1
+    (line,) = run.err.splitlines()
+    assert line.startswith("kstore: damage at position")
+    assert "offsets 3 to 5 cannot be read; the log was not changed" in line
+    assert f"next: kstore recover {damaged / 't-0'} --mode salvage --dry-run" in line
+    assert str(damaged / "t-0" / "kstore-quarantine") in line
+
+
+@pytest.mark.parametrize("mode", ["point_in_time", "salvage"])
+def test_missing_segment_is_told_in_modes_that_go_on(tmp_path, mode):
+    root = write_root(tmp_path / "logs", {"t-0": [[batch(3 * n, 3)] for n in range(3)]})
+    write_offset_checkpoint(root / "recovery-point-offset-checkpoint", {"t-0": 9})
+    (root / "t-0" / "00000000000000000003.log").unlink()
+    command = [sys.executable, "-m", "kstore", "recover", str(root), "--mode", mode, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("kstore: continuing without batches that were durable: ")
+    assert "segment 3 is missing" in line
+    assert "offsets 3 to 5 cannot be read" in line
+
+
+def test_copies_are_listed_with_their_directory(kstore, damaged):
+    run = kstore("recover", damaged, "--mode", "salvage")
+    assert run.out.splitlines()[-2].split() == ["partition", "copies", "copied", "to"]
+    assert run.out.splitlines()[-1].split() == ["t-0", "1", str(damaged / "t-0" / "kstore-quarantine")]
+
+
+def test_dry_run_as_text_says_that_nothing_was_changed(kstore, damaged):
+    run = kstore("recover", damaged, "--mode", "salvage", "--dry-run")
+    assert run.err == "kstore: dry run: nothing was changed\n"
+    assert "copied to" not in run.out

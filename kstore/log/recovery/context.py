@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, get_args
@@ -31,6 +31,23 @@ def check_recovery(mode: object, *, trusts_recovery_point: bool) -> None:
         raise ValueError("salvage reads every segment: expected trusts_recovery_point to be False")
 
 
+LEFT_IN_PLACE = "left in place"
+
+
+class DamageOutcome(NamedTuple):
+    """What recovery did about one damaged range of a RecoveryReport, and which offsets are lost with it.
+
+    action: "left in place" (nothing was changed, reads of these offsets fail), "truncated" (the log ends there now),
+    "removed" (the bytes are gone, the batches after them stay) or "mended" (the batch stays).
+    lost_start_offset, lost_end_offset: the lost offsets, up to and not including the latter, which is None if the
+    damage does not show where they end; equal if none is lost.
+    """
+
+    action: str
+    lost_start_offset: int
+    lost_end_offset: int | None
+
+
 class LoadedSegment(NamedTuple):
     """One segment: the size of its .log in bytes, the offset after its last batch, its largest timestamp.
 
@@ -52,7 +69,7 @@ class RecoveryReport(NamedTuple):
     segments does not count. deleted_segments: base offsets of segments removed entirely; their bytes are not in
     truncated_bytes. rebuilt: names of index files and checkpoints rewritten because they were missing or wrong. damage:
     each damaged range in its real size (point_in_time also truncates everything after the first one). quarantined:
-    paths of the copies.
+    paths of the copies. outcomes: of each damaged range, in the order of `damage`.
     """
 
     log_start_offset: int
@@ -62,6 +79,7 @@ class RecoveryReport(NamedTuple):
     rebuilt: tuple[str, ...]
     damage: tuple[Damage, ...]
     quarantined: tuple[str, ...]
+    outcomes: tuple[DamageOutcome, ...] = ()
 
     @property
     def is_unharmed(self) -> bool:
@@ -89,13 +107,15 @@ class LoadedLog(NamedTuple):
 class RecoveryContext:
     """The partition's directory, its configuration, and the Env that reads and changes its files.
 
-    log_start_offset: from the root's checkpoint, 0 if it has no entry.
+    log_start_offset: from the root's checkpoint, 0 if it has no entry. on_read: called with the number of bytes of each
+    chunk of a .log that a walk reads.
     """
 
     directory: PartitionDirectory
     config: LogConfig
     env: Env
     log_start_offset: int
+    on_read: Callable[[int], None] | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -120,6 +140,7 @@ class RecoveryContext:
             config=self.config,
             env=self.env,
             start_position=start_position,
+            on_read=self.on_read,
         )
 
     def producer_state(self) -> ProducerStateManager:

@@ -8,7 +8,7 @@ Source: Kafka LogLoader.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -16,8 +16,10 @@ from kstore.config import LogConfig
 from kstore.errors import CorruptCheckpointError
 from kstore.log.env import DEFAULT_ENV, Env
 from kstore.log.files.durable_point import DurablePoint, DurablePointFile
-from kstore.log.files.names import LEADER_EPOCH_CHECKPOINT, PartitionDirectory
+from kstore.log.files.names import LEADER_EPOCH_CHECKPOINT, PartitionDirectory, SegmentName
 from kstore.log.recovery.context import (
+    LEFT_IN_PLACE,
+    DamageOutcome,
     LoadedLog,
     LoadedSegment,
     RecoveryContext,
@@ -51,6 +53,7 @@ def load_log(
     keeps_copies: bool = True,
     dry_run: bool = False,
     trusts_recovery_point: bool = False,
+    on_read: Callable[[int], None] | None = None,
 ) -> LoadedLog:
     """Load a partition, recovering what a crash may have left unfinished.
 
@@ -58,13 +61,14 @@ def load_log(
         was shut down cleanly, so that only the end of the last segment, and files that the listing shows to be missing,
         are checked. keeps_copies: copy removed data to the quarantine directory. dry_run: change nothing.
         trusts_recovery_point: after an unclean shutdown, leave the segments below it unread, as Kafka does; damage
-        there surfaces when it is read. The caller holds the lock.
+        there surfaces when it is read. on_read: called with the number of bytes of each chunk of a .log that is read;
+        in mode salvage the log is read twice. The caller holds the lock.
     Raises: CorruptLogError in mode strict, with nothing changed; StorageError, after which the call can be repeated;
         ValueError for an unknown mode, or for salvage with trusts_recovery_point, since salvage reads everything.
     Cost: after an unclean shutdown one pass over the log, with trusts_recovery_point from that point on.
     """
     check_recovery(mode, trusts_recovery_point=trusts_recovery_point)
-    return _Loading(RecoveryContext(directory, config, env, log_start_offset or 0), mode).run(
+    return _Loading(RecoveryContext(directory, config, env, log_start_offset or 0, on_read), mode).run(
         point=recovery_point or 0,
         is_clean=is_clean,
         trusts_point=trusts_recovery_point,
@@ -79,6 +83,8 @@ class _Loading:
     def __init__(self, context: RecoveryContext, mode: RecoveryMode) -> None:
         self._context = context
         self._mode = mode
+        # Those that salvage has removed already: they show which segments are missing.
+        self._orphans: tuple[SegmentName, ...] = ()
 
     def run(self, *, point: int, is_clean: bool, trusts_point: bool, keeps_copies: bool, dry_run: bool) -> LoadedLog:
         context = self._context
@@ -92,8 +98,10 @@ class _Loading:
                 is_clean = False
                 salvaged = self._salvage(durable, quarantine, dry_run=dry_run)
             plan = self._plan(point, noted=noted, is_clean=is_clean, trusts_point=trusts_point)
-            self._refuse(plan, point=point, noted_point=noted_point)
-            if dry_run and any(one.damage for one in salvaged):
+            is_salvaged = any(one.damage for one in salvaged)
+            if not is_salvaged:
+                self._refuse(plan, point=point, noted_point=noted_point)
+            if dry_run and is_salvaged:
                 as_if_salvaged(plan, salvaged)
             self._drop_below_log_start(plan)
             if not dry_run:
@@ -118,17 +126,24 @@ class _Loading:
         )
 
     def _refuse(self, plan: RecoveryPlan, *, point: int, noted_point: int) -> None:
-        """Raise the error if mode strict refuses the plan."""
+        """Raise the error if mode strict refuses the plan; the other modes log it if only it tells of the loss."""
         # If all that was durable lies below the log start offset, its loss does not matter any more.
-        if self._mode != "strict" or plan.log_end_offset < self._context.log_start_offset >= point:
+        if plan.log_end_offset < self._context.log_start_offset >= point:
             return
+        if self._mode != "strict" and (plan.older or plan.truncations):
+            return
+        plan.files = plan.files._replace(orphans=plan.files.orphans or self._orphans)
         refusal = find_refusal(self._context, plan, point=point, noted_point=noted_point)
-        if refusal is not None:
+        if refusal is None:
+            return
+        if self._mode == "strict":
             raise refusal
+        _logger.warning("continuing without batches that were durable: %s", refusal)
 
     def _salvage(self, durable: DurablePointFile, quarantine: Quarantine, *, dry_run: bool) -> list[SalvagedSegment]:
         """Rewrite damaged segments; a later walk finds no damage."""
         files = self._listed()
+        self._orphans = files.orphans
         if not dry_run:
             settle_side_files(self._context.path, files, self._context.env, quarantine)
             files = self._listed()
@@ -200,9 +215,12 @@ def _report(
     plan: RecoveryPlan, salvaged: list[SalvagedSegment], quarantine: Quarantine, *, log_start_offset: int
 ) -> RecoveryReport:
     damage = [one.damage for one in [*plan.older, *plan.truncations]]
+    outcomes = [DamageOutcome(LEFT_IN_PLACE, one.offset, one.damage_end_offset) for one in plan.older]
+    outcomes += [DamageOutcome("truncated", one.offset, one.lost_end_offset) for one in plan.truncations]
     truncated_bytes = sum(one.size_in_bytes for one in plan.truncations)
     for segment in salvaged:
         damage += segment.damage
+        outcomes += segment.outcomes()
         truncated_bytes += segment.lost_bytes
     for one in damage:
         _damage_logger.warning("damage at position %d of %s: %s", one.position, one.path, one.reason)
@@ -219,6 +237,7 @@ def _report(
         rebuilt=tuple(plan.rebuilt),
         damage=tuple(damage),
         quarantined=tuple(quarantine.kept),
+        outcomes=tuple(outcomes),
     )
 
 

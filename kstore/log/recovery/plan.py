@@ -7,6 +7,7 @@ rebuilds the transaction indexes.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -43,13 +44,27 @@ class Truncation(NamedTuple):
     """Damage at which a segment is truncated.
 
     offset: the first one that is missing from the log, or may be. size_in_bytes: from the damage to the end of the
-    file; the damage itself may be smaller.
+    file; the damage itself may be smaller. damage_end_offset: the offset of the first whole batch after the damage, or
+    of the next segment; lost_end_offset: the offset after the last whole batch that goes with the truncation; None if
+    there is none.
     """
 
     damage: Damage
     base_offset: int
     offset: int
     size_in_bytes: int
+    damage_end_offset: int | None
+    lost_end_offset: int | None
+
+
+class _DamagedRange(NamedTuple):
+    """The damaged bytes where a walk stopped. end_offset: of the first whole batch after them, last_end_offset: the
+    offset after the last one of the segment; None if there is none.
+    """
+
+    size_in_bytes: int
+    end_offset: int | None = None
+    last_end_offset: int | None = None
 
 
 @dataclass
@@ -265,8 +280,11 @@ class Planner:
             self._plan_recovered(files, walk, start_position=start)
         if walk.status == "end":
             return True
-        self._plan.truncations.append(self._truncation_at(files, walk, start_position=start))
-        return walk.status == "overlap"
+        truncation = self._truncation_at(files, walk, start_position=start)
+        keeps_later = walk.status == "overlap"
+        end = self._end_before_truncation(truncation, keeps_later=keeps_later)
+        self._plan.truncations.append(truncation._replace(lost_end_offset=end))
+        return keeps_later
 
     def _plan_recovered(self, files: SegmentFiles, walk: SegmentWalk, *, start_position: int) -> None:
         plan = _planned(files, walk, start_position=start_position)
@@ -284,21 +302,43 @@ class Planner:
     def _truncation_at(self, files: SegmentFiles, walk: SegmentWalk, *, start_position: int = 0) -> Truncation:
         path = self._context.path_of(files.log_name)
         position = start_position + walk.end_position
-        size = self._damaged_bytes(files, walk, position)
-        damage = Damage(path, position, size, walk.reason)
-        return Truncation(damage, files.base_offset, walk.next_offset, files.size_in_bytes - position)
+        later = [one for one in self._plan.files.segments if one.base_offset > files.base_offset]
+        found = self._damaged_range(files, walk, position, next_base_offset=later[0].base_offset if later else None)
+        damage = Damage(path, position, found.size_in_bytes, walk.reason)
+        left = files.size_in_bytes - position
+        return Truncation(damage, files.base_offset, walk.next_offset, left, found.end_offset, found.last_end_offset)
 
-    def _damaged_bytes(self, files: SegmentFiles, walk: SegmentWalk, position: int) -> int:
-        """Return how many bytes are damaged where a walk stopped, counted as `verify` does."""
+    def _end_before_truncation(self, truncation: Truncation, *, keeps_later: bool) -> int | None:
+        """Return the offset at which the records end that go with a truncation; None if there are no whole ones."""
+        later = [one for one in self._plan.files.segments if one.base_offset > truncation.base_offset]
+        if not later:
+            return truncation.lost_end_offset
+        if keeps_later:
+            return later[0].base_offset
+        return self._walk(later[-1], None).next_offset
+
+    def _damaged_range(
+        self, files: SegmentFiles, walk: SegmentWalk, position: int, *, next_base_offset: int | None
+    ) -> _DamagedRange:
+        """Return the damage where a walk stopped, with its size as `verify` counts it."""
         left = files.size_in_bytes - position
         if walk.status == "zeros":
             with self._context.env.open_read(self._context.path_of(files.log_name)) as file:
                 if holds_only_zeros(file, position=position, end_position=files.size_in_bytes):
-                    return left
-        later = (one.base_offset for one in self._plan.files.segments if one.base_offset > files.base_offset)
-        with self._context.check_of(files, next_base_offset=min(later, default=None)) as check:
-            step = next(check.steps(position, least_offset=walk.next_offset), None)
-        return left if step is None else step.end_position - position
+                    return _DamagedRange(left, next_base_offset)
+        with self._context.check_of(files, next_base_offset=next_base_offset) as check:
+            steps = check.steps(position, least_offset=walk.next_offset)
+            first = next(steps, None)
+            if first is None:
+                return _DamagedRange(left, next_base_offset)
+            whole = (step.header for step in steps if step.header is not None and step.damage is None)
+            following = next(whole, None)
+            last = deque(whole, maxlen=1)
+        size = first.end_position - position
+        if following is None:
+            return _DamagedRange(size, next_base_offset)
+        end_offset = following.base_offset if following.has_base_offset else None
+        return _DamagedRange(size, end_offset, (last.pop() if last else following).last_offset + 1)
 
     def _aborted(self, walk: SegmentWalk) -> bytes | None:
         """Return the transaction index of a walked segment, None if the transactions open before it are unknown."""

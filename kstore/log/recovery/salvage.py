@@ -15,11 +15,12 @@ from kstore.log.damage import Damage
 from kstore.log.env import ReadFile
 from kstore.log.files.checkpoints import replace_file
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, segment_path
-from kstore.log.recovery.context import RecoveryContext
+from kstore.log.recovery.context import DamageOutcome, RecoveryContext
 from kstore.log.recovery.files import Quarantine, SegmentFiles
 from kstore.log.recovery.framing import WholeBatch, find_whole_batches
 from kstore.log.recovery.plan import RecoveryPlan, SegmentPlan, drop_segment, index_content
 from kstore.log.recovery.walk import SegmentWalk
+from kstore.log.segment.check import Step
 from kstore.log.segment.records import is_preallocated
 from kstore.types import MAX_OFFSET
 
@@ -41,14 +42,18 @@ class Piece(NamedTuple):
 class SalvagedSegment(NamedTuple):
     """A segment: what remains of it, in order, and its damage. pieces is None if it remains unchanged.
 
-    is_stray: it lies inside another segment and is removed entirely.
+    removed: the ranges that the quarantine keeps a copy of; damage: the same, split as `verify` reports them.
+    is_stray: it lies inside another segment and is removed entirely. next_base_offset: of the next segment, None for
+    the last one.
     """
 
     files: SegmentFiles
     next_offset: int
     pieces: tuple[Piece, ...] | None = None
+    removed: tuple[Damage, ...] = ()
     damage: tuple[Damage, ...] = ()
     is_stray: bool = False
+    next_base_offset: int | None = None
 
     @property
     def lost_bytes(self) -> int:
@@ -56,6 +61,19 @@ class SalvagedSegment(NamedTuple):
         if self.pieces is None:
             return 0
         return self.files.size_in_bytes - sum(piece.size_in_bytes for piece in self.pieces)
+
+    def outcomes(self) -> list[DamageOutcome]:
+        """Return the outcome of each damaged range, in the order of `damage`."""
+        return [self._outcome(one) for one in self.damage]
+
+    def _outcome(self, damage: Damage) -> DamageOutcome:
+        pieces = self.pieces or ()
+        before = next((piece for piece in reversed(pieces) if piece.position <= damage.position), None)
+        if before is not None and damage.position < before.position + before.size_in_bytes:
+            return DamageOutcome("mended", before.first_offset, before.first_offset)
+        following = next((piece for piece in pieces if piece.position > damage.position), None)
+        start = self.files.base_offset if before is None else before.end_offset
+        return DamageOutcome("removed", start, self.next_base_offset if following is None else following.first_offset)
 
 
 def plan_salvage(context: RecoveryContext, segments: tuple[SegmentFiles, ...]) -> list[SalvagedSegment]:
@@ -181,7 +199,7 @@ def carry_out_salvage(context: RecoveryContext, salvaged: Iterable[SalvagedSegme
         if segment.pieces is None:
             continue
         target = segment_path(context.path, segment.files.base_offset, suffix=LOG_SUFFIX)
-        for damage in segment.damage:
+        for damage in segment.removed:
             quarantine.keep_range(target, position=damage.position, size_in_bytes=damage.size_in_bytes)
         with context.env.open_read(target) as source:
             replace_file(target, chain.from_iterable(_chunks(source, piece) for piece in segment.pieces), context.env)
@@ -215,11 +233,28 @@ class _Salvage:
         self._damage: list[Damage] = []
 
     def run(self) -> SalvagedSegment:
-        whole, self._damage = _whole_batches(self._context, self._files, self._next_base_offset)
+        whole, gaps = _whole_batches(self._context, self._files, self._next_base_offset)
+        self._damage = list(gaps)
         pieces = tuple(self._pieces(whole))
         next_offset = pieces[-1].end_offset if pieces else self._files.base_offset
-        damage = tuple(sorted(self._damage, key=lambda one: one.position))
-        return SalvagedSegment(self._files, next_offset, pieces, damage)
+        removed = tuple(sorted(self._damage, key=lambda one: one.position))
+        damage = tuple(chain.from_iterable(self._as_verified(one) if one in gaps else [one] for one in removed))
+        return SalvagedSegment(
+            self._files, next_offset, pieces, removed, damage, next_base_offset=self._next_base_offset
+        )
+
+    def _as_verified(self, damage: Damage) -> list[Damage]:
+        """Split a range without a whole batch as `verify` does; zeros at the end of the log are no damage to it."""
+        end_position = damage.position + damage.size_in_bytes
+        steps: list[Step] = []
+        with self._context.check_of(self._files, next_base_offset=self._next_base_offset) as check:
+            for step in check.steps(damage.position, least_offset=self._files.base_offset):
+                steps.append(step._replace(header=None) if step.damage is not None else step)
+                if step.end_position >= end_position:
+                    break
+        found = [step.damage for step in steps if step.damage is not None]
+        has_batch = any(step.header is not None for step in steps)
+        return found if found and not has_batch and steps[-1].end_position == end_position else [damage]
 
     def _pieces(self, batches: list[WholeBatch]) -> Iterator[Piece]:
         """Yield what remains; adjacent unchanged batches form one piece."""

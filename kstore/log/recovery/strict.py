@@ -44,14 +44,26 @@ class _Strict:
         segments = self.plan.segments
         durable = self.plan.older + [one for one in self.plan.truncations if one.offset < self.point]
         if durable:
-            damage = durable[0].damage
-            return self._refused(damage.path, damage.reason, position=damage.position, offset=durable[0].offset)
+            first = durable[0]
+            return self._refused(
+                first.damage.path,
+                first.damage.reason,
+                position=first.damage.position,
+                offset=first.offset,
+                end_offset=first.damage_end_offset,
+            )
         for segment, following in zip_longest(segments, segments[1:]):
             if segment.next_offset < self.point and (segment.is_walked or following is None):
                 reason = self._lost(segment, following)
                 if reason:
                     place = self.context.path_of(segment.name)
-                    return self._refused(place, reason, position=segment.end_position, offset=segment.next_offset)
+                    return self._refused(
+                        place,
+                        reason,
+                        position=segment.end_position,
+                        offset=segment.next_offset,
+                        end_offset=None if following is None else following.base_offset,
+                    )
         last = segments[-1] if segments else None
         if last is not None and last.is_recovered and last.base_offset < self.point < last.next_offset:
             return self._gap_over(last)
@@ -135,12 +147,22 @@ class _Strict:
         if not before < self.point < base_offset:
             return None
         reason = f"offsets jump over the recovery point: expected {before}, found {base_offset}"
-        return self._refused(log_path, reason, position=found.position, offset=before)
+        return self._refused(log_path, reason, position=found.position, offset=before, end_offset=base_offset)
 
-    def _refused(self, path: str, reason: str, *, position: int, offset: int) -> CorruptLogError:
-        return CorruptLogError(
+    def _refused(
+        self, path: str, reason: str, *, position: int, offset: int, end_offset: int | None
+    ) -> CorruptLogError:
+        if end_offset is None and offset < self.point:
+            end_offset = self.point
+        if end_offset is None:
+            lost = f"offsets from {offset} on cannot be read"
+        else:
+            lost = (
+                f"offsets {offset} to {end_offset - 1} cannot be read" if end_offset > offset else "no offset is lost"
+            )
+        error = CorruptLogError(
             f"damage at position {position} of {path}, at offset {offset} of a log that was durable up to offset "
-            f"{self.point}: {reason}",
+            f"{self.point}: {reason}; {lost}",
             path=path,
             position=position,
             base_offset=offset,
@@ -148,3 +170,5 @@ class _Strict:
             expected=f"whole batches up to offset {self.point}",
             found=reason,
         )
+        error.lost_end_offset = end_offset
+        return error

@@ -7,7 +7,7 @@ A walk stops before the first bad batch and says why; nothing after that is read
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from kstore._core import (
@@ -225,10 +225,12 @@ def walk_segment(
     config: LogConfig,
     env: Env,
     start_position: int = 0,
+    on_read: Callable[[int], None] | None = None,
 ) -> SegmentWalk:
     """Walk a .log from start_position on, as the segment that starts there with base_offset.
 
     Args: next_base_offset: of the next segment; no batch may reach it. Positions are relative to start_position.
+        on_read: called with the size in bytes of each chunk that was read.
     Raises: StorageError.  Cost: reads the file once.
     """
     size = config.segment_index_bytes
@@ -248,7 +250,7 @@ def walk_segment(
             time_entries=time_entries,
         )
         notes = _Notes(file, start_position=start_position, config=config)
-        for headers in walk_headers(file, walk, start_position=start_position):
+        for headers in walk_headers(file, walk, start_position=start_position, on_read=on_read):
             producers += notes.producers_of(headers)
             epochs += notes.epochs_of(headers)
         status, reason, stopped_at = notes.end_of(walk, next_base_offset=next_base_offset)
@@ -272,7 +274,9 @@ def walk_segment(
     )
 
 
-def walk_headers(file: ReadFile, walk: RecoveryWalk, *, start_position: int = 0) -> Iterator[list[BatchHeader]]:
+def walk_headers(
+    file: ReadFile, walk: RecoveryWalk, *, start_position: int = 0, on_read: Callable[[int], None] | None = None
+) -> Iterator[list[BatchHeader]]:
     """Drive a walk whose positions are relative to start_position of its .log; yield the headers that it collects.
 
     Callers iterate to the end; damage is reported in the walk's status.
@@ -285,6 +289,8 @@ def walk_headers(file: ReadFile, walk: RecoveryWalk, *, start_position: int = 0)
         if file.pread_into(wanted, position=start_position + position) < len(wanted):
             raise StorageError(f"cannot read {file.path}: it was truncated while it was read", path=file.path)
         walk.feed(wanted, position)
+        if on_read is not None:
+            on_read(len(wanted))
         yield walk.take_headers()
 
 
