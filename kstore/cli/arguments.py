@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from kstore.errors import KStoreError
@@ -47,7 +48,10 @@ class PartitionSelection:
             and (not self.partitions or partition.topic_partition.partition in self.partitions)
         ]
         if not selected:
-            raise WrongUseError(f"found no partition {self._wanted()}among the {len(found)} in {self.directory}")
+            raise WrongUseError(
+                f"found no partition {self._wanted()}among the {len(found)} in {self.directory}; "
+                f"to list them: kstore ls {quote(self.directory)}"
+            )
         return sorted(selected, key=lambda partition: partition.topic_partition)
 
     def _wanted(self) -> str:
