@@ -332,13 +332,11 @@ cdef class SegmentAppender:
         if max_timestamp > self.max_timestamp_ms:
             self.max_timestamp_ms = max_timestamp
             self.offset_of_max_timestamp = last_offset
-        if self.bytes_since_last_index_entry > self.index_interval_bytes:
-            if self.offset_entries.entry_count < self.offset_entries.max_entries:
-                self.offset_entries.add(last_offset, position)
-                if self.max_timestamp_ms >= 0 and self.time_entries.entry_count < self.time_entries.max_entries - 1:
-                    self.time_entries.add(self.max_timestamp_ms, self.offset_of_max_timestamp, False)
-            self.bytes_since_last_index_entry = 0
-        self.bytes_since_last_index_entry += size
+        if takes_index_entry(&self.bytes_since_last_index_entry, self.index_interval_bytes, size) \
+                and self.offset_entries.entry_count < self.offset_entries.max_entries:
+            self.offset_entries.add(last_offset, position)
+            if self.max_timestamp_ms >= 0 and self.time_entries.entry_count < self.time_entries.max_entries - 1:
+                self.time_entries.add(self.max_timestamp_ms, self.offset_of_max_timestamp, False)
         return 0
 
 

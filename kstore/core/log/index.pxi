@@ -108,6 +108,26 @@ def time_index_entry(const uint8_t[::1] buffer, int64_t slot):
     return <int64_t>ks_get64(entry), <int32_t>ks_get32(entry + 8)
 
 
+# Returns: whether a batch of `size` bytes gets an index entry, because the batches from that of the last entry on (or
+# from the start) take more than `interval` bytes. Adds the batch to these bytes.  Source: Kafka LogSegment.append.
+cdef inline bint takes_index_entry(int64_t* bytes_since, int64_t interval, int64_t size) noexcept nogil:
+    cdef bint is_due = bytes_since[0] > interval
+    bytes_since[0] = size if is_due else bytes_since[0] + size
+    return is_due
+
+
+# Requires: 8 bytes at `entry`.
+cdef inline void put_offset_entry(uint8_t* entry, int64_t relative_offset, int64_t position) noexcept nogil:
+    ks_put32(entry, <uint32_t>relative_offset)
+    ks_put32(entry + 4, <uint32_t>position)
+
+
+# Requires: 12 bytes at `entry`.
+cdef inline void put_time_entry(uint8_t* entry, int64_t timestamp, int64_t relative_offset) noexcept nogil:
+    ks_put64(entry, <uint64_t>timestamp)
+    ks_put32(entry + 8, <uint32_t>relative_offset)
+
+
 # The entries of an index under construction, in memory. Views of them never change: memory that a view may show is only
 # appended to, and replaced when entries are removed.
 
@@ -210,8 +230,7 @@ cdef class OffsetIndexEntries(IndexEntries):
         entry = self.next_entry()
         if self.entry_count and relative_offset <= <int32_t>ks_get32(entry - OFFSET_ENTRY_SIZE):
             raise ValueError(f"offset must be above {self.last_offset}, that of the last entry, got {offset}")
-        ks_put32(entry, <uint32_t>relative_offset)
-        ks_put32(entry + 4, <uint32_t>position)
+        put_offset_entry(entry, relative_offset, position)
         self.entry_count += 1
         return 0
 
@@ -248,8 +267,7 @@ cdef class TimeIndexEntries(IndexEntries):
             raise ValueError(f"the time index is full: at most {self.max_entries} entries, the last one reserved for the entry at close")
         if timestamp <= last_timestamp:
             return 0
-        ks_put64(entry, <uint64_t>timestamp)
-        ks_put32(entry + 8, <uint32_t>relative_offset)
+        put_time_entry(entry, timestamp, relative_offset)
         self.entry_count += 1
         return 1
 

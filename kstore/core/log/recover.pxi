@@ -20,7 +20,7 @@ cdef struct Recovery:
     int64_t noted_capacity
     bint makes_entries
     int64_t index_interval
-    int64_t last_entry_position
+    int64_t bytes_since_last_entry
     uint8_t* offset_entries
     int64_t offset_count
     int64_t offset_capacity
@@ -67,30 +67,19 @@ cdef bint check_content(Recovery* r, const uint8_t* chunk, int64_t chunk_size, i
     return True
 
 
-# Requires: pass_batch was not called for this batch. A full index gets no entry.
-cdef void make_entries(Recovery* r) noexcept nogil:
-    cdef int64_t last_offset = r.h.base_offset + r.h.last_offset_delta
-    cdef int64_t timestamp = r.w.max_timestamp
-    cdef int64_t offset_of_timestamp = r.w.offset_of_max_timestamp
-    cdef uint8_t* entry
-    if not r.makes_entries or r.w.position - r.last_entry_position <= r.index_interval \
-            or r.offset_count >= r.offset_capacity or r.w.position > INT32_MAX:
+# Requires: pass_batch was called for this batch, which starts at `position`. A full index gets no entry.
+cdef void make_entries(Recovery* r, int64_t position) noexcept nogil:
+    if not takes_index_entry(&r.bytes_since_last_entry, r.index_interval, r.h.size) \
+            or r.offset_count >= r.offset_capacity or position > INT32_MAX:
         return
-    entry = r.offset_entries + r.offset_count * OFFSET_ENTRY_SIZE
-    ks_put32(entry, <uint32_t>(last_offset - r.base_offset))
-    ks_put32(entry + 4, <uint32_t>r.w.position)
+    put_offset_entry(r.offset_entries + r.offset_count * OFFSET_ENTRY_SIZE, r.w.last_offset - r.base_offset, position)
     r.offset_count += 1
-    r.last_entry_position = r.w.position
-    if r.h.max_timestamp > timestamp:
-        timestamp = r.h.max_timestamp
-        offset_of_timestamp = last_offset
-    if timestamp <= r.last_time or r.time_count >= r.time_capacity:
+    if r.w.max_timestamp <= r.last_time or r.time_count >= r.time_capacity:
         return
-    entry = r.time_entries + r.time_count * TIME_ENTRY_SIZE
-    ks_put64(entry, <uint64_t>timestamp)
-    ks_put32(entry + 8, <uint32_t>(offset_of_timestamp - r.base_offset))
+    put_time_entry(r.time_entries + r.time_count * TIME_ENTRY_SIZE, r.w.max_timestamp,
+                   r.w.offset_of_max_timestamp - r.base_offset)
     r.time_count += 1
-    r.last_time = timestamp
+    r.last_time = r.w.max_timestamp
 
 
 # Requires: room for one header.
@@ -105,7 +94,7 @@ cdef void note_header(Recovery* r) noexcept nogil:
 # Returns when the chunk is used up, the walk has ended, or there is no room for another header.
 cdef void recover_chunk(Recovery* r, const uint8_t* chunk, int64_t chunk_size, int64_t chunk_position,
                         Problem* problem) noexcept nogil:
-    cdef int64_t at, needed
+    cdef int64_t at, needed, position
     while r.w.state == SCAN_MORE and r.noted_count < r.noted_capacity:
         if not r.is_inside:
             at = r.w.position - chunk_position
@@ -116,9 +105,11 @@ cdef void recover_chunk(Recovery* r, const uint8_t* chunk, int64_t chunk_size, i
                 return
         if not check_content(r, chunk, chunk_size, chunk_position, problem):
             return
-        make_entries(r)
+        position = r.w.position
         note_header(r)
         pass_batch(&r.w, &r.h)
+        if r.makes_entries:
+            make_entries(r, position)
 
 
 @cython.final
