@@ -68,25 +68,6 @@ cdef bint is_plain(const Table* t, const Header* h, const Source* s) noexcept no
         and has_plain_room(&t.key, size) and has_plain_room(&t.value, size)
 
 
-# Requires: has_plain_room returned true for the column; mode is the column's mode.
-cdef inline void put_plain(VarColumn* c, ColumnMode mode, int64_t row, const uint8_t* p, int64_t size,
-                           const Source* s) noexcept nogil:
-    if mode == MODE_COPY:
-        if size > 0:
-            ks_copy(c.data + c.used, p, size, s.readable_end)
-            c.used += size
-        c.offsets[row + 1] = <int32_t>c.used
-    elif mode == MODE_VIEW:
-        if size >= 0:
-            put_view(c.views + row, p, size, s)
-        else:
-            c.views[row].low = 0
-            c.views[row].high = 0
-    if size < 0 and mode != MODE_ABSENT:
-        clear_bit(c.validity, row)
-        c.null_count += 1
-
-
 cdef inline void put_place(Table* t, int64_t row, int64_t offset, int64_t timestamp) noexcept nogil:
     if t.offsets != NULL:
         t.offsets[row] = offset
@@ -162,8 +143,8 @@ cdef void decode_plain_rows(Table* t, const Header* h, Source* s) noexcept nogil
             if value_code & LONG_VARINT or p + (value_size if value_size > 0 else 0) + 1 != next or (next - 1)[0] != 0 \
                     or delta < least or delta > h.last_offset_delta or key_size < -1 or value_size < -1:
                 break
-            put_plain(&key, t.key.mode, row, key_at, key_size, &here)
-            put_plain(&value, t.value.mode, row, p, value_size, &here)
+            put_fitting_bytes(&key, t.key.mode, row, key_at, key_size, &here)
+            put_fitting_bytes(&value, t.value.mode, row, p, value_size, &here)
             if t.key.mode != MODE_ABSENT and key_size > 0:
                 bytes_used += key_size
             if t.value.mode != MODE_ABSENT and value_size > 0:
