@@ -133,8 +133,8 @@ class Record:
     def __init__(
         self,
         *,
-        offset: int,
-        timestamp_ms: int,
+        offset: int = -1,
+        timestamp_ms: int = -1,
         key: Any = None,
         value: Any = None,
         headers: Iterable[tuple[str, bytes | None]] = (),

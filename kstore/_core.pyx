@@ -1,4 +1,4 @@
-# cython: language_level=3, embedsignature=True, binding=True, wraparound=False
+# cython: language_level=3, binding=True, wraparound=False
 """The compiled core: cimports, and the parts in kstore/core in dependency order.
 
 Functions and methods for Python (`def`) take buffers, check their arguments, release the GIL where that pays, and turn

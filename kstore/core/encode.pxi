@@ -243,9 +243,9 @@ cdef inline int64_t as_int64(object number) except? -1:
     return number if type(number) is int else PyNumber_Index(number)
 
 
-cdef inline int64_t given_timestamp(object timestamp_ms) except? -1:
+cdef inline int64_t given_timestamp(object timestamp_ms, str call) except? -1:
     if timestamp_ms is None:
-        raise TypeError("append needs a Record or timestamp_ms")
+        raise TypeError(f"{call} needs a Record or timestamp_ms")
     return as_int64(timestamp_ms)
 
 
@@ -253,8 +253,16 @@ cdef inline bint is_empty_tuple(object data) noexcept:
     return type(data) is tuple and len(<tuple>data) == 0
 
 
-cdef inline bytes as_bytes(object data):
-    return <bytes>data if data is None or isinstance(data, bytes) else memoryview(data).tobytes()
+cdef inline bytes as_bytes(object data, str name):
+    return <bytes>data if data is None or isinstance(data, bytes) else copied_bytes(data, name)
+
+
+cdef bytes copied_bytes(object data, str name):
+    try:
+        return memoryview(data).tobytes()
+    except TypeError:
+        advice = ": encode it first, as by text.encode()" if isinstance(data, str) else ""
+        raise TypeError(f"{name} must be bytes or None, got {type(data).__name__}{advice}") from None
 
 
 # Returns: [key, value, key, value, ...] of all headers, as bytes. Surrogate escapes in a key become the bytes that they
@@ -267,7 +275,7 @@ cdef list flat_headers(object headers):
         if not isinstance(key, str):
             raise TypeError(f"a header key must be str, got {type(key).__name__}")
         flat.append((<str>key).encode("utf-8", "surrogateescape"))
-        flat.append(value if value is None or isinstance(value, bytes) else header_value(value))
+        flat.append(value if value is None or isinstance(value, bytes) else copied_bytes(value, "a header value"))
     return flat
 
 
@@ -279,13 +287,6 @@ cdef tuple pair_of(object header):
     except ValueError:
         raise ValueError(f"a header must be a pair of str and bytes or None, got {header!r}") from None
     return key, value
-
-
-cdef bytes header_value(object value):
-    try:
-        return as_bytes(value)
-    except TypeError:
-        raise TypeError(f"a header value must be bytes or None, got {type(value).__name__}") from None
 
 
 cpdef tuple header_pairs(headers):
@@ -343,10 +344,12 @@ cdef double COMPRESSION_RATE_ESTIMATION_FACTOR = 1.05   # Kafka's margin for a b
 
 
 cdef class RecordBatchEncoder:
-    """The records of one batch, each encoded when it is appended; the base class of MemoryRecordsBuilder.
+    """RecordBatchEncoder(*, magic=2, compression='none', level=None, timestamp_type=TimestampType.CREATE_TIME,\
+ base_offset=0, log_append_time_ms=-1, producer_id=-1, producer_epoch=-1, base_sequence=-1, is_transactional=False,\
+ is_control=False, partition_leader_epoch=-1, delete_horizon_ms=None, write_limit_bytes=2147483647, buffer=None)\n--\n
+    The records of one batch, each encoded when it is appended; the base class of MemoryRecordsBuilder.
 
-    Args: those of MemoryRecordsBuilder. compression is Kafka's codec id here; codec_id_of() of a subclass accepts
-        names.
+    Args: those of MemoryRecordsBuilder; compression: Kafka's codec id; codec_id_of() of a subclass accepts names.
     Raises: ValueError for values out of range or in contradiction.
     Threads: not safe.  Cost: append copies key and value once and keeps no object.
     Source: Kafka MemoryRecordsBuilder, DefaultRecord.writeTo.
@@ -541,9 +544,9 @@ cdef class RecordBatchEncoder:
     def append(self, Record record=None, /, *, timestamp_ms=None, key=None, value=None, headers=(), offset=None):
         """Append one record, given as a Record or as its fields, and return self.
 
-        Args: offset: None for the Record's own, or for the next one; key, value: bytes, any buffer, or None for null;
-            headers: (str, bytes or None) pairs; surrogate escapes in a key are written as the bytes that they stand
-            for.
+        Args: offset: None for the Record's own, or for the next one if it has none (-1); key, value: bytes, any buffer,
+            or None for null; headers: (str, bytes or None) pairs; surrogate escapes in a key are written as the bytes
+            that they stand for.
         Raises: ValueError, and nothing is appended, if the batch is closed, the offset does not rise or is more than
             2^31 - 1 above the base offset, the timestamp is below -1, the record and the batch are not both control or
             both not, magic 0 or 1 is given headers, a header key has other lone surrogates, or the batch would exceed
@@ -564,10 +567,10 @@ cdef class RecordBatchEncoder:
             require_record_alone(timestamp_ms, key, value, headers)
             key, value, headers = record.key, record.value, record.headers
             timestamp, is_control = record.timestamp_ms, record.is_control
-            offset = record.offset if offset is None else offset
+            offset = record.offset if offset is None and record.offset != -1 else offset
         else:
-            timestamp = given_timestamp(timestamp_ms)
-        key_bytes, value_bytes = as_bytes(key), as_bytes(value)
+            timestamp = given_timestamp(timestamp_ms, "append")
+        key_bytes, value_bytes = as_bytes(key, "key"), as_bytes(value, "value")
         flat = None if is_empty_tuple(headers) else flat_headers(headers)
         if flat and self.h.magic != MAGIC_V2:
             raise ValueError(f"a record of magic {self.h.magic} can't have headers")
@@ -651,10 +654,8 @@ cdef class RecordBatchEncoder:
         if record is not None:
             require_record_alone(timestamp_ms, key, value, headers)
             timestamp_ms, key, value, headers = record.timestamp_ms, record.key, record.value, record.headers
-        elif timestamp_ms is None:
-            raise TypeError("record_size needs a Record or timestamp_ms")
-        timestamp = as_int64(timestamp_ms)
-        key_bytes, value_bytes = as_bytes(key), as_bytes(value)
+        timestamp = given_timestamp(timestamp_ms, "record_size")
+        key_bytes, value_bytes = as_bytes(key, "key"), as_bytes(value, "value")
         set_fields(&r, key_bytes, value_bytes, flat_headers(headers))
         if self.h.magic != MAGIC_V2:
             return size_of_entry(self.h.magic, &r)
@@ -892,7 +893,7 @@ cdef int append_parsed(RecordBatchEncoder encoder, PyObject* const* args, Py_ssi
 
 
 cdef bytes _append_doc = (b"append($self, record=None, /, *, timestamp_ms=None, key=None, value=None, headers=(), offset=None)\n"
-                          b"--\n\n" + RecordBatchEncoder.append.__doc__.partition("\n\n")[2].encode())
+                          b"--\n\n" + RecordBatchEncoder.append.__doc__.encode())
 cdef PyMethodDef append_method = PyMethodDef(b"append", <PyCFunction>append_named, METH_FASTCALL | METH_KEYWORDS, _append_doc)
 
 append_of_builder = PyDescr_NewMethod(<PyTypeObject*>RecordBatchEncoder, &append_method)

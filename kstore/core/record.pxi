@@ -142,11 +142,14 @@ cdef tuple headers_of(const RawRecord* r):
 @cython.final
 @cython.freelist(256)
 cdef class Record:
-    """One record: offset, timestamp_ms, timestamp_type, key, value, headers, topic_partition, sequence, is_control.
+    """Record(*, offset=-1, timestamp_ms=-1, key=None, value=None, headers=(), timestamp_type=TimestampType.CREATE_TIME,\
+ topic_partition=None, sequence=-1, is_control=False)\n--\n
+    One record: offset, timestamp_ms, timestamp_type, key, value, headers, topic_partition, sequence, is_control.
 
     key and value are bytes (or the result of a deserializer), None for null; an empty one is b"". headers is a tuple of
     (str, bytes or None); a key that is not valid UTF-8 keeps its bytes through surrogateescape. sequence is -1 if the
-    producer was not idempotent. Compares by all fields; hashable; picklable.
+    producer was not idempotent. An append assigns an offset of -1; WritableLog.append gives a record with neither offset
+    nor timestamp the current time. Compares by all fields; hashable; picklable.
     Threads: immutable, safe.  Source: Kafka DefaultRecord, ConsumerRecord.
     """
 
@@ -160,7 +163,7 @@ cdef class Record:
     cdef readonly int32_t sequence
     cdef readonly bint is_control
 
-    def __init__(self, *, int64_t offset, int64_t timestamp_ms, key=None, value=None, headers=(),
+    def __init__(self, *, int64_t offset=-1, int64_t timestamp_ms=-1, key=None, value=None, headers=(),
                  timestamp_type=TimestampType.CREATE_TIME, topic_partition=None, int32_t sequence=-1,
                  bint is_control=False):
         self.offset = offset
@@ -762,7 +765,8 @@ cdef inline object read_only_bytes(object buffer):
 
 
 cdef class RecordsBuffer:
-    """The bytes of a run of batches and where they come from: the base class of MemoryRecords.
+    """RecordsBuffer(buffer, *, position=0, path=None, topic_partition=None, config=...)\n--\n
+    The bytes of a run of batches and where they come from: the base class of MemoryRecords.
 
     Args: those of MemoryRecords; config is stored unchanged.
     """

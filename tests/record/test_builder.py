@@ -222,8 +222,13 @@ BAD_APPENDS: dict[str, tuple[dict[str, Any], dict[str, Any], type[Exception], st
     "no timestamp": ({}, {"value": b"a"}, TypeError, "needs a Record or timestamp_ms"),
     "timestamp with a fraction": ({}, {"timestamp_ms": 1.5}, TypeError, "integer"),
     "offset with a fraction": ({}, {"timestamp_ms": 1, "offset": 10.0}, TypeError, "integer"),
-    "text for a value": ({}, {"timestamp_ms": 1, "value": "a"}, TypeError, "bytes-like"),
-    "number for a key": ({}, {"timestamp_ms": 1, "key": 5}, TypeError, "bytes-like"),
+    "text for a value": (
+        {},
+        {"timestamp_ms": 1, "value": "a"},
+        TypeError,
+        "value must be bytes or None, got str: encode",
+    ),
+    "number for a key": ({}, {"timestamp_ms": 1, "key": 5}, TypeError, "key must be bytes or None, got int"),
 }
 
 

@@ -202,7 +202,8 @@ cdef class PartitionQueue(OwnedLock):
 
 @cython.final
 cdef class StickyPartitionInfo:
-    """The current partition for records without a key, the bytes it has received, and the rule when it is replaced.
+    """StickyPartitionInfo(partition, *, sticky_batch_size)\n--\n
+    The current partition for records without a key, the bytes it has received, and the rule when it is replaced.
 
     Args: sticky_batch_size: the bytes that a partition receives, or twice as many while its last batch has room.
     Threads: one compiled call at a time, under the GIL.  Source: Kafka BuiltInPartitioner.updatePartitionInfo.
@@ -406,7 +407,7 @@ cdef class RecordAccumulatorCore:
         """
         cdef RecordFields r
         cdef AppendRequest request
-        cdef bytes key_bytes = as_bytes(key), value_bytes = as_bytes(value)
+        cdef bytes key_bytes = as_bytes(key, "key"), value_bytes = as_bytes(value, "value")
         cdef list flat = None
         cdef RecordAppendResult result
         request.timestamp_ms = ranged("timestamp_ms", timestamp_ms, -INT64_MAX - 1, INT64_MAX)
@@ -540,7 +541,7 @@ cdef class RecordAccumulatorCore:
         """
         cdef RecordFields r
         cdef AppendRequest request
-        cdef bytes key_bytes = as_bytes(key), value_bytes = as_bytes(value)
+        cdef bytes key_bytes = as_bytes(key, "key"), value_bytes = as_bytes(value, "value")
         cdef list flat = flat_headers(headers) if headers else None
         cdef RecordAppendResult result = RecordAppendResult.__new__(RecordAppendResult)
         cdef ProducerBatchCore batch = self.new_batch(queue.topic_partition)

@@ -12,7 +12,8 @@ cdef extern from *:
 
 
 cdef class ProduceRequestResultCore:
-    """The compiled base class of ProduceRequestResult: the result of a batch, and the threads and futures awaiting it.
+    """ProduceRequestResultCore(topic_partition)\n--\n
+    The compiled base class of ProduceRequestResult: the result of a batch, and the threads and futures awaiting it.
 
     Threads: safe; each call is one step under the GIL.
     """
@@ -114,7 +115,8 @@ cdef class ProduceRequestResultCore:
 
 
 cdef class FutureRecordMetadataCore:
-    """The compiled base class of FutureRecordMetadata: a record of a ProduceRequestResult, by its index.
+    """FutureRecordMetadataCore(produce_result, *, index, timestamp_ms, serialized_key_size, serialized_value_size)\n--\n
+    The compiled base class of FutureRecordMetadata: a record of a ProduceRequestResult, by its index.
 
     The serialized sizes are in bytes, -1 for null.
     """
@@ -210,7 +212,7 @@ def estimate_size_in_bytes_upper_bound(*, magic, compression, key=None, value=No
     Source: Kafka AbstractRecords.estimateSizeInBytesUpperBound.
     """
     cdef RecordFields r
-    cdef bytes key_bytes = as_bytes(key), value_bytes = as_bytes(value)
+    cdef bytes key_bytes = as_bytes(key, "key"), value_bytes = as_bytes(value, "value")
     set_fields(&r, key_bytes, value_bytes, flat_headers(headers) if headers else None)
     return batch_size_upper_bound(<int>ranged("magic", magic, MAGIC_V0, MAGIC_V2), compression != 0, &r)
 
@@ -424,7 +426,7 @@ cdef class ProducerBatchCore:
         """
         cdef RecordFields r
         cdef int64_t timestamp = as_int64(timestamp_ms)
-        cdef bytes key_bytes = as_bytes(key), value_bytes = as_bytes(value)
+        cdef bytes key_bytes = as_bytes(key, "key"), value_bytes = as_bytes(value, "value")
         cdef list flat = None
         cdef RecordAppendResult result = RecordAppendResult.__new__(RecordAppendResult)
         if type(headers) is not tuple or headers:

@@ -6,7 +6,7 @@ through kstore.record.validation, which also names what is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, TypeAlias
 
 from kstore._core import AppendSurvey, LeaderAssigner, survey_replicated
@@ -24,7 +24,7 @@ from kstore.record import MemoryRecords, Record, RecordBatch
 from kstore.record.batches import set_last_offset
 from kstore.record.builder import with_records
 from kstore.record.validation import AppendOrigin, RecordRules, validate_and_assign_offsets
-from kstore.types import MAGIC_V2, NO_PARTITION_LEADER_EPOCH, TimestampType
+from kstore.types import MAGIC_V2, NO_OFFSET, NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP, TimestampType
 
 Ack: TypeAlias = Literal["buffered", "written", "flushed"]
 
@@ -82,11 +82,14 @@ class LeaderRules:
                 decompress=decompress,
             )
 
-    def pack(self, records: RecordBatch | Iterable[Record]) -> MemoryRecords:
+    def pack(self, records: RecordBatch | Record | Iterable[Record], *, now_ms: int) -> MemoryRecords:
         """Return a batch, or Record objects packed into one batch with the log's codec, as a producer would send them.
 
+        Args: now_ms: the timestamp of Records that have neither an offset nor a timestamp.
         Raises: ValueError for no record, or for records that do not fit one batch; TypeError for anything else.
         """
+        if isinstance(records, Record):
+            records = [records]
         if isinstance(records, (str, bytes, bytearray, memoryview)) or not isinstance(records, Iterable):
             raise TypeError(f"expected MemoryRecords, a RecordBatch or Records, got {type(records).__name__}")
         if isinstance(records, RecordBatch):
@@ -95,7 +98,7 @@ class LeaderRules:
                 set_last_offset(sent, last_offset=records.last_offset - records.base_offset)
             return MemoryRecords(sent)
         codec = self._rules.compression or CompressionType.NONE
-        packed = with_records(records, magic=self._rules.magic, compression=codec)
+        packed = with_records(_new_records(records, now_ms), magic=self._rules.magic, compression=codec)
         if not len(packed):
             raise ValueError("expected at least one record to append, got none")
         return packed
@@ -146,6 +149,23 @@ class LeaderRules:
                     f"size of the batch at position {batch.position}: expected at most {most} bytes "
                     f"(max_message_bytes), found {batch.size_in_bytes}"
                 )
+
+
+def _new_records(records: Iterable[Record], now_ms: int) -> Iterator[Record]:
+    """Yield the records; one without offset and timestamp, which was not read from a log, gets the current time."""
+    for number, record in enumerate(records):
+        if not isinstance(record, Record):
+            raise TypeError(f"record {number} of an append must be a kstore.Record, got {type(record).__name__}")
+        if record.offset == NO_OFFSET and record.timestamp_ms == NO_TIMESTAMP:
+            yield Record(
+                timestamp_ms=now_ms,
+                key=record.key,
+                value=record.value,
+                headers=record.headers,
+                is_control=record.is_control,
+            )
+        else:
+            yield record
 
 
 def check_ack(ack: str) -> None:

@@ -121,6 +121,10 @@ class WritableLog(Log):
             files.release()
             raise
 
+    def _shown(self) -> dict[str, object]:
+        bounds = {"log_start_offset": self.log_start_offset, "log_end_offset": self.log_end_offset}
+        return super()._shown() | bounds
+
     # Bounds
 
     @property
@@ -141,7 +145,7 @@ class WritableLog(Log):
 
     def append(
         self,
-        records: MemoryRecords | RecordBatch | Iterable[Record],
+        records: MemoryRecords | RecordBatch | Record | Iterable[Record],
         *,
         ack: Ack = "written",
         partition_leader_epoch: int | None = None,
@@ -151,14 +155,16 @@ class WritableLog(Log):
         """Append as the partition's leader: check the records and assign the next offsets.
 
         Args: records: MemoryRecords as a producer sends them (offsets from 0; exactly one batch if it is V2 or
-            compressed); a batch with any offsets; or Record objects, which become one batch with the topic's codec. The
-            argument is not changed.
+            compressed); a batch with any offsets; or one Record or several, which become one batch with the topic's
+            codec. The offsets of Records are ignored; one that has neither offset nor timestamp gets the current time.
+            The argument is not changed.
             ack: what has happened when this returns: "written" survives the end of the process, "flushed" a power cut.
             "buffered" is meant for producers and does the same as "written".
             partition_leader_epoch: None for the epoch of the last append, 0 in a new log.
             guard: of a verified transaction; see ProducerStateManager.start_verification.
         Raises: before anything is written: CorruptRecordError, InvalidRecordError, UnsupportedError;
-            RecordValidationError and its subclasses, RecordTooLargeError, RecordBatchTooLargeError, ProducerStateError.
+            RecordValidationError and its subclasses, RecordTooLargeError, RecordBatchTooLargeError, ProducerStateError;
+            TypeError for a key or value that is not bytes, another buffer or None, and for anything but Records.
         Cost: one write. One compiled call for one V2 batch that needs only new header fields and continues its
             producer's sequence; otherwise one object per batch.
         Source: Kafka UnifiedLog.appendAsLeader.
@@ -173,7 +179,9 @@ class WritableLog(Log):
             )
         if origin is not _CLIENT:
             origin = AppendOrigin(origin)
-        sent = records if isinstance(records, MemoryRecords) else self._rules.pack(records)
+        sent = records
+        if not isinstance(sent, MemoryRecords):
+            sent = self._rules.pack(sent, now_ms=self._env.wall_clock_ms())
         gate = self._gate
         with gate.append_lock:
             if not gate.is_open:
