@@ -13,7 +13,7 @@ from kstore.producer.batches.futures import (
     RecordMetadata,
 )
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
-from kstore.producer.config import ProducerConfig
+from kstore.producer.config import ProducerConfig, ProducerSettings
 from kstore.producer.interceptors import ProducerInterceptor, ProducerRecord
 from kstore.producer.partitioner import BuiltInPartitioner, Partitioner, RoundRobinPartitioner
 from kstore.producer.producer import Producer
@@ -44,6 +44,7 @@ __all__ = [
     "ProducerConfig",
     "ProducerInterceptor",
     "ProducerRecord",
+    "ProducerSettings",
     "ReadyCheckResult",
     "RecordAccumulator",
     "RecordAppendResult",

@@ -1,17 +1,19 @@
-"""ProducerConfig: a producer's settings under Kafka's names, checked against each other.
+"""ProducerConfig: a producer's settings under Kafka's names, checked against each other; ProducerSettings: their types
+as keyword arguments.
 
 serializer_of and serialized apply the configured serializers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, get_args
 
 from kstore.compression import CompressionType, level_of
 from kstore.config import MAX_INT32, MAX_INT64, MIB
-from kstore.errors import SerializationError
+from kstore.errors import SerializationError, checked_int
 from kstore.producer.store import Ack
 from kstore.serializers import serializer as serializer_named
 
@@ -45,14 +47,19 @@ def serialized(name: str, data: Any, serializer: Serializer | None, topic: str) 
     try:
         return bytes(memoryview(made))
     except TypeError as error:
-        where = f"{name}_serializer" if serializer is None else repr(serializer)
+        origin = f"without a {name}_serializer" if serializer is None else f"from {serializer!r}"
+        advice = ""
+        if isinstance(made, str):
+            advice = ": encode it first, as by text.encode()"
+            if serializer is None:
+                advice += f', or create the producer with {name}_serializer="string"'
         raise SerializationError(
-            f"{name} of a record for {topic!r}: expected bytes or None, "
-            f"found {type(made).__name__} {'without a ' if serializer is None else 'from '}{where}"
+            f"{name} of a record for {topic!r}: expected bytes or None, found {type(made).__name__} {origin}{advice}"
         ) from error
 
 
 Acks: TypeAlias = Literal["buffered", "written", "flushed", "0", "1", "all", "-1", 0, 1, -1]
+CompressionName: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 MAX_IN_FLIGHT_WITH_IDEMPOTENCE = 5
 
@@ -90,6 +97,41 @@ _LIMITS = {
     "partitioner_availability_timeout_ms": (0, MAX_INT64),
     "transaction_timeout_ms": (1, MAX_INT32),
 }
+_FLAGS = ("enable_idempotence", "partitioner_adaptive_partitioning_enable", "partitioner_ignore_keys")
+_TEXTS = ("client_id", "transactional_id")
+
+
+class ProducerSettings(TypedDict, total=False):
+    """The settings of ProducerConfig as the keyword arguments of a Producer, each optional; for type checkers."""
+
+    acks: Acks
+    batch_size: int
+    buffer_memory: int
+    client_id: str
+    compression_type: CompressionName
+    compression_gzip_level: int | None
+    compression_lz4_level: int | None
+    compression_zstd_level: int | None
+    delivery_timeout_ms: int
+    enable_idempotence: bool | None
+    interceptor_classes: Sequence[ProducerInterceptor | type[ProducerInterceptor]]
+    key_serializer: Serializer | str | None
+    value_serializer: Serializer | str | None
+    linger_ms: int
+    max_block_ms: int
+    max_in_flight_requests_per_connection: int
+    max_request_size: int
+    metadata_max_age_ms: int
+    partitioner_adaptive_partitioning_enable: bool
+    partitioner_availability_timeout_ms: int
+    partitioner_class: Partitioner | type[Partitioner] | None
+    partitioner_ignore_keys: bool
+    request_timeout_ms: int
+    retries: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    transaction_timeout_ms: int
+    transactional_id: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,14 +153,15 @@ class ProducerConfig:
             class name); None accepts bytes and other buffers.
         transactional_id: enables transactions; a new producer fences the previous one with the same id.
         metadata_max_age_ms: the age at which the list of partitions is requested again.
-    Raises: ValueError for a value that Kafka refuses, and for settings that contradict each other.
+    Raises: ValueError for a value that Kafka refuses, and for settings that contradict each other; TypeError.
+    Threads: immutable, safe.
     """
 
     acks: Acks = "all"
     batch_size: int = 16384
     buffer_memory: int = 32 * MIB
     client_id: str = ""
-    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
+    compression_type: CompressionName = "none"
     compression_gzip_level: int | None = None
     compression_lz4_level: int | None = None
     compression_zstd_level: int | None = None
@@ -145,16 +188,20 @@ class ProducerConfig:
 
     def __post_init__(self) -> None:
         for name, (least, greatest) in _LIMITS.items():
-            value = getattr(self, name)
-            if not least <= value <= greatest:
-                raise ValueError(f"{name} must be from {least} to {greatest}, got {value}")
+            checked_int(name, getattr(self, name), least=least, greatest=greatest)
+        self._check_types()
         if str(self.acks) not in _ACKS or isinstance(self.acks, bool):
             raise ValueError(f"acks must be one of {', '.join(_ACKS)}, got {self.acks!r}")
-        codec = CompressionType.for_name(self.compression_type)
+        names = get_args(CompressionName)
+        if self.compression_type not in names:
+            raise ValueError(f"compression_type must be one of {', '.join(names)}, got {self.compression_type!r}")
         if self.compression_level is not None:
-            level_of(codec, self.compression_level)
+            level_of(CompressionType.for_name(self.compression_type), self.compression_level)
         for name in ("key_serializer", "value_serializer"):
-            given = serializer_of(getattr(self, name))
+            try:
+                given = serializer_of(getattr(self, name))
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
             if given is not None and not callable(given):
                 raise ValueError(f"{name} must be callable or a name, got {given!r}")
         if self.transactional_id == "":
@@ -163,12 +210,15 @@ class ProducerConfig:
         self._check_idempotence()
 
     @classmethod
-    def of(cls, settings: dict[str, Any]) -> ProducerConfig:
-        """Create one from keyword arguments.  Raises: TypeError for an unknown setting; ValueError as above."""
-        known = {field.name for field in fields(cls)}
+    def of(cls, settings: Mapping[str, Any]) -> ProducerConfig:
+        """Create one from keyword arguments.
+
+        Raises: TypeError for an unknown setting, with the nearest name; ValueError, TypeError as above.
+        """
+        known = [field.name for field in fields(cls)]
         for name in settings:
             if name not in known:
-                raise TypeError(f"a producer has no setting {name!r}")
+                raise TypeError(f"a producer has no setting {name!r}{_advice(name, known)}")
         return cls(**settings)
 
     @property
@@ -186,6 +236,16 @@ class ProducerConfig:
     def is_idempotent(self) -> bool:
         """Whether batches have a producer id and sequence numbers."""
         return self.enable_idempotence is not False and self._speaks_against_idempotence() is None
+
+    def _check_types(self) -> None:
+        for name in _FLAGS:
+            value = getattr(self, name)
+            if not isinstance(value, bool) and not (value is None and name == "enable_idempotence"):
+                raise TypeError(f"{name} must be a bool, got {value!r} ({type(value).__name__})")
+        for name in _TEXTS:
+            value = getattr(self, name)
+            if not isinstance(value, str) and not (value is None and name == "transactional_id"):
+                raise TypeError(f"{name} must be a str, got {value!r} ({type(value).__name__})")
 
     def _check_timeouts(self) -> None:
         least = min(self.linger_ms + self.request_timeout_ms, MAX_INT32)
@@ -219,3 +279,9 @@ class ProducerConfig:
         if self.ack == "buffered":
             return f'acks "written" or "flushed", got {self.acks!r}'
         return None
+
+
+def _advice(name: str, known: Iterable[str]) -> str:
+    """Return what to say after the name of an unknown setting: the nearest one, also for Kafka's spelling with dots."""
+    nearest = get_close_matches(name.lower().replace(".", "_"), known, n=1)
+    return f": did you mean {nearest[0]!r}?" if nearest else "; kstore.ProducerConfig lists them"

@@ -47,11 +47,12 @@ from kstore.producer.transactions.manager import TransactionManager
 from kstore.types import MAGIC_V2, TopicPartition
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
     from kstore.producer.batches.batch import ProducerBatch
     from kstore.producer.batches.waiting import TransactionalResult
     from kstore.producer.cluster import Node
+    from kstore.producer.config import ProducerSettings
     from kstore.producer.sink import Sink
     from kstore.producer.store import ProducerStore
 
@@ -167,14 +168,16 @@ class Producer(ProducerCore):
     which waits for the records that are not sent yet.
     Args: target: a store opened for writing by kstore.open_store, or a Sink; settings: those of ProducerConfig.
     Attributes: config, transactional_id (None without transactions).
-    Raises: TypeError for another target; TypeError, ValueError for settings. All methods except metrics() and close()
-        raise ProducerClosedError once the producer is closed, and in a child process made by fork(), because the
-        sending thread stays in the parent.
+    Raises: TypeError for another target, and for an unknown setting, with the nearest name; TypeError, ValueError for
+        the value of a setting. All methods except metrics() and close() raise ProducerClosedError once the producer is
+        closed, and in a child process made by fork(), because the sending thread stays in the parent.
     Threads: safe; a thread of its own sends the batches and runs the callbacks.
     Source: Kafka KafkaProducer.
     """
 
-    def __init__(self, target: Sink | ProducerStore, *, clock: Clock = SYSTEM_CLOCK, **settings: Any) -> None:
+    def __init__(
+        self, target: Sink | ProducerStore, *, clock: Clock = SYSTEM_CLOCK, **settings: Unpack[ProducerSettings]
+    ) -> None:
         self.config = config = ProducerConfig.of(settings)
         self._clock = clock
         self._closed_why: str | None = None

@@ -3,11 +3,13 @@ Method: tables of settings and what they must give or say."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import pytest
 
-from kstore.producer.config import ProducerConfig
+from kstore.producer.config import ProducerConfig, ProducerSettings
 from kstore.serializers import StringSerializer
 
 MAX_INT32 = 2**31 - 1
@@ -144,3 +146,54 @@ def test_setting_that_does_not_exist_is_named() -> None:
     assert ProducerConfig.of({"linger_ms": 1, "key_serializer": StringSerializer()}).linger_ms == 1
     with pytest.raises(TypeError, match="bootstrap_servers"):
         ProducerConfig.of({"bootstrap_servers": "localhost"})
+
+
+@pytest.mark.parametrize(
+    ("given", "nearest"),
+    [("linger_mss", "linger_ms"), ("linger.ms", "linger_ms"), ("Batch.Size", "batch_size"), ("ack", "acks")],
+)
+def test_setting_that_is_misspelt_is_answered_with_the_nearest_name(given: str, nearest: str) -> None:
+    with pytest.raises(TypeError, match=f"no setting '{given}': did you mean '{nearest}'\\?"):
+        ProducerConfig.of({given: 1})
+
+
+def test_setting_that_resembles_none_is_answered_with_where_they_are_listed() -> None:
+    with pytest.raises(TypeError, match=r"no setting 'bootstrap_servers'; kstore\.ProducerConfig lists them"):
+        ProducerConfig.of({"bootstrap_servers": "localhost"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        pytest.param({"linger_ms": "5"}, "linger_ms must be an int, got '5'", id="text for a number"),
+        pytest.param({"linger_ms": 5.5}, "linger_ms must be an int, got 5.5", id="fraction"),
+        pytest.param({"retries": True}, "retries must be an int, got True", id="flag for a number"),
+        pytest.param(
+            {"enable_idempotence": "false"}, "enable_idempotence must be a bool, got 'false'", id="text for a flag"
+        ),
+        pytest.param(
+            {"partitioner_ignore_keys": None}, "partitioner_ignore_keys must be a bool, got None", id="no flag"
+        ),
+        pytest.param({"client_id": 7}, "client_id must be a str, got 7", id="number for a text"),
+        pytest.param({"transactional_id": b"id"}, "transactional_id must be a str, got b'id'", id="bytes for a text"),
+    ],
+)
+def test_value_of_another_type_is_refused_with_the_name_of_the_setting(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        ProducerConfig(**settings)
+
+
+def test_numbers_of_numpy_are_taken() -> None:
+    assert ProducerConfig(linger_ms=np.int64(7)).linger_ms == 7  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["key_serializer", "value_serializer"])
+def test_name_of_no_serializer_is_refused_with_the_name_of_the_setting(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}: expected one of string"):
+        ProducerConfig(**{name: "strin"})  # type: ignore[arg-type]
+
+
+def test_keyword_arguments_of_a_producer_have_the_names_and_types_of_its_settings() -> None:
+    types = {field.name: field.type for field in fields(ProducerConfig)}
+    assert {name: one.__forward_arg__ for name, one in ProducerSettings.__annotations__.items()} == types
+    assert ProducerSettings.__required_keys__ == frozenset()

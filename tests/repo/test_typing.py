@@ -1,0 +1,74 @@
+"""Goal: a type checker finds wrong calls of kstore, and finds nothing in right ones.
+Method: mypy --strict on calls that must be refused, each with its error, and on calls that must not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.repo.linters import ROOT
+
+pytestmark = pytest.mark.build
+
+HEAD = """from __future__ import annotations
+
+import kstore
+from kstore.producer import ProducerSettings
+
+store = kstore.open_store("root", "a")
+log = kstore.open_log("root/t-0", "a")
+"""
+WRONG = {
+    "kstore.Producer(store, linger_mss=5)": 'Unexpected keyword argument "linger_mss" for "Producer"',
+    'kstore.Producer(store, linger_ms="5")': 'incompatible type "str"; expected "int"',
+    'kstore.Producer(store, compression_type="lz5")': "incompatible type \"Literal['lz5']\"",
+    "kstore.Producer(store, acks=2)": 'incompatible type "Literal[2]"',
+    "kstore.ProducerConfig(linger_mss=5)": 'Unexpected keyword argument "linger_mss" for "ProducerConfig"',
+    "kstore.LogConfig(segment_byte=5)": 'Unexpected keyword argument "segment_byte" for "LogConfig"',
+    'kstore.open_log("root/t-0", "a", recovery="salvag")': "No overload variant",
+    'log.append(b"value")': 'incompatible type "bytes"',
+    'kstore.MemoryRecordsBuilder().append(timestamp_ms=0, value="text")': 'incompatible type "str"',
+    'kstore.recover("root", "salvag")': "incompatible type \"Literal['salvag']\"",
+    'kstore.verify("root").partitions[0].damages': 'has no attribute "damages"',
+    'kstore.recover("root")[0].report.damage': 'has no attribute "damage"',
+}
+RIGHT = """
+settings: ProducerSettings = {"linger_ms": 5, "acks": "flushed", "value_serializer": "string"}
+with kstore.Producer(store, **settings) as producer:
+    producer.send("t", "text")
+with kstore.Producer(store, compression_type="lz4", value_serializer=str.encode) as producer:
+    producer.send("t", "text").result()
+log.append(kstore.Record(value=b"v"))
+log.append([kstore.Record(key=b"k", value=b"v", headers=[("h", b"v")])], ack="flushed")
+harmed: bool = not kstore.verify("root", topics=["t"]).is_unharmed
+paths: list[str] = [damage.path for damage in kstore.verify("root").damage]
+refused = [one.refusal for one in kstore.recover("root", "point_in_time", dry_run=True) if one.report is None]
+"""
+
+
+def mypy(path: Path, text: str) -> str:
+    path.write_text(text)
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--python-version=3.10"]
+    command += ["--no-error-summary", "--ignore-missing-imports", f"--cache-dir={path.parent / 'cache'}", str(path)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+
+
+def test_type_checker_finds_each_wrong_call(tmp_path: Path) -> None:
+    lines = mypy(tmp_path / "wrong.py", HEAD + "\n".join(WRONG) + "\n").splitlines()
+    first = HEAD.count("\n") + 1
+    found = {
+        number: [line for line in lines if f"wrong.py:{number}: error" in line] for number in range(len(WRONG) + first)
+    }
+    missed = [
+        call
+        for number, (call, said) in enumerate(WRONG.items(), first)
+        if not any(said in one for one in found[number])
+    ]
+    assert missed == [], "\n".join(lines)
+
+
+def test_type_checker_finds_nothing_in_right_calls(tmp_path: Path) -> None:
+    assert mypy(tmp_path / "right.py", HEAD + RIGHT) == ""
