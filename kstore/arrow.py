@@ -47,6 +47,7 @@ THREAD_RANGE_BYTES = 8 * 1024 * 1024
 _THREAD_BYTES_AHEAD = 16 * 1024 * 1024
 # Memory of the Python objects of a table. It bounds the number of tables decoded ahead.
 _LEAST_TABLE_BYTES = 4096
+_SHOWN_PARTITIONS = 5
 _DEFAULTS = LogConfig()
 
 _logger = logging.getLogger(__name__)
@@ -177,6 +178,14 @@ class Scan:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return record_batches(self.ranges, **self._options)
+
+    def __repr__(self) -> str:
+        partitions = list(dict.fromkeys(str(one.topic_partition) for one in self.ranges))
+        more = f", ... {len(partitions)} in all" if len(partitions) > _SHOWN_PARTITIONS else ""
+        return (
+            f"Scan(partitions=[{', '.join(partitions[:_SHOWN_PARTITIONS])}{more}], ranges={len(self.ranges)}, "
+            f"size_in_bytes={sum(one.size_in_bytes for one in self.ranges)}, columns=[{', '.join(self.schema.names)}])"
+        )
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return a pyarrow.RecordBatchReader that reads the files once."""

@@ -152,7 +152,17 @@ class Log(Closing):
         self._env: Env = source.env
 
     def __repr__(self) -> str:
-        return f"Log(topic_partition={str(self.topic_partition)!r}, path={self.path!r}, segments={len(self.segments)})"
+        fields = self._shown() | ({"is_closed": True} if self.is_closed else {})
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
+
+    def _shown(self) -> dict[str, object]:
+        """Return what repr() shows; it reads no file, so that it also works after close()."""
+        return {
+            "topic_partition": str(self.topic_partition),
+            "path": self.path,
+            "segments": len(self.segments),
+            "size_in_bytes": self.size_in_bytes,
+        }
 
     def close(self) -> None:
         """Close the files; a second call does nothing."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from kstore import _core
@@ -36,6 +37,7 @@ from kstore._core import (
 )
 from kstore.compression import CompressionType, decompress
 from kstore.config import LogConfig
+from kstore.errors import KStoreError
 from kstore.types import MAX_OFFSET, NO_TIMESTAMP, TimestampType, TopicPartition
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["assign_offsets", "patch_batch_header", "set_last_offset", "set_max_timestamp", "set_partition_leader_epoch"]
 
 _DEFAULTS = LogConfig()
+_MOST_SHOWN_BATCHES = 1000
 # A dict lookup takes a tenth of the time of a call of the enumeration, and each plain message is a batch.
 _COMPRESSION_TYPES = {int(one): one for one in CompressionType}
 _TIMESTAMP_TYPES = {int(one): one for one in TimestampType}
@@ -261,6 +264,21 @@ class MemoryRecords(RecordsBuffer):
                 config=self._config,
             )
             at = end
+
+    def __repr__(self) -> str:
+        fields: dict[str, object] = {}
+        count = 0
+        try:
+            for batch in islice(self.batches(), _MOST_SHOWN_BATCHES):
+                if count == 0 and batch.header.has_base_offset:
+                    fields["base_offset"] = batch.base_offset
+                fields["last_offset"] = batch.last_offset
+                count += 1
+        except KStoreError as error:
+            fields["damage"] = str(error)
+        more = "+" if count == _MOST_SHOWN_BATCHES else ""
+        shown = "".join(f", {name}={value!r}" for name, value in fields.items())
+        return f"MemoryRecords(size_in_bytes={self.size_in_bytes}, batches={count}{more}{shown})"
 
     def verify(self) -> None:
         """Check length and CRC of every batch, but not its records. An incomplete last batch is ignored.
