@@ -5,7 +5,9 @@ This module has the public names only. Each is imported when it is first used.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -61,18 +63,26 @@ if TYPE_CHECKING:
     from kstore.errors import UnsupportedError as UnsupportedError
     from kstore.errors import UnsupportedForMessageFormatError as UnsupportedForMessageFormatError
     from kstore.errors import UnsupportedMagicError as UnsupportedMagicError
+    from kstore.log import Damage as Damage
+    from kstore.log import DamageOutcome as DamageOutcome
     from kstore.log import FetchData as FetchData
     from kstore.log import FileRecords as FileRecords
     from kstore.log import FileRecordsSlice as FileRecordsSlice
     from kstore.log import Log as Log
     from kstore.log import LogAppendInfo as LogAppendInfo
     from kstore.log import LogSegment as LogSegment
+    from kstore.log import RecoveredPartition as RecoveredPartition
+    from kstore.log import RecoveryReport as RecoveryReport
     from kstore.log import ScanRange as ScanRange
     from kstore.log import Store as Store
+    from kstore.log import VerificationReport as VerificationReport
+    from kstore.log import VerifiedPartition as VerifiedPartition
     from kstore.log import WritableLog as WritableLog
     from kstore.log import WritableStore as WritableStore
     from kstore.log import open_log as open_log
     from kstore.log import open_store as open_store
+    from kstore.log.maintenance import recover as recover
+    from kstore.log.maintenance import verify as verify
     from kstore.producer import BufferPool as BufferPool
     from kstore.producer import Producer as Producer
     from kstore.producer import ProducerBatch as ProducerBatch
@@ -146,19 +156,26 @@ _ROOMS = {
         "UnsupportedMagicError",
     ),
     "kstore.log": (
+        "Damage",
+        "DamageOutcome",
         "FetchData",
         "FileRecords",
         "FileRecordsSlice",
         "Log",
         "LogAppendInfo",
         "LogSegment",
+        "RecoveredPartition",
+        "RecoveryReport",
         "ScanRange",
         "Store",
+        "VerificationReport",
+        "VerifiedPartition",
         "WritableLog",
         "WritableStore",
         "open_log",
         "open_store",
     ),
+    "kstore.log.maintenance": ("recover", "verify"),
     "kstore.producer": (
         "BufferPool",
         "Producer",
@@ -180,6 +197,21 @@ _ROOMS = {
     ),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+
+if PathFinder.find_spec("kstore._core", __path__) is None:
+    try:
+        import_module("kstore._core")  # for programs that bring their modules in another way, such as PyInstaller
+    except ModuleNotFoundError as error:
+        if error.name != "kstore._core":
+            raise
+        tree = __path__[0]
+        raise ModuleNotFoundError(
+            f"the compiled core of kstore, kstore._core, is not built in {tree} for this Python "
+            f"({sys.implementation.cache_tag}). If that is a source tree, build it there with "
+            f"`{sys.executable} -m pip install --editable .` (or with `make build`, into .venv); or, if kstore is "
+            "installed too, start Python in another directory, so that the installed package is imported",
+            name=error.name,
+        ) from None
 
 __version__ = "0.1.0"
 __all__ = sorted(_ROOM_OF)

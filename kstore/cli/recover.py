@@ -13,10 +13,9 @@ from kstore.cli.arguments import log_size_in_bytes
 from kstore.cli.output import LOG_COLUMNS, Column, Progress, salvage_command
 from kstore.cli.render import DAMAGE_COLUMNS, JSON_TEXT, damage_objects, damage_rows
 from kstore.log.env import split_path
-from kstore.log.files.names import CLUSTER_METADATA_TOPIC
 from kstore.log.recovery.context import LEFT_IN_PLACE
 from kstore.log.recovery.load import DAMAGE_LOGGER
-from kstore.log.store import recover_partitions
+from kstore.log.store import recover_partitions, recoverable
 
 if TYPE_CHECKING:
     from kstore.cli.arguments import PartitionSelection
@@ -58,7 +57,7 @@ def run(selection: PartitionSelection, wanted: RecoverOptions, out: Output, *, i
 
     If an error ends the command, the partitions recovered before it are still shown. __cluster_metadata is left alone.
     """
-    directories = [one for one in selection.find() if one.topic_partition.topic != CLUSTER_METADATA_TOPIC]
+    directories = recoverable(selection.find())
     out.hidden_loggers.add(DAMAGE_LOGGER)
     progress = Progress()
     passes = 2 if wanted.mode == "salvage" else 1

@@ -15,7 +15,6 @@ from kstore.cli.output import LOG_COLUMNS, Column, Progress, salvage_command
 from kstore.cli.render import DAMAGE_COLUMNS, JSON_TEXT, damage_objects, damage_rows
 from kstore.errors import KStoreError, LogNotFoundError, LogReplacedError
 from kstore.log.env import DEFAULT_ENV
-from kstore.log.log import Log
 from kstore.log.opening import open_log
 from kstore.log.verify import Verification, verify, verify_checkpoints
 from kstore.types import TopicPartition
@@ -97,7 +96,7 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_deep: b
                 with open_log(partition.path) as log:
                     verification = verify(log, deep=is_deep)
                     progress.begin(str(partition.topic_partition), verification)
-                    verdict = verdict_of(log, verification)
+                    verdict = verdict_of(verification)
             except (LogNotFoundError, LogReplacedError) as error:
                 if DEFAULT_ENV.stat(partition.path) is None:
                     out.notice(f"{partition.path} was deleted while it was verified")
@@ -127,17 +126,17 @@ def run(selection: PartitionSelection, out: Output, *, is_json: bool, is_deep: b
     return status
 
 
-def verdict_of(log: Log, verification: Verification) -> Verdict:
+def verdict_of(verification: Verification) -> Verdict:
     """Run the verification to its end and return the result."""
-    damage = list(verification)
-    topic, partition = log.topic_partition
+    found = verification.result()
+    topic, partition = found.topic_partition
     return Verdict(
         topic,
         partition,
-        log_start_offset=log.log_start_offset,
-        log_end_offset=log.log_end_offset,
-        segments=len(log.segments),
-        batches=verification.batch_count,
-        records=verification.record_count,
-        damage=damage,
+        log_start_offset=found.log_start_offset,
+        log_end_offset=found.log_end_offset,
+        segments=found.segment_count,
+        batches=found.batch_count,
+        records=found.record_count,
+        damage=list(found.damage),
     )

@@ -53,11 +53,20 @@ from kstore.types import TopicPartition
 
 
 class RecoveredPartition(NamedTuple):
-    """The outcome for one partition: its report, or the error with which strict recovery refused it."""
+    """The outcome for one partition: its report, or the error with which strict recovery refused it, unchanged."""
 
     directory: PartitionDirectory
     report: RecoveryReport | None
     refusal: CorruptLogError | None = None
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.directory.topic_partition
+
+
+def recoverable(directories: Iterable[PartitionDirectory]) -> list[PartitionDirectory]:
+    """Return the partitions without __cluster_metadata, which only a broker recovers."""
+    return [one for one in directories if one.topic_partition.topic != CLUSTER_METADATA_TOPIC]
 
 
 def recover_partitions(
@@ -270,7 +279,11 @@ class _Logs(Closing, Generic[_SomeLog]):
         self._logs: dict[TopicPartition, _SomeLog] = {}
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(root={self.root!r}, partitions={len(self._directories)})"
+        closed = ", is_closed=True" if self._is_closed else ""
+        return (
+            f"{type(self).__name__}(root={self.root!r}, topics={len(self.topics)}, "
+            f"partitions={len(self.partitions)}{closed})"
+        )
 
     @property
     def topics(self) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ from kstore.log.segment.transaction_index import TRANSACTION_INDEX_ENTRY_SIZE, A
 from kstore.log.state.leader_epochs import epoch_of_offset
 from kstore.log.state.producer_append import TransactionMarker, read_marker
 from kstore.record import RecordBatch
-from kstore.types import NO_OFFSET, NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+from kstore.types import NO_OFFSET, NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
 
 # How often damage has to be found beside a writer.
 MOST_PASSES = 5
@@ -319,6 +319,19 @@ def _compared(entries: dict[ProducerSnapshotEntry, tuple[str, int]], header: Bat
             yield Damage(path, position, SNAPSHOT_ENTRY_SIZE, reason)
 
 
+class VerifiedPartition(NamedTuple):
+    """The result of verifying one log. path is the partition's directory; counts exclude damaged batches."""
+
+    topic_partition: TopicPartition
+    path: str
+    log_start_offset: int
+    log_end_offset: int
+    segment_count: int
+    batch_count: int
+    record_count: int
+    damage: tuple[Damage, ...]
+
+
 _INDEX_CHECKS = ((OFFSET_INDEX_SUFFIX, OffsetIndexCheck), (TIME_INDEX_SUFFIX, TimeIndexCheck))
 
 IndexCheck = OffsetIndexCheck | TimeIndexCheck
@@ -351,6 +364,20 @@ class Verification:
             if error.errno != ENOENT or error.path != self._log.path:
                 raise
             raise _removed(self._log.path) from error
+
+    def result(self) -> VerifiedPartition:
+        """Verify the whole log and return the result.  Raises: as iteration."""
+        damage = tuple(self)
+        return VerifiedPartition(
+            self._log.topic_partition,
+            self._log.path,
+            log_start_offset=self._log.log_start_offset,
+            log_end_offset=self._log.log_end_offset,
+            segment_count=len(self._log.segments),
+            batch_count=self.batch_count,
+            record_count=self.record_count,
+            damage=damage,
+        )
 
     def _damages(self) -> Iterator[Damage]:
         self.batch_count = self.record_count = self.verified_bytes = self._verified_before = 0

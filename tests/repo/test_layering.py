@@ -43,7 +43,7 @@ LAYERS = {
 WINGS = {
     "log": (
         "cache < env < damage, files < segment < state, plan < recovery, scan, source < log < verify, write"
-        " < store, opening"
+        " < store, opening < maintenance"
     ),
     "producer": (
         "cluster, store < partitioner < batches < interceptors, metrics, sink, append_columns < config, transactions"

@@ -1,0 +1,116 @@
+"""verify and recover: check or repair the logs at a path, one partition or all of a root."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kstore.config import LogConfig
+from kstore.errors import LogNotFoundError, LogReplacedError
+from kstore.log.damage import Damage
+from kstore.log.env import DEFAULT_ENV, Env, StrPath
+from kstore.log.files.names import PartitionDirectory, find_partitions
+from kstore.log.opening import open_log
+from kstore.log.recovery.context import RecoveryMode
+from kstore.log.store import RecoveredPartition, recover_partitions, recoverable
+from kstore.log.verify import Verification, VerifiedPartition, verify_checkpoints
+
+
+class VerificationReport(NamedTuple):
+    """The result of verify: each partition, by topic and number, and the damage of the root's own files."""
+
+    partitions: tuple[VerifiedPartition, ...]
+    root_damage: tuple[Damage, ...]
+
+    @property
+    def damage(self) -> tuple[Damage, ...]:
+        """All damage: that of the partitions, then that of the root's files."""
+        return (*(damage for partition in self.partitions for damage in partition.damage), *self.root_damage)
+
+    @property
+    def is_unharmed(self) -> bool:
+        """Whether nothing was found damaged."""
+        return not self.damage
+
+
+def verify(
+    path: StrPath,
+    *,
+    topics: str | Iterable[str] | None = None,
+    deep: bool = True,
+    config: LogConfig | None = None,
+    env: Env = DEFAULT_ENV,
+) -> VerificationReport:
+    """Check the logs at a path and return what is damaged; writes nothing and takes no lock.
+
+    Every batch is checked (framing, CRC, order of offsets), every index entry, the leader epochs and the checkpoints of
+    the root; if deep, also every record, transaction index and producer snapshot. See `kstore verify` in docs/cli.md.
+    Args: path: a partition directory or a log.dirs root, also one that a broker writes; topics: only this topic or
+        these; config: the limits for reading.
+    Raises: LogNotFoundError if there is no log at the path; ValueError for a topic that is not there; StorageError;
+        LogReplacedError if a log is replaced while it is read. A log that is deleted meanwhile is left out.
+    Cost: reads everything once, a damaged segment twice, or five times beside a writer.
+    """
+    settings = LogConfig.or_default(config)
+    directories = _selected(path, topics, env)
+    verified = []
+    for directory in directories:
+        try:
+            with open_log(directory.path, config=settings, env=env) as log:
+                verified.append(Verification(log, is_deep=deep, env=env).result())
+        except (LogNotFoundError, LogReplacedError):
+            if env.stat(directory.path) is not None:
+                raise
+    roots = sorted({directory.root for directory in directories})
+    return VerificationReport(tuple(verified), tuple(one for root in roots for one in verify_checkpoints(root, env)))
+
+
+def recover(
+    path: StrPath,
+    mode: RecoveryMode = "strict",
+    *,
+    topics: str | Iterable[str] | None = None,
+    dry_run: bool = False,
+    keeps_copies: bool = True,
+    trusts_recovery_point: bool = False,
+    config: LogConfig | None = None,
+    env: Env = DEFAULT_ENV,
+) -> tuple[RecoveredPartition, ...]:
+    """Repair the logs at a path so that they can be appended to, whether or not they were closed; see
+    docs/durability.md.
+
+    Opening for writing does the same with logs that were not closed. If all partitions of a root are recovered, a
+    broker that starts on it recovers nothing. __cluster_metadata is left alone.
+    Args: path: a partition directory or a log.dirs root that nothing else writes; mode: what to do about damage of
+        durable records: "strict" refuses the log, "point_in_time" truncates it there, "salvage" keeps every batch that
+        is still whole; topics: only this topic or these; dry_run: change nothing and take no lock, but report;
+        keeps_copies: move what is removed to quarantine; trusts_recovery_point: read only the segments above the
+        recovery point, as Kafka does; config: of the logs.
+    Returns: for each partition, by topic and number, the report, or the error with which strict recovery refused it.
+    Raises: LogNotFoundError if there is no log at the path; LogLockedError; StorageError, after which the partitions
+        before it are recovered; ValueError for a topic that is not there, an unknown mode, or salvage with
+        trusts_recovery_point.
+    Cost: reads the logs once.
+    """
+    recovered = recover_partitions(
+        recoverable(_selected(path, topics, env)),
+        mode,
+        config=LogConfig.or_default(config),
+        dry_run=dry_run,
+        keeps_copies=keeps_copies,
+        trusts_recovery_point=trusts_recovery_point,
+        env=env,
+    )
+    return tuple(recovered)
+
+
+def _selected(path: StrPath, topics: str | Iterable[str] | None, env: Env) -> list[PartitionDirectory]:
+    """Return the partitions at a path, by topic and number."""
+    found = sorted(find_partitions(path, env), key=lambda directory: directory.topic_partition)
+    if topics is None:
+        return found
+    wanted = {topics} if isinstance(topics, str) else set(topics)
+    missing = wanted - {directory.topic_partition.topic for directory in found}
+    if missing:
+        raise ValueError(f"topics not found: {', '.join(sorted(missing))}")
+    return [directory for directory in found if directory.topic_partition.topic in wanted]
