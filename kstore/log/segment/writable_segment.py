@@ -218,16 +218,20 @@ class WritableSegment:
 
     def _seal_indexes(self) -> None:
         try:
-            if self.appender.max_timestamp_ms > NO_TIMESTAMP:
-                self._time_index.maybe_append(
-                    timestamp_ms=self.appender.max_timestamp_ms,
-                    offset=self.appender.offset_of_max_timestamp,
-                    skip_full_check=True,
-                )
-            self._offset_index.trim()
-            self._time_index.trim()
+            self._complete_indexes()
         except StorageError as error:
             _logger.warning("continuing without part of an index: %s", error)
+
+    def _complete_indexes(self) -> None:
+        """Add the closing time entry, and write and trim both indexes.  Raises: StorageError."""
+        if self.appender.max_timestamp_ms > NO_TIMESTAMP:
+            self._time_index.maybe_append(
+                timestamp_ms=self.appender.max_timestamp_ms,
+                offset=self.appender.offset_of_max_timestamp,
+                skip_full_check=True,
+            )
+        self._offset_index.trim()
+        self._time_index.trim()
 
     def close(self) -> None:
         """Finish the indexes, flush and trim everything, and close the files; a second call does nothing.
@@ -237,14 +241,41 @@ class WritableSegment:
         if self._is_closed:
             return
         try:
-            # First: it closes a file, so that the indexes find a descriptor even if the process has run out of them.
-            self.records.close()
-            self._seal_indexes()
+            self._close_records()
+            self._complete_indexes()
             self._offset_index.close()
             self._time_index.close()
-            self.transaction_index.close()
         finally:
             self.close_handlers()
+
+    def close_sealed(self) -> bool:
+        """Close a sealed segment as close does, but only log it if an index cannot be written.
+
+        Returns: whether everything is closed; if not, the indexes keep their entries in memory for the next call.
+        Raises: StorageError, LogFailedError for the records or the transaction index; the files are closed then.
+        """
+        try:
+            self._close_records()
+        except BaseException:
+            self.close_handlers()
+            raise
+        try:
+            self._complete_indexes()
+            self._offset_index.flush()
+            self._time_index.flush()
+        except StorageError as error:
+            _logger.warning("the next flush tries again to write an index: %s", error)
+            return False
+        self.close()
+        return True
+
+    def _close_records(self) -> None:
+        """Flush and close the records and the transaction index.
+
+        Before the indexes: that closes a file, so that they find a descriptor even if the process has run out of them.
+        """
+        self.records.close()
+        self.transaction_index.close()
 
     def close_handlers(self) -> None:
         """Close the files without flushing."""

@@ -207,8 +207,8 @@ def _copy_of(error: KStoreError) -> KStoreError:
 class Durability:
     """The recovery point of one log, and the flushes that advance it.
 
-    Attributes: flushed_offset (the recovery point: every record below it survives a power cut), needs_no_flush (true if
-        an append with ack "written" has nothing to wait for).
+    Attributes: flushed_offset (every record below it survives a power cut), needs_no_flush (true if an append with ack
+        "written" has nothing to wait for).
     Threads: thread-safe, except methods documented as requiring the append lock or both locks (flush lock and append
         lock).
     """
@@ -235,6 +235,16 @@ class Durability:
         self._rolled_offset: int | None = None
         self._flushes_by_itself = (config.flush_messages, config.flush_ms) != (MAX_INT64, MAX_INT64)
         self.needs_no_flush = not self._flushes_by_itself
+
+    @property
+    def recovery_point(self) -> int:
+        """The offset that the root's checkpoint should hold.
+
+        Not above flushed_offset, the last batch, or the first segment with an index that is not written: a broker
+        rebuilds no index of a segment before that point.
+        """
+        point = min(self.flushed_offset, self._local.written_end_offset)
+        return min([point, *(segment.base_offset for segment in self._local.unflushed)])
 
     def flush(self) -> int:
         """Wait until everything appended is durable, and return the offset up to which it is durable (exclusive)."""
@@ -276,7 +286,7 @@ class Durability:
     def _flush_rolled_to(self, offset: int) -> None:
         self._group.wait_until(offset)
         if self._local.unflushed:
-            # All its records were durable already, so no flush has closed its files.
+            # All its records were durable already, so that no flush has closed its files, or an index was not written.
             self._sync()
 
     def note_roll(self) -> None:
@@ -313,6 +323,7 @@ class Durability:
         """
         for segment in (*self._local.unflushed, self._local.active):
             segment.close()
+        self._local.drop_flushed(self._local.unflushed)
         self.flushed_offset = self._local.log_end_offset
 
     def _take_rolled_offset(self) -> int | None:
@@ -333,15 +344,14 @@ class Durability:
                     active.appender.expect_flush()
             gate.check_place(active.records)
             try:
-                for segment in older:
-                    segment.close()
+                closed = [segment for segment in older if segment.close_sealed()]
                 active.flush()
             except StorageError as error:
                 gate.fail(error)
                 raise
-            if older:
+            if closed:
                 with gate.append_lock:
-                    local.drop_flushed(older)
+                    local.drop_flushed(closed)
             self.flushed_offset, self._flushed_ms = end, self._env.monotonic_ms()
             self._durable_point.advance(point)
         return end

@@ -28,8 +28,8 @@ class LocalLog:
     """The segments of one log, sealed ones and the active one, and its bounds.
 
     Attributes: sealed (as readers see them, by base offset), active (the segment that takes appends), unflushed (sealed
-        since the last flush, with their files still open), appender (the compiled append path, which holds the bounds
-        and the leader epoch of the last append).
+        since the last flush, or with an index that could not be written since), appender (the compiled append path,
+        which holds the bounds and the leader epoch of the last append).
     Threads: every method requires the append lock; published, segments and the bounds may be read without it.
     Source: Kafka LocalLog.
     """

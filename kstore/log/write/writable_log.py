@@ -438,7 +438,7 @@ class WritableLog(Log):
 
     def marks(self) -> PartitionMarks:
         """Return the offsets that the root's checkpoints should hold for this log."""
-        recovery_point = min(self._durability.flushed_offset, self._local.written_end_offset)
+        recovery_point = self._durability.recovery_point
         return PartitionMarks(recovery_point, self.log_start_offset, self.high_watermark, self.log_end_offset)
 
     @property
@@ -448,7 +448,7 @@ class WritableLog(Log):
 
     @property
     def flushed_offset(self) -> int:
-        """The recovery point: every record below it is known to survive a power cut."""
+        """Every record below this offset is known to survive a power cut."""
         return self._durability.flushed_offset
 
     def flush(self) -> int:

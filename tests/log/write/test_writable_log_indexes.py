@@ -3,20 +3,29 @@ Method: full and wrong indexes, offsets that are missing between segments, and o
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kstore.config import LogConfig
-from kstore.errors import RecordBatchTooLargeError
+from kstore.errors import LogFailedError, RecordBatchTooLargeError, StorageError
 from kstore.log import open_log
-from kstore.log.env import Env
+from kstore.log.env import Env, WriteFile
+from kstore.log.segment.transaction_index import AbortedTxn
+from kstore.log.verify import verify
+from kstore.log.write.rules import Ack
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords
 from tests.making.batches import batch, batches, record
 from tests.making.messages import packed_entry
 from tests.reference.codec import write_batch
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 DATA = batches(0, 6, value_bytes=40)
 # Two batches a segment.
@@ -108,6 +117,117 @@ def test_index_entry_of_what_the_log_never_had_keeps_no_record_out(directory: Pa
         assert [one.offset for one in index.entries()] == indexed
         assert [tuple(one) for one in times.entries()] == [(number + 1, number) for number in indexed]
         assert offsets(log) == list(range(20))
+
+
+# Indexes for which there is no space
+
+INDEX_SUFFIXES = (".index", ".timeindex")
+
+
+class FullEnv(Env):
+    """Has no space for the files that end so, nor syncs them, as long as it is so."""
+
+    def __init__(self) -> None:
+        self.full: tuple[str, ...] = ()
+
+    def open_write(self, path: str) -> WriteFile:
+        file = super().open_write(path)
+        full = _FullFile(os.dup(file._open_fd()), path=path, is_new=file.is_new)
+        file.close()
+        full.env = self
+        return full
+
+
+class _FullFile(WriteFile):
+    env: FullEnv
+
+    def _check(self) -> None:
+        if self.path.endswith(self.env.full):
+            raise StorageError("no space", path=self.path, errno=errno.ENOSPC)
+
+    def pwrite(self, data: bytes | bytearray | memoryview, *, position: int) -> None:
+        self._check()
+        super().pwrite(data, position=position)
+
+    def pwritev(self, parts: list[Buffer], *, position: int, size: int) -> None:
+        del size
+        self.pwrite(b"".join(parts), position=position)
+
+    def allocate(self, size: int, *, position: int = 0) -> None:
+        self._check()
+        super().allocate(size, position=position)
+
+    def sync(self) -> None:
+        self._check()
+        super().sync()
+
+
+def is_indexed(directory: Path, base_offset: int) -> bool:
+    return all((directory / f"{base_offset:020d}{suffix}").stat().st_size for suffix in INDEX_SUFFIXES)
+
+
+@pytest.mark.parametrize("ack", ["written", "flushed"])
+@pytest.mark.parametrize("suffix", INDEX_SUFFIXES)
+def test_index_of_a_rolled_segment_that_finds_no_space_fails_no_append(directory: Path, suffix: str, ack: Ack) -> None:
+    env = FullEnv()
+    with open_log(directory, "a", SMALL, env=env) as log:
+        env.full = (suffix,)
+        for number, data in enumerate(DATA):
+            assert log.append_as_follower(MemoryRecords(data), ack=ack).last_offset == number
+        assert (log.flush(), log.has_failed, offsets(log)) == (6, False, list(range(6)))
+        assert not is_indexed(directory, 0)
+        env.full = ()
+        log.append_as_follower(MemoryRecords(batch(6, 1)), ack="flushed")
+        assert [is_indexed(directory, base) for base in (0, 2, 4)] == [True] * 3
+    with open_log(directory, "a", SMALL) as again:
+        assert again.recovery_report.rebuilt == ()
+        assert list(verify(again)) == []
+
+
+@pytest.mark.parametrize("suffix", INDEX_SUFFIXES)
+def test_log_with_an_index_that_never_found_space_is_recovered_when_it_is_next_opened(
+    directory: Path, suffix: str
+) -> None:
+    env = FullEnv()
+    log = open_log(directory, "a", SMALL, env=env)
+    env.full = (suffix,)
+    for data in DATA:
+        log.append_as_follower(MemoryRecords(data))
+    with pytest.raises(StorageError, match="no space"):
+        log.close()
+    assert not (directory.parent / ".kafka_cleanshutdown").exists()
+    with open_log(directory, "a", SMALL) as again:
+        assert f"{0:020d}{suffix}" in again.recovery_report.rebuilt
+        assert offsets(again) == list(range(6))
+
+
+def test_recovery_point_for_a_broker_stays_in_the_segment_whose_index_is_not_written(directory: Path) -> None:
+    """A broker rebuilds no index of the segments before that point."""
+    env = FullEnv()
+    with open_log(directory, "a", SMALL, env=env) as log:
+        env.full = INDEX_SUFFIXES
+        for data in DATA:
+            log.append_as_follower(MemoryRecords(data), ack="flushed")
+        assert (log.flushed_offset, log.marks().recovery_point) == (6, 0)
+        env.full = ()
+        log.append_as_follower(MemoryRecords(batch(6, 1)), ack="flushed")
+        assert (log.flushed_offset, log.marks().recovery_point) == (7, 7)
+    assert log.marks().recovery_point == 7
+
+
+def test_records_of_a_rolled_segment_that_find_no_space_fail_the_append(directory: Path) -> None:
+    """Those are synced when a log is rolled, and their transaction index when the segment is closed."""
+    env = FullEnv()
+    with open_log(directory, "a", SMALL, env=env) as log:
+        for data in DATA[:2]:
+            log.append_as_follower(MemoryRecords(data))
+        log._local.active.transaction_index.append(AbortedTxn(7, 0, 1, 2))
+        env.full = (".txnindex",)
+        with pytest.raises(StorageError, match="no space"):
+            log.append_as_follower(MemoryRecords(DATA[2]))
+        assert log.log_end_offset == 3
+        with pytest.raises(LogFailedError):
+            log.append_as_follower(MemoryRecords(DATA[3]))
 
 
 # Missing offsets
