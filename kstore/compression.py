@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from kstore import _core
 from kstore.errors import DecompressionError, UnsupportedCompressionTypeError
+from kstore.types import MAGIC_V0, MAGIC_V2
 
 Payload: TypeAlias = "bytes | bytearray | memoryview"
 
@@ -49,6 +50,11 @@ class CompressionType(IntEnum):
     @property
     def label(self) -> str:
         return self.name.lower()
+
+    @property
+    def least_magic(self) -> int:
+        """The lowest magic of a batch that can have this codec: 2 for zstd, 0 for all others (KIP-110)."""
+        return MAGIC_V2 if self is CompressionType.ZSTD else MAGIC_V0
 
     @classmethod
     def for_name(cls, name: str) -> CompressionType:

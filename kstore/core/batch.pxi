@@ -124,15 +124,16 @@ cdef inline Status check_place(const Header* h, int64_t least_offset, int64_t ne
 # Requires: the whole batch at p, frame and offsets checked. payload_size < 0: compressed, so not known yet.
 cdef inline Status check_counts(const Header* h, int64_t payload_size, Problem* problem) noexcept nogil:
     cdef int64_t most = h.last_offset_delta
-    if h.magic < MAGIC_V2 and h.attributes & CODEC_MASK == MAX_CODEC_ID:
-        return fail(problem, BAD_LEGACY_CODEC, MAX_LEGACY_CODEC_ID, MAX_CODEC_ID)
-    if h.magic < MAGIC_V2 and h.attributes & CODEC_MASK <= MAX_CODEC_ID:
+    cdef int codec = h.attributes & CODEC_MASK
+    if h.magic < MAGIC_V2 and codec <= MAX_LEGACY_CODEC_ID:
         return OK
+    if h.magic < MAGIC_V2 and codec <= MAX_CODEC_ID:
+        return fail(problem, BAD_LEGACY_CODEC, MAX_LEGACY_CODEC_ID, codec)
     most += 1
     if payload_size >= 0 and payload_size // MIN_RECORD_SIZE < most:
         most = payload_size // MIN_RECORD_SIZE
-    if h.attributes & CODEC_MASK > MAX_CODEC_ID:
-        return fail(problem, BAD_CODEC, MAX_CODEC_ID, h.attributes & CODEC_MASK)
+    if codec > MAX_CODEC_ID:
+        return fail(problem, BAD_CODEC, MAX_CODEC_ID, codec)
     if h.record_count < 0 or h.record_count > most:
         return fail(problem, BAD_RECORD_COUNT, most, h.record_count)
     if h.record_count == 0 and payload_size > 0:

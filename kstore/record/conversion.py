@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 CONVERSION_CHUNK_BYTES = 128 * KIB
 
 _NONE = CompressionType.NONE
+# An id that Kafka does not define is not here: reading the records refuses it.
+_LEAST_MAGICS = {int(codec): codec.least_magic for codec in CompressionType}
 _CREATE_TIME = TimestampType.CREATE_TIME
 _LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
 # A message set entry: offset and size, then the message: CRC-32, magic, attributes, and in V1 the timestamp.
@@ -198,10 +200,10 @@ def _down_converted(batch: RecordBatch, *, magic: int, first_offset: int) -> _Co
     batch.verify()
     if magic < 2 and batch.is_control:
         return 0, MemoryRecords(b"")
-    if batch.header.codec == CompressionType.ZSTD and magic < 2:
+    if magic < _LEAST_MAGICS.get(batch.header.codec, 0):
         where = "memory" if batch.path is None else batch.path
         error = UnsupportedCompressionTypeError(
-            f"zstd batch at position {batch.position} of {where} can't be converted to magic {magic}",
+            f"{batch.compression.label} batch at position {batch.position} of {where} can't be converted to magic {magic}",
             path=batch.path,
             position=batch.position,
         )

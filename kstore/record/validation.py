@@ -285,8 +285,8 @@ def target_compression(
     target = source if rules.compression is None else rules.compression
     if source == _NONE and batches[0].is_control:
         target = _NONE
-    if target == CompressionType.ZSTD and rules.magic < 2:
-        error = UnsupportedCompressionTypeError(f"zstd can't go into a log of magic {rules.magic}")
+    if rules.magic < target.least_magic:
+        error = UnsupportedCompressionTypeError(f"{target.label} can't go into a log of magic {rules.magic}")
         error.codec_id = target
         raise error
     return target

@@ -14,7 +14,9 @@ import pytest
 
 from kstore import compression
 from kstore.compression import CompressionType, compress, decompress, level_of
-from kstore.errors import DecompressionError, UnsupportedCompressionTypeError
+from kstore.errors import DecompressionError, InvalidRecordError, UnsupportedCompressionTypeError
+from kstore.record import MemoryRecords, MemoryRecordsBuilder
+from tests.making.messages import packed_entry
 from tests.reference import codecs as codecs
 
 BLOCK_BYTES = 65536
@@ -40,6 +42,22 @@ def test_content_comes_back(codec: CompressionType, content: bytes, kind: type) 
     payload = bytes(compress(codec, kind(content)))
     assert codecs.decompress(codec, payload, limit=1 << 20) == content
     assert bytes(decompress(codec, payload, 1 << 20)) == content
+
+
+@pytest.mark.parametrize("codec", CompressionType, ids=lambda codec: codec.label)
+def test_least_magic_of_a_codec_is_the_first_that_can_be_built_and_read(codec: CompressionType) -> None:
+    for magic in range(codec.least_magic):
+        with pytest.raises(ValueError, match=f"a batch of magic {magic} can't have {codec.label}"):
+            MemoryRecordsBuilder(magic=magic, compression=codec)
+        with pytest.raises(InvalidRecordError, match=r"not allowed in magic 0 and 1 .*: expected 0 to 3, found 4"):
+            values(MemoryRecords(packed_entry(b"v", None, offset=0, magic=magic, attributes=codec)))
+    for magic in range(codec.least_magic, 3):
+        records = MemoryRecordsBuilder(magic=magic, compression=codec).append(timestamp_ms=1, value=b"v").build()
+        assert values(records) == [b"v"]
+
+
+def values(records: MemoryRecords) -> list[bytes | None]:
+    return [record.value for batch in records.batches() for record in batch.records()]
 
 
 @content_parameter
