@@ -403,7 +403,13 @@ class SegmentTooLargeError(UnsupportedError):
 
 
 class StorageError(KStoreError, OSError):
-    """The disk or the file system failed. Attributes: errno, as in OSError."""
+    """The disk or the file system failed.
+
+    Attributes: errno, as in OSError; is_final (whether the log or file accepts no more changes until it is opened
+    again).
+    """
+
+    is_final = False
 
     def __init__(self, message: str, *, path: str | None = None, errno: int | None = None) -> None:
         KStoreError.__init__(self, message, path=path)
@@ -411,8 +417,16 @@ class StorageError(KStoreError, OSError):
 
     @property
     def is_out_of_space(self) -> bool:
-        """Whether there was no space, or no quota; a write that left nothing behind can be retried."""
+        """Whether there was no space, or no quota; is_retriable tells whether the call can be made again."""
         return self.errno in (ENOSPC, EDQUOT)
+
+    @property
+    def is_retriable(self) -> bool:
+        """Whether only space was missing and the log did not fail, so that the same call can be made again.
+
+        An append that raised such an error left nothing in the log.
+        """
+        return self.is_out_of_space and not self.is_final
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.args, {**self.__dict__, "errno": self.errno})
@@ -423,7 +437,12 @@ class LogNotFoundError(StorageError):
 
 
 class LogFailedError(StorageError):
-    """An earlier write or sync failed, so the file accepts no more writes; earlier records can still be read."""
+    """An earlier write or sync failed, so the file accepts no more writes; earlier records can still be read.
+
+    errno is that of the earlier failure.
+    """
+
+    is_final = True
 
 
 class LogLockedError(StorageError):

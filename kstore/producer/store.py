@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol, TypeAlias
 
 from kstore.config import LogConfig
-from kstore.errors import KStoreError, LogFailedError, StorageError
+from kstore.errors import KStoreError, StorageError
 from kstore.record import MemoryRecords, Record
 from kstore.record.validation import AppendOrigin
 from kstore.types import TopicPartition
@@ -39,9 +39,6 @@ class ProducerLog(Protocol):
     def is_closed(self) -> bool: ...
 
     @property
-    def has_failed(self) -> bool: ...
-
-    @property
     def leader_epochs(self) -> LeaderEpochs: ...
 
     def append(
@@ -67,5 +64,5 @@ class ProducerStore(Protocol):
 
 
 def is_retriable(error: BaseException) -> bool:
-    """Return whether an append failed for lack of disk space: nothing was written, and a retry may succeed."""
-    return isinstance(error, StorageError) and error.is_out_of_space and not isinstance(error, LogFailedError)
+    """Return whether a call failed for lack of space and left its log usable, so that a retry may succeed."""
+    return isinstance(error, StorageError) and error.is_retriable

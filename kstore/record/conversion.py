@@ -201,9 +201,10 @@ def _down_converted(batch: RecordBatch, *, magic: int, first_offset: int) -> _Co
     if magic < 2 and batch.is_control:
         return 0, MemoryRecords(b"")
     if magic < _LEAST_MAGICS.get(batch.header.codec, 0):
+        name = batch.compression.label
         where = "memory" if batch.path is None else batch.path
         error = UnsupportedCompressionTypeError(
-            f"{batch.compression.label} batch at position {batch.position} of {where} can't be converted to magic {magic}",
+            f"{name} batch at position {batch.position} of {where} can't be converted to magic {magic}",
             path=batch.path,
             position=batch.position,
         )

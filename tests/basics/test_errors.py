@@ -4,6 +4,7 @@ Method: each kind of error through pickle and copy, every attribute compared."""
 from __future__ import annotations
 
 import copy
+import errno
 import pickle
 from collections.abc import Callable
 
@@ -38,8 +39,35 @@ ERRORS = [
 ]
 
 
+COPIES = [copy.copy, lambda error: pickle.loads(pickle.dumps(error))]
+
+
+def made_final(error: StorageError) -> StorageError:
+    error.is_final = True
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "is_out_of_space", "is_retriable"),
+    [
+        pytest.param(StorageError("full", errno=errno.ENOSPC), True, True, id="no-space"),
+        pytest.param(StorageError("full", errno=errno.EDQUOT), True, True, id="no-quota"),
+        pytest.param(StorageError("bad", errno=errno.EIO), False, False, id="bad-disk"),
+        pytest.param(StorageError("bad"), False, False, id="no-errno"),
+        pytest.param(made_final(StorageError("full", errno=errno.ENOSPC)), True, False, id="failed-the-log"),
+        pytest.param(LogFailedError("failed", errno=errno.ENOSPC), True, False, id="log-that-had-failed"),
+    ],
+)
+@pytest.mark.parametrize("copied", [lambda error: error, *COPIES], ids=["error", "copy", "pickle"])
+def test_call_without_space_may_be_repeated_unless_its_log_has_failed(
+    copied: Callable[[StorageError], StorageError], error: StorageError, *, is_out_of_space: bool, is_retriable: bool
+) -> None:
+    found = copied(error)
+    assert (found.is_out_of_space, found.is_retriable) == (is_out_of_space, is_retriable)
+
+
 @pytest.mark.parametrize("error", ERRORS)
-@pytest.mark.parametrize("copied", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))], ids=["copy", "pickle"])
+@pytest.mark.parametrize("copied", COPIES, ids=["copy", "pickle"])
 def test_copy_of_an_error_has_its_class_message_and_attributes(
     error: KStoreError, copied: Callable[[KStoreError], KStoreError]
 ) -> None:

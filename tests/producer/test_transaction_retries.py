@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kstore.errors import KStoreError, LogFailedError, ProducerTimeoutError, RecordTooLargeError, StorageError
+from kstore.log.env import WriteFile
 from kstore.log.store import WritableStore, open_store
 from kstore.producer import Producer
 from kstore.producer.transactions.coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
@@ -271,6 +272,32 @@ def test_commit_of_a_producer_without_space_is_timed_out_with_the_reason_and_cal
         producer.commit_transaction()
         assert future.result(0).offset == 0
     assert [one.value for one in store.log(*T0).read(isolation="read_committed")] == [b"v"]
+
+
+def test_marker_that_makes_its_log_fail_is_not_tried_again(
+    parts: Transactional, store: WritableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It finds no space halfway, and what it wrote cannot be removed."""
+    parts.init().begin().send()
+    parts.run(3)
+    pwrite = WriteFile.pwrite
+
+    def find_no_space(file: WriteFile, data: bytes, *, position: int) -> None:
+        if f"{T0}/" in file.path:
+            raise StorageError("no space left", path=file.path, errno=errno.ENOSPC)
+        pwrite(file, data, position=position)
+
+    def fail(file: WriteFile, size: int) -> None:
+        raise StorageError("broken", path=file.path, errno=errno.EIO)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(WriteFile, "pwrite", find_no_space)
+        patched.setattr(WriteFile, "truncate", fail)
+        result = parts.manager.begin_commit()
+        parts.run(3)
+    with pytest.raises(StorageError, match="no space left") as caught:
+        result.wait(0)
+    assert (caught.value.is_out_of_space, caught.value.is_retriable) == (True, False)
 
 
 # The Nth call of the system

@@ -333,8 +333,8 @@ class FileRecords(FileRecordsSlice, Closing):
                 writer.pwritev(batches, position=end, size=size)
             else:
                 writer.pwrite(batches, position=end)
-        except BaseException:
-            self._undo_append(writer)
+        except BaseException as error:
+            self._undo_append(writer, error)
             raise
         self._size_in_bytes = end + size
         return size
@@ -466,7 +466,7 @@ class FileRecords(FileRecordsSlice, Closing):
         try:
             self._env.sync_directory(split_path(self.path)[0])
         except StorageError as error:
-            self._failure = error
+            self._fail(error)
             raise
         self._is_name_durable = True
 
@@ -475,15 +475,21 @@ class FileRecords(FileRecordsSlice, Closing):
         try:
             yield
         except StorageError as error:
-            self._failure = error
+            self._fail(error)
             raise
 
-    def _undo_append(self, writer: WriteFile) -> None:
+    def _fail(self, error: StorageError) -> None:
+        error.is_final = True
+        self._failure = error
+
+    def _undo_append(self, writer: WriteFile, append_error: BaseException) -> None:
         """Truncate what a failed append left. An error here is only logged: the caller raises that of the append."""
         try:
             with self._failing():
                 writer.truncate(self.size_in_bytes)
         except StorageError as error:
+            if isinstance(append_error, StorageError):
+                append_error.is_final = True
             _logger.error(
                 "%s still holds the bytes of a failed append after position %d: %s", self.path, len(self), error
             )

@@ -81,8 +81,13 @@ class WriteGate:
             raise
 
     def fail(self, error: BaseException) -> None:
-        """Shut the gate: the files may hold records whose append was reported as failed."""
+        """Shut the gate, and mark the error as final: the files may hold records whose append was reported as failed.
+
+        The first error is the one that later calls name.
+        """
         self.is_open = False
+        if isinstance(error, StorageError):
+            error.is_final = True
         if self.failure is None:
             self.failure = error
             _logger.error("%s accepts no more writes until it is opened again: %r", self._path, error)

@@ -346,7 +346,7 @@ class WritableLog(Log):
         """
         is_undone = self._local.is_published
         if isinstance(error, StorageError):
-            is_undone = is_undone and error.is_out_of_space and not self._local.active.records.has_failed
+            is_undone = is_undone and error.is_retriable
         if not is_undone:
             self._gate.fail(error)
 
@@ -422,16 +422,17 @@ class WritableLog(Log):
         before, end = self.leader_epochs.entries, self._local.log_end_offset
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             if self._gate.failure is None and self._local.log_end_offset == end:
-                self._restore_epochs(before)
+                self._restore_epochs(before, error)
             raise
 
-    def _restore_epochs(self, entries: tuple[EpochEntry, ...]) -> None:
+    def _restore_epochs(self, entries: tuple[EpochEntry, ...], append_error: BaseException) -> None:
         try:
             self.leader_epochs.restore(entries)
         except StorageError as error:
             self._gate.fail(error)
+            self._gate.fail(append_error)
         self._local.publish(self._local.log_end_offset)
 
     # Flush and roll

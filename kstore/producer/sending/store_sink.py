@@ -105,7 +105,7 @@ class StoreSink:
         except KStoreError as error:
             return [self._refusal(one, error) for one in batches]
         return [
-            self._refusal(one, info, has_failed=log.has_failed)
+            self._refusal(one, info)
             if isinstance(info, KStoreError)
             else ProduceResponse(info.base_offset, info.log_append_time_ms)
             for one, info in zip(batches, done, strict=True)
@@ -129,7 +129,7 @@ class StoreSink:
         return log
 
     @staticmethod
-    def _refusal(batch: ProducerBatch, error: KStoreError, *, has_failed: bool = False) -> ProduceResponse:
+    def _refusal(batch: ProducerBatch, error: KStoreError) -> ProduceResponse:
         if isinstance(error, OutOfOrderSequenceError) and _is_known(batch, error):
             return ProduceResponse(NO_OFFSET)
         if isinstance(error, LogNotFoundError):
@@ -141,7 +141,7 @@ class StoreSink:
                 one.record_index: type(error)(one.message, errors=(one,), path=error.path) for one in error.errors
             }
             return ProduceResponse(NO_OFFSET, error=error, record_errors=refused)
-        return ProduceResponse(NO_OFFSET, error=error, is_retriable=not has_failed and is_retriable(error))
+        return ProduceResponse(NO_OFFSET, error=error, is_retriable=is_retriable(error))
 
 
 def _is_known(batch: ProducerBatch, error: OutOfOrderSequenceError) -> bool:

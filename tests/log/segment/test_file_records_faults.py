@@ -68,6 +68,7 @@ def test_failed_append_leaves_nothing_and_appends_go_on_after_it(
             with pytest.raises(StorageError) as caught:
                 records.append(MemoryRecords(BATCHES[1]))
             assert (caught.value.errno, caught.value.path) == (code, str(log_path))
+            assert caught.value.is_retriable == (code in (errno.ENOSPC, errno.EDQUOT))
         assert (content(records), log_path.read_bytes()) == (BATCHES[0], BATCHES[0])
         records.append(MemoryRecords(BATCHES[2]))
     assert log_path.read_bytes() == BATCHES[0] + BATCHES[2]
@@ -98,7 +99,7 @@ def test_append_that_cannot_be_undone_ends_the_writing_and_not_the_reading(
         patch.setattr(env_module.os, "ftruncate", failing(errno.EIO))
         with pytest.raises(StorageError) as caught:
             records.append(MemoryRecords(BATCHES[1]))
-    assert caught.value.errno == errno.ENOSPC
+    assert (caught.value.errno, caught.value.is_retriable) == (errno.ENOSPC, False)
     assert f"after position {POSITIONS[1]}" in caplog.text
     check_only_reading_is_left(records)
 

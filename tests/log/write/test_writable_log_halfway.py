@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kstore.config import LogConfig
+from kstore.config import MAX_INT64, LogConfig
 from kstore.errors import LogFailedError, LogLockedError, StorageError
 from kstore.log import open_log
 from kstore.log.env import Env, WriteFile
 from kstore.log.segment.transaction_index import AbortedTxn, TransactionIndexFile
+from kstore.log.write.rules import Ack
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import AppendOrigin, MemoryRecords
 from tests.making.batches import batch, batches
@@ -31,7 +32,6 @@ DATA = batches(0, 4, records_per_batch=2, value_bytes=40)
 SMALL = LogConfig(segment_bytes=2 * max(map(len, DATA)) + 10, index_interval_bytes=0)
 # So many appends, each with an index entry but for the first, and the next one writes index pages behind its records.
 APPENDS_BEFORE_A_PAGE = 512
-FULL = StorageError("no space", path="", errno=errno.ENOSPC)
 
 
 class StoppingEnv(Env):
@@ -80,6 +80,10 @@ def directory(tmp_path: Path) -> Path:
 @pytest.fixture
 def env() -> StoppingEnv:
     return StoppingEnv()
+
+
+def no_space() -> StorageError:
+    return StorageError("no space", path="", errno=errno.ENOSPC)
 
 
 def sent(count: int = 1, **options: int) -> MemoryRecords:
@@ -156,9 +160,10 @@ def test_full_disk_behind_a_roll_over_a_gap_stops_the_log(directory: Path, env: 
     with open_log(directory, "a", SMALL, env=env) as log:
         for data in DATA[:2]:
             log.append_as_follower(MemoryRecords(data))
-        env.arm("write", "00000000000000000100.log", FULL)
-        with pytest.raises(StorageError, match="no space"):
+        env.arm("write", "00000000000000000100.log", no_space())
+        with pytest.raises(StorageError, match="no space") as caught:
             log.append_as_follower(MemoryRecords(batch(100, 2, value_bytes=40)))
+        assert not caught.value.is_retriable
         with pytest.raises(LogFailedError):
             log.append_as_follower(MemoryRecords(DATA[2]))
     with open_log(directory, "a", SMALL) as log:
@@ -171,9 +176,10 @@ def test_full_disk_behind_any_other_roll_does_not_stop_the_log(directory: Path, 
     with open_log(directory, "a", SMALL, env=env) as log:
         for data in DATA[:2]:
             log.append_as_follower(MemoryRecords(data))
-        env.arm("write", "00000000000000000004.log", FULL)
-        with pytest.raises(StorageError, match="no space"):
+        env.arm("write", "00000000000000000004.log", no_space())
+        with pytest.raises(StorageError, match="no space") as caught:
             log.append_as_follower(MemoryRecords(DATA[2]))
+        assert caught.value.is_retriable
         log.append_as_follower(MemoryRecords(DATA[2]))
         assert (log.flush(), offsets(log)) == (6, [0, 1, 2, 3, 4, 5])
 
@@ -188,7 +194,7 @@ def test_append_that_finds_no_space_leaves_the_leader_epochs_as_they_were(
 ) -> None:
     with open_log(directory, "a", env=env) as log:
         log.append_as_follower(MemoryRecords(batch(0, 2, partition_leader_epoch=3)))
-        env.arm("write", ".log", FULL)
+        env.arm("write", ".log", no_space())
         with pytest.raises(StorageError, match="no space"):
             log.append_as_follower(MemoryRecords(data))
         assert log.leader_epochs.entries == ((3, 0),)
@@ -200,15 +206,15 @@ def test_leader_epochs_that_can_not_be_put_back_stop_the_log(
     directory: Path, env: StoppingEnv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def find_no_space(entries: object) -> None:
-        raise FULL
+        raise no_space()
 
     with open_log(directory, "a", env=env) as log:
         log.append_as_follower(MemoryRecords(batch(0, 2, partition_leader_epoch=3)))
         monkeypatch.setattr(log.leader_epochs, "restore", find_no_space)
-        env.arm("write", ".log", FULL)
-        with pytest.raises(StorageError, match="no space"):
+        env.arm("write", ".log", no_space())
+        with pytest.raises(StorageError, match="no space") as caught:
             log.append_as_follower(MemoryRecords(batch(2, 1, partition_leader_epoch=5)))
-        assert log.has_failed
+        assert (log.has_failed, caught.value.is_retriable) == (True, False)
     with open_log(directory, "a") as log:
         assert (log.leader_epochs.entries, offsets(log)) == (((3, 0),), [0, 1])
 
@@ -217,7 +223,7 @@ def test_records_whose_deletion_found_no_space_are_deleted_by_the_next_call(dire
     with open_log(directory, "a", SMALL, env=env) as log:
         for data in DATA:
             log.append_as_follower(MemoryRecords(data))
-        env.arm("write", "leader-epoch-checkpoint.tmp", FULL)
+        env.arm("write", "leader-epoch-checkpoint.tmp", no_space())
         with pytest.raises(StorageError, match="no space"):
             log.delete_records(5)
         assert log.delete_records(5) == 5
@@ -243,16 +249,48 @@ def test_readers_see_the_end_of_a_transaction_once_its_abort_is_noted(
 
 def test_sync_that_finds_no_space_before_a_roll_stops_the_log(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def find_no_space(_file: WriteFile) -> None:
-        raise FULL
+        raise no_space()
 
     with open_log(directory, "a") as log:
         log.append(sent())
         monkeypatch.setattr(WriteFile, "sync", find_no_space)
-        with pytest.raises(StorageError, match="no space"):
+        with pytest.raises(StorageError, match="no space") as caught:
             log.roll()
-        assert log.has_failed
+        assert (log.has_failed, caught.value.is_retriable) == (True, False)
         with pytest.raises(LogFailedError):
             log.append(sent())
+
+
+@pytest.mark.parametrize("ack", ["written", "flushed"])
+def test_flush_that_finds_no_space_fails_the_append_whose_records_are_in_the_log(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, ack: Ack
+) -> None:
+    """With ack "written" the flush is due to flush_messages."""
+
+    def find_no_space(_file: WriteFile) -> None:
+        raise no_space()
+
+    with open_log(directory, "a", LogConfig(flush_messages=1 if ack == "written" else MAX_INT64)) as log:
+        log.append(sent(), ack=ack)
+        with monkeypatch.context() as patched:
+            patched.setattr(WriteFile, "sync", find_no_space)
+            with pytest.raises(StorageError, match="no space") as caught:
+                log.append(sent(), ack=ack)
+        assert (log.has_failed, caught.value.is_retriable, offsets(log)) == (True, False, [0, 1])
+
+
+def test_marker_whose_transaction_index_finds_no_space_is_in_the_log_when_it_is_opened_again(
+    directory: Path, env: StoppingEnv
+) -> None:
+    with open_log(directory, "a", env=env) as log:
+        log.append(sent(2, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True))
+        env.arm("write", ".txnindex", no_space())
+        marker = write_end_transaction_marker(0, timestamp_ms=1, producer_id=7, producer_epoch=0, commit=False)
+        with pytest.raises(StorageError, match="no space") as caught:
+            log.append(MemoryRecords(marker), origin=AppendOrigin.COORDINATOR)
+        assert (log.has_failed, caught.value.is_retriable, log.log_end_offset) == (True, False, 2)
+    with open_log(directory, "a") as log:
+        assert (log.log_end_offset, log.last_stable_offset) == (3, 3)
 
 
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", "kstore-durable-point"])
