@@ -53,9 +53,9 @@ class WritableLog(Log):
     """The log in one partition directory, with the right to write it; a context manager that closes it.
 
     An append that returned survives the end of the process; with ack "flushed", also a power cut. After a failed write
-    or sync the log accepts no changes until it is reopened (LogFailedError), except after a write that ran out of
-    space, which leaves nothing in the files; reading stays possible. An iterator returns what the log held when it was
-    created; if a truncation removes records under it, it continues or raises OffsetOutOfRangeError.
+    or sync the log accepts no changes until it is reopened (LogFailedError), except if the error is_retriable: the call
+    found no space and left nothing in the files. Reading stays possible. An iterator returns what the log held when it
+    was created; if a truncation removes records under it, it continues or raises OffsetOutOfRangeError.
     A log that is garbage-collected without close() releases its lock at once, with a ResourceWarning, and is recovered
     when it is next opened.
     Attributes: leader_epochs, producer_state (read-only for callers; the log changes it), recovery_report (of the
@@ -165,6 +165,9 @@ class WritableLog(Log):
         Raises: before anything is written: CorruptRecordError, InvalidRecordError, UnsupportedError;
             RecordValidationError and its subclasses, RecordTooLargeError, RecordBatchTooLargeError, ProducerStateError;
             TypeError for a key or value that is not bytes, another buffer or None, and for anything but Records.
+            StorageError: nothing was written unless it is_final. Then the records may be in the log: the error of a
+            flush fails an append that was written. With ack "written" too, an append flushes if it has rolled the log,
+            or if flush_messages or flush_ms make it due.
         Cost: one write. One compiled call for one V2 batch that needs only new header fields and continues its
             producer's sequence; otherwise one object per batch.
         Source: Kafka UnifiedLog.appendAsLeader.
@@ -210,9 +213,9 @@ class WritableLog(Log):
         """Append what producers sent, each as append does, with as few writes and lock acquisitions as possible.
 
         Returns: for each element in order the result, or the error that refused it. After one that could not be written
-            (StorageError) no more are tried; they get the same error.
-        Raises: LogClosedError, LogFailedError before anything is written. With ack "flushed", an error of the flush
-            becomes the result of every append.
+            (StorageError) no more are tried; they get the same error. The error of a flush, with any ack (see append),
+            becomes the result of every append that was written.
+        Raises: LogClosedError, LogFailedError before anything is written.
         """
         check_ack(ack)
         for one in batches:
@@ -239,6 +242,7 @@ class WritableLog(Log):
 
         Raises: CorruptRecordError, InvalidRecordError, UnsupportedMagicError; OffsetsOutOfOrderError;
             UnexpectedAppendOffsetError below the log end offset; RecordBatchTooLargeError. Nothing is written then.
+            StorageError as append.
         Cost: one write and one compiled call.  Source: Kafka UnifiedLog.appendAsFollower.
         """
         if ack != "written":

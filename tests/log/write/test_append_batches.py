@@ -3,12 +3,14 @@ Method: batches of the reference codec, good, refused, sent before, over an oper
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kstore.config import LogConfig
+from kstore.config import MAX_INT64, LogConfig
 from kstore.errors import (
     KStoreError,
     LogClosedError,
@@ -18,10 +20,12 @@ from kstore.errors import (
     StorageError,
 )
 from kstore.log import open_log
+from kstore.log.write.rules import Ack
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords
 from tests.fakes.faults import Fault, FaultKind, FaultyEnv
 from tests.making.batches import batch
+from tests.making.record_files import failing
 
 CONFIG = LogConfig(max_message_bytes=2000, segment_bytes=4000)
 
@@ -126,6 +130,21 @@ def test_nothing_is_tried_behind_a_failed_write(log: WritableLog, env: FaultyEnv
     with pytest.raises(LogFailedError):
         log.append_batches([plain()])
     assert offsets(log) == [0, 1]
+
+
+@pytest.mark.parametrize("ack", ["written", "flushed"])
+def test_error_of_a_flush_is_the_result_of_every_append_that_was_written(tmp_path: Path, ack: Ack) -> None:
+    """With ack "written" the flush is due to flush_messages."""
+    config = LogConfig(flush_messages=1 if ack == "written" else MAX_INT64)
+    env = FaultyEnv()
+    with open_log(tmp_path / "t-0", "a", config, env=env) as log:
+        log.append_batches([sent(0)], ack=ack)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(os, "fdatasync", failing(errno.ENOSPC))
+            done = log.append_batches([sent(1), plain(value_bytes=10**7), sent(2)], ack=ack)
+        assert [type(one) for one in done] == [StorageError, RecordTooLargeError, StorageError]
+        assert [one.is_final for one in done if isinstance(one, StorageError)] == [True, True]
+        assert (log.has_failed, offsets(log)) == (True, [0, 1, 2])
 
 
 def test_closed_log_takes_none(log: WritableLog) -> None:
