@@ -20,6 +20,7 @@ from kstore.config import LogConfig
 from kstore.errors import CorruptLogError, KStoreError, LogClosedError, LogNotFoundError, checked_index, checked_int
 from kstore.log.env import DEFAULT_ENV, ENOENT, Closing, Env, StrPath, absolute_path, join_path, split_path
 from kstore.log.files.checkpoints import PartitionMarks, forget_partitions, read_checkpoint, save_marks
+from kstore.log.files.durable_point import remove_durable_point
 from kstore.log.files.lock import PartitionLock, disown_in_child
 from kstore.log.files.names import (
     CLUSTER_METADATA_TOPIC,
@@ -477,20 +478,39 @@ class WritableStore(_Logs[WritableLog]):
         self._mutex = threading.RLock()
 
     def _close_logs(self) -> None:
-        error: KStoreError | None = None
+        try:
+            self._close_each_log()
+        except KStoreError:
+            # An error of this has the one above as its context.
+            self._save_closed_logs()
+            raise
+        self._save_closed_logs()
+        if not self._unclean:
+            write_clean_shutdown(self.root, self._clean_shutdown, self._env)
+
+    def _close_each_log(self) -> None:
+        """Close all logs, whichever of them fail.
+
+        Raises: the first error; each log has logged its own.
+        """
+        first: KStoreError | None = None
         for topic_partition, log in self._logs.items():
             try:
                 log.close()
-            except KStoreError as failure:
-                error = failure
+            except KStoreError as error:
+                first = first or error
             if log.has_failed:
                 self._unclean.add(topic_partition)
+        if first is not None:
+            raise first
+
+    def _save_closed_logs(self) -> None:
+        """Write the checkpoints, and then remove the durable points, whose place they take."""
         self._lock.check_held()
         self._write_checkpoints()
-        if error is not None:
-            raise error
-        if not self._unclean:
-            write_clean_shutdown(self.root, self._clean_shutdown, self._env)
+        for log in self._logs.values():
+            if not log.has_failed:
+                remove_durable_point(log.path, self._env)
 
     def _recover(self) -> None:
         """Recover and close each log of a root that was not closed cleanly."""

@@ -268,10 +268,10 @@ def test_flushed_segments_are_taken_as_they_are_if_the_recovery_point_is_trusted
 
 
 class FailingEnv(Env):
-    """Syncs of a file fail once its name is here."""
+    """Syncs of a file fail once a part of its path is here."""
 
     def __init__(self) -> None:
-        self.failing = ""
+        self.failing: tuple[str, ...] = ()
 
     def open_write(self, path: str) -> WriteFile:
         file = super().open_write(path)
@@ -285,7 +285,7 @@ class FailingFile(WriteFile):
         self._env = env
 
     def sync(self) -> None:
-        if self._env.failing and self._env.failing in self.path:
+        if any(part in self.path for part in self._env.failing):
             raise StorageError(f"cannot sync {self.path}", path=self.path, errno=5)
         super().sync()
 
@@ -296,7 +296,7 @@ def test_failed_log_keeps_the_root_from_being_marked_clean(root: Path) -> None:
     store.create_topic("t", 2)
     put(store, T0)
     put(store, T1)
-    env.failing = "t-1/00000000000000000000.log"
+    env.failing = ("t-1/00000000000000000000.log",)
     with pytest.raises(StorageError):
         store.log(*T1).flush()
     with pytest.raises(LogFailedError):
@@ -305,7 +305,7 @@ def test_failed_log_keeps_the_root_from_being_marked_clean(root: Path) -> None:
     store.close()
     assert not (root / CLEAN).exists()
     assert checkpoint(root, "recovery-point-offset-checkpoint") == ["t 0 2", "t 1 0"]
-    env.failing = ""
+    env.failing = ()
     with open_store(root, "a", env=env) as again:
         assert sorted(again.recovery_reports) == [T0, T1]
     assert values(root, T1) == [b"0"]
@@ -316,11 +316,11 @@ def test_failed_log_that_is_asked_for_again_is_recovered(root: Path) -> None:
     store = open_store(root, "a", LogConfig(), recovery="point_in_time", env=env)
     store.create_topic("t")
     put(store, T0, 2)
-    env.failing = "t-0/00000000000000000000.log"
+    env.failing = ("t-0/00000000000000000000.log",)
     with pytest.raises(StorageError):
         store.log(*T0).flush()
     store.log(*T0).close()
-    env.failing = ""
+    env.failing = ()
     # What the failed sync has dropped.
     data = root / "t-0" / "00000000000000000000.log"
     flip_bit(data, data.stat().st_size - 1, bit=0)
@@ -336,12 +336,66 @@ def test_log_that_fails_while_it_is_closed_does_so_too_and_all_are_closed(root: 
     put(store, T0)
     put(store, T1)
     logs = [store.log(*one) for one in (T0, T1)]
-    env.failing = "t-0/00000000000000000000.log"
+    env.failing = ("t-0/00000000000000000000.log",)
     with pytest.raises(StorageError, match="cannot sync"):
         store.close()
     assert [log.is_closed for log in logs] == [True, True]
     assert not (root / CLEAN).exists()
     open_store(root, "a").close()
+
+
+def test_error_of_closing_a_log_is_not_lost_if_the_checkpoints_fail_too(root: Path) -> None:
+    env = FailingEnv()
+    store = open_store(root, "a", env=env)
+    store.create_topic("t", 2)
+    put(store, T0)
+    env.failing = ("t-0/00000000000000000000.log", "checkpoint.tmp")
+    with pytest.raises(StorageError, match=r"cannot sync .*checkpoint\.tmp") as caught:
+        store.close()
+    assert "cannot sync" in str(caught.value.__context__)
+    assert "t-0/00000000000000000000.log" in str(caught.value.__context__)
+    assert not (root / CLEAN).exists()
+    open_store(root, "a").close()
+
+
+def test_first_of_several_errors_of_closing_is_raised_and_the_others_are_logged(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = FailingEnv()
+    store = open_store(root, "a", env=env)
+    store.create_topic("t", 2)
+    put(store, T0)
+    put(store, T1)
+    env.failing = ("00000000000000000000.log",)
+    with pytest.raises(StorageError, match=r"cannot sync .*t-0/"):
+        store.close()
+    assert all(f"cannot sync {root}/{one}/" in caplog.text for one in (T0, T1))
+    open_store(root, "a").close()
+
+
+def test_store_that_cannot_write_its_checkpoints_leaves_what_strict_recovery_needs(root: Path) -> None:
+    env = FailingEnv()
+    store = open_store(root, "a", env=env)
+    store.create_topic("t")
+    put(store, T0)
+    store.log(*T0).flush()
+    env.failing = ("checkpoint.tmp",)
+    with pytest.raises(StorageError, match="cannot sync"):
+        store.close()
+    flip_bit(root / "t-0" / "00000000000000000000.log", -1, bit=0)
+    with open_store(root, "a") as again:
+        assert list(again.refused) == [T0]
+
+
+def test_clean_root_has_no_durable_point(two_topics: Path) -> None:
+    """It would not describe what a broker does to the logs after that."""
+    with open_store(two_topics, "a") as store:
+        put(store, T1)
+        store.log(*T1).flush()
+        assert (two_topics / "t-1" / "kstore-durable-point").exists()
+        store.log(*T1).close()
+        assert (two_topics / "t-1" / "kstore-durable-point").exists()
+    assert list(two_topics.rglob("kstore-durable-point")) == []
 
 
 def test_second_writer_of_a_root_is_refused(two_topics: Path) -> None:

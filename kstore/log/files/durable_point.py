@@ -18,7 +18,7 @@ from typing import NamedTuple
 from kstore._core import crc32c
 from kstore.config import MAX_INT32
 from kstore.errors import StorageError
-from kstore.log.env import DEFAULT_ENV, ENOENT, REWRITTEN_FILES, Closing, Env, WriteFile, join_path, split_path
+from kstore.log.env import DEFAULT_ENV, ENOENT, REWRITTEN_FILES, Closing, Env, WriteFile, join_path
 from kstore.log.files.names import DURABLE_POINT
 from kstore.types import MAX_OFFSET
 
@@ -87,13 +87,6 @@ class DurablePointFile(Closing):
             with REWRITTEN_FILES.borrow(self, self.path, self._opened) as file:
                 file.sync()
 
-    def delete(self) -> None:
-        """Remove the file, as after a clean close: it cannot describe what a broker does to the log after that."""
-        self.close()
-        self._counter, self._point = 0, None
-        if self._env.unlink(self.path):
-            self._env.sync_directory(split_path(self.path)[0])
-
     def close(self) -> None:
         """Close the file; a second call does nothing, and writing another point reopens it."""
         REWRITTEN_FILES.release(self)
@@ -125,6 +118,17 @@ class DurablePointFile(Closing):
                 file.close()
                 raise
         return file
+
+
+def remove_durable_point(directory: str, env: Env) -> None:
+    """Durably remove the file, at the end of a clean shutdown: it cannot describe what a broker does to the log after
+    that.
+
+    The root's checkpoints must be durable by then, since only they say now up to where the log is.
+    Raises: StorageError.
+    """
+    if env.unlink(join_path(directory, DURABLE_POINT)):
+        env.sync_directory(directory)
 
 
 def encode_slot(point: DurablePoint, *, counter: int) -> bytes:

@@ -15,7 +15,7 @@ from kstore.config import LogConfig
 from kstore.errors import LogClosedError, LogFailedError, StorageError
 from kstore.log.env import Env, split_path
 from kstore.log.files.checkpoints import PartitionMarks, read_checkpoint, save_offset
-from kstore.log.files.durable_point import DurablePointFile
+from kstore.log.files.durable_point import DurablePointFile, remove_durable_point
 from kstore.log.files.lock import PartitionLock, disown_in_child
 from kstore.log.files.names import (
     HIGH_WATERMARK_CHECKPOINT,
@@ -224,15 +224,17 @@ class WriterFiles:
     def close(self, marks: PartitionMarks | None) -> None:
         """Write what a clean shutdown leaves, unless `marks` is None, and release the lock.
 
+        The durable point goes after the checkpoints that take its place are written: by this call or, in a Store, when
+        the Store is closed.
         Raises: StorageError, with the lock released.
         """
         try:
-            if marks is not None:
-                self.durable_point.delete()
             if marks is not None and self._keeps_checkpoints:
                 self._save(RECOVERY_POINT_CHECKPOINT, marks.recovery_point)
                 self._save(LOG_START_OFFSET_CHECKPOINT, marks.log_start_offset)
                 self._save(HIGH_WATERMARK_CHECKPOINT, marks.high_watermark)
+                self.durable_point.close()
+                remove_durable_point(self._directory.path, self._env)
                 self._give_marker()
         finally:
             self.release()

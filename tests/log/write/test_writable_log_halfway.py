@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kstore.config import MAX_INT64, LogConfig
-from kstore.errors import LogFailedError, LogLockedError, StorageError
+from kstore.errors import CorruptLogError, LogFailedError, LogLockedError, StorageError
 from kstore.log import open_log
 from kstore.log.env import Env, WriteFile
 from kstore.log.segment.transaction_index import AbortedTxn, TransactionIndexFile
 from kstore.log.write.rules import Ack
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import AppendOrigin, MemoryRecords
-from tests.making.batches import batch, batches
+from tests.making.batches import batch, batches, flip_bit
 from tests.making.messages import packed_entry
 from tests.reference.codec import write_end_transaction_marker
 
@@ -311,6 +311,27 @@ def test_file_that_does_not_close_keeps_no_lock(
         log.close()
     with open_log(directory, "a") as again:
         assert offsets(again) == [0]
+
+
+def test_close_that_cannot_write_a_checkpoint_leaves_what_strict_recovery_needs(
+    directory: Path, env: StoppingEnv
+) -> None:
+    log = open_log(directory, "a", env=env)
+    log.append(sent(), ack="flushed")
+    env.arm("write", "recovery-point-offset-checkpoint.tmp", no_space())
+    with pytest.raises(StorageError, match="no space"):
+        log.close()
+    flip_bit(directory / f"{0:020d}.log", -1, bit=0)
+    with pytest.raises(CorruptLogError):
+        open_log(directory, "a")
+
+
+def test_clean_log_has_no_durable_point(directory: Path) -> None:
+    """It would not describe what a broker does to the log after that."""
+    with open_log(directory, "a") as log:
+        log.append(sent(), ack="flushed")
+        assert (directory / "kstore-durable-point").exists()
+    assert not (directory / "kstore-durable-point").exists()
 
 
 def test_fork_while_another_thread_appends_does_not_block_the_child(directory: Path) -> None:
