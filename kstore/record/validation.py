@@ -12,7 +12,7 @@ from enum import Enum
 from itertools import chain
 from typing import NamedTuple
 
-from kstore._core import Record, RecordIterator, batch_size_at, magics_of_records, survey_records
+from kstore._core import AppendSurvey, Record, RecordIterator, batch_size_at, magics_of_records, survey_records
 from kstore.compression import CompressionType
 from kstore.errors import (
     InvalidRecordError,
@@ -167,13 +167,11 @@ def validate_replicated(records: MemoryRecords, *, log_end_offset: int) -> Valid
     """Validate records that a follower fetched; return the complete batches, which keep the leader's offsets.
 
     Offsets may have gaps. An incomplete batch at the end is left out; the result may have no batch.
-    Raises: as MemoryRecords.survey; OffsetsOutOfOrderError if the offsets do not rise from batch to batch;
-        UnexpectedAppendOffsetError if the first batch starts below the follower's log end offset.
+    Raises: as MemoryRecords.survey and check_replicated_offsets.
     Cost: reads no record.  Source: Kafka UnifiedLog.analyzeAndValidateRecords and append.
     """
     survey = records.survey()
-    if survey.disorder_position >= 0 or (survey.batch_count and survey.first_offset < log_end_offset):
-        _refuse_order(records, log_end_offset=log_end_offset)
+    check_replicated_offsets(records, survey, log_end_offset=log_end_offset)
     return ValidationResult(
         MemoryRecords(survey.records),
         RecordsInfo(survey.max_timestamp_ms, survey.offset_of_max_timestamp),
@@ -183,14 +181,22 @@ def validate_replicated(records: MemoryRecords, *, log_end_offset: int) -> Valid
     )
 
 
-def _refuse_order(records: MemoryRecords, *, log_end_offset: int) -> None:
-    """Raise the error of the first batch whose offsets do not follow those before it."""
-    last_offset = log_end_offset - 1
-    for number, batch in enumerate(records.batches()):
+def check_replicated_offsets(records: MemoryRecords, survey: AppendSurvey, *, log_end_offset: int) -> None:
+    """Check the offsets of batches that a follower fetched: they rise, and start at or above its log end offset.
+
+    Args: survey: of these records.
+    Raises: OffsetsOutOfOrderError, as in Kafka also if both are wrong; UnexpectedAppendOffsetError.
+    Cost: none if they are right.  Source: Kafka UnifiedLog.append.
+    """
+    is_in_order = survey.disorder_position < 0
+    if is_in_order and (survey.batch_count == 0 or survey.first_offset >= log_end_offset):
+        return
+    kind = UnexpectedAppendOffsetError if is_in_order else OffsetsOutOfOrderError
+    last_offset = log_end_offset - 1 if is_in_order else -1
+    for batch in records.batches():
         # Only the content of a V0 or V1 wrapper shows its first offset; Kafka uses its last one here too.
         first_offset = batch.header.base_offset
         if first_offset <= last_offset:
-            kind = OffsetsOutOfOrderError if number else UnexpectedAppendOffsetError
             raise kind(
                 f"offset of the batch at position {batch.position}: expected more than {last_offset}, "
                 f"found {first_offset}",

@@ -414,6 +414,12 @@ def test_follower_refuses_offsets_that_do_not_rise(second: int) -> None:
         validate_replicated(MemoryRecords(batch(100, 2) + batch(second, 3)), log_end_offset=50)
 
 
+def test_follower_that_gets_old_offsets_in_disorder_is_told_of_the_disorder() -> None:
+    """As in Kafka, which checks the order of an append first."""
+    with pytest.raises(OffsetsOutOfOrderError, match="expected more than 101, found 101"):
+        validate_replicated(MemoryRecords(batch(100, 2) + batch(101, 3)), log_end_offset=200)
+
+
 def test_follower_checks_every_crc() -> None:
     data = bytearray(batch(100, 2) + batch(102, 2))
     set_byte(data, len(data) - 1, value=1)

@@ -14,10 +14,8 @@ from kstore.compression import CompressionType, decompress
 from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import (
     InvalidRecordError,
-    OffsetsOutOfOrderError,
     RecordBatchTooLargeError,
     RecordTooLargeError,
-    UnexpectedAppendOffsetError,
 )
 from kstore.log.state.leader_epochs import LeaderEpochCache
 from kstore.record import MemoryRecords, Record, RecordBatch
@@ -172,26 +170,6 @@ def check_ack(ack: str) -> None:
     """Raise ValueError for an unknown acknowledgement."""
     if ack not in _ACKS:
         raise ValueError(f"ack must be one of {', '.join(_ACKS)}, got {ack!r}")
-
-
-def check_fetched(survey: AppendSurvey, *, log_end_offset: int) -> None:
-    """Check the offsets of batches that a follower fetched.
-
-    Raises: OffsetsOutOfOrderError; UnexpectedAppendOffsetError if they start below the log end offset.
-    Source: Kafka UnifiedLog.appendAsFollower.
-    """
-    if survey.disorder_position >= 0:
-        raise OffsetsOutOfOrderError(
-            f"offsets of the batch at position {survey.disorder_position}: expected more than those of the one before",
-            log_end_offset=log_end_offset,
-        )
-    if survey.batch_count and survey.first_offset < log_end_offset:
-        raise UnexpectedAppendOffsetError(
-            f"first offset of the records: expected at least {log_end_offset}, found {survey.first_offset} "
-            f"(the last is {survey.last_offset})",
-            offset=survey.first_offset,
-            log_end_offset=log_end_offset,
-        )
 
 
 def check_fits_segment(survey: AppendSurvey, config: LogConfig) -> None:

@@ -37,13 +37,13 @@ from kstore.log.write.rules import (
     LeaderRules,
     LogAppendInfo,
     check_ack,
-    check_fetched,
     check_fits_segment,
     check_offsets_fit_segment,
     follow_epochs,
     next_base_offset,
 )
 from kstore.record import AppendOrigin, MemoryRecords, Record, RecordBatch
+from kstore.record.validation import check_replicated_offsets
 from kstore.types import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampOffset
 
 _CLIENT = AppendOrigin.CLIENT
@@ -319,7 +319,8 @@ class WritableLog(Log):
 
     def _append_fetched(self, survey: AppendSurvey) -> LogAppendInfo:
         """Append as follower what takes more than one compiled call. Requires the append lock."""
-        check_fetched(survey, log_end_offset=self._local.log_end_offset)
+        fetched = MemoryRecords(survey.records, config=self.config)
+        check_replicated_offsets(fetched, survey, log_end_offset=self._local.log_end_offset)
         if survey.batch_count == 0:
             return LogAppendInfo(-1, -1, NO_TIMESTAMP, NO_TIMESTAMP, self._local.log_start_offset, 0)
         origin, now_ms = AppendOrigin.REPLICATION, self._env.wall_clock_ms()

@@ -297,18 +297,30 @@ def test_incomplete_last_batch_of_a_fetch_is_left_out(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "kind"),
+    ("data", "kind", "reason"),
     [
-        pytest.param(batches(9, 1), UnexpectedAppendOffsetError, id="below the end"),
-        pytest.param([batch(20), batch(20)], OffsetsOutOfOrderError, id="the same offset twice"),
-        pytest.param([batch(20, 3), batch(22)], OffsetsOutOfOrderError, id="offsets that overlap"),
-        pytest.param([batch(20), _flipped(batch(30))], CorruptRecordError, id="wrong CRC in the second"),
+        pytest.param(batches(9, 1), UnexpectedAppendOffsetError, "expected more than 9, found 9", id="below the end"),
+        pytest.param(
+            [batch(20), batch(20)],
+            OffsetsOutOfOrderError,
+            "expected more than 20, found 20",
+            id="one offset twice",
+        ),
+        pytest.param(
+            [batch(20, 3), batch(22)],
+            OffsetsOutOfOrderError,
+            "expected more than 22, found 22",
+            id="overlap",
+        ),
+        pytest.param([batch(20), _flipped(batch(30))], CorruptRecordError, "CRC", id="wrong CRC in the second"),
     ],
 )
-def test_fetch_that_does_not_fit_changes_nothing(directory: Path, data: list[bytes], kind: type[KStoreError]) -> None:
+def test_fetch_that_does_not_fit_changes_nothing(
+    directory: Path, data: list[bytes], kind: type[KStoreError], reason: str
+) -> None:
     with open_log(directory, "a") as log:
         log.append_as_follower(fetched(batches(0, 10)))
-        with pytest.raises(kind):
+        with pytest.raises(kind, match=reason):
             log.append_as_follower(fetched(data))
         assert (log.log_end_offset, offsets(log)) == (10, list(range(10)))
 
