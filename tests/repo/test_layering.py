@@ -283,6 +283,31 @@ def test_umbrella_includes_every_part() -> None:
     assert sorted(core_parts()) == sorted((PACKAGE / "core").rglob("*.pxi"))
 
 
+def rules_of_design() -> list[tuple[str, str, str]]:
+    """Return the rows of the table "Where is the rule": rule, places, tests."""
+    section = (
+        (ROOT / "docs" / "design.md").read_text().partition("\n## 13. Where is the rule\n")[2].partition("\n## ")[0]
+    )
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")]
+    return [(rule.strip(), places, tests) for rule, places, tests in rows[1:]]
+
+
+def test_design_has_a_table_of_rules() -> None:
+    assert len(rules_of_design()) > 5
+
+
+@pytest.mark.parametrize(("rule", "places", "tests"), rules_of_design(), ids=lambda text: text[:40])
+def test_rule_is_where_the_design_says(rule: str, places: str, tests: str) -> None:
+    found = re.findall(r"`(kstore/[\w./]+)`(?:: `(\w+)`)?", places)
+    assert found, rule
+    for path, name in found:
+        text = (ROOT / path).read_text()
+        assert not name or re.search(rf"^\s*(?:cdef|def|class)\b[^\n=]*\b{name}\b", text, re.MULTILINE), (path, name)
+    paths = re.findall(r"`(tests/[\w./]+)`", tests)
+    assert paths, rule
+    assert [path for path in paths if not (ROOT / path).is_file()] == []
+
+
 def cython_functions(text: str) -> list[tuple[str, int]]:
     """Return (name, lines) of every function of a Cython source, nested ones counted in their outer one too."""
     lines = text.splitlines()
