@@ -3,29 +3,24 @@ Method: full and wrong indexes, offsets that are missing between segments, and o
 
 from __future__ import annotations
 
-import errno
-import os
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kstore.config import LogConfig
 from kstore.errors import LogFailedError, RecordBatchTooLargeError, StorageError
 from kstore.log import open_log
-from kstore.log.env import Env, WriteFile
+from kstore.log.env import Env
 from kstore.log.segment.transaction_index import AbortedTxn
 from kstore.log.verify import verify
 from kstore.log.write.rules import Ack
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords
+from tests.fakes.full_disk import FullEnv
 from tests.making.batches import batch, batches, record
 from tests.making.messages import packed_entry
 from tests.reference.codec import write_batch
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 DATA = batches(0, 6, value_bytes=40)
 # Two batches a segment.
@@ -122,44 +117,6 @@ def test_index_entry_of_what_the_log_never_had_keeps_no_record_out(directory: Pa
 # Indexes for which there is no space
 
 INDEX_SUFFIXES = (".index", ".timeindex")
-
-
-class FullEnv(Env):
-    """Has no space for the files that end so, nor syncs them, as long as it is so."""
-
-    def __init__(self) -> None:
-        self.full: tuple[str, ...] = ()
-
-    def open_write(self, path: str) -> WriteFile:
-        file = super().open_write(path)
-        full = _FullFile(os.dup(file._open_fd()), path=path, is_new=file.is_new)
-        file.close()
-        full.env = self
-        return full
-
-
-class _FullFile(WriteFile):
-    env: FullEnv
-
-    def _check(self) -> None:
-        if self.path.endswith(self.env.full):
-            raise StorageError("no space", path=self.path, errno=errno.ENOSPC)
-
-    def pwrite(self, data: bytes | bytearray | memoryview, *, position: int) -> None:
-        self._check()
-        super().pwrite(data, position=position)
-
-    def pwritev(self, parts: list[Buffer], *, position: int, size: int) -> None:
-        del size
-        self.pwrite(b"".join(parts), position=position)
-
-    def allocate(self, size: int, *, position: int = 0) -> None:
-        self._check()
-        super().allocate(size, position=position)
-
-    def sync(self) -> None:
-        self._check()
-        super().sync()
 
 
 def is_indexed(directory: Path, base_offset: int) -> bool:
