@@ -55,7 +55,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich" if IS_TERMINAL else None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit status: 0 success, 1 damage found, 2 usage error.",
+    epilog="Exit status: 0 success, 1 damage, a disk error or an unsupported format, 2 wrong use.",
 )
 
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="A partition directory or a log.dirs root.")]

@@ -125,7 +125,9 @@ class LocalLog:
 
     @property
     def is_published(self) -> bool:
-        """Whether readers see everything that was written to the active segment."""
+        """Whether readers see everything that was written to the active segment, and it begins at or below the log end
+        offset. After a roll over a gap of offsets, it begins above until something is appended to it.
+        """
         _, active, size, end = self.published
         return self.active is active and active.size_in_bytes == size and active.base_offset <= end
 
