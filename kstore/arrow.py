@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,19 +26,23 @@ except ModuleNotFoundError as error:
 
 from kstore._core import BATCH_ROW_FIELDS, CONTROL_BIT, TRANSACTIONAL_BIT, Columns, ExportedBatch
 from kstore.compression import CompressionType
-from kstore.config import MAX_INT32, LogConfig
+from kstore.config import MAX_INT32, MAX_INT64, LogConfig
 from kstore.errors import checked_int
 from kstore.log.env import DEFAULT_ENV, Env, StrPath
-from kstore.log.files.names import find_partitions
+from kstore.log.files.names import PartitionDirectory, find_partitions
+from kstore.log.log import DEFAULT_PLAN_BYTES, Isolation, held_offsets
 from kstore.log.opening import open_log
 from kstore.log.plan import ScanRange
 from kstore.log.scan import ColumnSelection, Mode, check_junction, read_ahead, scan_columns
 from kstore.log.segment.records import LastBatch
 from kstore.record.batches import MemoryRecords
 from kstore.record.packing import BinaryColumn, HeadersColumn, Int64Column, RecordColumns, pack_columns
-from kstore.types import INTERNAL_TOPICS
+from kstore.types import INTERNAL_TOPICS, TopicPartition
 
 Binary = Literal["copy", "view"]
+# A bound of offsets: one for all partitions, or one for each.
+Offsets: TypeAlias = int | Mapping[TopicPartition, int]
+Time: TypeAlias = int | datetime
 _Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
 
 # Two sets of columns exist at a time, one being filled and one being read. Both together should fit the L2 cache.
@@ -129,7 +135,8 @@ def record_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Decode ranges into record batches of about batch_bytes, in the order of the ranges and their offsets.
 
-    A timestamp that does not fit int64 microseconds becomes null; the first one of a pass is logged as a warning.
+    A record without a timestamp (-1 ms; all of magic 0) has null. So has one whose timestamp does not fit int64
+    microseconds; the first such one of a pass is logged as a warning.
     Args: columns, binary, strings: see schema(); threads: number of decoding threads, including the caller's.
     Raises: ValueError for an invalid argument; while iterating CorruptRecordError, InvalidRecordError,
         DecompressionError, Unsupported...Error, StorageError; LogReplacedError if a file was replaced after planning;
@@ -165,19 +172,29 @@ class Scan:
     """A scan that any Arrow library can read: it implements __arrow_c_stream__ and iterates over record batches.
 
     Each iteration and each __arrow_c_stream__ reads the files again. Thread-safe.
+    Args: since_ms, until_ms: leave out records with other timestamps than since_ms <= timestamp < until_ms; options:
+        those of record_batches.
     Attributes: ranges: the planned ScanRanges; schema: the pyarrow.Schema.
     """
 
-    def __init__(self, ranges: Sequence[ScanRange], **options: Any) -> None:
+    def __init__(
+        self, ranges: Sequence[ScanRange], *, since_ms: int | None = None, until_ms: int | None = None, **options: Any
+    ) -> None:
         self.ranges = list(ranges)
         self._options = options
+        self._times = None if since_ms is until_ms is None else _Times(since_ms, until_ms)
         _check_sizes(batch_bytes=options.get("batch_bytes", DEFAULT_BATCH_BYTES), threads=options.get("threads", 1))
         self.schema: pa.Schema = schema(
             options.get("columns"), binary=options.get("binary", "copy"), strings=options.get("strings", ())
         )
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return record_batches(self.ranges, **self._options)
+        times, names = self._times, self.schema.names
+        if times is None:
+            return record_batches(self.ranges, **self._options)
+        decoded = names if "timestamp" in names else [*names, "timestamp"]
+        batches = record_batches(self.ranges, **{**self._options, "columns": decoded})
+        return (part.select(names) for batch in batches for part in times.rows_in(batch))
 
     def __repr__(self) -> str:
         partitions = list(dict.fromkeys(str(one.topic_partition) for one in self.ranges))
@@ -202,11 +219,40 @@ class Scan:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
 
+class _Times:
+    """The timestamps t with since_ms <= t < until_ms, None for no bound; no timestamp counts as -1 ms, as in a log."""
+
+    def __init__(self, since_ms: int | None, until_ms: int | None) -> None:
+        if since_ms is not None and until_ms is not None and since_ms > until_ms:
+            raise ValueError(f"since must not be after until, got {since_ms} and {until_ms} ms")
+        # MAX_INT64 is not a whole number of milliseconds, so that no record has this timestamp.
+        self._least_us = -MAX_INT64 if since_ms is None else min(max(since_ms * 1000, -MAX_INT64), MAX_INT64)
+        self._end_us = MAX_INT64 if until_ms is None else min(max(until_ms * 1000, -MAX_INT64), MAX_INT64)
+
+    def rows_in(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a batch with these timestamps, in order, without a copy; it has a column `timestamp`."""
+        stamps = batch.column("timestamp").cast(pa.int64()).fill_null(-1000).to_numpy(zero_copy_only=False)
+        is_in = (stamps >= self._least_us) & (stamps < self._end_us)
+        if is_in.all():
+            yield batch
+            return
+        # Slices, since a view column has no filter in pyarrow.
+        bounds = np.flatnonzero(np.diff(is_in, prepend=False, append=False))
+        for start, end in zip(bounds[::2].tolist(), bounds[1::2].tolist(), strict=True):
+            yield batch.slice(start, end - start)
+
+
 def scan(
     source: StrPath | Iterable[StrPath | ScanRange],
     *,
     columns: Sequence[str] | None = None,
     topics: Iterable[str] | None = None,
+    partitions: Iterable[int] | int | None = None,
+    start_offset: Offsets | None = None,
+    end_offset: Offsets | None = None,
+    since: Time | None = None,
+    until: Time | None = None,
+    isolation: Isolation = "read_uncommitted",
     binary: Binary = "copy",
     strings: Iterable[str] = (),
     batch_bytes: int = DEFAULT_BATCH_BYTES,
@@ -216,12 +262,22 @@ def scan(
     """Scan partition directories, log.dirs roots, a list of these, or planned ranges, as an Arrow stream.
 
     Polars, DuckDB, pandas and pyarrow read the result directly: polars.DataFrame(kstore.scan(path)).
+    Each partition is a snapshot of its files at this call: records that are appended later need another scan.
     Args: topics: a topic name or names; None = all but internal topics, which are included only if source is a
-        single partition. columns, binary, strings, batch_bytes, threads: see record_batches.
-    Raises: ValueError for an invalid argument or a topic that is not found; LogNotFoundError, StorageError; while
-        reading, the errors of record_batches.
+        single partition. partitions: a partition number or numbers; None = all. start_offset, end_offset: only records
+        with start_offset <= offset < end_offset, for all partitions or by TopicPartition (those not named have no
+        bound); what the log does not hold of it is left out. since, until: only records with since <= timestamp <
+        until, compared record by record, in ms since the epoch or as a datetime, which is UTC without a zone; a null
+        timestamp counts as -1 ms. isolation: "read_committed" leaves out aborted transactions and ends at the last
+        stable offset. columns, binary, strings, batch_bytes, threads: see record_batches.
+        Planned ranges are read as they are, except for since and until.
+    Raises: ValueError for an invalid argument, for a topic or partition that is not found, or for offsets, partitions
+        or isolation with planned ranges; LogNotFoundError, StorageError; CorruptRecordError, UnsupportedMagicError for
+        damage that a bound has to be looked up in; while reading, the errors of record_batches.
+    Cost: with since a lookup by time in each partition, with "read_committed" a header walk over each.
     """
-    options = {
+    times = {"since_ms": _time_ms("since", since), "until_ms": _time_ms("until", until)}
+    options: dict[str, Any] = {
         "columns": columns,
         "binary": binary,
         "strings": (strings,) if isinstance(strings, str) else tuple(strings),
@@ -229,27 +285,109 @@ def scan(
         "threads": threads,
         "config": LogConfig.or_default(config),
     }
-    wanted = None if topics is None else frozenset([topics] if isinstance(topics, str) else topics)
+    wanted = _Part(
+        topics=None if topics is None else frozenset([topics] if isinstance(topics, str) else topics),
+        partitions=_numbers_of(partitions),
+        start=_offset_bound("start_offset", start_offset),
+        end=_offset_bound("end_offset", end_offset),
+        since_ms=times["since_ms"],
+        isolation=isolation,
+    )
     items = list(source) if isinstance(source, Iterable) and not isinstance(source, (str, bytes)) else [source]
     ranges = [item for item in items if isinstance(item, ScanRange)]
     paths = [item for item in items if not isinstance(item, ScanRange)]
+    if ranges and (wanted.is_bounded or wanted.partitions is not None):
+        raise ValueError("planned ranges have their offsets and isolation: expected paths with these arguments")
+    found = Scan(ranges, **times, **options)
     if paths:
-        ranges += _ranges_of(paths, wanted, threads=threads, config=config)
-    return Scan(ranges, **options)
+        found.ranges += _ranges_of(paths, wanted, threads=threads, config=config)
+    return found
 
 
-def _ranges_of(
-    paths: Sequence[StrPath], topics: frozenset[str] | None, *, threads: int, config: LogConfig
-) -> Iterator[ScanRange]:
-    directories = find_partitions(paths)
-    whole_path = len(directories) == 1
-    if topics is not None and (missing := topics - {found.topic_partition.topic for found in directories}):
-        raise ValueError(f"topics not found: {', '.join(sorted(missing))}")
-    for directory in directories:
-        topic = directory.topic_partition.topic
-        if topic in topics if topics is not None else topic not in INTERNAL_TOPICS or whole_path:
-            with open_log(directory.path, config=config) as log:
-                yield from log.scan_ranges(THREAD_RANGE_BYTES if threads > 1 else None)
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """What to scan of the partitions of a root; None for no bound."""
+
+    topics: frozenset[str] | None
+    partitions: frozenset[int] | None
+    start: Offsets | None
+    end: Offsets | None
+    since_ms: int | None
+    isolation: Isolation
+
+    def __post_init__(self) -> None:
+        if self.isolation not in ("read_uncommitted", "read_committed"):
+            raise ValueError(f'isolation must be "read_uncommitted" or "read_committed", got {self.isolation!r}')
+        if isinstance(self.start, int) and isinstance(self.end, int) and self.start > self.end:
+            raise ValueError(f"end_offset must not be below start_offset {self.start}, got {self.end}")
+
+    @property
+    def is_bounded(self) -> bool:
+        return not (self.start is self.end is None and self.isolation == "read_uncommitted")
+
+    def select(self, directories: Sequence[PartitionDirectory]) -> list[PartitionDirectory]:
+        """Return the partitions to scan.
+
+        Raises: ValueError if one that is named is not among them.
+        """
+        topics, numbers = self.topics, self.partitions
+        if topics is not None and (missing := topics - {found.topic_partition.topic for found in directories}):
+            raise ValueError(f"topics not found: {', '.join(sorted(missing))}")
+        selected = [
+            found
+            for found in directories
+            for topic, number in (found.topic_partition,)
+            if (topic in topics if topics is not None else topic not in INTERNAL_TOPICS or len(directories) == 1)
+            and (numbers is None or number in numbers)
+        ]
+        found_here = {found.topic_partition for found in selected}
+        if numbers is not None and (gone := numbers - {number for _, number in found_here}):
+            raise ValueError(f"partitions not found: {', '.join(map(str, sorted(gone)))}")
+        for name, bound in (("start_offset", self.start), ("end_offset", self.end)):
+            if isinstance(bound, Mapping) and (others := set(bound) - found_here):
+                raise ValueError(f"{name} names partitions that are not scanned: {', '.join(sorted(map(str, others)))}")
+        return selected
+
+
+def _ranges_of(paths: Sequence[StrPath], wanted: _Part, *, threads: int, config: LogConfig) -> Iterator[ScanRange]:
+    size = THREAD_RANGE_BYTES if threads > 1 else None
+    for directory in wanted.select(find_partitions(paths)):
+        with open_log(directory.path, config=config) as log:
+            if not wanted.is_bounded and wanted.since_ms is None:
+                yield from log.scan_ranges(size)
+                continue
+            start, end = (_bound_of(bound, log.topic_partition) for bound in (wanted.start, wanted.end))
+            start, end = held_offsets(log, start, end, since_ms=wanted.since_ms, isolation=wanted.isolation)
+            if start < end:
+                yield from log.plan(size or DEFAULT_PLAN_BYTES, start, end, isolation=wanted.isolation)
+
+
+def _offset_bound(name: str, bound: Offsets | None) -> Offsets | None:
+    if isinstance(bound, Mapping):
+        return {TopicPartition(*place): checked_int(f"{name} of {place}", bound[place], least=0) for place in bound}
+    return None if bound is None else checked_int(name, bound, least=0)
+
+
+def _bound_of(bound: Offsets | None, topic_partition: TopicPartition) -> int | None:
+    return bound.get(topic_partition) if isinstance(bound, Mapping) else bound
+
+
+def _numbers_of(partitions: Iterable[int] | int | None) -> frozenset[int] | None:
+    if partitions is None:
+        return None
+    numbers = partitions if isinstance(partitions, Iterable) else (partitions,)
+    return frozenset(checked_int("partitions", number, least=0) for number in numbers)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def _time_ms(name: str, time: Time | None) -> int | None:
+    """Return ms since the epoch, rounded up."""
+    if isinstance(time, datetime):
+        moment = time if time.tzinfo is not None else time.replace(tzinfo=timezone.utc)
+        return -((_EPOCH - moment) // timedelta(milliseconds=1))
+    return None if time is None else checked_int(name, time)
 
 
 class Projection:

@@ -22,7 +22,7 @@ from kstore.cli.render import (
     record_parts,
 )
 from kstore.errors import KStoreError
-from kstore.log.log import decode, decoder_of
+from kstore.log.log import decode, decoder_of, held_offsets
 from kstore.log.opening import open_log
 
 if TYPE_CHECKING:
@@ -206,17 +206,10 @@ def groups(
 
     Args: show_batch: returns the text for all records of a batch, or None if they must be shown one by one.
     """
-    start_offset = max(wanted.start_offset, log.log_start_offset)
     isolation: Isolation = "read_committed" if wanted.only_committed else "read_uncommitted"
-    end_offset = min(wanted.end_offset, log.log_end_offset)
-    if wanted.only_committed:
-        end_offset = min(end_offset, log.transactions().last_stable_offset)
-    # Negative timestamps are special values of offset_for_timestamp.
-    if wanted.since_ms is not None and wanted.since_ms >= 0:
-        found = log.offset_for_timestamp(wanted.since_ms)
-        if found is None:
-            return
-        start_offset = max(start_offset, found.offset)
+    start_offset, end_offset = held_offsets(
+        log, wanted.start_offset, wanted.end_offset, since_ms=wanted.since_ms, isolation=isolation
+    )
     if start_offset >= end_offset:
         return
     for batch in log.batches(start_offset, end_offset, isolation=isolation):

@@ -40,7 +40,7 @@ cdef struct Table:
     int64_t* timestamps
     uint8_t* timestamp_validity     # NULL until a timestamp is null
     int64_t timestamp_null_count
-    int64_t lost_offset             # of the first record whose timestamp became null; with its stored timestamp
+    int64_t lost_offset             # of the first record whose timestamp exceeds int64, -1 for none; with that timestamp
     int64_t lost_timestamp_ms
     VarColumn key
     VarColumn value
@@ -251,13 +251,17 @@ cdef inline void put_no_headers(HeaderColumn* c, int64_t first, int64_t end) noe
     c.null_count += end - first
 
 
+cdef inline bint is_null_timestamp(int64_t timestamp_ms) noexcept nogil:
+    return timestamp_ms == NO_TIMESTAMP or not -MOST_MS <= timestamp_ms <= MOST_MS
+
+
 # Whether put_timestamp can store the timestamp; if not, the table needs a timestamp_validity first.
 cdef inline bint has_timestamp_room(const Table* t, int64_t timestamp_ms) noexcept nogil:
-    return -MOST_MS <= timestamp_ms <= MOST_MS or t.timestamp_validity != NULL
+    return not is_null_timestamp(timestamp_ms) or t.timestamp_validity != NULL
 
 
 cdef void put_null_timestamp(Table* t, int64_t row, int64_t offset, int64_t timestamp_ms) noexcept nogil:
-    if t.timestamp_null_count == 0:
+    if timestamp_ms != NO_TIMESTAMP and t.lost_offset < 0:
         t.lost_offset = offset
         t.lost_timestamp_ms = timestamp_ms
     clear_bit(t.timestamp_validity, row)
@@ -265,12 +269,12 @@ cdef void put_null_timestamp(Table* t, int64_t row, int64_t offset, int64_t time
     t.timestamps[row] = 0
 
 
-# Appends microseconds, or null if they exceed int64. Requires: has_timestamp_room.
+# Appends microseconds, or null if there is no timestamp or it exceeds int64. Requires: has_timestamp_room.
 cdef inline void put_timestamp(Table* t, int64_t row, int64_t offset, int64_t timestamp_ms) noexcept nogil:
-    if -MOST_MS <= timestamp_ms <= MOST_MS:
-        t.timestamps[row] = timestamp_ms * MICROSECONDS
-    else:
+    if is_null_timestamp(timestamp_ms):
         put_null_timestamp(t, row, offset, timestamp_ms)
+    else:
+        t.timestamps[row] = timestamp_ms * MICROSECONDS
 
 
 # Fills rows of a batch whose offsets (and LogAppendTime) follow from its header alone; reads no record. Requires:
@@ -434,8 +438,8 @@ cdef class Columns:
     """A table of decoded records.
 
     row_count: the number of rows. offset: int64[row_count]. timestamp: int64[row_count], microseconds since the epoch,
-    with timestamp_null_count and timestamp_validity (bits or None); a timestamp that exceeds int64 in microseconds is
-    null, and lost_timestamp is (offset, ms) of the first such record, or None.
+    with timestamp_null_count and timestamp_validity (bits or None); null for a record without a timestamp (-1 ms) and
+    for one that exceeds int64 in microseconds; lost_timestamp is (offset, ms) of the first of the latter, or None.
     key, value: (null_count, validity bits or None, int32[row_count + 1] offsets or 16-byte views, data buffers).
     headers: (null_count, validity or None, int32[row_count + 1] offsets, header_count, keys, values), with keys and
     values like key and value. A column that was not requested is None. batches: int64[n, 10], see BATCH_ROW_FIELDS.

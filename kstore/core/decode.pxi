@@ -51,6 +51,8 @@ cdef enum:
     AHEAD_STEP = 512
 
 cdef int64_t MOST_PLAIN_MS = INT64_MAX // 2000
+# The most that a varint of two bytes subtracts: no record of a batch that starts later has the timestamp -1.
+cdef int64_t LEAST_PLAIN_MS = 8192
 
 
 cdef inline bint has_plain_room(const VarColumn* c, int64_t size) noexcept nogil:
@@ -65,6 +67,7 @@ cdef bint is_plain(const Table* t, const Header* h, const Source* s) noexcept no
         and h.base_offset >= s.start_offset and h.base_offset + h.last_offset_delta < s.end_offset \
         and -MOST_PLAIN_MS <= h.base_timestamp <= MOST_PLAIN_MS \
         and -MOST_PLAIN_MS <= h.max_timestamp <= MOST_PLAIN_MS \
+        and (t.timestamps == NULL or (h.base_timestamp >= LEAST_PLAIN_MS and h.max_timestamp >= LEAST_PLAIN_MS)) \
         and has_plain_room(&t.key, size) and has_plain_room(&t.value, size)
 
 
@@ -444,6 +447,7 @@ cdef class ColumnDecoder:
         t.timestamps = <int64_t*>self.timestamps.block.data if self.wants_timestamp else NULL
         t.timestamp_validity = NULL
         t.timestamp_null_count = 0
+        t.lost_offset = -1
         self.key_parts = new_column(&t.key, t.row_capacity, min(FIRST_KEY_BYTES, self.batch_bytes))
         self.value_parts = new_column(&t.value, t.row_capacity, self.batch_bytes + FIRST_KEY_BYTES)
         self.header_parts = new_header_column(&t.headers, t.row_capacity) if t.headers.wanted else None
@@ -820,6 +824,7 @@ cdef class ColumnDecoder:
         out.timestamp_null_count = t.timestamp_null_count
         if t.timestamp_null_count:
             out.timestamp_validity = resized(self.timestamp_validity, (rows + 7) // 8)
+        if t.lost_offset >= 0:
             out.lost_timestamp = (t.lost_offset, t.lost_timestamp_ms)
         out.key = finished(&t.key, self.key_parts, rows, self.view_buffers)
         out.value = finished(&t.value, self.value_parts, rows, self.view_buffers)

@@ -700,6 +700,32 @@ class _Part:
             self.is_aborted, self.last_batch = settled.transactions.aborted_filter(), settled.last_batch
 
 
+def held_offsets(
+    log: Log,
+    start_offset: int | None,
+    end_offset: int | None,
+    *,
+    since_ms: int | None = None,
+    isolation: Isolation = "read_uncommitted",
+) -> tuple[int, int]:
+    """Return start and end of the offsets of [start_offset, end_offset) that a log holds for readers with this
+    isolation; they are equal if there are none.
+
+    Args: since_ms: not before the first record with this timestamp or a later one.
+    Raises: CorruptRecordError, UnsupportedMagicError for damage in the walked range.
+    Cost: a lookup by time; with "read_committed" a header walk over the whole log, once.
+    """
+    start = max(start_offset or 0, log.log_start_offset)
+    end = log.log_end_offset if end_offset is None else min(end_offset, log.log_end_offset)
+    if isolation == "read_committed":
+        end = min(end, log.transactions().last_stable_offset)
+    # Negative timestamps are special values of offset_for_timestamp.
+    if since_ms is not None and since_ms >= 0:
+        found = log.offset_for_timestamp(since_ms)
+        start = end if found is None else max(start, found.offset)
+    return start, max(start, end)
+
+
 def _last_offset(found: RawBatch) -> int:
     return found[1].last_offset
 

@@ -48,6 +48,9 @@ def open_log(
 ) -> Log:
     """Open the log in one partition directory, for reading ("r") or as its only writer ("a").
 
+    A log that is opened for reading is a snapshot: it holds the segments, and of each the bytes, that exist now. What a
+    writer appends later, also one in this process, is seen by the next open_log. A log that is opened for writing sees
+    its own appends.
     Mode "a" creates the directory if its parent exists, and recovers a log that was not closed.
     Args: recovery: what to do about damage, "strict", "point_in_time" or "salvage" (docs/durability.md);
         trusts_recovery_point: recover only from the recovery point on, as Kafka does, instead of reading the whole log

@@ -237,11 +237,30 @@ def test_headers_grow_in_number_and_size() -> None:
     assert decode_table(reference.write_batch(written), Wanted(batch_bytes=1 << 20)).rows == expected_rows(written)
 
 
-@pytest.mark.parametrize("stamp", [MOST_TIMESTAMP_MS, -MOST_TIMESTAMP_MS, -1, 0])
+@pytest.mark.parametrize("stamp", [MOST_TIMESTAMP_MS, -MOST_TIMESTAMP_MS, -2, 0])
 @pytest.mark.parametrize("is_append_time", [False, True])
 def test_timestamps_are_microseconds_up_to_the_last_that_fits(stamp: int, is_append_time: bool) -> None:
     data = reference.write_batch([record(0, timestamp_ms=stamp)], log_append_time_ms=stamp if is_append_time else None)
     assert [row.timestamp_us for row in decode_table(data).rows] == [stamp * 1000]
+
+
+@pytest.mark.parametrize("is_append_time", [False, True])
+@pytest.mark.parametrize("stamps", [(-1, 5), (5, -1), (8190, -1), (8191, -1), (8192, -1), (9000, -1), (-1, -1)])
+def test_record_without_a_timestamp_has_null_whatever_the_timestamp_of_its_batch(
+    stamps: tuple[int, int], is_append_time: bool
+) -> None:
+    """Up to 8191 ms a delta of two bytes leads from the timestamp of the batch to -1."""
+    appended = {"log_append_time_ms": stamps[1]} if is_append_time else {}
+    data = reference.write_batch([record(n, timestamp_ms=stamp) for n, stamp in enumerate(stamps)], **appended)
+    found = [stamps[1]] * 2 if is_append_time else list(stamps)
+    for wanted in (Wanted(), Wanted(key=None, value=None, headers=False)):
+        rows = decode_table(data, wanted).rows
+        assert [row.timestamp_us for row in rows] == [None if stamp == -1 else stamp * 1000 for stamp in found]
+    read = decoder(offset=True, timestamp=True)
+    read.start_file(position=0, end_position=len(data))
+    read.feed(data, 0)
+    assert read.run() == "done"
+    assert read.take().lost_timestamp is None
 
 
 BEYOND = [MOST_TIMESTAMP_MS + 1, -MOST_TIMESTAMP_MS - 1, 2**63 - 1, -(2**63)]

@@ -74,7 +74,7 @@ def _row(partition: GoldenPartition, batch: ExpectedBatch, record: ExpectedRecor
         "topic": partition.topic,
         "partition": partition.partition,
         "offset": record.offset,
-        "timestamp": 1000 * record.timestamp_ms,
+        "timestamp": None if record.timestamp_ms == -1 else 1000 * record.timestamp_ms,
         "timestampType": TIMESTAMP_TYPE_IDS[batch.timestamp_type],
         "headers": headers or None,
         "magic": batch.magic,
@@ -96,4 +96,4 @@ def canonical_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[CanonicalRecor
         columns = [batch.column(name).to_pylist() for name in ("offset", "key", "value", "headers")]
         for timestamp_us, offset, key, value, headers in zip(timestamps, *columns, strict=True):
             pairs = [(header["key"].encode(), header["value"]) for header in headers or ()]
-            yield offset, timestamp_us // 1000, key, value, pairs
+            yield offset, -1 if timestamp_us is None else timestamp_us // 1000, key, value, pairs

@@ -117,7 +117,8 @@ def timestamps(columns: _core.Columns, rows: int) -> list[int | None]:
     flags = null_flags(columns.timestamp_null_count, columns.timestamp_validity, rows)
     stamps = int64s(columns.timestamp, rows)
     assert all(stamps[row] == 0 for row in range(rows) if flags[row])
-    assert (columns.lost_timestamp is not None) == any(flags)
+    lost = columns.lost_timestamp
+    assert lost is None or (any(flags) and not -MOST_TIMESTAMP_MS <= lost[1] <= MOST_TIMESTAMP_MS)
     return [None if flags[row] else stamps[row] for row in range(rows)]
 
 
@@ -207,8 +208,9 @@ def expected_bytes(data: bytes | None, mode: str | None) -> bytes | None:
 
 
 def expected_microseconds(timestamp_ms: int) -> int | None:
-    """The timestamp of a row, None where int64 microseconds can't hold it."""
-    return timestamp_ms * 1000 if -MOST_TIMESTAMP_MS <= timestamp_ms <= MOST_TIMESTAMP_MS else None
+    """The timestamp of a row, None for no timestamp (-1 ms) and where int64 microseconds can't hold it."""
+    is_null = timestamp_ms == -1 or not -MOST_TIMESTAMP_MS <= timestamp_ms <= MOST_TIMESTAMP_MS
+    return None if is_null else timestamp_ms * 1000
 
 
 def expected_batch_line(batch: Batch) -> dict[str, int]:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kstore.spark import batch_arrays
+from tests.making.columns import expected_microseconds
 from tests.making.strategies import CODECS, MOST_TIMESTAMP_MS, record_lists
 from tests.reference import codec as reference
 
@@ -30,7 +31,8 @@ def values(draw):
 
 def rows_of(records):
     headers = [[(key.decode("utf-8", "replace"), value) for key, value in item.headers] for item in records]
-    return [(r.key, r.value, r.offset, r.timestamp_ms * 1000, h or None) for r, h in zip(records, headers, strict=True)]
+    times = [expected_microseconds(item.timestamp_ms) for item in records]
+    return [(r.key, r.value, r.offset, t, h or None) for r, t, h in zip(records, times, headers, strict=True)]
 
 
 def unpacked(array, *, is_permissive):

@@ -62,7 +62,8 @@ def test_rows_and_columns_hold_what_was_appended(build: tuple[list[reference.Rec
     if max(times) <= columns.MOST_TIMESTAMP_MS:
         rows = columns.decode_table(bytes(memory)).rows
         assert [(row.offset, row.timestamp_us, row.key, row.value) for row in rows] == [
-            (r.offset, 1000 * time, r.key, r.value) for r, time in zip(records, times, strict=True)
+            (r.offset, columns.expected_microseconds(time), r.key, r.value)
+            for r, time in zip(records, times, strict=True)
         ]
 
 

@@ -18,7 +18,7 @@ EXTRA_COLUMNS = ["magic", "codec", "producerId", "sequence", "position"]
 
 
 def test_mixed_magics_are_one_sequence_of_rows_with_the_timestamp_types_of_each(spark: SparkSession) -> None:
-    """A record without a timestamp has -1 ms, as Spark's Kafka source gives it."""
+    """A record without a timestamp has null, where Spark's Kafka source gives -1 ms."""
     partitions = golden_partitions(MIXED_SET)
     frame = spark.read.format("kstore").option("includeMetadata", "true").load(str(partitions[0].root))
     names = [name for name in [*COLUMNS, *EXTRA_COLUMNS] if name in frame.columns]
