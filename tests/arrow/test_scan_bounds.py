@@ -88,7 +88,7 @@ def test_a_record_without_a_timestamp_is_null_and_counts_as_one_ms_before_the_ep
 
 
 def test_times_may_be_datetimes_of_any_zone(disordered: Path) -> None:
-    epoch = datetime(1970, 1, 1)  # noqa: DTZ001, a datetime without a zone is UTC
+    epoch = datetime(1970, 1, 1)
     since, until = epoch + timedelta(microseconds=19_001), epoch + timedelta(milliseconds=41)
     assert offsets(disordered, since=since, until=until) == [2, 3, 5]
     east = timezone(timedelta(hours=2))
