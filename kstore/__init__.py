@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from kstore.log import RecoveredPartition as RecoveredPartition
     from kstore.log import RecoveryReport as RecoveryReport
     from kstore.log import ScanRange as ScanRange
+    from kstore.log import SkippedRange as SkippedRange
     from kstore.log import Store as Store
     from kstore.log import VerificationReport as VerificationReport
     from kstore.log import VerifiedPartition as VerifiedPartition
@@ -167,6 +168,7 @@ _ROOMS = {
         "RecoveredPartition",
         "RecoveryReport",
         "ScanRange",
+        "SkippedRange",
         "Store",
         "VerificationReport",
         "VerifiedPartition",

@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -28,13 +30,15 @@ from kstore._core import BATCH_ROW_FIELDS, CONTROL_BIT, TRANSACTIONAL_BIT, Colum
 from kstore.compression import CompressionType
 from kstore.config import MAX_INT32, MAX_INT64, LogConfig
 from kstore.errors import checked_int
+from kstore.log.damage import OnError, OnSkip, SkippedRange
 from kstore.log.env import DEFAULT_ENV, Env, StrPath
 from kstore.log.files.names import PartitionDirectory, find_partitions
-from kstore.log.log import DEFAULT_PLAN_BYTES, Isolation, held_offsets
+from kstore.log.log import DEFAULT_PLAN_BYTES, Isolation
 from kstore.log.opening import open_log
 from kstore.log.plan import ScanRange
-from kstore.log.scan import ColumnSelection, Mode, check_junction, read_ahead, scan_columns
+from kstore.log.scan import ColumnSelection, Mode, Rows, check_junction, read_ahead, scan_around_damage, scan_columns
 from kstore.log.segment.records import LastBatch
+from kstore.log.skipping import SkipReport, goes_on
 from kstore.record.batches import MemoryRecords
 from kstore.record.packing import BinaryColumn, HeadersColumn, Int64Column, RecordColumns, pack_columns
 from kstore.types import INTERNAL_TOPICS, TopicPartition
@@ -132,24 +136,34 @@ def record_batches(
     strings: Iterable[str] = (),
     verify_crc: bool = True,
     env: Env = DEFAULT_ENV,
+    on_error: OnError = "raise",
+    on_skip: OnSkip | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Decode ranges into record batches of about batch_bytes, in the order of the ranges and their offsets.
 
     A record without a timestamp (-1 ms; all of magic 0) has null. So has one whose timestamp does not fit int64
     microseconds; the first such one of a pass is logged as a warning.
-    Args: columns, binary, strings: see schema(); threads: number of decoding threads, including the caller's.
+    Args: columns, binary, strings: see schema(); threads: number of decoding threads, including the caller's; on_error:
+        "skip" leaves out damaged batches, and everything from bad framing to the next batch whose place in the log is
+        proven; on_skip: called in the thread that iterates with each kstore.SkippedRange, before the rows after it;
+        None: a warning is logged. A batch whose columns cannot be decoded gives no row. Nothing is written. Ranges for
+        "skip" are planned with it.
     Raises: ValueError for an invalid argument; while iterating CorruptRecordError, InvalidRecordError,
         DecompressionError, Unsupported...Error, StorageError; LogReplacedError if a file was replaced after planning;
         MemoryLimitError, if headers are requested, for a record with more headers than config.max_decompressed_bytes
-        allows.
+        allows. With on_error="skip" no CorruptionError.
     Lifetime: batches own their buffers ("view" columns keep the chunks they point into). Keeping one column of a batch
         keeps the buffers of all its columns, so request only the columns you need.
     Cost: one pass; columns that are not requested cost nothing. Memory for two batches, or with several threads for
-        16 MiB and two batches per thread.
+        16 MiB and two batches per thread. on_error="skip" reads each file twice, and holds the columns of a batch of
+        the log until it is decoded.
     """
     _check_sizes(batch_bytes=batch_bytes, threads=threads)
     plan = Projection(schema(columns, binary=binary, strings=strings), verify_crc=verify_crc)
 
+    if goes_on(on_error):
+        scan = partial(scan_around_damage, selection=plan.selection, batch_bytes=batch_bytes, config=config, env=env)
+        return _around_damage(ranges, plan, scan, SkipReport(on_skip), threads=threads, env=env)
     if threads > 1:
         return _in_threads(ranges, plan, batch_bytes=batch_bytes, threads=threads, config=config, env=env)
     last = LastBatch()
@@ -184,6 +198,8 @@ class Scan:
         self._options = options
         self._times = None if since_ms is until_ms is None else _Times(since_ms, until_ms)
         _check_sizes(batch_bytes=options.get("batch_bytes", DEFAULT_BATCH_BYTES), threads=options.get("threads", 1))
+        goes_on(options.get("on_error", "raise"))
+        SkipReport(options.get("on_skip"))
         self.schema: pa.Schema = schema(
             options.get("columns"), binary=options.get("binary", "copy"), strings=options.get("strings", ())
         )
@@ -258,6 +274,8 @@ def scan(
     batch_bytes: int = DEFAULT_BATCH_BYTES,
     threads: int = 1,
     config: LogConfig = _DEFAULTS,
+    on_error: OnError = "raise",
+    on_skip: OnSkip | None = None,
 ) -> Scan:
     """Scan partition directories, log.dirs roots, a list of these, or planned ranges, as an Arrow stream.
 
@@ -269,7 +287,8 @@ def scan(
         bound); what the log does not hold of it is left out. since, until: only records with since <= timestamp <
         until, compared record by record, in ms since the epoch or as a datetime, which is UTC without a zone; a null
         timestamp counts as -1 ms. isolation: "read_committed" leaves out aborted transactions and ends at the last
-        stable offset. columns, binary, strings, batch_bytes, threads: see record_batches.
+        stable offset. columns, binary, strings, batch_bytes, threads, on_error, on_skip: see record_batches; each
+        iteration tells on_skip what it leaves out.
         Planned ranges are read as they are, except for since and until.
     Raises: ValueError for an invalid argument, for a topic or partition that is not found, or for offsets, partitions
         or isolation with planned ranges; LogNotFoundError, StorageError; CorruptRecordError, UnsupportedMagicError for
@@ -284,6 +303,8 @@ def scan(
         "batch_bytes": batch_bytes,
         "threads": threads,
         "config": LogConfig.or_default(config),
+        "on_error": on_error,
+        "on_skip": on_skip,
     }
     wanted = _Part(
         topics=None if topics is None else frozenset([topics] if isinstance(topics, str) else topics),
@@ -300,7 +321,7 @@ def scan(
         raise ValueError("planned ranges have their offsets and isolation: expected paths with these arguments")
     found = Scan(ranges, **times, **options)
     if paths:
-        found.ranges += _ranges_of(paths, wanted, threads=threads, config=config)
+        found.ranges += _ranges_of(paths, wanted, threads=threads, config=config, on_error=on_error)
     return found
 
 
@@ -349,17 +370,23 @@ class _Part:
         return selected
 
 
-def _ranges_of(paths: Sequence[StrPath], wanted: _Part, *, threads: int, config: LogConfig) -> Iterator[ScanRange]:
+def _ranges_of(
+    paths: Sequence[StrPath], wanted: _Part, *, threads: int, config: LogConfig, on_error: OnError
+) -> Iterator[ScanRange]:
     size = THREAD_RANGE_BYTES if threads > 1 else None
     for directory in wanted.select(find_partitions(paths)):
         with open_log(directory.path, config=config) as log:
             if not wanted.is_bounded and wanted.since_ms is None:
-                yield from log.scan_ranges(size)
+                yield from log.scan_ranges(size, on_error=on_error)
                 continue
             start, end = (_bound_of(bound, log.topic_partition) for bound in (wanted.start, wanted.end))
-            start, end = held_offsets(log, start, end, since_ms=wanted.since_ms, isolation=wanted.isolation)
+            start, end = log.held_offsets(
+                start, end, since_ms=wanted.since_ms, isolation=wanted.isolation, on_error=on_error
+            )
             if start < end:
-                yield from log.plan(size or DEFAULT_PLAN_BYTES, start, end, isolation=wanted.isolation)
+                yield from log.plan(
+                    size or DEFAULT_PLAN_BYTES, start, end, isolation=wanted.isolation, on_error=on_error
+                )
 
 
 def _offset_bound(name: str, bound: Offsets | None) -> Offsets | None:
@@ -553,6 +580,53 @@ def _in_threads(
                 check_junction(before, decoded.last, env)
             before = decoded.last
         yield decoded.assembler.record_batch(decoded.columns)
+
+
+class _Parted(NamedTuple):
+    """Rows, or what was left out, and the Assembler that makes a record batch of rows."""
+
+    assembler: Assembler
+    item: Rows | SkippedRange
+    last: LastBatch
+
+
+def _around_damage(
+    ranges: Iterable[ScanRange],
+    projection: Projection,
+    scan: Callable[..., Iterator[Rows | SkippedRange]],
+    report: SkipReport,
+    *,
+    threads: int,
+    env: Env,
+) -> _Batches:
+    """Decode in one or several threads, and report in this one what is left out."""
+    alone = LastBatch() if threads == 1 else None
+
+    def decode(scan_range: ScanRange) -> Generator[_Parted, None, None]:
+        assembler = Assembler(projection, topic=scan_range.topic, partition=scan_range.partition)
+        last = LastBatch() if alone is None else alone
+        for item in scan(scan_range, last=last):
+            yield _Parted(assembler, item, last)
+
+    if threads == 1:
+        found = (parted for scan_range in ranges for parted in decode(scan_range))
+    else:
+        most_bytes_ahead = threads * _THREAD_BYTES_AHEAD
+        found = read_ahead(ranges, decode, threads=threads, size_of=_size_of_part, most_bytes_ahead=most_bytes_ahead)
+    before: LastBatch | None = None
+    with closing(found):
+        for assembler, item, last in found:
+            if isinstance(item, SkippedRange):
+                report(item)
+                continue
+            if before is not None and before is not last:
+                check_junction(before, last, env)
+            before = last
+            yield assembler.record_batch(item.columns).slice(0, item.row_count)
+
+
+def _size_of_part(parted: _Parted) -> int:
+    return _LEAST_TABLE_BYTES + (parted.item.columns.size_in_bytes if isinstance(parted.item, Rows) else 0)
 
 
 def _size_of(decoded: _Decoded) -> int:

@@ -194,6 +194,9 @@ def print_records(
     value_decoder: Annotated[
         str | None, typer.Option(metavar="NAME", help="Also decode values, with the same names.")
     ] = None,
+    skip_damaged: Annotated[
+        bool, typer.Option("--skip-damaged", help="Leave out damaged batches, report them, and read on.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Print records in offset order, one partition after another."""
@@ -208,6 +211,7 @@ def print_records(
         with_control=control,
         only_committed=isolation is Isolation.READ_COMMITTED,
         decoders=cat.Decoders.named(key_decoder, value_decoder),
+        skips_damaged=skip_damaged,
     )
     return cat.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
 

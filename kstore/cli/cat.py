@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from kstore.cli import EXIT_FINE
+from kstore.cli import EXIT_DAMAGE, EXIT_FINE
 from kstore.cli.arguments import WrongUseError, log_size_in_bytes
 from kstore.cli.output import Progress
 from kstore.cli.render import (
@@ -22,8 +22,8 @@ from kstore.cli.render import (
     record_parts,
 )
 from kstore.errors import KStoreError
-from kstore.log.log import decode, decoder_of, held_offsets
 from kstore.log.opening import open_log
+from kstore.record.decoding import decode, decoder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from kstore._core import BatchHeader, Record
     from kstore.cli.arguments import PartitionSelection
     from kstore.cli.output import Output
+    from kstore.log.damage import OnError, OnSkip, SkippedRange
     from kstore.log.files.names import PartitionDirectory
-    from kstore.log.log import Decoder, Isolation, Log
+    from kstore.log.log import Isolation, Log
     from kstore.record import RecordBatch
+    from kstore.record.decoding import Decoder
     from kstore.types import TopicPartition
 
 
@@ -49,6 +51,7 @@ class CatOptions:
     with_control: bool = False
     only_committed: bool = False
     decoders: Decoders | None = None
+    skips_damaged: bool = False
 
     @property
     def takes_whole_batches(self) -> bool:
@@ -109,7 +112,9 @@ class Group(NamedTuple):
 
 
 def run(selection: PartitionSelection, wanted: CatOptions, out: Output, *, is_json: bool) -> int:
-    """Print the selected records and return the exit status. A damaged batch ends its own partition only."""
+    """Print the selected records and return the exit status. A damaged batch ends its own partition only, or, with
+    skips_damaged, is reported.
+    """
     partitions, progress = selection.find(), Progress()
     total_bytes = partial(log_size_in_bytes, partitions, start_offset=wanted.start_offset, end_offset=wanted.end_offset)
     with out.progress(progress, total_bytes=total_bytes, only_to_file=True):
@@ -121,6 +126,12 @@ def print_records(
 ) -> int:
     """Print the selected records of the partitions and return the exit status."""
     status = EXIT_FINE
+
+    def report(skipped: SkippedRange) -> None:
+        nonlocal status
+        status = max(status, EXIT_DAMAGE)
+        out.notice(skipped)
+
     left = wanted.limit
     for partition in partitions:
         if left == 0:
@@ -132,7 +143,8 @@ def print_records(
         show_batch = partial(json_of_plain, prefix=prefix, separator="\n") if is_bulk else None
         try:
             with open_log(partition.path) as log:
-                for group in groups(log, wanted, show_batch=show_batch, progress=progress):
+                on_skip = report if wanted.skips_damaged else None
+                for group in groups(log, wanted, show_batch=show_batch, progress=progress, on_skip=on_skip):
                     records = group.records if left is None else group.records[:left]
                     decoders = None if group.is_control or wanted.decoders is None else wanted.decoders
                     decoded = (
@@ -201,18 +213,21 @@ def groups(
     *,
     show_batch: Callable[[RecordBatch], str | None] | None = None,
     progress: Progress | None = None,
+    on_skip: OnSkip | None = None,
 ) -> Iterator[Group]:
-    """Yield the selected records of one log in parts of batches. Skipped batches of the range are verified too.
+    """Yield the selected records of one log in parts of batches. Batches that are not shown are verified too.
 
-    Args: show_batch: returns the text for all records of a batch, or None if they must be shown one by one.
+    Args: show_batch: returns the text for all records of a batch, or None if they must be shown one by one; on_skip:
+        called with each damaged range that is left out; None to raise its error.
     """
     isolation: Isolation = "read_committed" if wanted.only_committed else "read_uncommitted"
-    start_offset, end_offset = held_offsets(
-        log, wanted.start_offset, wanted.end_offset, since_ms=wanted.since_ms, isolation=isolation
+    on_error: OnError = "raise" if on_skip is None else "skip"
+    start_offset, end_offset = log.held_offsets(
+        wanted.start_offset, wanted.end_offset, since_ms=wanted.since_ms, isolation=isolation, on_error=on_error
     )
     if start_offset >= end_offset:
         return
-    for batch in log.batches(start_offset, end_offset, isolation=isolation):
+    for batch in log.batches(start_offset, end_offset, isolation=isolation, on_error=on_error, on_skip=on_skip):
         if progress is not None:
             progress.done_bytes += batch.size_in_bytes
         if batch.is_control and not wanted.with_control:

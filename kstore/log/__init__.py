@@ -1,14 +1,15 @@
 """Log storage: directories, segments, indexes, the Log that reads them and the WritableLog that writes them."""
 
-from kstore.log.damage import Damage
+from kstore.log.damage import Damage, SkippedRange
 from kstore.log.files.names import PartitionDirectory, find_partitions
 from kstore.log.log import FetchData, Log
 from kstore.log.maintenance import VerificationReport
 from kstore.log.opening import open_log
-from kstore.log.plan import FileRange, ScanRange
+from kstore.log.plan import ScanRange
 from kstore.log.recovery.context import DamageOutcome, RecoveryReport
 from kstore.log.segment.file_records import FileRecords, FileRecordsSlice
 from kstore.log.segment.segment import LogSegment
+from kstore.log.segment.sound import FileRange
 from kstore.log.store import RecoveredPartition, Store, WritableStore, open_store
 from kstore.log.verify import VerifiedPartition
 from kstore.log.write.rules import LogAppendInfo
@@ -28,6 +29,7 @@ __all__ = [
     "RecoveredPartition",
     "RecoveryReport",
     "ScanRange",
+    "SkippedRange",
     "Store",
     "VerificationReport",
     "VerifiedPartition",

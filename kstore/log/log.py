@@ -3,34 +3,45 @@
 A Log of a directory takes no lock and writes nothing, so it is safe to use next to a running broker. It is a snapshot
 of the segments and their sizes at the time of open_log; what a broker appends later is seen by the next Log. If files
 of the snapshot are removed or replaced, by retention, compaction or a truncation, the Log takes a new snapshot of the
-same directory. Also here: the decoding of keys and values.
+same directory.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from kstore._core import BatchHeader, check_crc, iterate_records
 from kstore.compression import decompress
 from kstore.config import MAX_INT64, LogConfig
 from kstore.errors import (
+    CorruptionError,
     KStoreError,
     OffsetOutOfRangeError,
-    RecordDeserializationError,
     checked_index,
     checked_int,
 )
+from kstore.log.damage import OnError, OnSkip, SkippedRange
 from kstore.log.env import Closing, Env
-from kstore.log.plan import Extent, ScanRange, extents, plan_ranges
+from kstore.log.plan import Extent, ScanRange, extents, plan_ranges, plan_ranges_around_damage
 from kstore.log.segment.records import BatchPlace
 from kstore.log.segment.segment import LogSegment
+from kstore.log.skipping import (
+    RawBatch,
+    SettledAround,
+    SkipReport,
+    end_of,
+    goes_on,
+    settled_around,
+    sound_batches,
+)
 from kstore.log.source import LogSource, SettledLog, closed_error, last_batch, out_of_range
 from kstore.log.state.transactions import AbortedTransaction, Transactions
 from kstore.record import Record, RecordBatch
-from kstore.serializers import deserializer
+from kstore.record.decoding import Decoder, decoded_records, decoder_of
 from kstore.types import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -47,74 +58,10 @@ from kstore.types import (
 if TYPE_CHECKING:
     import pyarrow
 
-Decoder: TypeAlias = Callable[[bytes], Any]
-
-
-def decoder_of(decoder: Decoder | str | None) -> Decoder | None:
-    """Return a callable as it is, or the built-in decoder of that name.
-
-    Raises: ValueError for an unknown name; TypeError for anything that is not callable.
-    """
-    if isinstance(decoder, str):
-        return deserializer(decoder)
-    if decoder is not None and not callable(decoder):
-        raise TypeError(f"a decoder must be a name or a callable, got {decoder!r}")
-    return decoder
-
-
-def decoded_records(
-    records: Iterable[Record],
-    *,
-    topic_partition: TopicPartition,
-    key_decoder: Decoder | None,
-    value_decoder: Decoder | None,
-) -> Iterator[Record]:
-    """Yield the records with keys and values decoded; null stays None and is not passed to a decoder.
-
-    Raises: RecordDeserializationError for any exception of a decoder, which is its cause.
-    """
-    for record in records:
-        key, value = record.key, record.value
-        if key is not None and key_decoder is not None:
-            key = decode(key, key_decoder, record, topic_partition=topic_partition, origin="key")
-        if value is not None and value_decoder is not None:
-            value = decode(value, value_decoder, record, topic_partition=topic_partition, origin="value")
-        yield Record(
-            offset=record.offset,
-            timestamp_ms=record.timestamp_ms,
-            timestamp_type=record.timestamp_type,
-            key=key,
-            value=value,
-            headers=record.headers,
-            topic_partition=record.topic_partition,
-            sequence=record.sequence,
-            is_control=record.is_control,
-        )
-
-
-def decode(data: bytes, decoder: Decoder, record: Record, *, topic_partition: TopicPartition, origin: str) -> Any:
-    """Return decoder(data); raises as decoded_records."""
-    try:
-        return decoder(data)
-    except Exception as error:
-        topic, partition = topic_partition
-        raise RecordDeserializationError(
-            f"cannot decode the {origin} of the record at offset {record.offset} of {topic_partition}: "
-            f"{type(error).__name__}: {error}",
-            topic=topic,
-            partition=partition,
-            offset=record.offset,
-            timestamp_ms=record.timestamp_ms,
-            origin=origin,
-        ) from error
-
-
 DEFAULT_PLAN_BYTES = 128 * 1024 * 1024
 
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 FetchIsolation: TypeAlias = Literal["read_uncommitted", "high_watermark", "read_committed"]
-# The segment, header and bytes of a batch.
-RawBatch: TypeAlias = tuple[LogSegment, BatchHeader, bytes]
 
 
 class FetchData(NamedTuple):
@@ -150,6 +97,7 @@ class Log(Closing):
         self.config: LogConfig = context.config
         self._source = source
         self._env: Env = source.env
+        self._kept_settled: tuple[tuple[int, int, int | None], SettledAround] | None = None
 
     def __repr__(self) -> str:
         fields = self._shown() | ({"is_closed": True} if self.is_closed else {})
@@ -220,19 +168,27 @@ class Log(Closing):
         *,
         max_bytes: int | None = None,
         isolation: Isolation = "read_uncommitted",
+        on_error: OnError = "raise",
+        on_skip: OnSkip | None = None,
     ) -> Iterator[RecordBatch]:
         """Iterate the batches that hold offsets of [start_offset, end_offset), with checked CRC and undecoded records.
 
         Args: the offsets default to the log's start and end, and an end after the log's end counts as that; max_bytes:
             stop before the total size exceeds this (the first batch is always yielded); isolation: as in read(), but
-            control batches are yielded too, except the markers of aborted transactions.
+            control batches are yielded too, except the markers of aborted transactions; on_error, on_skip: as in
+            read(), so that the records of each batch can be decoded.
         Raises: OffsetOutOfRangeError at once; CorruptRecordError, UnsupportedMagicError when reached.
         """
         watch = self._source.watch()
-        part = self._part(start_offset, end_offset, isolation=isolation)
+        part = self._part(start_offset, end_offset, isolation=isolation, on_error=on_error)
         if max_bytes is not None:
             max_bytes = checked_int("max_bytes", max_bytes, least=0)
-        found = watch(lambda: self._raw_batches(part, checks_crc=False), part.start_offset, _last_offset)
+        report = SkipReport(on_skip)
+        found = watch(
+            lambda: self._raw_batches(part, report, checks_crc=False, checks_control=True),
+            part.start_offset,
+            _last_offset,
+        )
         return self._batches(found, part, max_bytes=max_bytes)
 
     def read(
@@ -244,22 +200,36 @@ class Log(Closing):
         verify: Literal["crc", "header"] = "crc",
         key_decoder: Decoder | str | None = None,
         value_decoder: Decoder | str | None = None,
+        on_error: OnError = "raise",
+        on_skip: OnSkip | None = None,
     ) -> Iterator[Record]:
         """Iterate the records of [start_offset, end_offset); control batches are skipped.
 
         Args: the offsets default to the log's start and end, and an end after the log's end counts as that; verify:
             "header" skips the CRC check; the decoders are called with each key or value that is not null, and may be
             names of built-in ones ("string"; kstore.serializers); isolation: "read_committed" leaves out aborted
-            transactions and ends at the last stable offset.
+            transactions and ends at the last stable offset; on_error: "skip" leaves out damaged batches, also with
+            verify="header", and everything from bad framing to the next batch whose place in the log is proven, and
+            calls on_skip with each SkippedRange before the records after it (None: a warning is logged). With
+            "read_committed" it leaves out too what a transaction wrote before a place where its marker may be lost.
+            Nothing is written.
         Raises: OffsetOutOfRangeError at once; CorruptRecordError, InvalidRecordError, DecompressionError,
-            UnsupportedError when reached; RecordDeserializationError if a decoder fails.
+            UnsupportedError when reached; RecordDeserializationError if a decoder fails. With on_error="skip" no
+            CorruptionError; what is no damage is still raised: UnsupportedCompressionTypeError, MemoryLimitError,
+            LogReplacedError, StorageError.
+        Cost: one pass; "skip" reads each segment twice, and decodes the records of each batch twice.
         """
         watch = self._source.watch()
         if verify not in ("crc", "header"):
             raise ValueError(f'verify must be "crc" or "header", got {verify!r}')
-        part = self._part(start_offset, end_offset, isolation=isolation)
+        part = self._part(start_offset, end_offset, isolation=isolation, on_error=on_error)
         checks_crc = verify == "crc"
-        found = watch(lambda: self._raw_batches(part, checks_crc=checks_crc), part.start_offset, _last_offset)
+        report = SkipReport(on_skip)
+        found = watch(
+            lambda: self._raw_batches(part, report, checks_crc=checks_crc, checks_control=False),
+            part.start_offset,
+            _last_offset,
+        )
         records = self._read(found, part, checks_crc=checks_crc)
         if key_decoder is None and value_decoder is None:
             return records
@@ -405,17 +375,21 @@ class Log(Closing):
         end_offset: int | None = None,
         *,
         isolation: Isolation = "read_uncommitted",
+        on_error: OnError = "raise",
     ) -> list[ScanRange]:
         """Split the records of [start_offset, end_offset) into ranges of about max_bytes for separate workers.
 
         Together they hold every record exactly once, in order. A range starts and ends at a batch boundary, may span
         several files, and exceeds max_bytes only if a single batch does. To split by offsets, plan each part.
-        isolation: as in read().
+        isolation: as in read(). on_error: "skip" for ranges that are read with on_error="skip": no damage prevents the
+        planning, and a log without indexes is split at its segments only.
         Raises: OffsetOutOfRangeError; CorruptRecordError, UnsupportedMagicError for damage that is met.
-        Cost: a few reads per range.
+        Cost: a few reads per range; with "skip" and "read_committed" the whole log is read.
         """
         return self._source.answer(
-            lambda: self._planned(self._ranges(max_bytes, start_offset, end_offset, isolation=isolation))
+            lambda: self._planned(
+                self._ranges(max_bytes, start_offset, end_offset, isolation=isolation, on_error=on_error)
+            )
         )
 
     def _planned(self, found: Iterator[ScanRange]) -> list[ScanRange]:
@@ -427,9 +401,17 @@ class Log(Closing):
         return ranges
 
     def _ranges(
-        self, max_bytes: int, start_offset: int | None, end_offset: int | None, *, isolation: Isolation
+        self,
+        max_bytes: int,
+        start_offset: int | None,
+        end_offset: int | None,
+        *,
+        isolation: Isolation,
+        on_error: OnError = "raise",
     ) -> Iterator[ScanRange]:
         """Check the arguments of plan, and return its ranges, which are computed lazily."""
+        if goes_on(on_error):
+            return self._ranges_around_damage(max_bytes, start_offset, end_offset, isolation=isolation)
         start, end = self._bounds(start_offset, end_offset)
         max_bytes = checked_int("max_bytes", max_bytes, least=1)
         settled, last = self._settled(isolation), self._source.last_batch()
@@ -456,6 +438,32 @@ class Log(Closing):
             for one in ranges
         )
 
+    def _ranges_around_damage(
+        self, max_bytes: int, start_offset: int | None, end_offset: int | None, *, isolation: Isolation
+    ) -> Iterator[ScanRange]:
+        start, end = self._bounds_around_damage(start_offset, end_offset)
+        max_bytes = checked_int("max_bytes", max_bytes, least=1)
+        last, around = self._source.last_batch(), self._settled_around(isolation)
+        if around is not None:
+            last = around.settled.last_batch
+            end = max(start, min(end, around.settled.transactions.last_stable_offset))
+        for one in plan_ranges_around_damage(
+            self.segments,
+            self.topic_partition,
+            path=self.path,
+            start_offset=start,
+            end_offset=end,
+            max_bytes=max_bytes,
+        ):
+            bounds = {"start_offset": one.start_offset, "end_offset": one.end_offset}
+            doubtful = () if around is None else (skipped.within(**bounds) for skipped in around.skipped)
+            yield replace(
+                one,
+                aborted=() if around is None else around.settled.transactions.aborted_between(**bounds),
+                last_batch=last,
+                skipped=tuple(skipped for skipped in doubtful if skipped is not None),
+            )
+
     def _ranges_to_the_end(self, max_bytes: int | None, start: int) -> Iterator[ScanRange]:
         """Yield ranges from an offset to the end of the log, which the reader of the last one finds."""
         return plan_ranges(
@@ -468,21 +476,21 @@ class Log(Closing):
             max_bytes=max_bytes,
         )
 
-    def scan_ranges(self, max_bytes: int | None = None) -> Iterator[ScanRange]:
+    def scan_ranges(self, max_bytes: int | None = None, *, on_error: OnError = "raise") -> Iterator[ScanRange]:
         """Yield the ranges of the whole log, of about max_bytes, for one reader that reads all of them.
 
         Unlike with plan(), the reader of the last one finds the log's end if that saves a header walk. With max_bytes
-        None the sizes are chosen to suit.
+        None the sizes are chosen to suit. on_error: as in plan().
         Raises: as plan().
         """
-        return iter(self._source.answer(lambda: list(self._scan_ranges(max_bytes))))
+        return iter(self._source.answer(lambda: list(self._scan_ranges(max_bytes, on_error))))
 
-    def _scan_ranges(self, max_bytes: int | None) -> Iterator[ScanRange]:
+    def _scan_ranges(self, max_bytes: int | None, on_error: OnError) -> Iterator[ScanRange]:
         start = self.log_start_offset
-        if self._is_read_to_find_its_end(start):
+        if not goes_on(on_error) and self._is_read_to_find_its_end(start):
             return self._ranges_to_the_end(max_bytes, start)
         size = DEFAULT_PLAN_BYTES if max_bytes is None else max_bytes
-        return self._ranges(size, start, None, isolation="read_uncommitted")
+        return self._ranges(size, start, None, isolation="read_uncommitted", on_error=on_error)
 
     def to_arrow_batches(
         self,
@@ -494,31 +502,38 @@ class Log(Closing):
         batch_bytes: int = 1024 * 1024,
         threads: int = 1,
         isolation: Isolation = "read_uncommitted",
+        on_error: OnError = "raise",
+        on_skip: OnSkip | None = None,
     ) -> Iterator[pyarrow.RecordBatch]:
         """Iterate the records of [start_offset, end_offset) as Arrow record batches; see kstore.scan.
+
+        on_error, on_skip: as in read().
 
         Raises: ImportError without pyarrow; otherwise as read().
         """
         from kstore.arrow import THREAD_RANGE_BYTES, record_batches
 
         watch = self._source.watch()
-        may_find_end = end_offset is None and isolation == "read_uncommitted"
+        may_find_end = end_offset is None and isolation == "read_uncommitted" and not goes_on(on_error)
+        report = SkipReport(on_skip)
         max_bytes = DEFAULT_PLAN_BYTES if threads == 1 else THREAD_RANGE_BYTES
 
         def bounds() -> tuple[int, int]:
             start = self.log_start_offset if start_offset is None else checked_index("start_offset", start_offset)
             if may_find_end and self._source.answer(lambda: self._is_read_to_find_its_end(start)):
                 return start, MAX_OFFSET
-            return self._bounds(start, end_offset)
+            return (
+                self._bounds_around_damage(start, end_offset) if goes_on(on_error) else self._bounds(start, end_offset)
+            )
 
         found_in, (start, end) = self._source.answer(lambda: (self._source.listing_number, bounds()))
 
         def ranges() -> Iterator[ScanRange]:
             # Found again if the log was listed again.
             begin, limit = (start, end) if self._source.listing_number == found_in else bounds()
-            if limit == MAX_OFFSET:
+            if limit == MAX_OFFSET and not goes_on(on_error):
                 return self._ranges_to_the_end(None if threads == 1 else THREAD_RANGE_BYTES, begin)
-            return self._ranges(max_bytes, begin, limit, isolation=isolation)
+            return self._ranges(max_bytes, begin, limit, isolation=isolation, on_error=on_error)
 
         def decoded() -> Iterator[pyarrow.RecordBatch]:
             return record_batches(
@@ -529,6 +544,8 @@ class Log(Closing):
                 threads=threads,
                 config=self.config,
                 env=self._env,
+                on_error=on_error,
+                on_skip=report,
             )
 
         return watch(decoded, start, lambda _: end - 1)
@@ -564,9 +581,7 @@ class Log(Closing):
             raise
 
     def _settled(self, isolation: Isolation) -> SettledLog | None:
-        if isolation not in ("read_uncommitted", "read_committed"):
-            raise ValueError(f'isolation must be "read_uncommitted" or "read_committed", got {isolation!r}')
-        return self._source.settled() if isolation == "read_committed" else None
+        return self._source.settled() if _is_committed(isolation) else None
 
     def _read(
         self,
@@ -598,8 +613,12 @@ class Log(Closing):
             self._source.raise_change(error)
             raise
 
-    def _raw_batches(self, part: _Part, *, checks_crc: bool) -> Iterator[RawBatch]:
+    def _raw_batches(
+        self, part: _Part, report: SkipReport, *, checks_crc: bool, checks_control: bool
+    ) -> Iterator[RawBatch]:
         """Iterate the batches of the current segments."""
+        if part.goes_on:
+            return self._batches_around_damage(part, report, checks_control=checks_control)
 
         def find() -> Iterator[Extent]:
             part.look()
@@ -612,6 +631,23 @@ class Log(Closing):
 
         found = self._source.answer(find)
         return _read_extents(found, checks_crc=checks_crc, standing=part.last_batch)
+
+    def _batches_around_damage(self, part: _Part, report: SkipReport, *, checks_control: bool) -> Iterator[RawBatch]:
+        def find() -> tuple[LogSegment, ...]:
+            part.look()
+            return self.segments
+
+        def is_decoded(header: BatchHeader) -> bool:
+            is_aborted = part.is_aborted is not None and part.is_aborted(header)
+            return not is_aborted and (checks_control or not header.is_control)
+
+        segments = self._source.answer(find)
+        bounds = {"start_offset": part.start_offset, "end_offset": part.end_offset}
+        for skipped in part.skipped:
+            report(skipped.within(**bounds))
+        yield from sound_batches(
+            self._source, segments, **bounds, is_decoded=is_decoded, standing=part.last_batch, report=report
+        )
 
     def renew_listing(self) -> None:
         """Take a new snapshot of the directory; a log that this process writes needs none.
@@ -626,25 +662,94 @@ class Log(Closing):
         """
         self._source.renew_after(error, looks_left=looks_left)
 
-    def _part(self, start_offset: int | None, end_offset: int | None, *, isolation: Isolation) -> _Part:
-        def find() -> tuple[int, int, BatchPlace | None, SettledLog | None]:
-            return *self._bounds(start_offset, end_offset), self._source.last_batch(), self._settled(isolation)
+    def _part(
+        self, start_offset: int | None, end_offset: int | None, *, isolation: Isolation, on_error: OnError
+    ) -> _Part:
+        skips = goes_on(on_error)
 
-        return _Part(self._source, find)
+        def find() -> tuple[int, int, BatchPlace | None, SettledLog | None, tuple[SkippedRange, ...]]:
+            last = self._source.last_batch()
+            if skips:
+                around = self._settled_around(isolation)
+                settled, skipped = (None, ()) if around is None else around
+                return *self._bounds_around_damage(start_offset, end_offset), last, settled, skipped
+            return *self._bounds(start_offset, end_offset), last, self._settled(isolation), ()
+
+        return _Part(self._source, find, goes_on=skips)
+
+    def _settled_around(self, isolation: Isolation) -> SettledAround | None:
+        """Return the transactions for a read that goes on after damage, kept while the log does not change."""
+        if not _is_committed(isolation):
+            return None
+
+        def find() -> SettledAround:
+            state = self._source.listing_number, self.log_end_offset, self.last_stable_offset
+            kept = self._kept_settled
+            if kept is None or kept[0] != state:
+                self._kept_settled = kept = state, settled_around(self._source)
+            return kept[1]
+
+        return self._source.answer(find)
+
+    def held_offsets(
+        self,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        since_ms: int | None = None,
+        isolation: Isolation = "read_uncommitted",
+        on_error: OnError = "raise",
+    ) -> tuple[int, int]:
+        """Return start and end of the offsets of [start_offset, end_offset) that the log holds for readers with this
+        isolation; they are equal if there are none. No offset is out of range.
+
+        Args: since_ms: not before the first record with this timestamp or a later one; negative ones are no bound;
+            on_error: "skip" for a read with on_error="skip", which may end at MAX_OFFSET.
+        Raises: CorruptRecordError, UnsupportedMagicError for damage in the walked range, unless on_error is "skip".
+        Cost: a lookup by time; with "read_committed" that of transactions().
+        """
+        skips = goes_on(on_error)
+        log_end, end = self._source.answer(lambda: end_of(self._source)) if skips else (self.log_end_offset,) * 2
+        start = max(start_offset or 0, self.log_start_offset)
+        if start > log_end:
+            return start, start
+        end = end if end_offset is None else min(end_offset, end)
+        if skips:
+            around = self._settled_around(isolation)
+            end = end if around is None else min(end, around.settled.transactions.last_stable_offset)
+        elif _is_committed(isolation):
+            end = min(end, self.transactions().last_stable_offset)
+        # Negative timestamps are special values of offset_for_timestamp.
+        if since_ms is not None and since_ms >= 0 and log_end == self.log_end_offset:
+            with suppress(*((CorruptionError,) if skips else ())):
+                found = self.offset_for_timestamp(since_ms)
+                start = end if found is None else max(start, found.offset)
+        return start, max(start, end)
+
+    def _bounds_around_damage(self, start_offset: int | None, end_offset: int | None) -> tuple[int, int]:
+        log_end, end = self._source.answer(lambda: end_of(self._source))
+        start = self.log_start_offset if start_offset is None else checked_index("start_offset", start_offset)
+        self._check_in_range(start, log_end_offset=log_end)
+        if end_offset is not None and checked_int("end_offset", end_offset) <= log_end:
+            end = checked_int("end_offset", end_offset)
+        return self._ordered(start, end=end)
 
     def _bounds(self, start_offset: int | None, end_offset: int | None) -> tuple[int, int]:
         start = self.log_start_offset if start_offset is None else checked_index("start_offset", start_offset)
         end = self._check_in_range(start)
         if end_offset is not None:
             end = min(checked_int("end_offset", end_offset), end)
+        return self._ordered(start, end=end)
+
+    def _ordered(self, start: int, *, end: int) -> tuple[int, int]:
         if end < start:
-            raise ValueError(f"end_offset must not be below start_offset {start}, got {end_offset}")
+            raise ValueError(f"end_offset must not be below start_offset {start}, got {end}")
         return start, end
 
-    def _check_in_range(self, offset: int) -> int:
+    def _check_in_range(self, offset: int, *, log_end_offset: int | None = None) -> int:
         """Return the end of the log; raise OffsetOutOfRangeError for an offset outside the bounds."""
         self._check_open()
-        start, end = self.log_start_offset, self.log_end_offset
+        start, end = self.log_start_offset, self.log_end_offset if log_end_offset is None else log_end_offset
         if not start <= offset <= end:
             where = f"{self.topic_partition} in {self.path}"
             raise self._out_of_range(offset, f"offset {offset} is out of range of {where}: expected {start} to {end}")
@@ -676,16 +781,21 @@ class _Part:
     Args: find: returns the bounds of the current listing, its last batch and, for committed records only, its
         transactions.
     Attributes: is_aborted (whether a batch is left out, None for none), last_batch (the one that must be in its file
-        after each read).
+        after each read), goes_on (whether the iterator leaves out damage), skipped (what it leaves out besides).
     """
 
     is_aborted: Callable[[BatchHeader], bool] | None = None
 
     def __init__(
-        self, source: LogSource, find: Callable[[], tuple[int, int, BatchPlace | None, SettledLog | None]]
+        self,
+        source: LogSource,
+        find: Callable[[], tuple[int, int, BatchPlace | None, SettledLog | None, tuple[SkippedRange, ...]]],
+        *,
+        goes_on: bool,
     ) -> None:
         self._source = source
         self._find = find
+        self.goes_on = goes_on
         self._found_in = -1
         self.look()
 
@@ -694,36 +804,16 @@ class _Part:
         if self._found_in == self._source.listing_number:
             return
         self._found_in, found = self._source.answer(lambda: (self._source.listing_number, self._find()))
-        self.start_offset, self.end_offset, self.last_batch, settled = found
+        self.start_offset, self.end_offset, self.last_batch, settled, self.skipped = found
         if settled is not None:
             self.end_offset = min(self.end_offset, settled.transactions.last_stable_offset)
             self.is_aborted, self.last_batch = settled.transactions.aborted_filter(), settled.last_batch
 
 
-def held_offsets(
-    log: Log,
-    start_offset: int | None,
-    end_offset: int | None,
-    *,
-    since_ms: int | None = None,
-    isolation: Isolation = "read_uncommitted",
-) -> tuple[int, int]:
-    """Return start and end of the offsets of [start_offset, end_offset) that a log holds for readers with this
-    isolation; they are equal if there are none.
-
-    Args: since_ms: not before the first record with this timestamp or a later one.
-    Raises: CorruptRecordError, UnsupportedMagicError for damage in the walked range.
-    Cost: a lookup by time; with "read_committed" a header walk over the whole log, once.
-    """
-    start = max(start_offset or 0, log.log_start_offset)
-    end = log.log_end_offset if end_offset is None else min(end_offset, log.log_end_offset)
-    if isolation == "read_committed":
-        end = min(end, log.transactions().last_stable_offset)
-    # Negative timestamps are special values of offset_for_timestamp.
-    if since_ms is not None and since_ms >= 0:
-        found = log.offset_for_timestamp(since_ms)
-        start = end if found is None else max(start, found.offset)
-    return start, max(start, end)
+def _is_committed(isolation: Isolation) -> bool:
+    if isolation not in ("read_uncommitted", "read_committed"):
+        raise ValueError(f'isolation must be "read_uncommitted" or "read_committed", got {isolation!r}')
+    return isolation == "read_committed"
 
 
 def _last_offset(found: RawBatch) -> int:

@@ -8,30 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kstore._core import BatchHeader
 from kstore.config import MAX_INT64
 from kstore.errors import CorruptionError, UnsupportedError
+from kstore.log.damage import SkippedRange
 from kstore.log.env import FileIdentity
 from kstore.log.segment.records import BatchPlace
 from kstore.log.segment.segment import ENTRIES_TRIED, LogSegment
+from kstore.log.segment.sound import FileRange
 from kstore.types import TopicPartition
-
-
-class FileRange(NamedTuple):
-    """The whole batches of [start_position, end_position) of one .log file.
-
-    Its segment starts at base_offset and ends before next_base_offset, None for the last segment. With finds_end the
-    batches may end before end_position, at what a crash left; the reader finds out where.
-    """
-
-    path: str
-    base_offset: int
-    start_position: int
-    end_position: int
-    next_base_offset: int | None
-    finds_end: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,7 +29,8 @@ class ScanRange:
     end_offset is MAX_OFFSET if the end of the log is found by reading it; size_in_bytes may be too large then. aborted:
     (producer id, first offset, last offset) of the transactions whose records are left out. identities: of the planned
     files, by path, so that a worker reads no other files with their names. last_batch: the last one of the log when it
-    was planned, which must still be in its file while the range is read.
+    was planned, which must still be in its file while the range is read. skipped: what a read of the range with
+    on_error="skip" leaves out besides damage that it meets.
     Lifetime: valid while the files keep their content; reading raises an error if they did not. Picklable.
     """
 
@@ -55,6 +43,7 @@ class ScanRange:
     aborted: tuple[tuple[int, int, int], ...] = ()
     identities: tuple[tuple[str, FileIdentity], ...] = ()
     last_batch: BatchPlace | None = None
+    skipped: tuple[SkippedRange, ...] = ()
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -83,14 +72,27 @@ class _SplitPoint(NamedTuple):
     offset: int
 
 
+class _FindSplit(Protocol):
+    def __call__(self, segment: LogSegment, *, position: int, target: int, end_position: int) -> _SplitPoint | None: ...
+
+
 class _Planner:
     """Collects file ranges until they have about max_bytes, then yields them as a ScanRange.
 
     With max_bytes None each segment is one range, and none is split.
     """
 
-    def __init__(self, topic_partition: TopicPartition, *, path: str, start_offset: int, max_bytes: int | None) -> None:
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        *,
+        path: str,
+        start_offset: int,
+        max_bytes: int | None,
+        find_split: _FindSplit,
+    ) -> None:
         self._topic_partition = topic_partition
+        self._find_split = find_split
         self._path = path
         self._max_bytes = max_bytes
         self._start_offset = start_offset
@@ -104,7 +106,7 @@ class _Planner:
         if self._max_bytes is None and self._files:
             yield from self.close(end_offset=segment.base_offset)
         while end_position - position > self._room():
-            split = _find_split_point(
+            split = self._find_split(
                 segment, position=position, target=position + self._room(), end_position=end_position
             )
             if self._files and (split is None or split.position > position + self._room()):
@@ -161,10 +163,53 @@ def plan_ranges(
     Args: log_end_offset: None if it is not known, and the reader of the last range finds it; max_bytes: None for one
         range per segment.
     """
-    planner = _Planner(topic_partition, path=path, start_offset=start_offset, max_bytes=max_bytes)
+    planner = _Planner(
+        topic_partition, path=path, start_offset=start_offset, max_bytes=max_bytes, find_split=_find_split_point
+    )
     for extent in extents(segments, start_offset=start_offset, end_offset=end_offset, log_end_offset=log_end_offset):
         yield from planner.add_extent(extent)
     yield from planner.close(end_offset=end_offset)
+
+
+def plan_ranges_around_damage(
+    segments: Sequence[LogSegment],
+    topic_partition: TopicPartition,
+    *,
+    path: str,
+    start_offset: int,
+    end_offset: int,
+    max_bytes: int | None,
+) -> Iterator[ScanRange]:
+    """Split the records of [start_offset, end_offset) as plan_ranges does, for readers that go on after damage.
+
+    Nothing follows the headers of batches whose CRC is unknown: ranges start and end only where segments do, or where
+    an index entry points to a sound batch. end_offset: MAX_OFFSET for the end of the last segment, wherever that is.
+    """
+    planner = _Planner(
+        topic_partition, path=path, start_offset=start_offset, max_bytes=max_bytes, find_split=_find_proven_split
+    )
+    for extent in extents_around_damage(segments, start_offset=start_offset, end_offset=end_offset):
+        yield from planner.add_extent(extent)
+    yield from planner.close(end_offset=end_offset)
+
+
+def extents_around_damage(segments: Sequence[LogSegment], *, start_offset: int, end_offset: int) -> Iterator[Extent]:
+    """Yield a part of each segment that contains the batches with records of [start_offset, end_offset), and perhaps
+    others before and after them.
+    """
+    for segment in segments:
+        if segment.next_base_offset is not None and segment.next_base_offset <= start_offset:
+            continue
+        if segment.base_offset >= end_offset:
+            return
+        end_position = segment.proven_end_position
+        start_position = 0
+        if start_offset > segment.base_offset:
+            start_position = segment.floor_position(start_offset, end_position=end_position)
+        if segment.next_base_offset is None or segment.next_base_offset > end_offset:
+            end_position = segment.ceiling_position(end_offset, end_position=end_position)
+        if start_position < end_position:
+            yield Extent(segment, start_position, end_position, segment.is_last)
 
 
 def extents(
@@ -231,6 +276,23 @@ def _find_split_point(segment: LogSegment, *, position: int, target: int, end_po
         ).found
         if split is not None:
             return _SplitPoint(split.position, split.base_offset if split.has_base_offset else last_offset + 1)
+    return None
+
+
+def _find_proven_split(segment: LogSegment, *, position: int, target: int, end_position: int) -> _SplitPoint | None:
+    """Return the batch at the last index entry in (position, target] that the log proves, or else at the first one
+    after `target`, None if there is none.
+    """
+    index = segment.offset_index
+    if index is None:
+        return None
+    before = index.slot_of_position(target)
+    for slot in (*range(before, max(before - ENTRIES_TRIED, -1), -1), *range(before + 1, index.entry_count)):
+        if not position < index.entry(slot).position < end_position:
+            continue
+        batch = segment.proven_batch(index, slot, end_position=end_position)
+        if batch is not None:
+            return _SplitPoint(batch.position, segment.records.first_offset(batch))
     return None
 
 

@@ -12,18 +12,31 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from types import TracebackType
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
-from kstore._core import RECORD_BATCH_OVERHEAD, ColumnBuffer, ColumnDecoder, Columns
+from kstore._core import (
+    BATCH_ROW_FIELDS,
+    RECORD_BATCH_OVERHEAD,
+    BatchHeader,
+    ColumnBuffer,
+    ColumnDecoder,
+    Columns,
+    read_header,
+)
 from kstore.compression import decompress
 from kstore.config import LogConfig
-from kstore.errors import CorruptRecordError, UnsupportedMagicError
+from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedMagicError
+from kstore.log.damage import SkippedRange
 from kstore.log.env import DEFAULT_ENV, Closing, Env, FileIdentity, ReadFile, check_in_place, open_listed
-from kstore.log.plan import FileRange, ScanRange
+from kstore.log.plan import ScanRange
 from kstore.log.segment.records import BatchPlace, LastBatch, check_batch, entry_size, truncated_since_listed
 from kstore.log.segment.replaced import ListedFile, change_that_caused
+from kstore.log.segment.sound import DamagedPart, FileRange, SoundRun, read_offset_index, skipped_batch, sound_parts
+
+_ROW_COUNT_FIELD, _POSITION_FIELD = (BATCH_ROW_FIELDS.index(name) for name in ("row_count", "position"))
 
 Item = TypeVar("Item")
 Part = TypeVar("Part")
@@ -254,21 +267,7 @@ def scan_columns(
     Cost: one pass; preads of config.read_chunk_bytes into a reused buffer; memory of one chunk, one Columns and one
         decompressed batch.
     """
-    decoder = ColumnDecoder(
-        key=selection.key,
-        value=selection.value,
-        offset=selection.offset,
-        timestamp=selection.timestamp,
-        headers=selection.headers,
-        verify_crc=selection.verify_crc,
-        batch_bytes=batch_bytes,
-        max_batch_bytes=config.max_batch_bytes,
-        max_decompressed_bytes=config.max_decompressed_bytes,
-        decompress=decompress,
-        start_offset=scan_range.start_offset,
-        end_offset=scan_range.end_offset,
-        aborted=scan_range.aborted,
-    )
+    decoder = _decoder_of(scan_range, selection, batch_bytes=batch_bytes, config=config)
     keeps_chunks = "view" in (selection.key, selection.value)
     identities = dict(scan_range.identities)
     last = LastBatch() if last is None else last
@@ -301,6 +300,173 @@ def scan_columns(
             raise change from error
     if decoder.row_count:
         yield decoder.take()
+
+
+def _decoder_of(
+    scan_range: ScanRange, selection: ColumnSelection, *, batch_bytes: int, config: LogConfig
+) -> ColumnDecoder:
+    return ColumnDecoder(
+        key=selection.key,
+        value=selection.value,
+        offset=selection.offset,
+        timestamp=selection.timestamp,
+        headers=selection.headers,
+        verify_crc=selection.verify_crc,
+        batch_bytes=batch_bytes,
+        max_batch_bytes=config.max_batch_bytes,
+        max_decompressed_bytes=config.max_decompressed_bytes,
+        decompress=decompress,
+        start_offset=scan_range.start_offset,
+        end_offset=scan_range.end_offset,
+        aborted=scan_range.aborted,
+    )
+
+
+class Rows(NamedTuple):
+    """The first row_count rows of decoded columns."""
+
+    columns: Columns
+    row_count: int
+
+
+def scan_around_damage(
+    scan_range: ScanRange,
+    selection: ColumnSelection,
+    *,
+    batch_bytes: int,
+    config: LogConfig,
+    env: Env = DEFAULT_ENV,
+    last: LastBatch | None = None,
+) -> Iterator[Rows | SkippedRange]:
+    """Decode the records of one range as scan_columns does, and leave out what is damaged; see segment/sound.py.
+
+    Yields what is left out between the rows before and after it. A batch whose records cannot be decoded into these
+    columns gives no row.
+    Raises: UnsupportedCompressionTypeError, MemoryLimitError, StorageError; LogReplacedError if a file is no longer the
+        one that was planned.
+    Cost: as scan_columns, and one more pass that checks the frames and CRCs of each file. The columns of a batch are
+        held back until the whole batch is decoded.
+    """
+    yield from scan_range.skipped
+    scan = _SoundScan(
+        scan_range, partial(_decoder_of, scan_range, selection, batch_bytes=batch_bytes, config=config), config, env
+    )
+    keeps_chunks = "view" in (selection.key, selection.value)
+    for piece in scan_range.files:
+        yield from scan.file(piece, LastBatch() if last is None else last, keeps_chunks=keeps_chunks)
+
+
+class _SoundScan:
+    """A pass over one range that leaves out damage."""
+
+    def __init__(
+        self, scan_range: ScanRange, new_decoder: Callable[[], ColumnDecoder], config: LogConfig, env: Env
+    ) -> None:
+        self._range = scan_range
+        self._new_decoder = new_decoder
+        self._config = config
+        self._env = env
+        self._identities = dict(scan_range.identities)
+        self._standing = _Standing(scan_range.last_batch, env)
+
+    def file(self, piece: FileRange, last: LastBatch, *, keeps_chunks: bool) -> Iterator[Rows | SkippedRange]:
+        identity = self._identities.get(piece.path)
+        last.start(piece.path, identity)
+        with closing(_opened(piece.path, identity, self._env)) as file, self._standing:
+            parts, fault = sound_parts(
+                file,
+                piece,
+                find_index=lambda: read_offset_index(piece.path, base_offset=piece.base_offset, env=self._env),
+                config=self._config,
+            )
+            if fault is not None:
+                self._check_unchanged(fault, piece)
+            for part in parts:
+                if isinstance(part, DamagedPart):
+                    end_offset = self._range.end_offset
+                    yield from self._told(part.skipped(piece, self._range.topic_partition, end_offset=end_offset))
+                else:
+                    reader = _ChunkReader(
+                        file, last, self._standing, end_position=part.end_position, config=self._config
+                    )
+                    yield from self._run(piece, part, file, reader, keeps_chunks=keeps_chunks)
+
+    def _run(
+        self, piece: FileRange, run: SoundRun, file: ReadFile, reader: _ChunkReader, *, keeps_chunks: bool
+    ) -> Iterator[Rows | SkippedRange]:
+        """Decode a run of batches with right CRCs, and leave out those whose records cannot be decoded."""
+        position, least_offset = run.position, run.least_offset
+        while position < run.end_position:
+            decoder = self._new_decoder()
+            decoder.start_file(
+                position=position,
+                end_position=run.end_position,
+                base_offset=piece.base_offset,
+                next_base_offset=piece.next_base_offset,
+                path=piece.path,
+            )
+            # Tables that end in a batch that is not decoded to its end.
+            held: list[Columns] = []
+            fault: CorruptionError | None = None
+            try:
+                while (status := decoder.run()) != "done":
+                    if status == "more":
+                        decoder.feed(reader.read(decoder, fresh=keeps_chunks), decoder.position)
+                        continue
+                    table = decoder.take()
+                    if _rows_of_batch(table, decoder.position) < table.row_count:
+                        yield from (Rows(one, one.row_count) for one in held)
+                        held.clear()
+                    held.append(table)
+                reader.note_last(decoder)
+            except CorruptionError as error:
+                self._check_unchanged(error, piece)
+                fault = error
+            position = run.end_position if fault is None else decoder.position
+            if decoder.row_count:
+                held.append(decoder.take())
+            for table in held:
+                row_count = table.row_count - (0 if fault is None else _rows_of_batch(table, position))
+                if row_count:
+                    yield Rows(table, row_count)
+            if fault is not None:
+                if decoder.last_position >= 0:
+                    least_offset = self._header_at(decoder.last_position, file, run).last_offset + 1
+                header = self._header_at(position, file, run)
+                skipped = skipped_batch(
+                    header, self._range.topic_partition, piece.path, least_offset=least_offset, reason=fault.reason
+                )
+                yield from self._told(skipped)
+                position, least_offset = position + header.size_in_bytes, header.last_offset + 1
+
+    def _told(self, skipped: SkippedRange) -> Iterator[SkippedRange]:
+        within = skipped.within(start_offset=self._range.start_offset, end_offset=self._range.end_offset)
+        if within is not None:
+            yield within
+
+    def _header_at(self, position: int, file: ReadFile, run: SoundRun) -> BatchHeader:
+        head = file.pread(min(RECORD_BATCH_OVERHEAD, run.end_position - position), position=position)
+        header: BatchHeader = read_header(head, position=position, path=file.path)
+        return header
+
+    def _check_unchanged(self, error: CorruptionError, piece: FileRange) -> None:
+        """Raise LogReplacedError if a change of the file caused an error."""
+        identity = self._identities.get(piece.path)
+        listed = None if identity is None else _listed(piece, identity)
+        change = change_that_caused(error, listed, config=self._config, env=self._env)
+        if change is not None:
+            raise change from error
+
+
+def _rows_of_batch(columns: Columns, position: int) -> int:
+    """Return how many of the last rows are of the batch at a position."""
+    fields = memoryview(columns.batches).cast("B").cast("q")
+    count = 0
+    for at in range(len(fields) - len(BATCH_ROW_FIELDS), -1, -len(BATCH_ROW_FIELDS)):
+        if fields[at + _POSITION_FIELD] != position:
+            break
+        count += fields[at + _ROW_COUNT_FIELD]
+    return count
 
 
 def _opened(path: str, identity: FileIdentity | None, env: Env) -> ReadFile:

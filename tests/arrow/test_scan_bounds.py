@@ -53,7 +53,7 @@ def rows(source: Any, **options: Any) -> list[tuple[str, int, int]]:
 def by_cat(path: Path, **bounds: Any) -> Iterator[int]:
     defaults = {"start_offset": 0, "end_offset": 2**63 - 1}
     with kstore.open_log(path) as log:
-        for group in cat.groups(log, cat.Wanted(**(defaults | bounds))):
+        for group in cat.groups(log, cat.CatOptions(**(defaults | bounds))):
             yield from (one.offset for one in group.records)
 
 
@@ -73,18 +73,19 @@ def test_offsets_and_times_select_what_cat_selects(disordered: Path, options: di
 
 
 def test_a_record_without_a_timestamp_is_null_and_counts_as_one_ms_before_the_epoch(tmp_path: Path) -> None:
-    data = [packed_entry(b"v", None, offset=0, magic=0), packed_entry(b"v", None, offset=1, magic=1, timestamp_ms=-1)]
-    data += [write_batch([record(2, timestamp_ms=-1), record(3, timestamp_ms=5)])]
+    data = [packed_entry(b"v", None, offset=0, magic=1, timestamp_ms=4), packed_entry(b"v", None, offset=1, magic=0)]
+    data += [packed_entry(b"v", None, offset=2, magic=1, timestamp_ms=-1)]
+    data += [write_batch([record(3, timestamp_ms=-1), record(4, timestamp_ms=5)])]
     path = write_partition(tmp_path, [[write_batch([record(0)])]])
     (path / f"{0:020}.log").write_bytes(b"".join(data))
     for name in path.glob("*index"):
         name.unlink()
     table = kstore.scan(path, columns=["timestamp", "timestampType"]).to_table()
-    assert table["timestamp"].cast(pa.int64()).to_pylist() == [None, None, None, 5000]
-    assert table["timestampType"].to_pylist() == [-1, 0, 0, 0]
-    assert offsets(path, until=5) == list(by_cat(path, until_ms=5)) == [0, 1, 2]
-    assert offsets(path, since=0) == list(by_cat(path, since_ms=0)) == [3]
-    assert offsets(path, since=-1) == list(by_cat(path, since_ms=-1)) == [0, 1, 2, 3]
+    assert table["timestamp"].cast(pa.int64()).to_pylist() == [4000, None, None, None, 5000]
+    assert table["timestampType"].to_pylist() == [0, -1, 0, 0, 0]
+    assert offsets(path, until=5) == list(by_cat(path, until_ms=5)) == [0, 1, 2, 3]
+    assert offsets(path, since=0) == list(by_cat(path, since_ms=0)) == [0, 4]
+    assert offsets(path, since=-1) == list(by_cat(path, since_ms=-1)) == [0, 1, 2, 3, 4]
 
 
 def test_times_may_be_datetimes_of_any_zone(disordered: Path) -> None:

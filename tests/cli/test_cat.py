@@ -298,3 +298,36 @@ def test_unknown_decoder_is_wrong_use(kstore, directory):
     run = kstore("cat", directory, "--key-decoder", "json")
     assert run.status == 2
     assert "--key-decoder: expected one of string" in run.err
+
+
+def test_damage_is_skipped_on_request_with_one_line_for_each_range(kstore, tmp_path):
+    data = batches(0, 9, records_per_batch=2, value_bytes=30)
+    root = write_root(tmp_path, {"t-0": [data[:3], data[3:6], data[6:]], "u-0": [data[:1]]})
+    damaged = root / "t-0" / f"{6:020}.log"
+    flip_bit(damaged, len(data[3]) + 80, bit=1)
+    flip_bit(root / "t-0" / f"{12:020}.log", len(data[6]) + len(data[7]) + 80, bit=1)
+    before = {name: name.read_bytes() for name in root.rglob("*") if name.is_file()}
+    for decoding in ((), ("--key-decoder", "string"), ("--limit", 100)):
+        ended = kstore("cat", "--json", root, *decoding)
+        assert [(one["topic"], one["offset"]) for one in ended.objects()] == [("t", n) for n in range(8)] + [
+            ("u", 0),
+            ("u", 1),
+        ]
+        run = kstore("cat", "--json", root, "--skip-damaged", *decoding)
+        assert [one["offset"] for one in run.objects()] == [*range(8), *range(10, 16), 0, 1]
+        assert run.status == ended.status == 1
+        first, last = run.err.splitlines()
+        place = f"{len(data[4])} bytes at position {len(data[3])} of {damaged}: CRC mismatch: stored"
+        assert first.startswith(f"kstore: skipped offsets 8 to 9 of t-0: {place}")
+        assert last.startswith("kstore: skipped offsets 16 to 17 of t-0: ")
+    assert kstore("cat", "--json", root / "u-0", "--skip-damaged").status == 0
+    assert {name: name.read_bytes() for name in root.rglob("*") if name.is_file()} == before
+
+
+def test_damage_before_the_first_offset_or_after_the_limit_is_not_met(kstore, tmp_path):
+    directory = write_partition(tmp_path, [batches(0, 3, records_per_batch=2)])
+    flip_bit(directory / f"{0:020}.log", 80, bit=1)
+    run = kstore("cat", "--json", directory, "--skip-damaged", "--from", 2)
+    assert (offsets(run), run.status, run.err) == ([2, 3, 4, 5], 0, "")
+    run = kstore("cat", "--json", directory, "--skip-damaged", "--since", 0, "--limit", 1)
+    assert (offsets(run), run.status) == ([2], 1)

@@ -334,6 +334,20 @@ def test_aborted_batch_that_is_left_out_counts_for_no_limit_and_is_checked(tmp_p
         list(log.batches(isolation="read_committed"))
 
 
+def test_offsets_that_a_log_holds_are_never_out_of_range(tmp_path: Path) -> None:
+    transactional = {"is_transactional": True, "producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    path = write_partition(tmp_path, [[*batches(4, 3, records_per_batch=2), batch(10, 2, **transactional)]])
+    with open_log(path) as log:
+        for skips in ({}, {"on_error": "skip"}):
+            assert log.held_offsets(**skips) == log.held_offsets(0, 99, **skips) == (4, 12)
+            assert log.held_offsets(5, 6, **skips) == (5, 6)
+            assert log.held_offsets(20, 99, **skips)[0] == log.held_offsets(20, 99, **skips)[1]
+            assert log.held_offsets(isolation="read_committed", **skips) == (4, 10)
+            assert log.held_offsets(since_ms=FIRST_TIMESTAMP_MS + 7, **skips) == (7, 12)
+            assert log.held_offsets(since_ms=FIRST_TIMESTAMP_MS + 20, **skips) == (12, 12)
+            assert log.held_offsets(since_ms=-3, **skips) == (4, 12)
+
+
 def test_decoders_are_called_with_what_is_not_null(tmp_path: Path) -> None:
     directory = write_partition(
         tmp_path, [[write_batch([record(0, b"1", None), record(1, None, b"2"), record(2, b"", b"")])]]

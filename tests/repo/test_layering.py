@@ -42,7 +42,7 @@ LAYERS = {
 # Inside of log/ and producer/: each wing or module imports only from those to its left, and a wing is free of circles.
 WINGS = {
     "log": (
-        "cache < env < damage, files < segment < state, plan < recovery, scan, source < log < verify, write"
+        "cache < env < damage, files < segment < state, plan < recovery, scan, source < skipping < log < verify, write"
         " < store, opening < maintenance"
     ),
     "producer": (

@@ -6,7 +6,6 @@ impossible, as long as the right value is certain. Everything else is reported, 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
@@ -17,10 +16,17 @@ from kstore.log.files.checkpoints import replace_file
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, segment_path
 from kstore.log.recovery.context import DamageOutcome, RecoveryContext
 from kstore.log.recovery.files import Quarantine, SegmentFiles
-from kstore.log.recovery.framing import WholeBatch, find_whole_batches
 from kstore.log.recovery.plan import RecoveryPlan, SegmentPlan, drop_segment, index_content
 from kstore.log.recovery.walk import SegmentWalk
 from kstore.log.segment.check import Step
+from kstore.log.segment.framing import (
+    WholeBatch,
+    find_whole_batches,
+    first_offsets_from,
+    longest_in_order,
+    slots_in_order,
+)
+from kstore.log.segment.indexes import OffsetIndex
 from kstore.log.segment.records import is_preallocated
 from kstore.types import MAX_OFFSET
 
@@ -122,7 +128,7 @@ def _stray_in(context: RecoveryContext, files: SegmentFiles, later: list[Segment
 def _whole_in_order(context: RecoveryContext, files: SegmentFiles, next_base_offset: int | None) -> list[WholeBatch]:
     """Return the proven batches of a segment that keep their offsets."""
     batches, _ = _whole_batches(context, files, next_base_offset)
-    kept = _longest_in_order(batches, range(files.base_offset, _end_offset(next_base_offset)))
+    kept = longest_in_order(batches, range(files.base_offset, _end_offset(next_base_offset)))
     return [batches[slot] for slot in sorted(kept)]
 
 
@@ -130,12 +136,13 @@ def _whole_batches(
     context: RecoveryContext, files: SegmentFiles, next_base_offset: int | None
 ) -> tuple[list[WholeBatch], list[Damage]]:
     index_name = files.index_names.get(OFFSET_INDEX_SUFFIX)
+    content = None if index_name is None else index_content(context, index_name)
     with context.env.open_read(context.path_of(files.log_name)) as file:
         return find_whole_batches(
             file,
             base_offset=files.base_offset,
             next_base_offset=next_base_offset,
-            index_content=None if index_name is None else index_content(context, index_name),
+            index=None if content is None else OffsetIndex(content, base_offset=files.base_offset, path=""),
             config=context.config,
         )
 
@@ -293,8 +300,8 @@ class _Salvage:
         it is dropped.
         """
         offsets = range(self._files.base_offset, self._end_offset)
-        kept = _with_gaps_filled(batches, _longest_in_order(batches, offsets), offsets)
-        limits = _limits(batches, kept, end_offset=self._end_offset)
+        kept = slots_in_order(batches, offsets)
+        limits = first_offsets_from(batches, kept, end_offset=self._end_offset)
         end, end_position = self._files.base_offset, 0
         for slot, batch in enumerate(batches):
             first_offset = batch.first_offset
@@ -317,63 +324,6 @@ class _Salvage:
 
     def _note(self, batch: WholeBatch, reason: str) -> None:
         self._damage.append(Damage(self._log_path, batch.position, batch.size_in_bytes, reason))
-
-
-def _longest_in_order(batches: list[WholeBatch], offsets: range) -> set[int]:
-    """Return the slots of the longest subsequence of batches whose offsets rise and lie in `offsets`; ties go to the
-    lowest offsets.
-    """
-    # For each length of a subsequence: the slot where the one with the lowest last offset ends, and that offset.
-    slots: list[int] = []
-    last_offsets: list[int] = []
-    before: dict[int, int | None] = {}
-    for slot, batch in enumerate(batches):
-        if batch.first_offset < offsets.start or batch.last_offset >= offsets.stop:
-            continue
-        count = bisect_left(last_offsets, batch.first_offset)
-        if count == len(slots):
-            slots.append(slot)
-            last_offsets.append(batch.last_offset)
-        elif batch.last_offset < last_offsets[count]:
-            slots[count], last_offsets[count] = slot, batch.last_offset
-        else:
-            continue
-        before[slot] = slots[count - 1] if count else None
-    kept: set[int] = set()
-    at = slots[-1] if slots else None
-    while at is not None:
-        kept.add(at)
-        at = before[at]
-    return kept
-
-
-def _with_gaps_filled(batches: list[WholeBatch], kept: set[int], offsets: range) -> set[int]:
-    """Where a kept batch leaves a gap of offsets before it and fits exactly into the gap before its successor, keep the
-    successor instead.
-
-    The offset of the first batch is wrong then, whichever of the two keeps more batches in order.
-    """
-    kept = set(kept)
-    limits = _limits(batches, kept, end_offset=offsets.stop)
-    end = offsets.start
-    for slot, batch in enumerate(batches[:-1]):
-        if slot not in kept:
-            continue
-        following = batches[slot + 1]
-        fits = end != batch.first_offset and end + batch.span + 1 == following.first_offset
-        if fits and slot + 1 not in kept and following.last_offset < limits[slot + 2]:
-            kept ^= {slot, slot + 1}
-        else:
-            end = batch.last_offset + 1
-    return kept
-
-
-def _limits(batches: list[WholeBatch], kept: set[int], *, end_offset: int) -> list[int]:
-    """Return for each slot, and for the end, the first offset of the first kept batch at or after it."""
-    limits = [end_offset] * (len(batches) + 1)
-    for slot in reversed(range(len(batches))):
-        limits[slot] = batches[slot].first_offset if slot in kept else limits[slot + 1]
-    return limits
 
 
 def _chunks(source: ReadFile, piece: Piece) -> Iterable[bytes]:

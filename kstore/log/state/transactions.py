@@ -12,10 +12,13 @@ from typing import NamedTuple
 
 from kstore._core import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from kstore.config import LogConfig
+from kstore.errors import CorruptionError
+from kstore.log.damage import SkippedRange
 from kstore.log.segment.segment import LogSegment
+from kstore.log.segment.sound import DamagedPart, skipped_batch
 from kstore.record import RecordBatch
 from kstore.record.control import ControlRecordType, control_record_type
-from kstore.types import MAX_OFFSET
+from kstore.types import MAX_OFFSET, TopicPartition
 
 
 class AbortedTransaction(NamedTuple):
@@ -84,35 +87,136 @@ def settle_transactions(segments: Iterable[LogSegment], *, after: Settled, confi
     Raises: CorruptRecordError and other errors for damage in the walked range.
     Cost: a compiled header walk; each transactional or control batch costs a call, each control batch a read.
     """
-    started, aborted = dict(after.open), list(after.aborted)
+    walk = _Walk(after, config)
     base_offset, position, previous_last_offset = after[:3]
     for segment in segments:
         if segment.base_offset < base_offset:
             continue
         if segment.base_offset > base_offset:
             base_offset, position, previous_last_offset = segment.base_offset, 0, -1
-        while position < segment.scan_end_position:
+        position, previous_last_offset = walk.over(
+            segment,
+            position=position,
+            end_position=segment.scan_end_position,
+            previous_last_offset=previous_last_offset,
+        )
+    return Settled(base_offset, position, previous_last_offset, tuple(walk.started.items()), tuple(walk.aborted))
+
+
+class SettledAroundDamage(NamedTuple):
+    """The transactions of a log as far as its sound batches tell; see settle_around_damage.
+
+    open, aborted: as in Settled. Transactions whose end may have been in damage are in aborted too; doubtful has what
+    is missing because of them, and the damage.
+    """
+
+    open: tuple[tuple[int, int], ...]
+    aborted: tuple[AbortedTransaction, ...]
+    doubtful: tuple[SkippedRange, ...]
+
+
+def settle_around_damage(
+    segments: Iterable[LogSegment],
+    *,
+    topic_partition: TopicPartition,
+    check_unchanged: Callable[[CorruptionError], None],
+    config: LogConfig,
+) -> SettledAroundDamage:
+    """Find the end of every transaction in the sound batches of a log.
+
+    A transaction that is open where offsets are missing may have ended there, by either marker: what the log has of it
+    before that place counts as aborted. Data after it belongs to the transaction that the next marker ends.
+    Args: check_unchanged: called with a fault that was found; raises an error if a change of the files caused it.
+    Raises: StorageError, LogReplacedError; UnsupportedCompressionTypeError for a marker.
+    Cost: reads the whole log, and walks its headers.
+    """
+    walk = _Walk(NOTHING_SETTLED, config, topic_partition)
+    for segment in segments:
+        end_position = segment.proven_end_position
+        parts, fault = segment.sound_parts(position=0, end_position=end_position)
+        if fault is not None:
+            check_unchanged(fault)
+        for part in parts:
+            if isinstance(part, DamagedPart):
+                piece = segment.file_range(position=0, end_position=end_position)
+                walk.pass_damage(part.skipped(piece, topic_partition, end_offset=MAX_OFFSET))
+            else:
+                walk.over(
+                    segment,
+                    position=part.position,
+                    end_position=part.end_position,
+                    previous_last_offset=part.least_offset - 1,
+                )
+    return SettledAroundDamage(tuple(walk.started.items()), tuple(walk.aborted), tuple(walk.doubtful))
+
+
+class _Walk:
+    """A walk over the headers of a log.
+
+    Args: topic_partition: if it is given, a marker that cannot be decoded leaves its transaction in doubt; otherwise it
+        raises its error.
+    Attributes: started (the first offset of each open transaction, by producer id), aborted, doubtful.
+    """
+
+    def __init__(self, after: Settled, config: LogConfig, topic_partition: TopicPartition | None = None) -> None:
+        self._config = config
+        self._topic_partition = topic_partition
+        self.started = dict(after.open)
+        self.aborted = list(after.aborted)
+        self.doubtful: list[SkippedRange] = []
+
+    def over(
+        self, segment: LogSegment, *, position: int, end_position: int, previous_last_offset: int
+    ) -> tuple[int, int]:
+        """Walk [position, end_position) of a segment; return where it ended, and the last offset before that."""
+        while position < end_position:
             scan = segment.records.walk(
                 position=position,
-                end_position=segment.scan_end_position,
+                end_position=end_position,
                 previous_last_offset=previous_last_offset,
                 stop_attributes=TRANSACTIONAL_BIT | CONTROL_BIT,
             )
             header = segment.records.stopped_at(scan)
             if header is None:
-                position, previous_last_offset = scan.position, max(previous_last_offset, scan.last_offset)
-                break
+                return scan.position, max(previous_last_offset, scan.last_offset)
             position, previous_last_offset = header.position + header.size_in_bytes, header.last_offset
-            if not header.is_control:
-                started.setdefault(header.producer_id, header.base_offset)
-                continue
-            end = _end_marker(segment, header, config)
-            if end is None:
-                continue
-            first_offset = started.pop(header.producer_id, None)
-            if end is ControlRecordType.ABORT and first_offset is not None:
-                aborted.append(AbortedTransaction(header.producer_id, first_offset, header.last_offset))
-    return Settled(base_offset, position, previous_last_offset, tuple(started.items()), tuple(aborted))
+            self._note(segment, header)
+        return position, previous_last_offset
+
+    def pass_damage(self, skipped: SkippedRange) -> None:
+        """Put the open transactions in doubt, if offsets are missing with the damage."""
+        last = skipped.last_missing_offset
+        if last is None or skipped.first_missing_offset <= last:
+            for producer_id in [*self.started]:
+                self._doubt(producer_id, skipped)
+
+    def _doubt(self, producer_id: int, skipped: SkippedRange) -> None:
+        first_offset = self.started.pop(producer_id, None)
+        if first_offset is None:
+            return
+        last_offset = skipped.first_missing_offset - 1
+        self.aborted.append(AbortedTransaction(producer_id, first_offset, last_offset))
+        reason = f"the transaction of producer {producer_id} may have been aborted there: {skipped.reason}"
+        missing = skipped._replace(first_missing_offset=first_offset, last_missing_offset=last_offset)
+        self.doubtful.append(missing._replace(reason=reason))
+
+    def _note(self, segment: LogSegment, header: BatchHeader) -> None:
+        if not header.is_control:
+            self.started.setdefault(header.producer_id, header.base_offset)
+            return
+        try:
+            end = _end_marker(segment, header, self._config)
+        except CorruptionError as error:
+            if self._topic_partition is None:
+                raise
+            place = (header, self._topic_partition, segment.path)
+            self._doubt(header.producer_id, skipped_batch(*place, least_offset=header.last_offset, reason=error.reason))
+            return
+        if end is None:
+            return
+        first_offset = self.started.pop(header.producer_id, None)
+        if end is ControlRecordType.ABORT and first_offset is not None:
+            self.aborted.append(AbortedTransaction(header.producer_id, first_offset, header.last_offset))
 
 
 def _end_marker(segment: LogSegment, header: BatchHeader, config: LogConfig) -> ControlRecordType | None:

@@ -11,9 +11,8 @@ from kstore.config import LogConfig
 from kstore.log import open_log
 from kstore.log.files.names import PartitionDirectory
 from kstore.log.recovery.context import LoadedLog
-from kstore.log.recovery.framing import WholeBatch
 from kstore.log.recovery.load import load_log
-from kstore.log.recovery.salvage import _longest_in_order
+from kstore.log.segment.framing import WholeBatch, longest_in_order
 from kstore.types import TopicPartition
 from tests.making.batches import (
     Layout,
@@ -221,7 +220,7 @@ def spans(*offsets: tuple[int, int]) -> list[WholeBatch]:
     ],
 )
 def test_most_batches_in_order_keep_their_offsets(offsets: tuple[tuple[int, int], ...], kept: set[int]) -> None:
-    assert _longest_in_order(spans(*offsets), range(100)) == kept
+    assert longest_in_order(spans(*offsets), range(100)) == kept
 
 
 @pytest.mark.parametrize("dry_run", [True, False])

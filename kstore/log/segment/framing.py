@@ -85,25 +85,33 @@ def find_whole_batches(
     *,
     base_offset: int,
     next_base_offset: int | None,
-    index_content: bytes | None,
+    index: OffsetIndex | None,
     config: LogConfig,
+    start_position: int = 0,
+    end_position: int | None = None,
 ) -> tuple[list[WholeBatch], list[Damage]]:
     """Return the proven whole batches of a .log, in order, and the damaged ranges between them.
 
-    Args: next_base_offset: of the next segment, None for the last one; index_content: the offset index, None if there
-        is none.
-    Raises: StorageError.  Cost: reads the file once, and twice around damage; without an index up to SEARCH_EFFORT
+    Args: next_base_offset: of the next segment, None for the last one; index: the offset index, None if there is none;
+        start_position, end_position: the part to look at; a batch is known to start, or would start, at each of them.
+    Raises: StorageError.  Cost: reads the part once, and twice around damage; without an index up to SEARCH_EFFORT
         times.
     """
     framing = _Framing(
-        file, base_offset=base_offset, next_base_offset=next_base_offset, index_content=index_content, config=config
+        file,
+        base_offset=base_offset,
+        next_base_offset=next_base_offset,
+        index=index,
+        config=config,
+        start_position=start_position,
+        end_position=file.size() if end_position is None else end_position,
     )
-    framing.run()
+    framing.run(start_position)
     return framing.batches, framing.damage
 
 
 class _Framing:
-    """One pass over one .log."""
+    """One pass over a part of a .log."""
 
     def __init__(
         self,
@@ -111,29 +119,33 @@ class _Framing:
         *,
         base_offset: int,
         next_base_offset: int | None,
-        index_content: bytes | None,
+        index: OffsetIndex | None,
         config: LogConfig,
+        start_position: int,
+        end_position: int,
     ) -> None:
         self._file = file
-        self._size = file.size()
+        self._end_position = end_position
         self._base_offset = base_offset
         self._most_offset = base_offset + MAX_INT32 if next_base_offset is None else next_base_offset - 1
         self._config = config
-        reader = ChunkReader(file.pread, end_position=self._size, first_bytes=config.read_chunk_bytes)
+        reader = ChunkReader(file.pread, end_position=self._end_position, first_bytes=config.read_chunk_bytes)
         self._bytes_at = reader.bytes_at
-        self._effort_bytes = SEARCH_EFFORT * self._size
+        self._effort_bytes = SEARCH_EFFORT * (end_position - start_position)
         self._expected_offset = base_offset
-        entries = OffsetIndex(index_content or b"", base_offset=base_offset, path="").entries()
-        self._entries = sorted((position, offset) for offset, position in entries)
+        self._entries = sorted(
+            (position, offset)
+            for offset, position in ([] if index is None else index.entries())
+            if start_position <= position < end_position
+        )
         self._proofs: dict[int, bool] = {}
         self._resized: dict[int, WholeBatch | None] = {}
         self._ahead = _Ahead()
         self.batches: list[WholeBatch] = []
         self.damage: list[Damage] = []
 
-    def run(self) -> None:
-        position = 0
-        while position < self._size:
+    def run(self, position: int) -> None:
+        while position < self._end_position:
             batch = self._whole_at(position) or self._resized_at(position)
             if batch is None:
                 position = self._pass_damage(position)
@@ -153,11 +165,11 @@ class _Framing:
     def _pass_damage(self, start: int) -> int:
         """Report the damage at `start`, and return where the next batch is proven to start, or the end of the file."""
         reason = self._reason_at(start)
-        if holds_only_zeros(self._file, position=start, end_position=self._size):
-            self._note(start, end_position=self._size, reason="zero bytes after the last batch")
-            return self._size
+        if holds_only_zeros(self._file, position=start, end_position=self._end_position):
+            self._note(start, end_position=self._end_position, reason="zero bytes after the last batch")
+            return self._end_position
         proven = self._next_indexed(start)
-        limit = self._size if proven is None else proven
+        limit = self._end_position if proven is None else proven
         end = self._end_by_size(start, limit=limit)
         if end is None and proven is None:
             end = self._next_shifted(start)
@@ -175,7 +187,7 @@ class _Framing:
             if self._agrees(slot) and self._leaves_room(position, offset=offset):
                 # Without this the bytes of the file may have moved, and the match may be a coincidence.
                 is_last = slot + 1 == len(self._entries)
-                if self._leads_to(self._size if is_last else self._entries[slot + 1][0], position=position):
+                if self._leads_to(self._end_position if is_last else self._entries[slot + 1][0], position=position):
                     return position
         return None
 
@@ -188,7 +200,9 @@ class _Framing:
         while position < target:
             batch = self._whole_at(position)
             if batch is None:
-                return target == self._size and holds_only_zeros(self._file, position=position, end_position=target)
+                return target == self._end_position and holds_only_zeros(
+                    self._file, position=position, end_position=target
+                )
             if batch.first_offset <= last_offset:
                 return False
             position, last_offset = batch.end_position, batch.last_offset
@@ -198,7 +212,7 @@ class _Framing:
         """True if an index entry and the batch at its position agree."""
         if slot not in self._proofs:
             position, offset = self._entries[slot]
-            limit = self._entries[slot + 1][0] if slot + 1 < len(self._entries) else self._size
+            limit = self._entries[slot + 1][0] if slot + 1 < len(self._entries) else self._end_position
             self._proofs[slot] = self._is_append_of(position, offset=offset, limit=limit)
         return self._proofs[slot]
 
@@ -227,7 +241,7 @@ class _Framing:
 
         Returns: None if no ENTRIES_THAT_AGREE entries in a row agree.
         """
-        self._look_ahead(start + 1, end_position=self._size)
+        self._look_ahead(start + 1, end_position=self._end_position)
         positions = {batch.last_offset: batch.position for batch in self._ahead.batches if batch.position > start}
         streak: list[int] = []
         distance = 0
@@ -331,7 +345,11 @@ class _Framing:
         if len(head) < SIZE_UP_TO_MAGIC:
             return 0
         size = entry_size(head)
-        return size if _LEAST_ENTRY_BYTES <= size <= min(self._config.max_batch_bytes, self._size - position) else 0
+        return (
+            size
+            if _LEAST_ENTRY_BYTES <= size <= min(self._config.max_batch_bytes, self._end_position - position)
+            else 0
+        )
 
     def _batch_of(self, content: bytes, position: int) -> WholeBatch | None:
         """Return the batch in these bytes, possibly with a corrected magic byte, or None."""
@@ -361,7 +379,7 @@ class _Framing:
         if len(head) < _LEAST_ENTRY_BYTES or self._is_exhausted:
             return None
         proven = self._next_indexed(position)
-        limit = self._size if proven is None else proven
+        limit = self._end_position if proven is None else proven
         most = min(limit - position, self._config.max_batch_bytes)
         data = self._file.pread(most, position=position)
         self._effort_bytes -= len(data)
@@ -480,7 +498,7 @@ class _Framing:
         head = self._bytes_at(position, size=RECORD_BATCH_OVERHEAD)
         try:
             header = read_header(
-                head, position=position, max_batch_bytes=self._config.max_batch_bytes, end_position=self._size
+                head, position=position, max_batch_bytes=self._config.max_batch_bytes, end_position=self._end_position
             )
             check_crc(self._bytes_at(position, size=header.size_in_bytes), position=position)
         except CorruptionError as error:
@@ -545,6 +563,70 @@ class _Ahead:
             )
         )
         return _ANY_OFFSET**2 if is_bad_start or batch.first_offset < least else batch.first_offset
+
+
+def slots_in_order(batches: list[WholeBatch], offsets: range) -> set[int]:
+    """Return the slots of the batches that keep their offsets: the largest set of which the offsets rise and lie in
+    `offsets`, except where a neighbour fits a gap exactly.
+    """
+    return _with_gaps_filled(batches, longest_in_order(batches, offsets), offsets)
+
+
+def longest_in_order(batches: list[WholeBatch], offsets: range) -> set[int]:
+    """Return the slots of the longest subsequence of batches whose offsets rise and lie in `offsets`; ties go to the
+    lowest offsets.
+    """
+    # For each length of a subsequence: the slot where the one with the lowest last offset ends, and that offset.
+    slots: list[int] = []
+    last_offsets: list[int] = []
+    before: dict[int, int | None] = {}
+    for slot, batch in enumerate(batches):
+        if batch.first_offset < offsets.start or batch.last_offset >= offsets.stop:
+            continue
+        count = bisect_left(last_offsets, batch.first_offset)
+        if count == len(slots):
+            slots.append(slot)
+            last_offsets.append(batch.last_offset)
+        elif batch.last_offset < last_offsets[count]:
+            slots[count], last_offsets[count] = slot, batch.last_offset
+        else:
+            continue
+        before[slot] = slots[count - 1] if count else None
+    kept: set[int] = set()
+    at = slots[-1] if slots else None
+    while at is not None:
+        kept.add(at)
+        at = before[at]
+    return kept
+
+
+def _with_gaps_filled(batches: list[WholeBatch], kept: set[int], offsets: range) -> set[int]:
+    """Where a kept batch leaves a gap of offsets before it and fits exactly into the gap before its successor, keep the
+    successor instead.
+
+    The offset of the first batch is wrong then, whichever of the two keeps more batches in order.
+    """
+    kept = set(kept)
+    limits = first_offsets_from(batches, kept, end_offset=offsets.stop)
+    end = offsets.start
+    for slot, batch in enumerate(batches[:-1]):
+        if slot not in kept:
+            continue
+        following = batches[slot + 1]
+        fits = end != batch.first_offset and end + batch.span + 1 == following.first_offset
+        if fits and slot + 1 not in kept and following.last_offset < limits[slot + 2]:
+            kept ^= {slot, slot + 1}
+        else:
+            end = batch.last_offset + 1
+    return kept
+
+
+def first_offsets_from(batches: list[WholeBatch], kept: set[int], *, end_offset: int) -> list[int]:
+    """Return for each slot, and for the end, the first offset of the first kept batch at or after it."""
+    limits = [end_offset] * (len(batches) + 1)
+    for slot in reversed(range(len(batches))):
+        limits[slot] = batches[slot].first_offset if slot in kept else limits[slot + 1]
+    return limits
 
 
 def _differ_by_one_bit(size: int, *, other: int) -> bool:

@@ -1,0 +1,261 @@
+"""sound_parts: divides a part of a .log into runs of sound batches and the damage between them.
+
+This is the one rule of all readers that go on after damage. It trusts nothing more than salvage does: in a file with a
+fault it reads only batches whose start is proven (framing.py), that are stored as they should be, and whose offsets
+keep their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, ColumnDecoder, HeaderScan, read_header
+from kstore.compression import decompress
+from kstore.config import LogConfig
+from kstore.errors import CorruptionError, CorruptRecordError, StorageError
+from kstore.log.damage import Damage, SkippedRange
+from kstore.log.env import Env, ReadFile
+from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX
+from kstore.log.segment.framing import WholeBatch, find_whole_batches, slots_in_order
+from kstore.log.segment.indexes import MAX_INDEX_BYTES, OffsetIndex
+from kstore.log.segment.records import holds_only_zeros, scan_headers, truncated_since_listed
+from kstore.types import MAX_OFFSET, TopicPartition
+
+# A whole batch can end in one zero byte, the header count of its last record.
+_LEAST_ZEROS = 2
+
+
+class FileRange(NamedTuple):
+    """The whole batches of [start_position, end_position) of one .log file.
+
+    Its segment starts at base_offset and ends before next_base_offset, None for the last segment. With finds_end the
+    batches may end before end_position, at what a crash left; the reader finds out where.
+    """
+
+    path: str
+    base_offset: int
+    start_position: int
+    end_position: int
+    next_base_offset: int | None
+    finds_end: bool = False
+
+
+class SoundRun(NamedTuple):
+    """Adjacent sound batches: [position, end_position) of a .log. No offset of them is below least_offset."""
+
+    position: int
+    end_position: int
+    least_offset: int
+
+
+class DamagedPart(NamedTuple):
+    """The bytes [position, end_position) of a .log that are not read.
+
+    The offsets from first_missing_offset on are missing, up to next_offset, that of the next sound batch, or up to the
+    end of the part that was looked at if that is None.
+    """
+
+    position: int
+    end_position: int
+    first_missing_offset: int
+    next_offset: int | None
+    reason: str
+
+    def error(self, path: str) -> CorruptRecordError:
+        """Return the error that a reader would raise for the damage."""
+        message = f"damage at position {self.position} of {path}: {self.reason}"
+        return CorruptRecordError(message, path=path, position=self.position, reason=self.reason)
+
+    def skipped(self, part: FileRange, topic_partition: TopicPartition, *, end_offset: int) -> SkippedRange:
+        """Return what a reader reports of the damage. Args: end_offset: where the part that was looked at ends."""
+        end = self.next_offset
+        if end is None:
+            end = min(end_offset, MAX_OFFSET if part.next_base_offset is None else part.next_base_offset)
+        last = None if end == MAX_OFFSET else max(end, self.first_missing_offset) - 1
+        size = self.end_position - self.position
+        first = self.first_missing_offset
+        return SkippedRange(topic_partition, part.path, self.position, size, first, last, self.reason)
+
+
+class SoundParts(NamedTuple):
+    """A part of a .log: its sound batches and the damage between them, in order.
+
+    fault: the error of a reader that does not go on, None if there is no damage. A change of the file may have caused
+    it: then nothing here is true.
+    """
+
+    parts: list[SoundRun | DamagedPart]
+    fault: CorruptionError | None
+
+
+def sound_parts(
+    file: ReadFile, part: FileRange, *, find_index: Callable[[], OffsetIndex | None], config: LogConfig
+) -> SoundParts:
+    """Divide a part of a .log into runs of sound batches and the damage between them.
+
+    A batch is sound if its frame and CRC are right and its offsets are above those of the sound batch before it.
+    Args: find_index: returns the offset index, None if there is none; called only for a part with a fault.
+    Raises: StorageError; LogReplacedError if the file is shorter than the part.
+    Cost: reads the part once; with a fault, as find_whole_batches.
+    """
+    end, fault = _end_of_sound(file, part, config)
+    if fault is None and (end == part.end_position or _is_zeros(file, end, part)):
+        run = SoundRun(part.start_position, end, part.base_offset)
+        return SoundParts([run] if part.start_position < end else [], None)
+    whole, damage = find_whole_batches(
+        file,
+        base_offset=part.base_offset,
+        next_base_offset=part.next_base_offset,
+        index=find_index(),
+        config=config,
+        start_position=part.start_position,
+        end_position=part.end_position,
+    )
+    offsets = range(part.base_offset, MAX_OFFSET if part.next_base_offset is None else part.next_base_offset)
+    kept = slots_in_order(whole, offsets)
+    sound = [batch for slot, batch in enumerate(whole) if slot in kept and not batch.is_mended]
+    parts = _Parts(file, part, whole, damage, config).of(sound)
+    first = next((one for one in parts if isinstance(one, DamagedPart)), None)
+    return SoundParts(parts, None if first is None else fault or first.error(part.path))
+
+
+class _Parts:
+    """Joins the sound batches of a part into runs."""
+
+    def __init__(
+        self, file: ReadFile, part: FileRange, whole: list[WholeBatch], damage: list[Damage], config: LogConfig
+    ) -> None:
+        self._file = file
+        self._part = part
+        self._whole = whole
+        self._damage = damage
+        self._config = config
+
+    def of(self, sound: list[WholeBatch]) -> list[SoundRun | DamagedPart]:
+        parts: list[SoundRun | DamagedPart] = []
+        position, next_offset = self._part.start_position, self._part.base_offset
+        for batch in sound:
+            last = parts[-1] if parts else None
+            if batch.position > position:
+                reason = self._reason(position, end_position=batch.position)
+                parts.append(DamagedPart(position, batch.position, next_offset, batch.first_offset, reason))
+            if isinstance(last, SoundRun) and batch.position == position:
+                parts[-1] = last._replace(end_position=batch.end_position)
+            else:
+                parts.append(SoundRun(batch.position, batch.end_position, next_offset))
+            position, next_offset = batch.end_position, batch.last_offset + 1
+        end = self._part.end_position
+        if position < end and not self._is_tail(position, next_offset=next_offset):
+            parts.append(DamagedPart(position, end, next_offset, None, self._reason(position, end_position=end)))
+        return parts
+
+    def _reason(self, position: int, *, end_position: int) -> str:
+        for one in self._damage:
+            if one.position < end_position and position < one.position + one.size_in_bytes:
+                return one.reason
+        batch = next(one for one in self._whole if position <= one.position < end_position)
+        if batch.stored_size is not None:
+            return f"size {batch.stored_size}: expected {batch.size_in_bytes} by the CRC"
+        if batch.magic is not None:
+            return "magic byte: expected 2 by the CRC"
+        return f"offset {batch.first_offset}, which does not fit the batches around it"
+
+    def _is_tail(self, position: int, *, next_offset: int) -> bool:
+        """Whether the bytes from a position to the end are what a crash leaves after the last batch."""
+        part = self._part
+        if self._whole and self._whole[-1].position >= position:
+            return False
+        if _is_zeros(self._file, position, part):
+            return part.next_base_offset is None or next_offset == part.next_base_offset
+        return part.finds_end and (self._is_torn(position, next_offset=next_offset) or self._is_half_written(position))
+
+    def _is_torn(self, position: int, *, next_offset: int) -> bool:
+        scan = HeaderScan(
+            position=position,
+            end_position=self._part.end_position,
+            base_offset=self._part.base_offset,
+            max_batch_bytes=self._config.max_batch_bytes,
+            path=self._part.path,
+            previous_last_offset=next_offset - 1,
+        )
+        scan = scan_headers(self._file, scan, position=position, end_position=self._part.end_position)
+        return bool(scan.status == "torn" and scan.batch_count == 0)
+
+    def _is_half_written(self, position: int) -> bool:
+        """Whether a batch in preallocated space ends in zeros, and nothing but zeros follows it."""
+        head = self._file.pread(RECORD_BATCH_OVERHEAD, position=position)
+        try:
+            header = read_header(
+                head,
+                position=position,
+                max_batch_bytes=self._config.max_batch_bytes,
+                end_position=self._part.end_position - 1,
+            )
+        except CorruptionError:
+            return False
+        return _is_zeros(self._file, position + header.size_in_bytes - _LEAST_ZEROS, self._part)
+
+
+def skipped_batch(
+    header: BatchHeader, topic_partition: TopicPartition, path: str, *, least_offset: int, reason: str
+) -> SkippedRange:
+    """Return what a reader reports of a batch that has a right CRC, but records that cannot be decoded.
+
+    Args: least_offset: the offset after the batch before; the first one of a wrapper may be this.
+    """
+    first = header.base_offset if header.has_base_offset else least_offset
+    return SkippedRange(topic_partition, path, header.position, header.size_in_bytes, first, header.last_offset, reason)
+
+
+def _is_zeros(file: ReadFile, position: int, part: FileRange) -> bool:
+    return holds_only_zeros(file, position=position, end_position=part.end_position)
+
+
+def _end_of_sound(file: ReadFile, part: FileRange, config: LogConfig) -> tuple[int, CorruptionError | None]:
+    """Walk the batches of a part; return where the walk ended, and the fault that ended it, if any.
+
+    Raises: LogReplacedError.  Cost: reads the part once and decodes no record.
+    """
+    # Every batch is below the start offset of this decoder, which therefore checks frames, CRCs and offsets as that of
+    # a scan does, and nothing else.
+    decoder = ColumnDecoder(
+        batch_bytes=1,
+        max_batch_bytes=config.max_batch_bytes,
+        max_decompressed_bytes=config.max_decompressed_bytes,
+        decompress=decompress,
+        start_offset=MAX_OFFSET,
+    )
+    decoder.start_file(
+        position=part.start_position,
+        end_position=part.end_position,
+        base_offset=part.base_offset,
+        next_base_offset=part.next_base_offset,
+        path=part.path,
+        finds_end=part.finds_end,
+    )
+    buffer = bytearray()
+    try:
+        while decoder.run() != "done":
+            position, needed = decoder.position, decoder.needed
+            size = min(max(config.read_chunk_bytes, needed), part.end_position - position)
+            if len(buffer) < size:
+                buffer = bytearray(size)
+            view = memoryview(buffer)[:size]
+            got = file.pread_into(view, position=position)
+            if got < min(needed, size):
+                raise truncated_since_listed(part.path, position, expected=needed, found=got)
+            decoder.feed(view[:got], position)
+    except CorruptionError as error:
+        return decoder.position, error
+    return decoder.position, None
+
+
+def read_offset_index(log_path: str, *, base_offset: int, env: Env) -> OffsetIndex | None:
+    """Return the offset index beside a .log, None if it cannot be read."""
+    path = log_path.removesuffix(LOG_SUFFIX) + OFFSET_INDEX_SUFFIX
+    try:
+        content = env.read_file(path, max_bytes=MAX_INDEX_BYTES)
+    except StorageError:
+        return None
+    return OffsetIndex(content, base_offset=base_offset, path=path)
