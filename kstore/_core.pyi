@@ -169,7 +169,7 @@ class RunIterator:
     def __next__(self) -> Record: ...
 
 @disjoint_base
-class RecordsBuffer:
+class MemoryRecordsCore:
     def __init__(
         self,
         buffer: Buffer,
@@ -315,7 +315,7 @@ class RecoveryWalk:
 def patch_batch_header(buffer: Buffer, at: int = 0, *, base_offset: int, partition_leader_epoch: int) -> None: ...
 
 @disjoint_base
-class RecordBatchEncoder:
+class MemoryRecordsBuilderCore:
     estimated_compression_ratio: float
     _built: Any
     def __init__(
@@ -408,7 +408,7 @@ class RecordBatchEncoder:
     def abort(self) -> None: ...
 
 def append_of_builder(
-    self: RecordBatchEncoder,
+    self: MemoryRecordsBuilderCore,
     record: Record | None = None,
     /,
     *,
@@ -417,7 +417,7 @@ def append_of_builder(
     value: Buffer | None = None,
     headers: Iterable[tuple[str, Buffer | None]] = (),
     offset: int | None = None,
-) -> RecordBatchEncoder: ...
+) -> MemoryRecordsBuilderCore: ...
 def set_last_offset(buffer: Buffer, at: int = 0, *, last_offset: int) -> None: ...
 def set_partition_leader_epoch(buffer: Buffer, at: int = 0, *, partition_leader_epoch: int) -> None: ...
 def batch_size_at(buffer: Buffer, at: int = 0) -> int: ...
@@ -455,7 +455,7 @@ class RecordBatchPacker:
     def restart(self, *, first: int, count: int, base_offset: int) -> None: ...
     rows_left: Final[int]
     next_record_bytes: Final[int]
-    def pack_into(self, batches: list[RecordBatchEncoder]) -> int: ...
+    def pack_into(self, batches: list[MemoryRecordsBuilderCore]) -> int: ...
 
 @final
 class HeldBuffer:
@@ -776,7 +776,7 @@ class ProducerBatchCore:
     def __init__(
         self,
         topic_partition: TopicPartition,
-        builder: RecordBatchEncoder,
+        builder: MemoryRecordsBuilderCore,
         created_ms: int,
         *,
         result: Any,
@@ -928,7 +928,7 @@ class RecordAccumulatorCore:
         *,
         pool: BufferPoolCore,
         batch_size: int,
-        model: RecordBatchEncoder,
+        model: MemoryRecordsBuilderCore,
         batch_type: type[ProducerBatchCore],
         result_type: type[ProduceRequestResultCore],
         estimator: Any,

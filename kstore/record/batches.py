@@ -23,9 +23,9 @@ from kstore._core import (
     TIMESTAMP_TYPE_BIT,
     AppendSurvey,
     BatchHeader,
+    MemoryRecordsCore,
     Record,
     RecordIterator,
-    RecordsBuffer,
     assign_offsets,
     batch_size_at,
     crc32c,
@@ -231,7 +231,7 @@ LEAST_MESSAGE_SIZES = (MESSAGE_TIMESTAMP_POSITION + 8, MESSAGE_TIMESTAMP_POSITIO
 _LEAST_BATCH_SIZE = LEAST_MESSAGE_SIZES[0]
 
 
-class MemoryRecords(RecordsBuffer):
+class MemoryRecords(MemoryRecordsCore):
     """A run of batches of any magic, possibly mixed, over a buffer: its batches(), or all Records by iteration.
 
     Args: position: the buffer's position in its file in bytes (for errors and RecordBatch.position).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from kstore._core import TIMESTAMP_TYPE_BIT, Record, RecordBatchEncoder, append_of_builder
+from kstore._core import TIMESTAMP_TYPE_BIT, MemoryRecordsBuilderCore, Record, append_of_builder
 from kstore.compression import LZ4_HEADER_OF_V0, CompressionType, Payload, compress, level_of
 from kstore.record.batches import MemoryRecords, set_max_timestamp
 from kstore.record.control import (
@@ -40,8 +40,8 @@ class RecordsInfo(NamedTuple):
     shallow_offset_of_max_timestamp: int
 
 
-class MemoryRecordsBuilder(RecordBatchEncoder):
-    """Builds one record batch: append() records, then build() MemoryRecords; see RecordBatchEncoder.append.
+class MemoryRecordsBuilder(MemoryRecordsBuilderCore):
+    """Builds one record batch: append() records, then build() MemoryRecords; see MemoryRecordsBuilderCore.append.
 
     Args:
         magic: 2; or 1 or 0, where records become a run of messages, or one compressed wrapper. These support no
@@ -66,7 +66,7 @@ class MemoryRecordsBuilder(RecordBatchEncoder):
         def build(self) -> MemoryRecords: ...
 
     else:
-        append = append_of_builder  # as in RecordBatchEncoder, for calls by name
+        append = append_of_builder  # as in MemoryRecordsBuilderCore, for calls by name
 
     def codec_id_of(self, compression: str | int, level: int | None) -> int:
         """Return the id of a codec and check its level; called by the constructor.

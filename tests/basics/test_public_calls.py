@@ -18,8 +18,8 @@ from tests.repo.test_sourcecode import source_constructors
 # Those whose docstring begins with their signature, which Python takes from there.
 COMPILED = (
     _core.Record,
-    _core.RecordsBuffer,
-    _core.RecordBatchEncoder,
+    _core.MemoryRecordsCore,
+    _core.MemoryRecordsBuilderCore,
     _core.FutureRecordMetadataCore,
     _core.ProduceRequestResultCore,
     _core.StickyPartitionInfo,

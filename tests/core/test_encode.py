@@ -16,11 +16,11 @@ from tests.making import batches as builders
 from tests.reference import codec as reference
 
 
-def encoder(**options: Any) -> _core.RecordBatchEncoder:
-    return _core.RecordBatchEncoder(**options)
+def encoder(**options: Any) -> _core.MemoryRecordsBuilderCore:
+    return _core.MemoryRecordsBuilderCore(**options)
 
 
-def finish(filled: _core.RecordBatchEncoder) -> bytes:
+def finish(filled: _core.MemoryRecordsBuilderCore) -> bytes:
     return bytes(filled.finish(compress))
 
 
@@ -65,7 +65,7 @@ def test_finished_batch_is_read_only_and_stays_what_it_was() -> None:
 
 
 def test_encoder_that_was_never_initialized_takes_nothing() -> None:
-    raw = _core.RecordBatchEncoder.__new__(_core.RecordBatchEncoder)
+    raw = _core.MemoryRecordsBuilderCore.__new__(_core.MemoryRecordsBuilderCore)
     with pytest.raises(ValueError, match="closed"):
         raw.append(timestamp_ms=1)
     raw.reopen_and_rewrite_producer_state(producer_id=1, producer_epoch=1, base_sequence=1, is_transactional=False)

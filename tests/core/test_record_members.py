@@ -84,14 +84,14 @@ def outcome(append: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
 
 def test_append_of_a_builder_is_a_method_in_c() -> None:
     assert type(MemoryRecordsBuilder.append) is types.MethodDescriptorType
-    assert inspect.signature(MemoryRecordsBuilder.append) == inspect.signature(_core.RecordBatchEncoder.append)
+    assert inspect.signature(MemoryRecordsBuilder.append) == inspect.signature(_core.MemoryRecordsBuilderCore.append)
     assert (MemoryRecordsBuilder.append.__doc__ or "").startswith("Append one record")
 
 
 @pytest.mark.parametrize(("args", "named"), CALLS + REFUSED)
 def test_append_by_names_is_the_append_of_the_encoder(args: tuple[Any, ...], named: dict[str, Any]) -> None:
     found = outcome(MemoryRecordsBuilder.append, args, named)
-    assert found == outcome(_core.RecordBatchEncoder.append, args, named)
+    assert found == outcome(_core.MemoryRecordsBuilderCore.append, args, named)
     assert isinstance(found, bytes) == ((args, named) in CALLS)
 
 

@@ -417,7 +417,7 @@ cdef class LogAppender:
         They are written together, at most 1 MiB or one batch, so that a failed write leaves none of them. Batches that
         an encoder of this module sealed uncompressed are accepted by their headers and written from their own memory;
         all others are copied, and each record is checked.
-        Args: batches: RecordsBuffers, or bytes, of one batch each.
+        Args: batches: MemoryRecords, or bytes, of one batch each.
         Returns: an info_type for each batch that was appended.
         Threads: the GIL is released for 64 KiB and more.
         """
@@ -436,8 +436,8 @@ cdef class LogAppender:
                 sealed = None if self.assigner.rules.is_log_append_time else sealed_of(records)
                 if taken and (sealed is None) != (sent[0].sealed == NULL):
                     break
-                if sealed is None and isinstance(records, RecordsBuffer):
-                    records = (<RecordsBuffer>records)._held
+                if sealed is None and isinstance(records, MemoryRecordsCore):
+                    records = (<MemoryRecordsCore>records)._held
                 PyObject_GetBuffer(records if sealed is None else sealed, &sent[taken].view, PyBUF_SIMPLE)
                 sent[taken].sealed = NULL if sealed is None else &sealed.sealed
                 size += sent[taken].view.len

@@ -356,7 +356,7 @@ cdef class RecordAccumulatorCore:
     cdef object future_type
     cdef object result_type
     cdef object estimator
-    cdef RecordBatchEncoder model
+    cdef MemoryRecordsBuilderCore model
     cdef dict incomplete
     cdef object last_topic
     cdef TopicQueues last_queues
@@ -365,7 +365,7 @@ cdef class RecordAccumulatorCore:
         self.topics = {}
         self.active = {}
 
-    def __init__(self, *, BufferPoolCore pool, int64_t batch_size, RecordBatchEncoder model, batch_type, result_type,
+    def __init__(self, *, BufferPoolCore pool, int64_t batch_size, MemoryRecordsBuilderCore model, batch_type, result_type,
                  estimator, dict incomplete, append_slowly, OpenTransaction open_transaction=None):
         if pool is None or model is None or incomplete is None:
             raise TypeError("pool, model and incomplete must not be None")
@@ -373,7 +373,7 @@ cdef class RecordAccumulatorCore:
             raise TypeError("batch_type must be a ProducerBatchCore and result_type a ProduceRequestResultCore")
         self.pool = pool
         self.batch_size = batch_size
-        self.model = encoder_like(model)
+        self.model = builder_like(model)
         self.batch_type = batch_type
         self.future_type = batch_type.future_type
         self.result_type = result_type
@@ -559,7 +559,7 @@ cdef class RecordAccumulatorCore:
     cdef ProducerBatchCore new_batch(self, object topic_partition):
         cdef ProducerBatchCore batch = <ProducerBatchCore>new_of(self.batch_type, ())
         cdef ProduceRequestResultCore result = <ProduceRequestResultCore>new_of(self.result_type, ())
-        cdef RecordBatchEncoder builder = encoder_like(self.model)
+        cdef MemoryRecordsBuilderCore builder = builder_like(self.model)
         result.topic_partition = topic_partition
         batch.start(topic_partition, builder, result, self.pool)
         batch.type_of_futures = self.future_type

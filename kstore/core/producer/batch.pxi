@@ -218,8 +218,8 @@ def estimate_size_in_bytes_upper_bound(*, magic, compression, key=None, value=No
 
 
 # Returns: an encoder with the settings of this one, without records; it has no buffer until start() is called.
-cdef RecordBatchEncoder encoder_like(RecordBatchEncoder model):
-    cdef RecordBatchEncoder encoder = <RecordBatchEncoder>new_of(type(model), ())
+cdef MemoryRecordsBuilderCore builder_like(MemoryRecordsBuilderCore model):
+    cdef MemoryRecordsBuilderCore encoder = <MemoryRecordsBuilderCore>new_of(type(model), ())
     encoder.h = model.h
     encoder.header_size = model.header_size
     encoder.log_append_time_ms = model.log_append_time_ms
@@ -237,7 +237,7 @@ cdef class ProducerBatchCore:
         records.
     """
 
-    cdef RecordBatchEncoder _builder
+    cdef MemoryRecordsBuilderCore _builder
     cdef BufferPoolCore _pool
     cdef readonly object topic_partition
     cdef readonly object result
@@ -265,7 +265,7 @@ cdef class ProducerBatchCore:
     # The class of futures.
     future_type = FutureRecordMetadataCore
 
-    def __init__(self, topic_partition, RecordBatchEncoder builder, int64_t created_ms, *, result,
+    def __init__(self, topic_partition, MemoryRecordsBuilderCore builder, int64_t created_ms, *, result,
                  BufferPoolCore pool=None, estimator=None, bint is_split_batch=False):
         if builder is None or self._builder is not None:
             raise ValueError("the batch needs a builder, once")
@@ -276,7 +276,7 @@ cdef class ProducerBatchCore:
         self.begin(created_ms)
 
     @cython.final
-    cdef void start(self, object topic_partition, RecordBatchEncoder builder, object result, BufferPoolCore pool) noexcept:
+    cdef void start(self, object topic_partition, MemoryRecordsBuilderCore builder, object result, BufferPoolCore pool) noexcept:
         self.topic_partition = topic_partition
         self.result = result
         self._builder = builder
@@ -336,7 +336,7 @@ cdef class ProducerBatchCore:
 
     @cython.final
     cdef bint looks_full(self) noexcept:
-        cdef RecordBatchEncoder builder = self._builder
+        cdef MemoryRecordsBuilderCore builder = self._builder
         return (not self.takes_records or not builder.is_open
                 or (builder.h.record_count > 0 and builder.write_limit_bytes <= builder.estimate()))
 
@@ -348,7 +348,7 @@ cdef class ProducerBatchCore:
     # a larger buffer. No other Python code runs from its return to write().
     @cython.final
     cdef int64_t room_for(self, RecordFields* r, int64_t timestamp) except -1:
-        cdef RecordBatchEncoder builder = self._builder
+        cdef MemoryRecordsBuilderCore builder = self._builder
         cdef int64_t size
         if not self.takes_records or not builder.is_open or self.final_state is not None:
             return 0
@@ -371,7 +371,7 @@ cdef class ProducerBatchCore:
     # Requires: room_for(r) returned `size`.
     @cython.final
     cdef int write(self, RecordFields* r, int64_t size, int64_t timestamp, list flat, int64_t now_ms) except -1:
-        cdef RecordBatchEncoder builder = self._builder
+        cdef MemoryRecordsBuilderCore builder = self._builder
         cdef int64_t offset = builder.h.base_offset + builder.h.last_offset_delta + 1
         cdef int64_t most = batch_size_upper_bound(builder.h.magic, builder.h.attributes & CODEC_MASK, r)
         cdef uint8_t* at
@@ -445,7 +445,7 @@ cdef class ProducerBatchCore:
     # Records of a batch that will be compressed may exceed its buffer. If the pool refuses memory, the batch is full.
     @cython.final
     cdef bint grow(self, int64_t size) except -1:
-        cdef RecordBatchEncoder builder = self._builder
+        cdef MemoryRecordsBuilderCore builder = self._builder
         cdef int64_t capacity = max(2 * builder.buffer.block.capacity, builder.used + MAX_VARINT_SIZE + size)
         cdef ColumnBuffer longer
         if self._pool is None:
@@ -476,7 +476,7 @@ cdef class ProducerBatchCore:
     # counted_before bytes. Moves records that got small into a buffer of poolable size.
     @cython.final
     cdef int settle(self, int64_t counted_before) except -1:
-        cdef RecordBatchEncoder builder = self._builder
+        cdef MemoryRecordsBuilderCore builder = self._builder
         cdef ColumnBuffer shorter
         if self._pool is None:
             return 0
@@ -518,7 +518,7 @@ cdef class ProducerBatchCore:
         Raises: ValueError if it was aborted or deallocated, or its producer fields contradict each other.
         Threads: may release the GIL; two threads must not seal the same batch concurrently.
         """
-        cdef RecordBatchEncoder builder = self._builder
+        cdef MemoryRecordsBuilderCore builder = self._builder
         cdef int64_t counted_before = self.counted_bytes
         if builder.buffer is None:
             raise ValueError("the batch has no records any more: it was aborted, or its buffer was given back")
@@ -585,7 +585,7 @@ cdef class ProducerBatchCore:
 
     @cython.final
     cdef int let_go(self) except -1:
-        cdef RecordBatchEncoder builder = self._builder
+        cdef MemoryRecordsBuilderCore builder = self._builder
         cdef ColumnBuffer buffer = builder.buffer
         builder.is_open = False
         builder.was_dropped = True

@@ -27,7 +27,7 @@ def give_up(BufferPoolCore pool not None, list held not None, list batches not N
 # Whether the batch may be sent if the one before it may, so that Drain need not check it: it was never sent, has no
 # sequence number, is not compressed and has no final state.
 cdef inline bint is_plain_batch(ProducerBatchCore batch) noexcept:
-    cdef RecordBatchEncoder builder = batch._builder
+    cdef MemoryRecordsBuilderCore builder = batch._builder
     return batch.attempts == 0 and batch.final_state is None and builder.buffer is not None and not builder.is_handed_out \
         and builder.h.base_sequence == -1 and builder.h.attributes & CODEC_MASK == 0
 

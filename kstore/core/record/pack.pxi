@@ -491,7 +491,7 @@ cdef enum:
     MOST_PACKED = 64             # batches per call; bounds the time for which a waiting thread gets none
 
 
-cdef void take_packed(RecordBatchEncoder batch, const PackedBatch* packed) noexcept:
+cdef void take_packed(MemoryRecordsBuilderCore batch, const PackedBatch* packed) noexcept:
     batch.h.record_count = packed.h.record_count
     batch.h.last_offset_delta = packed.h.last_offset_delta
     batch.h.base_timestamp = packed.h.base_timestamp
@@ -749,14 +749,14 @@ cdef class RecordBatchPacker:
         return total
 
     def pack_into(self, list batches not None):
-        """Pack the next rows into open, empty V2 batches (RecordBatchEncoder), filling one after the other.
+        """Pack the next rows into open, empty V2 batches (MemoryRecordsBuilderCore), filling one after the other.
 
         Returns: the number of batches that got rows, fewer than given if no row is left. Buffers are not enlarged.
         Raises: ValueError with the row; neither the batches nor the packer may be used afterwards.
         """
         cdef PackedBatch packed[MOST_PACKED]
         cdef PackStatus status
-        cdef RecordBatchEncoder batch
+        cdef MemoryRecordsBuilderCore batch
         cdef int64_t count = len(batches)
         cdef int64_t got = 0
         cdef int64_t i
@@ -770,7 +770,7 @@ cdef class RecordBatchPacker:
             packed[i].capacity = batch.buffer.block.capacity - BATCH_HEADER_SIZE
         self.begin()
         for i in range(count):
-            (<RecordBatchEncoder>batches[i]).is_open = False
+            (<MemoryRecordsBuilderCore>batches[i]).is_open = False
         with nogil:
             status = pack_batches(&self.p, packed, count, &got)
         self.is_busy = False
