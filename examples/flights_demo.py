@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import sys
 import time
@@ -20,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
+
+from kstore.spark import configure
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,12 +33,11 @@ JSON_SCHEMA = ", ".join(f"{name} STRING" for name in TEXT_FIELDS + NUMBER_FIELDS
 
 def start_spark() -> SparkSession:
     """Return a local session that logs nothing, so that only the demo's output is shown."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     logging = f"-Dlog4j2.configurationFile={(EXAMPLES / 'log4j2.properties').as_uri()}"
     builder = SparkSession.builder.appName("kstore flights").master("local[*]")
     builder = builder.config("spark.driver.extraJavaOptions", logging).config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.sql.session.timeZone", "UTC")
-    return builder.config("spark.sql.shuffle.partitions", "4").getOrCreate()
+    return configure(builder.config("spark.sql.shuffle.partitions", "4")).getOrCreate()
 
 
 def parse_flights(raw: DataFrame) -> DataFrame:

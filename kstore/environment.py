@@ -1,4 +1,4 @@
-"""The operating system as logs and producers share it: clocks, and a hook for fork()."""
+"""The operating system outside of files: clocks, a hook for fork(), and environment variables."""
 
 from __future__ import annotations
 
@@ -38,3 +38,8 @@ SYSTEM_CLOCK = SystemClock()
 def after_fork_in_child(callback: Callable[[], None]) -> None:
     """Call `callback` in every child process that Python's fork() creates, before fork() returns there."""
     os.register_at_fork(after_in_child=callback)
+
+
+def set_default_variable(name: str, value: str) -> None:
+    """Set an environment variable of this process and of those it will start, unless it is set."""
+    os.environ.setdefault(name, value)

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from kstore.config import MAX_INT32, MAX_INT64, MIB
+from kstore.environment import set_default_variable
 from kstore.log.env import absolute_path
 from kstore.log.log import Isolation
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# What configure() takes and returns.
+_Spark = TypeVar("_Spark", "SparkSession", "SparkSession.Builder")
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -397,21 +402,37 @@ def _check_client_options(reader: _OptionReader) -> None:
         raise ValueError(f"The value of minOffsetsPerTrigger ({least}) is higher than maxOffsetsPerTrigger ({most})")
 
 
-def configure(spark: SparkSession, *, record_size_bytes: int = 0) -> None:
-    """Set the sizes of the Arrow batches that Spark sends to Python (mapInArrow, arrow_udf, Python sinks).
+def configure(spark: _Spark, *, record_size_bytes: int = 0) -> _Spark:
+    """Prepare Spark for kstore: choose the workers' Python, and the sizes of the batches that are sent to it.
 
-    Disables spark.sql.execution.arrow.maxBytesPerBatch: with it Spark measures the batch after every row, in time
-    quadratic in the rows if a list column is null, as headers usually is. Instead, sets
+    Given SparkSession.builder, before the first session of the process: sets the environment variable PYSPARK_PYTHON
+    to the Python that runs now, unless it is set. Spark otherwise looks for `python3` on the PATH, which is another
+    Python if the virtual environment is not activated, and then does not find the data source. The Python of a session
+    that runs can't be changed any more. On a cluster, set PYSPARK_PYTHON to the path that is valid on its nodes.
+
+    Of a builder or a session, sets the sizes of the Arrow batches that Spark sends to Python (mapInArrow, arrow_udf,
+    Python sinks). Disables spark.sql.execution.arrow.maxBytesPerBatch: with it Spark measures the batch after every
+    row, in time quadratic in the rows if a list column is null, as headers usually is. Instead, sets
     spark.sql.execution.arrow.maxRecordsPerBatch to 1,000 to 10,000 records, for batches of about 4 MiB.
-    Reading does not need these settings: the source limits the size of its batches itself.
+    Reading does not need these sizes: the source limits the size of its batches itself.
 
-    Args: record_size_bytes: the typical size of a record; 0 for small records.
+    Args: spark: a SparkSession.Builder or a SparkSession; record_size_bytes: the typical size of a record; 0 for small
+        records.
+    Returns: spark, so that .getOrCreate() can follow.
     Raises: ValueError for a negative size.
     """
     if record_size_bytes < 0:
         raise ValueError(f"record_size_bytes must not be negative, got {record_size_bytes}")
     records = _TARGET_BATCH_BYTES // max(record_size_bytes, 1)
-    spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(MAX_INT32))
-    spark.conf.set(
-        "spark.sql.execution.arrow.maxRecordsPerBatch", str(min(max(records, _FEWEST_RECORDS), _MOST_RECORDS))
-    )
+    sizes = {
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(MAX_INT32),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(min(max(records, _FEWEST_RECORDS), _MOST_RECORDS)),
+    }
+    target: Any = spark
+    is_builder = hasattr(spark, "getOrCreate")
+    if is_builder:
+        set_default_variable("PYSPARK_PYTHON", sys.executable)
+    set_one = target.config if is_builder else target.conf.set
+    for name, value in sizes.items():
+        set_one(name, value)
+    return spark

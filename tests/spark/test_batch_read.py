@@ -3,6 +3,7 @@ Method: directories of brokers and of the test builders, read through Spark, dam
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -212,9 +213,22 @@ def test_push_filters_without_spark_s_setting_changes_nothing(
 def test_configure_sets_the_sizes_of_batches(
     spark: SparkSession, restored_conf: RuntimeConfig, record_size_bytes: int, records: str
 ) -> None:
-    configure(spark, record_size_bytes=record_size_bytes)
+    assert configure(spark, record_size_bytes=record_size_bytes) is spark
     assert restored_conf.get(f"{ARROW}.maxBytesPerBatch") == "2147483647"
     assert restored_conf.get(f"{ARROW}.maxRecordsPerBatch") == records
+
+
+@pytest.mark.parametrize(("variable", "python"), [(None, sys.executable), ("/other/python", "/other/python")])
+def test_configure_of_a_builder_chooses_this_python_unless_one_is_chosen(
+    monkeypatch: pytest.MonkeyPatch, variable: str | None, python: str
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", variable or "")
+    if variable is None:
+        monkeypatch.delenv("PYSPARK_PYTHON")
+    builder = SparkSession.Builder()
+    assert configure(builder, record_size_bytes=1024) is builder
+    assert os.environ["PYSPARK_PYTHON"] == python
+    assert builder._options[f"{ARROW}.maxRecordsPerBatch"] == "4096"
 
 
 def test_configure_refuses_a_negative_size(spark: SparkSession, restored_conf: RuntimeConfig) -> None:
