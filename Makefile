@@ -40,7 +40,7 @@ bench-rivals: require-java build  ## the same with the Java and Rust programs, i
 bench-prepare: require-java build  ## build the programs and most of the data of bench-rivals, measure nothing
 	@$(BIN)/python -m bench prepare --rivals
 
-bench-report: build  ## write the results of bench/results into README.md and bench/README.md
+bench-report: build  ## write what README.md, its chart and bench/README.md show of bench/results
 	@$(BIN)/python -m bench report
 
 bench-micro: build  ## time the compiled calls one by one, save the figures and compare them with the last saved ones

@@ -35,7 +35,7 @@ WORKLOADS = (
 )
 
 
-ACTIONS = "run (the default); prepare: make programs and data, measure nothing; report: write the figures into README"
+ACTIONS = "run (the default); prepare: make programs and data, measure nothing; report: write figures and chart"
 
 
 def settings_from(arguments: argparse.Namespace, scratch: Path) -> Settings:

@@ -1,6 +1,7 @@
-"""Writes the figures of README.md and the targets of bench/README.md from bench/results: `python -m bench report`.
+"""Writes what README.md and bench/README.md show of bench/results: `python -m bench report`.
 
-Each ratio is shown with its spread and, if it has a target, with the target and whether it is met.
+README.md gets one chart, in docs/pictures, and the targets that are missed; bench/README.md gets all figures and all
+targets. Each ratio is shown with its spread and, if it has a target, with the target and whether it is met.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from bench.chart import Bar, Group, drawn
 from bench.common import BENCH_DIRECTORY
 
 RESULTS = BENCH_DIRECTORY / "results"
 README, BENCH_README = BENCH_DIRECTORY.parent / "README.md", BENCH_DIRECTORY / "README.md"
+CHART = BENCH_DIRECTORY.parent / "docs" / "pictures" / "speed.svg"
 BEGIN, END = "<!-- benchmark figures: begin -->", "<!-- benchmark figures: end -->"
 NOT_MEASURED = "not measured"
 MISSED = "MISSED"
@@ -22,10 +25,19 @@ MISSED = "MISSED"
 
 ABOUT = """Medians of interleaved rounds in one run, outputs compared first; in brackets the least and greatest round.
 Measured on {machine}
-`make bench` measures it on your machine; the samples are in `bench/results/`, what each figure means in
-`bench/README.md`, which has all targets. One thread, CRC checked, offset, timestamp, key and value, 64 MiB of
-batches of 16 KiB. What a read costs depends on how the page cache holds a file, so two are measured: one written in one
-piece, as a copy or a restored backup is, and one written in steps of 16 KiB, as a broker does. All read the file.
+One thread, CRC checked, offset, timestamp, key and value, 64 MiB of batches of 16 KiB. What a read costs depends on how
+the page cache holds a file, so two are measured: one written in one piece, as a copy or a restored backup is, and one
+written in steps of 16 KiB, as a broker does. All read the file.
+"""
+SUMMARY = """![{title}](docs/pictures/speed.svg)
+
+{title}: 64 MiB of batches of 16 KiB, no codec, in GB of the
+file per second. "pread and CRC in C" only reads the file and checks its CRCs; no reader can be faster. "columns in C" also fills the same columns,
+but trusts its input. Bars are medians of {rounds} interleaved rounds, lines reach from the least to the greatest.
+Measured on {machine}
+
+[bench/README.md](bench/README.md#figures-and-targets) has all figures: codecs, threads, single records, writing, the
+producer, Spark. `make bench` measures them on your machine. {told}
 """
 
 
@@ -323,7 +335,7 @@ REST = (TWO, RECORDS, WRITING, OTHERS, PRODUCING, SPARK_TABLE, UDFS)
 
 
 def places() -> list[Place]:
-    """Return every ratio that README shows."""
+    """Return every ratio of the tables of figures."""
     tables = (SCAN, COMPRESSED, MEMORY, *REST)
     return [place for table in tables for _, found in table.rows for place in found]
 
@@ -351,13 +363,13 @@ class Results:
                     return found
         return None
 
-    def rate(self, workload: str, title: str, contestant: str) -> float | None:
-        """Return the median of a contestant in bytes of the file per second."""
+    def rates(self, workload: str, title: str, contestant: str) -> list[float]:
+        """Return the samples of a contestant in bytes of the file per second; an empty list if there are none."""
         for case in self.cases(workload, title):
             for samples in case["samples"]:
                 if samples["contestant"] == contestant:
-                    return median(samples["wall"]) * float(case["bytes_per_unit"])
-        return None
+                    return [rate * float(case["bytes_per_unit"]) for rate in samples["wall"]]
+        return []
 
 
 def number(value: float) -> str:
@@ -386,10 +398,10 @@ def markdown(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]
     return [f"| {' | '.join(line)} |" for line in lines] + [""]
 
 
-def of_machine(results: Results) -> str:
+def of_machine(workloads: Iterable[dict[str, Any]]) -> str:
     """Return the machine, commit and date of the measurements as a sentence."""
     machines, commits, days = set(), set(), set()
-    for content in results.workloads.values():
+    for content in workloads:
         about = content["machine"]
         cache = about["caches"].get("L2 Unified", "unknown")
         machines.add(f"{about['processors']} cores of {about['processor']}, {cache} of L2")
@@ -402,8 +414,8 @@ def rates(results: Results) -> list[str]:
     """Return the table of the scan's throughput in GB of the file per second."""
     rows = []
     for name in (f"{LOG}, copied", f"{LOG}, views", "pread and CRC in C", "aiokafka from the file"):
-        found = [results.rate("scan", title, name) for title in FILES]
-        rows.append((name, *(NOT_MEASURED if rate is None else f"{rate / 1e9:.2f}" for rate in found)))
+        found = [results.rates("scan", title, name) for title in FILES]
+        rows.append((name, *(f"{median(rates) / 1e9:.2f}" if rates else NOT_MEASURED for rates in found)))
     return markdown(("GB of the file in a second", *SCAN.heading[1:]), rows)
 
 
@@ -414,10 +426,51 @@ def scan_memory(results: Results) -> str:
     return f"Scanning a 1 GiB directory takes above the interpreter at most {', '.join(told) or NOT_MEASURED}."
 
 
+TITLE = "Reading a file, written as a broker writes it, into columns; one thread, CRC checked"
+# The contestants of the chart, from the top, and how it names them.
+CHARTED = {
+    "pread and CRC in C": "pread and CRC in C",
+    "limit.c from the file, copied": "columns in C",
+    f"{LOG}, copied": "kstore",
+    f"{JAVA}, file copies": "Kafka's Java client",
+    f"{RUST}, file copies": "Rust, krabka-protocol",
+    "aiokafka from the file": "aiokafka",
+}
+CHARTED_FILES = [(size, f"written in steps of 16 KiB, {size}-byte values") for size in (100, 1000)]
+
+
+def chart(results: Results) -> str:
+    """Return the SVG of README.md."""
+    groups = []
+    for size, title in CHARTED_FILES:
+        bars = []
+        for contestant, name in CHARTED.items():
+            found = [rate / 1e9 for rate in results.rates("scan", title, contestant)]
+            if found:
+                bars.append(Bar(name, median(found), min(found), max(found), is_own=name == "kstore"))
+        groups.append(Group(f"values of {size} bytes", bars))
+    return drawn(groups, title=TITLE, unit="GB/s")
+
+
+def summary(results: Results) -> str:
+    """Return the section of README.md: the chart, where it was measured, and the targets that are missed."""
+    rows = target_rows(results)
+    missed = [row for row in rows if MISSED in row[-1]]
+    scan = results.workloads.get("scan")
+    about = SUMMARY.format(
+        title=TITLE,
+        rounds=scan["settings"]["rounds"] if scan else NOT_MEASURED,
+        machine=of_machine([scan] if scan else []),
+        told=f"Of {len(rows)} targets, {len(missed)} are {MISSED}{':' if missed else '.'}",
+    )
+    lines = [(f"{of_to}, in: {case}", spread) for _, case, of_to, spread in missed]
+    return "\n".join([about, *markdown(("missed target", "with its spread"), lines)]) if missed else about
+
+
 def figures(results: Results) -> str:
-    """Return the section of README.md."""
+    """Return the tables of bench/README.md."""
     parts = [
-        ABOUT.format(machine=of_machine(results)),
+        ABOUT.format(machine=of_machine(results.workloads.values())),
         *lines_of(SCAN, results),
         *rates(results),
         *lines_of(COMPRESSED, results),
@@ -430,8 +483,11 @@ def figures(results: Results) -> str:
     return "\n".join(parts)
 
 
-def targets(results: Results) -> str:
-    """Return the section of bench/README.md: every target with its figure."""
+TARGET_HEADING = ("workload", "case", "figure", "with its spread and target")
+
+
+def target_rows(results: Results) -> list[tuple[str, str, str, str]]:
+    """Return the rows of the table of all targets."""
     rows = []
     for workload, content in results.workloads.items():
         for case in content["cases"]:
@@ -442,9 +498,14 @@ def targets(results: Results) -> str:
             for bound in case["bounds"]:
                 told = f"{max(bound['values']):.3g} {bound['unit']}, at most {bound['at_most']:g}"
                 rows.append((workload, title, bound["name"], f"{told}: {'met' if bound['met'] else MISSED}"))
+    return rows
+
+
+def targets(results: Results) -> str:
+    """Return the table of all targets, each with its figure."""
+    rows = target_rows(results)
     missed = sum(MISSED in row[-1] for row in rows)
-    about = [f"Measured on {of_machine(results)} {len(rows)} targets, {missed} of them {MISSED}.", ""]
-    return "\n".join(about + markdown(("workload", "case", "figure", "with its spread and target"), rows))
+    return "\n".join([f"{len(rows)} targets, {missed} of them {MISSED}.", "", *markdown(TARGET_HEADING, rows)])
 
 
 def with_section(text: str, section: str) -> str:
@@ -457,19 +518,21 @@ def with_section(text: str, section: str) -> str:
 
 
 def rendered(directory: Path = RESULTS) -> dict[Path, str]:
-    """Return the new content of both files."""
+    """Return the new content of the three files."""
     results = Results(directory)
     return {
-        README: with_section(README.read_text(), figures(results)),
-        BENCH_README: with_section(BENCH_README.read_text(), targets(results)),
+        README: with_section(README.read_text(), summary(results)),
+        BENCH_README: with_section(BENCH_README.read_text(), f"{figures(results)}\n{targets(results)}"),
+        CHART: chart(results),
     }
 
 
 def write(directory: Path | None) -> int:
-    """Write both files and print how many figures were not measured; return 1 if there are any."""
+    """Write the files and print how many figures were not measured; return 1 if there are any."""
     texts = rendered(directory or RESULTS)
     for path, text in texts.items():
         path.write_text(text)
-    missing = texts[README].count(NOT_MEASURED)
-    print(f"written: {README.name}, bench/{BENCH_README.name}; {missing} figures were not measured")
+    missing = texts[BENCH_README].count(NOT_MEASURED)
+    names = ", ".join(path.relative_to(BENCH_DIRECTORY.parent).as_posix() for path in texts)
+    print(f"written: {names}; {missing} figures were not measured")
     return 1 if missing else 0

@@ -1,11 +1,13 @@
-# Goal: README and bench/README show the figures of bench/results, each target beside its figure, of a known commit.
-# Method: both files against what is made of the results; made-up results and a made-up repository for the rest.
+# Goal: README, its chart and bench/README show the figures of bench/results, each target beside its figure, of a known
+# commit, and every missed target is said to be missed.
+# Method: the files against what is made of the results; made-up results and a made-up repository for the rest.
 
 from __future__ import annotations
 
 import json
 import subprocess
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -13,7 +15,9 @@ from bench import common, report
 from bench.common import Case, DirtyTreeError, Samples, Settings, write_results
 
 
-@pytest.mark.parametrize("path", [report.README, report.BENCH_README], ids=["README", "bench/README"])
+@pytest.mark.parametrize(
+    "path", [report.README, report.BENCH_README, report.CHART], ids=["README", "bench/README", "chart"]
+)
 def test_figures_are_those_of_the_results(path: Path) -> None:
     """Where this fails, run `python -m bench report`."""
     assert path.read_text() == report.rendered()[path]
@@ -45,12 +49,27 @@ def test_figure_stands_beside_its_target(tmp_path: Path, rate: float, target: fl
     assert f"| CRC-32C over 16 KiB chunks / the crc32c wheel | {figure} |" in report.figures(results)
     assert (figure in report.targets(results)) is (target is not None)
     assert ("1 of them MISSED" in report.targets(results)) is ("MISSED" in figure)
+    assert (f"| {figure} |" in report.summary(results)) is ("MISSED" in figure)
 
 
 def test_what_was_not_measured_says_so(tmp_path: Path) -> None:
     settings = Settings(results_directory=tmp_path, allows_dirty=True)
     write_results("crc", [case_of(1.0, target=None)], settings, load_before=(0.0,))
     assert "| search by time | not measured |" in report.figures(report.Results(tmp_path))
+
+
+def test_chart_draws_each_contestant_to_one_scale(tmp_path: Path) -> None:
+    case = Case(title="Scan from a file written in steps of 16 KiB, 100-byte values: x", unit="rec", bytes_per_unit=100)
+    rates = {"kstore Log, copied": [2e7, 4e7, 3e7], "aiokafka from the file": [1e7, 1e7, 1e7]}
+    case.samples = [Samples(contestant=name, wall=wall, cpu=[1.0]) for name, wall in rates.items()]
+    write_results("scan", [case], Settings(results_directory=tmp_path, allows_dirty=True), load_before=(0.0,))
+    chart = ElementTree.fromstring(report.chart(report.Results(tmp_path)))
+    ours, other = chart.findall("{*}rect")
+    assert (ours.get("class"), other.get("class")) == ("own", "other")
+    assert float(ours.get("width", 0)) == pytest.approx(3 * float(other.get("width", 0)), abs=0.5)
+    assert [text.text for text in chart.findall("{*}text")] == [
+        "values of 100 bytes", "kstore", "3.00 GB/s", "aiokafka", "1.00 GB/s", "values of 1000 bytes",
+    ]  # fmt: skip
 
 
 def test_text_without_markers_is_refused() -> None:
