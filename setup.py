@@ -1,6 +1,8 @@
-"""Build of the extension module kstore._core. All other settings are in pyproject.toml."""
+"""Build of the extension module kstore._core, and the long description. All other settings are in pyproject.toml."""
 
 import os
+import re
+from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
@@ -15,6 +17,20 @@ OPTIMIZE += ["-Wno-maybe-uninitialized"] if FAST else []  # -O1 reports false po
 # Python builds extensions with -fwrapv, with which the sanitizer does not report signed overflow.
 SANITIZE = ["-fsanitize=address,undefined", "-fno-wrapv", "-fno-omit-frame-pointer", "-fno-var-tracking-assignments"]
 
+PROJECT = "https://github.com/kstore-project/kstore"
+RELATIVE_LINK = re.compile(r"(!?\[[^\]]*\]\()(?!https?://|#)([^)]+)\)")
+
+
+def long_description() -> str:
+    """Return README.md with absolute links, since a package index shows it without the tree."""
+
+    def absolute(link: re.Match) -> str:
+        pages = f"{PROJECT}/raw/main" if link[1].startswith("!") else f"{PROJECT}/blob/main"
+        return f"{link[1]}{pages}/{link[2]})"
+
+    return RELATIVE_LINK.sub(absolute, Path(__file__).with_name("README.md").read_text(encoding="utf-8"))
+
+
 core = Extension(
     "kstore._core",
     ["kstore/_core.pyx"],
@@ -24,4 +40,8 @@ core = Extension(
     extra_link_args=SANITIZE if DEBUG else [],
 )
 
-setup(ext_modules=cythonize([core], compiler_directives=DIRECTIVES, annotate=DEBUG, emit_linenums=SYMBOLS))
+setup(
+    ext_modules=cythonize([core], compiler_directives=DIRECTIVES, annotate=DEBUG, emit_linenums=SYMBOLS),
+    long_description=long_description(),
+    long_description_content_type="text/markdown",
+)

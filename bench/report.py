@@ -32,8 +32,9 @@ written in steps of 16 KiB, as a broker does. All read the file.
 SUMMARY = """![{title}](docs/pictures/speed.svg)
 
 {title}: 64 MiB of batches of 16 KiB, no codec, in GB of the
-file per second. "pread and CRC in C" only reads the file and checks its CRCs; no reader can be faster. "columns in C" also fills the same columns,
-but trusts its input. Bars are medians of {rounds} interleaved rounds, lines reach from the least to the greatest.
+file per second. "pread and CRC in C" only reads the file and checks its CRCs; no reader can be faster. "columns in C"
+also fills the same columns, but trusts its input. Bars are medians of {rounds} interleaved rounds, lines reach from the
+least to the greatest.
 Measured on {machine}
 
 [bench/README.md](bench/README.md#figures-and-targets) has all figures: codecs, threads, single records, writing, the

@@ -1,4 +1,4 @@
-"""A copy of what a build reads, for tests that build."""
+"""Copies of what a build reads, and of the rest of the tree, for tests that build."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE")
 PACKAGES = ("kstore", "pyspark_kstore")
+REST = ("tests", "docs", "examples", "bench")
+NOT_SOURCES = ("__pycache__", ".work", ".rivals", "data", "*.so")
 BUILT = ("*.so", "*.c", "*.html", "__pycache__")
 
 
@@ -19,3 +21,19 @@ def copy_sources(target: Path) -> Path:
     for name in PACKAGES:
         shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns(*BUILT))
     return target
+
+
+def copy_rest(tree: Path) -> Path:
+    """Copy into a copy of the sources what an sdist has besides them, and return it."""
+    for name in REST:
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns(*NOT_SOURCES))
+    for name in ("Makefile", "CONTRIBUTING.md", "SECURITY.md", "requirements-dev.txt", "wheels.yml"):
+        shutil.copy(ROOT / name, tree / name)
+    return tree
+
+
+def rest_of_tree() -> set[str]:
+    """Return the names of all files of the folders of tests, docs, examples and benches."""
+    paths = (path for name in REST for path in (ROOT / name).rglob("*") if path.is_file())
+    inner = (path.relative_to(ROOT) for path in paths)
+    return {path.as_posix() for path in inner if not set(path.parts) & set(NOT_SOURCES) and path.suffix != ".so"}

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import email
 import json
-import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -19,75 +17,25 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Translation
+from tests.making.installing import Environments, build_wheel, run
+from tests.making.source_tree import copy_rest, rest_of_tree
 
 pytestmark = [pytest.mark.build, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
 FLIGHTS = ROOT / "examples" / "flights"
 READ_SEGMENT = ROOT / "tests" / "wheel" / "read_segment.py"
+BENCHES_IN_C = {"bench/rivals/limit.c", "bench/rivals/group_commit.c"}
 CODECS = {"cramjam", "isal", "lz4", "zstandard"}
-INSTALLERS = {"pip", "setuptools"}
-# A compilation is "-c SOURCE -o OBJECT" among other arguments; all else goes to the compiler as it is.
-COMPILE_ONCE = """#!/bin/bash
-object= rest=()
-while [ $# -gt 0 ]; do
-  case "$1" in
-    -o) object=$2; shift ;;
-    -O3) rest+=(-O1) ;;
-    *) rest+=("$1") ;;
-  esac
-  shift
-done
-case " ${{rest[*]}} " in
-  *" -c "*) ;;
-  *) exec {cc} "${{rest[@]}}" ${{object:+-o "$object"}} ;;
-esac
-preprocessed=$({cc} -E "${{rest[@]/#-c/-P}}" | sha256sum; exit "${{PIPESTATUS[0]}}") || exit 1
-kept={kept}/$(echo "$preprocessed ${{rest[*]}}" | sha256sum | cut -c1-64).o
-[ -e "$kept" ] || {cc} "${{rest[@]}}" -o "$kept" || exit 1
-mkdir -p "$(dirname "$object")" && cp "$kept" "$object"
-"""
-
-
-def run(*command: str | Path, cwd: Path, **variables: str) -> str:
-    """Run a command away from the tree; fail with what it printed."""
-    environment = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "KSTORE_DEBUG"}}
-    environment |= variables
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
-    return done.stdout
-
-
-def build_wheel(source: Path, target: Path, compiler: Path) -> Path:
-    pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
-    run(*pip, "--wheel-dir", target, source, cwd=target.parent, CC=str(compiler))
-    (wheel,) = target.glob("*.whl")
-    return wheel
 
 
 @pytest.fixture(scope="session")
 def sdist(translation: Translation, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Made where generated C lies about."""
-    target, tree = tmp_path_factory.mktemp("sdist"), translation.tree
+    target, tree = tmp_path_factory.mktemp("sdist"), copy_rest(translation.tree)
     run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", target, tree, cwd=target)
     (archive,) = target.glob("*.tar.gz")
     return archive
-
-
-@pytest.fixture(scope="session")
-def compiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The C compiler, but it takes less pains, on which nothing here depends, and none for what it has compiled."""
-    kept = tmp_path_factory.mktemp("compiler")
-    script = kept / "cc"
-    script.write_text(COMPILE_ONCE.format(kept=shlex.quote(str(kept)), cc=sysconfig.get_config_var("CC")))
-    script.chmod(0o755)
-    return script
-
-
-@pytest.fixture(scope="session")
-def wheel(translation: Translation, compiler: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of `pip wheel .`."""
-    return build_wheel(translation.tree, tmp_path_factory.mktemp("wheel") / "dist", compiler)
 
 
 @pytest.fixture(scope="session")
@@ -96,13 +44,9 @@ def wheel_of_sdist(sdist: Path, compiler: Path, tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture(scope="session")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(environments: Environments) -> Path:
     """The Python of an empty environment into which the wheel, without extras, was installed."""
-    target = tmp_path_factory.mktemp("installed") / "venv"
-    run(sys.executable, "-m", "venv", target, cwd=target.parent)
-    python = target / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", wheel, cwd=target.parent)
-    return python
+    return environments.python("none")
 
 
 def names(wheel: Path) -> set[str]:
@@ -131,11 +75,33 @@ def test_wheel_holds_the_library_the_sources_and_nothing_else(wheel: Path) -> No
     assert {"kstore/_core.pyi", "kstore/py.typed", "pyspark_kstore/__init__.py"} <= names(wheel)
 
 
-def test_sdist_holds_sources_and_no_generated_file(sdist: Path) -> None:
+def inside(sdist: Path) -> set[str]:
     with tarfile.open(sdist) as archive:
-        inside = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"kstore/_core.pyx", "kstore/_core_cpu.h", "kstore/core/format.pxi", "setup.py", "LICENSE"} <= inside
-    assert not [name for name in inside if name.endswith((".c", ".so", ".html", ".pyc"))]
+        return {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
+
+
+def test_sdist_holds_sources_and_no_generated_file(sdist: Path) -> None:
+    found = inside(sdist)
+    assert {"kstore/_core.pyx", "kstore/_core_cpu.h", "kstore/core/format.pxi", "setup.py", "LICENSE"} <= found
+    assert {name for name in found if name.endswith((".c", ".so", ".html", ".pyc"))} == BENCHES_IN_C
+
+
+def test_sdist_holds_all_tests_docs_and_examples(sdist: Path) -> None:
+    assert rest_of_tree() - inside(sdist) == set()
+
+
+def test_index_shows_description_links_and_topics(wheel: Path) -> None:
+    found = metadata(wheel)
+    said = {line.partition(", ")[0]: line.partition(", ")[2] for line in found.get_all("Project-URL") or []}
+    assert set(said) == {"Homepage", "Documentation", "Source", "Issues", "Changelog"}
+    assert [line for line in found.get_all("Classifier") or [] if line.startswith("Topic ::")]
+    assert found["Description-Content-Type"] == "text/markdown"
+    description = str(found.get_payload())
+    targets = re.findall(r"\]\(([^)]+)\)", description)
+    assert {target for target in targets if not target.startswith(("https://", "#"))} == set()
+    paths = [target.split("/", 7)[7] for target in targets if target.startswith(f"{said['Source']}/")]
+    assert {"docs/pictures/terminal.svg", "docs/cli.md"} <= set(paths)
+    assert [path for path in paths if not (ROOT / path.partition("#")[0]).exists()] == []
 
 
 def test_sdist_builds_the_same_wheel(wheel: Path, wheel_of_sdist: Path) -> None:
@@ -144,8 +110,9 @@ def test_sdist_builds_the_same_wheel(wheel: Path, wheel_of_sdist: Path) -> None:
 
 
 def test_bare_install_needs_only_the_codecs(installed: Path) -> None:
-    listed = json.loads(run(installed, "-m", "pip", "list", "--format", "json", cwd=installed.parent))
-    assert {entry["name"] for entry in listed} - INSTALLERS == {"kstore"} | CODECS
+    pip = (sys.executable, "-m", "pip", "--python", installed)
+    listed = json.loads(run(*pip, "list", "--format", "json", cwd=installed.parent))
+    assert {entry["name"] for entry in listed} == {"kstore"} | CODECS
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,82 @@
+"""Wheels of the tree, and empty environments into which one is installed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# What a page tells its readers to install besides an extra of kstore.
+BESIDES = {"arrow": ("polars", "duckdb", "pandas")}
+# A compilation is "-c SOURCE -o OBJECT" among other arguments; all else goes to the compiler as it is.
+COMPILE_ONCE = """#!/bin/bash
+object= rest=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    -o) object=$2; shift ;;
+    -O3) rest+=(-O1) ;;
+    *) rest+=("$1") ;;
+  esac
+  shift
+done
+case " ${{rest[*]}} " in
+  *" -c "*) ;;
+  *) exec {cc} "${{rest[@]}}" ${{object:+-o "$object"}} ;;
+esac
+preprocessed=$({cc} -E "${{rest[@]/#-c/-P}}" | sha256sum; exit "${{PIPESTATUS[0]}}") || exit 1
+kept={kept}/$(echo "$preprocessed ${{rest[*]}}" | sha256sum | cut -c1-64).o
+[ -e "$kept" ] || {cc} "${{rest[@]}}" -o "$kept" || exit 1
+mkdir -p "$(dirname "$object")" && cp "$kept" "$object"
+"""
+
+
+def run(*command: str | Path, cwd: Path, **variables: str) -> str:
+    """Run a command away from the tree; fail with what it printed."""
+    environment = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "KSTORE_DEBUG"}}
+    environment |= variables
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def build_wheel(source: Path, target: Path, compiler: Path) -> Path:
+    pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
+    run(*pip, "--wheel-dir", target, source, cwd=target.parent, CC=str(compiler))
+    (wheel,) = target.glob("*.whl")
+    return wheel
+
+
+def write_compiler(directory: Path) -> Path:
+    """Write the C compiler, but it takes less pains, on which nothing here depends, and none for what it compiled."""
+    script = directory / "cc"
+    script.write_text(COMPILE_ONCE.format(kept=shlex.quote(str(directory)), cc=sysconfig.get_config_var("CC")))
+    script.chmod(0o755)
+    return script
+
+
+class Environments:
+    """Virtual environments, each with the wheel and one of its extras, made when first asked for.
+
+    What the wheel needs is of the versions in requirements-dev.txt, so that nothing depends on the day.
+    """
+
+    def __init__(self, wheel: Path, directory: Path) -> None:
+        self._wheel = wheel
+        self._directory = directory
+
+    def python(self, extra: str) -> Path:
+        """Return the Python of an environment with an extra, or with none of them for "none"."""
+        target = self._directory / extra
+        python = target / "bin" / "python"
+        if not target.exists():
+            venv.create(target, symlinks=True)
+            wanted = str(self._wheel) if extra == "none" else f"{self._wheel}[{extra}]"
+            pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile")
+            pins = ("--constraint", ROOT / "requirements-dev.txt")
+            run(*pip, *pins, wanted, *BESIDES.get(extra, ()), cwd=self._directory)
+        return python
