@@ -27,6 +27,7 @@ settings.load_profile("default")
 GROUPS = {
     "tests/spark/": "spark",
     "tests/repo/test_packaging.py": "build",
+    "tests/repo/test_snippets.py": "build",
     "tests/repo/test_sourcecode.py": "build",
 }
 

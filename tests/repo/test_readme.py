@@ -1,61 +1,69 @@
-"""Goal: what the README tells people to type works as it stands.
-Method: run its Python blocks and its kstore lines in the tree, and look at what they print."""
+"""Goal: README.md leads a newcomer in order, its links and those of docs work, and its picture is that of the command.
+Method: read the pages, look up every link in the tree, draw the picture again; test_snippets runs what they say."""
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from examples import make_terminal_picture
+from tests.repo.snippets import PAGES, ROOT
+
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-COMMANDS = re.findall(r"^    kstore (.+)$", README, re.MULTILINE)
+LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", ROOT / "bench" / "README.md"]
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+FIRST_PAGE_LINES = 60
 
 
-def block_that_uses(word: str) -> str:
-    (block,) = [block for block in BLOCKS if word in block]
-    return block
+def test_readme_comes_in_the_order_a_newcomer_asks() -> None:
+    order = [
+        "# kstore\n",
+        "![The kstore command on a terminal]",
+        "pip install",
+        "    $ kstore ls examples/flights\n    topic",
+        "### A disk into Polars, DuckDB, pandas or Parquet",
+        "### A damaged partition",
+        "### A log inside your program",
+        "### Spark",
+        "## When not to use it",
+        "## How fast",
+        "docs/pictures/speed.svg",
+        "## More",
+    ]
+    places = [README.find(part) for part in order]
+    assert -1 not in places
+    assert places == sorted(places)
+    sentence = README.split("\n\n")[1]
+    assert sentence.count(".") == 1
+    assert "\n" not in sentence
 
 
-def printed(*command: str) -> str:
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run(
-        [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.mark.parametrize("command", ["make demo", "make test"])
+def test_first_page_has_the_two_commands(command: str) -> None:
+    assert f"\n    {command} " in "\n".join(README.splitlines()[:FIRST_PAGE_LINES])
 
 
-def test_polars_example_prints_the_rows_of_each_partition() -> None:
-    shown = printed("-c", block_that_uses("polars"))
-    assert all(rows in shown for rows in ("36097", "35165", "38738"))
-    assert "2013-01-01" in shown
+def anchors(path: Path) -> set[str]:
+    """Return the anchors that GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_python_example_prints_the_last_records() -> None:
-    lines = printed("-c", block_that_uses("flights-lz4-0")).splitlines()
-    assert lines[0] == "0 36097"
-    assert [line.split()[0] for line in lines[1:]] == ["36095", "36096"]
+def test_links_lead_somewhere() -> None:
+    wrong = []
+    for page in LINKED:
+        for target in LINK.findall(page.read_text()):
+            place, _, anchor = target.partition("#")
+            if place.startswith("https://"):
+                continue
+            path = page.parent / place if place else page
+            if not path.exists() or (anchor and anchor not in anchors(path)):
+                wrong.append(f"{page.relative_to(ROOT)}: {target}")
+    assert wrong == []
 
 
-def test_writing_example_prints_what_was_appended_and_read_back() -> None:
-    info, read = printed("-c", block_that_uses("flushed")).splitlines()
-    assert info.startswith("LogAppendInfo(base_offset=0, last_offset=1, ")
-    assert read == "[(0, b'v'), (1, b'v')]"
-
-
-@pytest.mark.spark
-def test_spark_example_counts_the_rows_of_each_partition() -> None:
-    shown = printed("-c", block_that_uses("SparkSession"))
-    assert all(re.search(rf"flights-lz4\| +{n}\|{rows}\|", shown) for n, rows in enumerate((36097, 35165, 38738)))
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_command_line_example_prints_something_and_ends_well(command: str) -> None:
-    assert printed("-m", "kstore", *shlex.split(command)).strip()
+def test_picture_is_what_the_command_shows() -> None:
+    """Where this fails, run `python examples/make_terminal_picture.py`."""
+    assert make_terminal_picture.PICTURE.read_text() == make_terminal_picture.drawn()
