@@ -317,6 +317,16 @@ def test_salvage_gives_no_record_that_was_not_in_any_log(kind: str, tmp_path: Pa
     check_nothing_is_invented(tmp_path, kind, 3000)
 
 
+def test_value_with_a_damaged_batch_between_whole_ones_gives_no_record_when_its_size_leads_into_it(
+    tmp_path: Path,
+) -> None:
+    tally = Tally()
+    # One bit of a size and one in the value: the size leads to the first of three batches, the second is damaged, and
+    # after the third the log goes on with the offset of the first.
+    run(tmp_path, 348, tally, is_hostile=True, has_indexes=False, magic=1)
+    assert tally.invented == []
+
+
 @pytest.mark.parametrize(("has_indexes", "least"), [(True, 0.95), (False, 0.7)], ids=["indexes", "no-indexes"])
 def test_salvage_keeps_nearly_all_that_is_undamaged(has_indexes: bool, least: float, tmp_path: Path) -> None:
     tally = Tally()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from kstore._core import (
@@ -265,6 +266,7 @@ class _Framing:
         and nothing after that contradicts it.
         """
         position, least_offset = start, self._expected_offset
+        starts = [start]
         while not self._is_exhausted:
             least_offset += 1
             size = self._size_at(position)
@@ -275,12 +277,29 @@ class _Framing:
                 return limit
             batch = self._whole_at(end) or self._resized_at(end)
             if batch is not None:
-                is_next = least_offset <= batch.first_offset and not self._is_contradicted(
-                    batch, start=start, position=position, limit=limit
+                is_next = least_offset <= batch.first_offset and not (
+                    self._is_contradicted(batch, start=start, position=position, limit=limit)
+                    or self._may_be_inside(batch, starts, limit=limit)
                 )
                 return end if is_next else None
             position = end
+            starts.append(position)
         return None
+
+    def _may_be_inside(self, batch: WholeBatch, starts: list[int], *, limit: int) -> bool:
+        """True if one flipped bit in the size of a damaged batch before `batch` would explain a later whole batch whose
+        offsets are not above those of `batch`: then `batch` may be part of a value.
+
+        Args: starts: of the damaged batches that lead to `batch`; _look_ahead has searched up to `limit`.
+        """
+        for start, end in pairwise([*starts, batch.position]):
+            field = end - start - LOG_OVERHEAD
+            for bit in range(_SIZE.size * 8):
+                target = start + (field ^ 1 << bit) + LOG_OVERHEAD
+                other = self._ahead.at(target) if batch.end_position <= target < limit else None
+                if other is not None and other.first_offset <= batch.last_offset:
+                    return True
+        return False
 
     def _is_contradicted(self, batch: WholeBatch, *, start: int, position: int, limit: int) -> bool:
         """True if there is evidence against `batch`, which follows the damaged batch at `position` by that one's size.
@@ -527,6 +546,11 @@ class _Ahead:
     def between(self, position: int, *, end_position: int) -> list[WholeBatch]:
         """Return the batches that start in a range."""
         return self.batches[bisect_left(self._positions, position) : bisect_left(self._positions, end_position)]
+
+    def at(self, position: int) -> WholeBatch | None:
+        """Return the batch that starts at a position, None if there is none."""
+        slot = bisect_left(self._positions, position)
+        return self.batches[slot] if slot < len(self.batches) and self._positions[slot] == position else None
 
     def add(self, batch: WholeBatch) -> None:
         self.batches.append(batch)
