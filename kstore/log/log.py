@@ -831,7 +831,7 @@ def _base_offset(segment: LogSegment) -> int:
 
 
 def _read_extents(found: Iterator[Extent], *, checks_crc: bool, standing: BatchPlace | None) -> Iterator[RawBatch]:
-    for segment, position, end_position, _ in found:
+    for segment, position, end_position, *_ in found:
         batches = segment.records.read_batches(position=position, end_position=end_position, standing=standing)
         for header, data in batches:
             if checks_crc:

@@ -57,12 +57,13 @@ class ScanRange:
 
 
 class Extent(NamedTuple):
-    """The batches of [start_position, end_position) of a segment."""
+    """The batches of [start_position, end_position) of a segment; finds_end, following_offset: as in FileRange."""
 
     segment: LogSegment
     start_position: int
     end_position: int
     finds_end: bool
+    following_offset: int | None = None
 
 
 class _SplitPoint(NamedTuple):
@@ -70,6 +71,7 @@ class _SplitPoint(NamedTuple):
 
     position: int
     offset: int
+    is_proven: bool = False
 
 
 class _FindSplit(Protocol):
@@ -102,7 +104,7 @@ class _Planner:
 
     def add_extent(self, extent: Extent) -> Iterator[ScanRange]:
         """Add the batches of an extent, and yield the ranges that are full."""
-        segment, position, end_position, finds_end = extent
+        segment, position, end_position, finds_end, following_offset = extent
         if self._max_bytes is None and self._files:
             yield from self.close(end_offset=segment.base_offset)
         while end_position - position > self._room():
@@ -116,10 +118,11 @@ class _Planner:
                 continue
             if split is None:
                 break
-            self._add(segment, start_position=position, end_position=split.position)
+            proven_offset = split.offset if split.is_proven else None
+            self._add(Extent(segment, position, split.position, finds_end=False, following_offset=proven_offset))
             yield from self.close(end_offset=split.offset)
             position = split.position
-        self._add(segment, start_position=position, end_position=end_position, finds_end=finds_end)
+        self._add(Extent(segment, position, end_position, finds_end, following_offset))
 
     def close(self, *, end_offset: int) -> Iterator[ScanRange]:
         """Yield the collected parts as a range, if there are any."""
@@ -139,10 +142,11 @@ class _Planner:
     def _room(self) -> int:
         return MAX_INT64 if self._max_bytes is None else max(self._max_bytes - self._size_in_bytes, 0)
 
-    def _add(self, segment: LogSegment, *, start_position: int, end_position: int, finds_end: bool = False) -> None:
+    def _add(self, extent: Extent) -> None:
+        segment, start_position, end_position, finds_end, following_offset = extent
         if start_position < end_position:
             place = (segment.path, segment.base_offset, start_position, end_position)
-            self._files.append(FileRange(*place, segment.next_base_offset, finds_end))
+            self._files.append(FileRange(*place, segment.next_base_offset, finds_end, following_offset))
             self._identities.append((segment.path, segment.file_identity()))
             self._size_in_bytes += end_position - start_position
 
@@ -206,10 +210,14 @@ def extents_around_damage(segments: Sequence[LogSegment], *, start_offset: int, 
         start_position = 0
         if start_offset > segment.base_offset:
             start_position = segment.floor_position(start_offset, end_position=end_position)
+        following_offset = None
         if segment.next_base_offset is None or segment.next_base_offset > end_offset:
-            end_position = segment.ceiling_position(end_offset, end_position=end_position)
+            ceiling = segment.ceiling_batch(end_offset, end_position=end_position)
+            if ceiling is not None:
+                end_position, following_offset = ceiling.position, segment.records.first_offset(ceiling)
         if start_position < end_position:
-            yield Extent(segment, start_position, end_position, segment.is_last)
+            finds_end = segment.is_last and following_offset is None
+            yield Extent(segment, start_position, end_position, finds_end, following_offset)
 
 
 def extents(
@@ -292,7 +300,7 @@ def _find_proven_split(segment: LogSegment, *, position: int, target: int, end_p
             continue
         batch = segment.proven_batch(index, slot, end_position=end_position)
         if batch is not None:
-            return _SplitPoint(batch.position, segment.records.first_offset(batch))
+            return _SplitPoint(batch.position, segment.records.first_offset(batch), is_proven=True)
     return None
 
 

@@ -83,7 +83,7 @@ def end_of(source: LogSource) -> LogEnd:
     last = segments[-1]
     end_position = last.proven_end_position
     start = last.floor_position(MAX_OFFSET, end_position=end_position)
-    parts, fault = last.sound_parts(position=start, end_position=end_position)
+    parts, fault = last.sound_parts(last.file_range(position=start, end_position=end_position))
     if fault is not None:
         source.raise_change(fault)
     for part in parts:
@@ -140,11 +140,12 @@ def sound_batches(
         report(skipped.within(start_offset=start_offset, end_offset=end_offset))
 
     context = source.context
-    for segment, start, end, _ in extents_around_damage(segments, start_offset=start_offset, end_offset=end_offset):
-        parts, fault = segment.sound_parts(position=start, end_position=end)
+    for extent in extents_around_damage(segments, start_offset=start_offset, end_offset=end_offset):
+        segment, start, end, _, following_offset = extent
+        piece = segment.file_range(position=start, end_position=end, following_offset=following_offset)
+        parts, fault = segment.sound_parts(piece)
         if fault is not None:
             source.raise_change(fault)
-        piece = segment.file_range(position=start, end_position=end)
         for part in parts:
             if isinstance(part, DamagedPart):
                 tell(part.skipped(piece, context.topic_partition, end_offset=end_offset))

@@ -31,7 +31,7 @@ from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_S
 from kstore.log.segment.indexes import MAX_INDEX_BYTES, IndexCache, OffsetIndex, TimeIndex
 from kstore.log.segment.records import HEADER_CHUNK_BYTES, BatchPlace, SegmentRecords, is_preallocated
 from kstore.log.segment.replaced import ListedFile
-from kstore.log.segment.sound import FileRange, SoundParts, sound_parts
+from kstore.log.segment.sound import FileRange, SoundParts, is_sound, sound_parts
 from kstore.record.batches import SIZE_UP_TO_MAGIC
 from kstore.types import MAX_OFFSET, OffsetAndTimestamp, TopicPartition
 
@@ -209,18 +209,19 @@ class LogSegment:
         tail = self.tail
         return self.size_in_bytes if tail.status in ("corrupt", "torn") else tail.valid_end_position
 
-    def sound_parts(self, *, position: int, end_position: int) -> SoundParts:
-        """Return the sound batches of [position, end_position), which must be where batches start; see sound_parts.
+    def sound_parts(self, part: FileRange) -> SoundParts:
+        """Return the sound batches of a part of the .log; see sound_parts.
 
         Raises: StorageError, LogReplacedError.  Cost: one read, and more for a part with a fault.
         """
         with self._context.files.borrow(self.path, self._identity) as file:
-            part = self.file_range(position=position, end_position=end_position)
             return sound_parts(file, part, find_index=lambda: self.offset_index, config=self._context.config)
 
-    def file_range(self, *, position: int, end_position: int) -> FileRange:
+    def file_range(self, *, position: int, end_position: int, following_offset: int | None = None) -> FileRange:
         """Return a part of the .log, for readers that go on after damage."""
-        return FileRange(self.path, self.base_offset, position, end_position, self.next_base_offset, self.is_last)
+        finds_end = self.is_last and following_offset is None
+        place = (self.path, self.base_offset, position, end_position)
+        return FileRange(*place, self.next_base_offset, finds_end, following_offset)
 
     def floor_position(self, offset: int, *, end_position: int) -> int:
         """Return the start of a batch at or before all batches with records at or above an offset, by a proven index
@@ -236,23 +237,25 @@ class LogSegment:
                 return batch.position
         return 0
 
-    def ceiling_position(self, offset: int, *, end_position: int) -> int:
-        """Return the start of a batch after all batches with records below an offset, by a proven index entry;
-        end_position if there is none.
+    def ceiling_batch(self, offset: int, *, end_position: int) -> BatchHeader | None:
+        """Return a batch after all batches with records below an offset, by a proven index entry; None if there is
+        none.
         """
         index = self.offset_index
         if index is None:
-            return end_position
+            return None
         first = index.slot_of_offset(offset) + 1
         for slot in range(max(first, 0), min(first + ENTRIES_TRIED, index.entry_count)):
             batch = self.proven_batch(index, slot, end_position=end_position)
             if batch is not None and self.records.first_offset(batch) >= offset:
-                return batch.position
-        return end_position
+                return batch
+        return None
 
     def proven_batch(self, index: OffsetIndex, slot: int, *, end_position: int) -> BatchHeader | None:
-        """Return the batch of an entry as verified_batch does, None also if no header walk from the entry before it
-        leads there with rising offsets.
+        """Return the batch of an entry as verified_batch does, None also unless a header walk from the entry before it
+        leads there with rising offsets, and sound batches lead from there to the next entry, or to end_position.
+
+        Then salvage counts it as proven too, whatever is damaged elsewhere.
         """
         batch = self.verified_batch(index, slot, end_position=end_position)
         start = index.entry(slot - 1).position if slot > 0 else 0
@@ -261,7 +264,12 @@ class LogSegment:
         before = self.records.walk(position=start, end_position=batch.position)
         if before.status != "end" or before.last_offset >= self.records.first_offset(batch):
             return None
-        return batch
+        end = index.entry(slot + 1).position if slot + 1 < index.entry_count else end_position
+        if not batch.position < end <= end_position:
+            return None
+        with self._context.files.borrow(self.path, self._identity) as file:
+            part = self.file_range(position=batch.position, end_position=end)
+            return batch if is_sound(file, part, self._context.config) else None
 
     def translate_offset(self, offset: int) -> BatchHeader | None:
         """Return the first batch whose last offset is >= offset, None if the segment ends before it.

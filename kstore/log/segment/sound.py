@@ -14,7 +14,7 @@ from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, ColumnDecoder, Head
 from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError, CorruptRecordError, StorageError
-from kstore.log.damage import Damage, SkippedRange
+from kstore.log.damage import Damage, SkippedRange, corruption
 from kstore.log.env import Env, ReadFile
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX
 from kstore.log.segment.framing import WholeBatch, find_whole_batches, slots_in_order
@@ -30,7 +30,8 @@ class FileRange(NamedTuple):
     """The whole batches of [start_position, end_position) of one .log file.
 
     Its segment starts at base_offset and ends before next_base_offset, None for the last segment. With finds_end the
-    batches may end before end_position, at what a crash left; the reader finds out where.
+    batches may end before end_position, at what a crash left; the reader finds out where. following_offset: the first
+    offset of the batch at end_position, None where the segment ends or if it is not known.
     """
 
     path: str
@@ -39,6 +40,12 @@ class FileRange(NamedTuple):
     end_position: int
     next_base_offset: int | None
     finds_end: bool = False
+    following_offset: int | None = None
+
+    @property
+    def offset_limit(self) -> int | None:
+        """The offset that all batches are known to be below, None if there is none."""
+        return self.next_base_offset if self.following_offset is None else self.following_offset
 
 
 class SoundRun(NamedTuple):
@@ -71,7 +78,7 @@ class DamagedPart(NamedTuple):
         """Return what a reader reports of the damage. Args: end_offset: where the part that was looked at ends."""
         end = self.next_offset
         if end is None:
-            end = min(end_offset, MAX_OFFSET if part.next_base_offset is None else part.next_base_offset)
+            end = min(end_offset, MAX_OFFSET if part.offset_limit is None else part.offset_limit)
         last = None if end == MAX_OFFSET else max(end, self.first_missing_offset) - 1
         size = self.end_position - self.position
         first = self.first_missing_offset
@@ -106,18 +113,24 @@ def sound_parts(
     whole, damage = find_whole_batches(
         file,
         base_offset=part.base_offset,
-        next_base_offset=part.next_base_offset,
+        next_base_offset=part.offset_limit,
         index=find_index(),
         config=config,
         start_position=part.start_position,
         end_position=part.end_position,
     )
-    offsets = range(part.base_offset, MAX_OFFSET if part.next_base_offset is None else part.next_base_offset)
+    offsets = range(part.base_offset, MAX_OFFSET if part.offset_limit is None else part.offset_limit)
     kept = slots_in_order(whole, offsets)
     sound = [batch for slot, batch in enumerate(whole) if slot in kept and not batch.is_mended]
     parts = _Parts(file, part, whole, damage, config).of(sound)
     first = next((one for one in parts if isinstance(one, DamagedPart)), None)
     return SoundParts(parts, None if first is None else fault or first.error(part.path))
+
+
+def is_sound(file: ReadFile, part: FileRange, config: LogConfig) -> bool:
+    """Whether all batches of a part are sound, up to its end or to zeros; raises and costs as sound_parts."""
+    end, fault = _end_of_sound(file, part, config)
+    return fault is None and (end == part.end_position or _is_zeros(file, end, part))
 
 
 class _Parts:
@@ -167,7 +180,7 @@ class _Parts:
         if self._whole and self._whole[-1].position >= position:
             return False
         if _is_zeros(self._file, position, part):
-            return part.next_base_offset is None or next_offset == part.next_base_offset
+            return part.offset_limit is None or next_offset == part.offset_limit
         return part.finds_end and (self._is_torn(position, next_offset=next_offset) or self._is_half_written(position))
 
     def _is_torn(self, position: int, *, next_offset: int) -> bool:
@@ -248,7 +261,24 @@ def _end_of_sound(file: ReadFile, part: FileRange, config: LogConfig) -> tuple[i
             decoder.feed(view[:got], position)
     except CorruptionError as error:
         return decoder.position, error
-    return decoder.position, None
+    return decoder.position, _fault_at_end(file, part, decoder.last_position)
+
+
+def _fault_at_end(file: ReadFile, part: FileRange, last_position: int) -> CorruptRecordError | None:
+    """Return the error of a reader that goes on to the batch at the end of a part and finds a lower offset there."""
+    if part.following_offset is None or last_position < 0:
+        return None
+    last: BatchHeader = read_header(file.pread(RECORD_BATCH_OVERHEAD, position=last_position), position=last_position)
+    if last.last_offset < part.following_offset:
+        return None
+    return corruption(
+        CorruptRecordError,
+        "base offset not above the last offset before it",
+        path=part.path,
+        position=part.end_position,
+        expected=f"more than {last.last_offset}",
+        found=part.following_offset,
+    )
 
 
 def read_offset_index(log_path: str, *, base_offset: int, env: Env) -> OffsetIndex | None:

@@ -133,12 +133,12 @@ def settle_around_damage(
     walk = _Walk(NOTHING_SETTLED, config, topic_partition)
     for segment in segments:
         end_position = segment.proven_end_position
-        parts, fault = segment.sound_parts(position=0, end_position=end_position)
+        piece = segment.file_range(position=0, end_position=end_position)
+        parts, fault = segment.sound_parts(piece)
         if fault is not None:
             check_unchanged(fault)
         for part in parts:
             if isinstance(part, DamagedPart):
-                piece = segment.file_range(position=0, end_position=end_position)
                 walk.pass_damage(part.skipped(piece, topic_partition, end_offset=MAX_OFFSET))
             else:
                 walk.over(
