@@ -14,7 +14,7 @@ from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, ColumnDecoder, Head
 from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError, CorruptRecordError, StorageError
-from kstore.log.damage import Damage, SkippedRange, corruption
+from kstore.log.damage import Damage, SkippedRange
 from kstore.log.env import Env, ReadFile
 from kstore.log.files.names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX
 from kstore.log.segment.framing import WholeBatch, find_whole_batches, slots_in_order
@@ -261,24 +261,7 @@ def _end_of_sound(file: ReadFile, part: FileRange, config: LogConfig) -> tuple[i
             decoder.feed(view[:got], position)
     except CorruptionError as error:
         return decoder.position, error
-    return decoder.position, _fault_at_end(file, part, decoder.last_position)
-
-
-def _fault_at_end(file: ReadFile, part: FileRange, last_position: int) -> CorruptRecordError | None:
-    """Return the error of a reader that goes on to the batch at the end of a part and finds a lower offset there."""
-    if part.following_offset is None or last_position < 0:
-        return None
-    last: BatchHeader = read_header(file.pread(RECORD_BATCH_OVERHEAD, position=last_position), position=last_position)
-    if last.last_offset < part.following_offset:
-        return None
-    return corruption(
-        CorruptRecordError,
-        "base offset not above the last offset before it",
-        path=part.path,
-        position=part.end_position,
-        expected=f"more than {last.last_offset}",
-        found=part.following_offset,
-    )
+    return decoder.position, None
 
 
 def read_offset_index(log_path: str, *, base_offset: int, env: Env) -> OffsetIndex | None:
