@@ -13,7 +13,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -26,14 +27,15 @@ except ModuleNotFoundError as error:
         "this part of kstore needs the package pyarrow: pip install 'kstore[arrow]'", name=error.name
     ) from error
 
+from kstore import frames
 from kstore._core import BATCH_ROW_FIELDS, CONTROL_BIT, TRANSACTIONAL_BIT, Columns, ExportedBatch
 from kstore.compression import CompressionType
 from kstore.config import MAX_INT32, MAX_INT64, LogConfig
-from kstore.errors import checked_int
+from kstore.errors import LogReplacedError, checked_int
 from kstore.log.damage import OnError, OnSkip, SkippedRange
-from kstore.log.env import DEFAULT_ENV, Env, StrPath
+from kstore.log.env import DEFAULT_ENV, Env, StrPath, is_same_file
 from kstore.log.files.names import PartitionDirectory, find_partitions
-from kstore.log.log import DEFAULT_PLAN_BYTES, Isolation
+from kstore.log.log import DEFAULT_PLAN_BYTES, Isolation, Log
 from kstore.log.opening import open_log
 from kstore.log.plan import ScanRange
 from kstore.log.scan import ColumnSelection, Mode, Rows, check_junction, read_ahead, scan_around_damage, scan_columns
@@ -41,7 +43,12 @@ from kstore.log.segment.records import LastBatch
 from kstore.log.skipping import SkipReport, goes_on
 from kstore.record.batches import MemoryRecords
 from kstore.record.packing import BinaryColumn, HeadersColumn, Int64Column, RecordColumns, pack_columns
-from kstore.types import INTERNAL_TOPICS, TopicPartition
+from kstore.types import INTERNAL_TOPICS, MAX_OFFSET, TopicPartition
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
 
 Binary = Literal["copy", "view"]
 # A bound of offsets: one for all partitions, or one for each.
@@ -185,16 +192,25 @@ def _check_sizes(*, batch_bytes: int, threads: int) -> None:
 class Scan:
     """A scan that any Arrow library can read: it implements __arrow_c_stream__ and iterates over record batches.
 
-    Each iteration and each __arrow_c_stream__ reads the files again. Thread-safe.
-    Args: since_ms, until_ms: leave out records with other timestamps than since_ms <= timestamp < until_ms; options:
-        those of record_batches.
+    Each iteration, each __arrow_c_stream__ and each method that returns rows reads the files again. Thread-safe.
+    Args: since_ms, until_ms: leave out records with other timestamps than since_ms <= timestamp < until_ms; isolation:
+        that the ranges were planned with, so that queries can plan less; None for ranges that are read as they are;
+        options: those of record_batches.
     Attributes: ranges: the planned ScanRanges; schema: the pyarrow.Schema.
     """
 
     def __init__(
-        self, ranges: Sequence[ScanRange], *, since_ms: int | None = None, until_ms: int | None = None, **options: Any
+        self,
+        ranges: Sequence[ScanRange],
+        *,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+        isolation: Isolation | None = None,
+        **options: Any,
     ) -> None:
         self.ranges = list(ranges)
+        self._isolation = isolation
+        self._bounds_ms = since_ms, until_ms
         self._options = options
         self._times = None if since_ms is until_ms is None else _Times(since_ms, until_ms)
         _check_sizes(batch_bytes=options.get("batch_bytes", DEFAULT_BATCH_BYTES), threads=options.get("threads", 1))
@@ -227,6 +243,99 @@ class Scan:
     def to_table(self) -> pa.Table:
         """Read everything into one pyarrow.Table in memory."""
         return self.to_reader().read_all()
+
+    def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """Read everything into a pandas.DataFrame: key and value are objects of bytes, timestamps datetime64 in UTC.
+
+        Args: options: those of pyarrow.Table.to_pandas, such as types_mapper=pandas.ArrowDtype to keep Arrow's types.
+        Raises: ModuleNotFoundError without pandas.
+        """
+        return self.to_table().to_pandas(**options)
+
+    def to_polars(self) -> pl.DataFrame:
+        """Read everything into a polars.DataFrame.
+
+        Raises: ModuleNotFoundError without polars.
+        """
+        import polars
+
+        return polars.DataFrame(self)
+
+    def to_polars_lazy(self) -> pl.LazyFrame:
+        """Return a polars.LazyFrame that reads when it is collected, and only what the query asks for.
+
+        Columns are pushed down, and so are conditions joined by `&` that compare offset, timestamp (from below), topic
+        or partition with constants.
+        Raises: ModuleNotFoundError without polars; while it is collected, polars.exceptions.ComputeError with the
+            message of the error of kstore.
+        Cost: for bounds of offsets or time, planning the partitions again when it is collected.
+        """
+        return frames.lazy_frame(self)
+
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection, name: str) -> duckdb.DuckDBPyRelation:
+        """Register the scan as a view of a DuckDB connection and return it as a relation; each query reads the files.
+
+        Columns are pushed down, and so are conditions joined by AND that compare "offset", timestamp (from below),
+        topic or partition with constants. OFFSET is a keyword of SQL, so that this column needs quotes.
+        Lifetime: until the connection is closed or the view is unregistered.
+        Cost: as for to_polars_lazy.
+        """
+        connection.register(name, frames.dataset(self))
+        return connection.view(name)
+
+    def narrowed(self, columns: Sequence[str], bounds: frames.Bounds, *, copies: bool = False) -> Scan:
+        """Return a scan of the same snapshot with these columns of it that leaves out rows outside of `bounds` where
+        it can do so without reading them.
+
+        Args: copies: whether key and value are copied even if this scan has views.
+        Raises: LogReplacedError if a file was replaced since the scan was planned; the errors of scan.
+        """
+        names = [name for name in self.schema.names if name in columns] or self.schema.names[:1]
+        options = {**self._options, "columns": names}
+        options["strings"] = tuple(name for name in options.get("strings", ()) if name in names)
+        if copies:
+            options["binary"] = "copy"
+        since_ms, until_ms = self._bounds_ms
+        ranges = self._ranges_within(bounds)
+        return Scan(ranges, since_ms=since_ms, until_ms=until_ms, isolation=self._isolation, **options)
+
+    def _ranges_within(self, bounds: frames.Bounds) -> list[ScanRange]:
+        start, end = bounds.start_offset or 0, MAX_OFFSET if bounds.end_offset is None else bounds.end_offset
+        ranges = [
+            one
+            for one in self.ranges
+            if bounds.may_have(one.topic, one.partition) and one.start_offset < end and one.end_offset > start
+        ]
+        since_ms = self._bounds_ms[0] if bounds.since_ms is None else bounds.since_ms
+        if self._isolation is None or (start, end, bounds.since_ms) == (0, MAX_OFFSET, None):
+            return ranges
+        found: list[ScanRange] = []
+        for path, group in groupby(ranges, key=lambda one: one.path):
+            found += self._planned_again(path, list(group), (start, end), since_ms=since_ms)
+        return found
+
+    def _planned_again(
+        self, path: str, planned: Sequence[ScanRange], offsets: tuple[int, int], *, since_ms: int | None
+    ) -> list[ScanRange]:
+        """Return ranges for the records of planned ones with [start, end) offsets, by the indexes of the log.
+
+        Ranges up to an end that is found by reading are kept or left out whole.
+        """
+        start, end = max(planned[0].start_offset, offsets[0]), min(planned[-1].end_offset, offsets[1])
+        options, isolation = self._options, self._isolation or "read_uncommitted"
+        on_error = options.get("on_error", "raise")
+        with open_log(path, config=options.get("config", _DEFAULTS)) as log:
+            if planned[-1].end_offset == MAX_OFFSET:
+                start, _ = log.held_offsets(start, since_ms=since_ms, isolation=isolation, on_error=on_error)
+                return [one for one in planned if one.end_offset > start]
+            size = THREAD_RANGE_BYTES if options.get("threads", 1) > 1 else None
+            limits = {"since_ms": since_ms, "isolation": isolation, "on_error": on_error}
+            found = list(_bounded_ranges(log, (start, end), size=size, **limits))
+        listed = {file: identity for one in planned for file, identity in one.identities}
+        for file, identity in (place for one in found for place in one.identities):
+            if file in listed and not is_same_file(identity, listed[file]):
+                raise LogReplacedError(f"{file} was replaced since the scan was planned: scan again", path=file)
+        return found
 
     def __arrow_c_schema__(self) -> object:
         return self.schema.__arrow_c_schema__()
@@ -279,7 +388,9 @@ def scan(
 ) -> Scan:
     """Scan partition directories, log.dirs roots, a list of these, or planned ranges, as an Arrow stream.
 
-    Polars, DuckDB, pandas and pyarrow read the result directly: polars.DataFrame(kstore.scan(path)).
+    Polars, DuckDB and pyarrow read the result directly, polars.DataFrame(kstore.scan(path)) for example. Use
+    scan.to_pandas() for pandas: pandas.DataFrame(scan) would make one column of batches. See Scan for queries that read
+    only what they need.
     Each partition is a snapshot of its files at this call: records that are appended later need another scan.
     Args: topics: a topic name or names; None = all but internal topics, which are included only if source is a
         single partition. partitions: a partition number or numbers; None = all. start_offset, end_offset: only records
@@ -319,7 +430,7 @@ def scan(
     paths = [item for item in items if not isinstance(item, ScanRange)]
     if ranges and (wanted.is_bounded or wanted.partitions is not None):
         raise ValueError("planned ranges have their offsets and isolation: expected paths with these arguments")
-    found = Scan(ranges, **times, **options)
+    found = Scan(ranges, **times, isolation=None if ranges else isolation, **options)
     if paths:
         found.ranges += _ranges_of(paths, wanted, threads=threads, config=config, on_error=on_error)
     return found
@@ -380,13 +491,23 @@ def _ranges_of(
                 yield from log.scan_ranges(size, on_error=on_error)
                 continue
             start, end = (_bound_of(bound, log.topic_partition) for bound in (wanted.start, wanted.end))
-            start, end = log.held_offsets(
-                start, end, since_ms=wanted.since_ms, isolation=wanted.isolation, on_error=on_error
+            yield from _bounded_ranges(
+                log, (start, end), since_ms=wanted.since_ms, isolation=wanted.isolation, size=size, on_error=on_error
             )
-            if start < end:
-                yield from log.plan(
-                    size or DEFAULT_PLAN_BYTES, start, end, isolation=wanted.isolation, on_error=on_error
-                )
+
+
+def _bounded_ranges(
+    log: Log,
+    offsets: tuple[int | None, int | None],
+    *,
+    since_ms: int | None,
+    isolation: Isolation,
+    size: int | None,
+    on_error: OnError,
+) -> Iterator[ScanRange]:
+    start, end = log.held_offsets(*offsets, since_ms=since_ms, isolation=isolation, on_error=on_error)
+    if start < end:
+        yield from log.plan(size or DEFAULT_PLAN_BYTES, start, end, isolation=isolation, on_error=on_error)
 
 
 def _offset_bound(name: str, bound: Offsets | None) -> Offsets | None:

@@ -32,6 +32,7 @@ LAYERS = {
     "record": 4,
     "log": 5,
     "producer": 5,
+    "frames": 5,
     "arrow": 6,
     "spark": 7,
     "cli": 7,
