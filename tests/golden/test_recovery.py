@@ -60,7 +60,8 @@ most_cases = over("case", cases(*RECOVERY_SETS), long=LONG_SETS)
 
 def table_rows() -> list[tuple[str, ...]]:
     """Return the cells of each row of the table of deliberate differences."""
-    lines = [line for line in DURABILITY.read_text().splitlines() if re.match(r"\| `", line)]
+    table = DURABILITY.read_text().partition("| case | sets | differs in |")[2].partition("\n\n")[0]
+    lines = [line for line in table.splitlines() if re.match(r"\| `", line)]
     return [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]
 
 

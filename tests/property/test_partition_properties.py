@@ -66,7 +66,7 @@ def row_of(record: Record) -> dict[str, Any]:
         "topic": "t",
         "partition": 0,
         "offset": record.offset,
-        "timestamp": record.timestamp_ms * 1000,
+        "timestamp": None if record.timestamp_ms == -1 else record.timestamp_ms * 1000,
         "timestampType": record.timestamp_type,
         "headers": headers or None,
     }

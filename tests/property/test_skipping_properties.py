@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from kstore import SkippedRange
@@ -33,6 +33,7 @@ TOTAL = RECORDS_PER_BATCH * BATCHES_PER_SEGMENT * SEGMENTS
 MOST_OFFSET = 1000
 # Bytes of a batch header that no CRC covers and whose values are not checked: the leader epoch.
 EPOCH_BYTES = range(12, 16)
+OFFSET_BYTES = 8
 
 Rows = list[tuple[int, Content]]
 Outcome = tuple[Rows, list[SkippedRange]]
@@ -145,6 +146,9 @@ def test_flipped_bits_cost_their_batches_and_nothing_else(
     whole: tuple[Path, list[bytes], list[list[bytes]]], places: list[tuple[int, int, int, int]], seed: int
 ) -> None:
     path, contents, segments = whole
+    # Nothing contradicts two batches of a segment whose base offsets are wrong in the same way: no CRC covers them.
+    moved = [segment for segment, slot, at, _ in places if at % len(segments[segment][slot]) < OFFSET_BYTES]
+    assume(len(moved) == len(set(moved)))
     damaged = [bytearray(content) for content in contents]
     lost: set[int] = set()
     for segment, slot, at, bit in places:

@@ -46,7 +46,7 @@ def expected(part):
 
 def as_expected(row):
     timestamp = row.pop("timestamp")
-    return row | {"timestamp_ms": round(timestamp.timestamp() * 1000)}
+    return row | {"timestamp_ms": -1 if timestamp is None else round(timestamp.timestamp() * 1000)}
 
 
 @CODECS

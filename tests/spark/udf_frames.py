@@ -175,9 +175,14 @@ def old_unpacked(spark: SparkSession) -> dict[str, list[Row] | str]:
     return found
 
 
+def known(timestamp_ms: int) -> int | None:
+    """No timestamp is null in columns."""
+    return None if timestamp_ms == -1 else timestamp_ms
+
+
 OLD_UNPACKED: dict[str, list[Row] | str] = {
     name: [
-        (record.offset, record.timestamp_ms, record.timestamp_type, record.key, record.value)
+        (record.offset, known(record.timestamp_ms), record.timestamp_type, record.key, record.value)
         for record in reference_messages.read_all(value)
     ]
     for name, value in OLD_VALUES.items()
