@@ -29,6 +29,9 @@ from kstore.log.recovery.walk import walk_headers
 from kstore.log.segment.file_records import FileRecords
 from kstore.log.segment.indexes import OffsetIndex
 from kstore.log.segment.segment import LogSegment
+from kstore.record import MemoryRecords, Record
+from kstore.record.batches import set_last_offset
+from kstore.record.builder import with_records
 
 SEGMENTS_IN_ONE = 8
 INDEX_BYTES_PER_SEGMENT_BYTE = 10 * MIB / (64 * MIB)
@@ -154,6 +157,66 @@ def segment_case(segment: LogSegment, *, record_count: int, settings: Settings, 
     return case
 
 
+def write_sealed(path: Path, *, segments: int, batches: int) -> None:
+    """Write a log of sealed segments with an index entry for nearly every batch, and an empty active segment."""
+    sent = bytearray(with_records([Record(value=b"value", timestamp_ms=BASE_TIMESTAMP_MS)]).buffer)
+    with kstore.open_log(path, "a", LogConfig(index_interval_bytes=0)) as log:
+        for segment in range(segments):
+            run = bytearray()
+            for number in range(batches):
+                set_last_offset(sent, last_offset=segment * batches + number)
+                run += sent
+            log.append_as_follower(MemoryRecords(run))
+            log.roll()
+
+
+def look_up_first(segments: Sequence[LogSegment], batches: int) -> None:
+    """Look up an offset in each segment as if none had been looked at before."""
+    for segment in segments:
+        segment.forget_files()
+        segment.translate_offset(segment.base_offset + batches // 2)
+
+
+def look_up_each(segments: Sequence[LogSegment], batches: int, offsets: Sequence[int]) -> None:
+    """Look up offsets, each in its segment."""
+    for offset in offsets:
+        segments[offset // batches].translate_offset(offset)
+
+
+def own_memory(path: Path, access: str) -> int:
+    """Return by how many KiB the memory of a process of its own grows by a first lookup in each segment."""
+    command = (sys.executable, "-m", "bench.index_process", str(path), access)
+    return int(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+
+
+def access_case(settings: Settings, *, scratch: Path) -> Case:
+    """Look up offsets in sealed segments whose indexes are mapped, or read whole."""
+    count, batches = 20, max(settings.segment_bytes // 4096, 700)
+    path = scratch / "sealed-0"
+    write_sealed(path, segments=count, batches=batches)
+    offsets = offsets_of(LOOKUPS, end=count * batches)
+    title = f"Lookup in {count} sealed segments, {8 * batches} bytes of index each"
+    case = Case(title=title, unit="lookup", bytes_per_unit=0)
+    # One after the other: a log has one writer.
+    for access in ("map", "read"):
+        with kstore.open_log(path, "a", LogConfig(index_access=access)) as log:
+            sealed = log.segments[:-1]
+            runs = {
+                f"first, index_access={access}": (partial(look_up_first, sealed, batches), count),
+                f"later, index_access={access}": (
+                    partial(look_up_each, sealed, batches, offsets),
+                    len(offsets),
+                ),
+            }
+            contestants = [Contestant(name, without_result(run), units) for name, (run, units) in runs.items()]
+            case.samples += interleaved(contestants, settings)
+    for which in ("first", "later"):
+        case.add_ratio(f"{which}, index_access=map", f"{which}, index_access=read")
+    grown = ", ".join(f"{own_memory(path, access)} KiB with {access}" for access in ("map", "read"))
+    case.notes.append(f"memory of the process's own that a first lookup in each segment takes: {grown}")
+    return case
+
+
 def read_bare(path: Path) -> int:
     """Read a file into one buffer in chunks and compute a CRC of each; return the number of bytes read."""
     buffer, position = memoryview(bytearray(MIB)), 0
@@ -254,6 +317,7 @@ def run(settings: Settings) -> Iterator[Case]:
     with tempfile.TemporaryDirectory() as directory:
         scratch = Path(directory)
         yield lookup_case(settings, scratch=scratch)
+        yield access_case(settings, scratch=scratch)
         size = SEGMENTS_IN_ONE * settings.segment_bytes
         data = partition(PartitionSpec(name="bench-0", value_bytes=100, segment_bytes=size), settings.data_directory)
         with kstore.open_log(data.path) as log:
