@@ -246,13 +246,17 @@ def test_timestamps_are_microseconds_up_to_the_last_that_fits(stamp: int, is_app
 
 @pytest.mark.parametrize("is_append_time", [False, True])
 @pytest.mark.parametrize("stamps", [(-1, 5), (5, -1), (8190, -1), (8191, -1), (8192, -1), (9000, -1), (-1, -1)])
+@pytest.mark.parametrize("more", [0, 20])
 def test_record_without_a_timestamp_has_null_whatever_the_timestamp_of_its_batch(
-    stamps: tuple[int, int], is_append_time: bool
+    stamps: tuple[int, ...], more: int, is_append_time: bool
 ) -> None:
-    """Up to 8191 ms a delta of two bytes leads from the timestamp of the batch to -1."""
+    """Up to 8191 ms a delta of two bytes leads from the timestamp of the batch to -1; the fast loop leaves out the last
+    records of a batch.
+    """
+    stamps += stamps[:1] * more
     appended = {"log_append_time_ms": stamps[1]} if is_append_time else {}
     data = reference.write_batch([record(n, timestamp_ms=stamp) for n, stamp in enumerate(stamps)], **appended)
-    found = [stamps[1]] * 2 if is_append_time else list(stamps)
+    found = [stamps[1]] * len(stamps) if is_append_time else list(stamps)
     for wanted in (Wanted(), Wanted(key=None, value=None, headers=False)):
         rows = decode_table(data, wanted).rows
         assert [row.timestamp_us for row in rows] == [None if stamp == -1 else stamp * 1000 for stamp in found]
