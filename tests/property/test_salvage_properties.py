@@ -327,6 +327,14 @@ def test_value_with_a_damaged_batch_between_whole_ones_gives_no_record_when_its_
     assert tally.invented == []
 
 
+def test_value_after_removed_bytes_gives_no_record_where_the_log_goes_on_with_the_next_offset(tmp_path: Path) -> None:
+    tally = Tally()
+    # 200 bytes are missing across two batches: the size of the first leads to a batch in the second, whose offset is
+    # the next one. Four bytes after it the log goes on, and no offset is left for them.
+    run(tmp_path, 4537, tally, is_hostile=True, has_indexes=False)
+    assert tally.invented == []
+
+
 @pytest.mark.parametrize(("has_indexes", "least"), [(True, 0.95), (False, 0.7)], ids=["indexes", "no-indexes"])
 def test_salvage_keeps_nearly_all_that_is_undamaged(has_indexes: bool, least: float, tmp_path: Path) -> None:
     tally = Tally()

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from tests.reference import codec as reference
 from tests.reference.codec import HEADER_BYTES, HEADER_BYTES_UP_TO_MAGIC, Header
-from tests.reference.messages import ATTRIBUTES_AT, CODEC_MASK, LEAST_ENTRY_BYTES, OVERHEADS
+from tests.reference.messages import ATTRIBUTES_AT, CODEC_MASK, OVERHEADS
 
 TIMESTAMP_AT = 18
-LEAST_BYTES_FOR_OFFSETS = {0: LEAST_ENTRY_BYTES, 1: LEAST_ENTRY_BYTES, 2: HEADER_BYTES}
+LEAST_BATCH_BYTES = {**OVERHEADS, 2: HEADER_BYTES}
 
 
 @dataclass
@@ -53,7 +53,7 @@ def walk(
             return out
         header = header_at(data, out.position)
         out.error = _frame_error(header, max_batch_bytes)
-        if out.error is None and left >= LEAST_BYTES_FOR_OFFSETS[header.magic]:
+        if out.error is None and left >= LEAST_BATCH_BYTES[header.magic]:
             out.error = _offset_error(header, least_offset)
         if out.error is not None:
             out.status = "corrupt"

@@ -306,8 +306,8 @@ class _Framing:
 
         Evidence is: a damaged header whose offsets do not match (one of its fields may be damaged too); a whole batch,
             searched for from `start` on, that overlaps the start of `batch` or fits into the gap of offsets before it;
-            a later batch whose offsets are not above those of the unbroken row from `batch` on; a batch directly after
-            it with offsets of the next segment. Also true if the damaged size is one bit away from reaching `limit`:
+            a later batch that leaves no offset for the bytes between it and the unbroken row from `batch` on; a batch
+            directly after `batch` with offsets of the next segment. Also true if the damaged size is one bit away from reaching `limit`:
             the damaged batch may then be the last one, and there could be no evidence against `batch`.
         """
         self._look_ahead(start + 1, end_position=limit)
@@ -336,7 +336,8 @@ class _Framing:
                 return True
         row_end = self._end_of_row(batch)
         least = self._ahead.least_offset(row_end.end_position, end_position=limit, least=self._base_offset)
-        return least is not None and least <= row_end.last_offset
+        # After the row come damaged bytes, or a batch above the next offset: the damaged bytes need offsets too.
+        return least is not None and least <= row_end.last_offset + 1
 
     def _end_of_row(self, batch: WholeBatch) -> WholeBatch:
         """Return the last of the whole batches that follow one another without a gap in bytes or offsets."""
