@@ -10,7 +10,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kstore import _core
-from kstore.arrow import Assembler, Projection, record_columns, schema
+from kstore.arrow import record_columns, schema
+from kstore.arrow.assembler import Assembler, Projection
 from kstore.compression import CompressionType, decompress
 from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import KStoreError

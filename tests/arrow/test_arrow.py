@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 import kstore
-from kstore import arrow
 from kstore.arrow import record_batches, schema
+from kstore.arrow.assembler import Assembler, Projection
 from kstore.config import LogConfig
 from kstore.log.scan import scan_columns
 from tests.fakes.process_reads import can_read_cached, counted_reads
@@ -107,8 +107,8 @@ def test_an_interpreter_with_a_threaded_scan_left_open_exits(root: Path) -> None
 def test_a_column_of_one_value_per_batch_is_not_kept_per_batch(root: Path) -> None:
     with kstore.open_log(root / "plain-0") as log:
         (scan_range,) = log.plan()
-    projection = arrow.Projection(schema(["position", "value"]), verify_crc=True)
-    assembler = arrow.Assembler(projection)
+    projection = Projection(schema(["position", "value"]), verify_crc=True)
+    assembler = Assembler(projection)
     tables = list(scan_columns(scan_range, projection.selection, batch_bytes=200, config=LogConfig()))
     read = pa.Table.from_batches([assembler.record_batch(table) for table in tables])
     assert len(read["position"].unique()) > 20
@@ -120,10 +120,10 @@ def test_a_column_of_one_value_is_as_long_as_each_of_the_tables(tmp_path: Path) 
     directory = builders.write_partition(tmp_path, [data], topic="long-topic-name")
     tables = list(kstore.scan(directory, columns=["topic", "partition", "offset"], batch_bytes=64))
     assert len(tables) > 1
-    projection = arrow.Projection(schema(["topic", "offset"]), verify_crc=True)
+    projection = Projection(schema(["topic", "offset"]), verify_crc=True)
     with kstore.open_log(directory) as log:
         (scan_range,) = log.plan()
-    assembler = arrow.Assembler(projection, topic="long-topic-name")
+    assembler = Assembler(projection, topic="long-topic-name")
     sizes = []
     for batch_bytes in (64, 1 << 20):
         for table in scan_columns(scan_range, projection.selection, batch_bytes=batch_bytes, config=LogConfig()):
@@ -323,7 +323,7 @@ def test_scan_without_indexes_begins_at_the_log_start(root: Path) -> None:
 def test_scan_without_indexes_by_threads_reads_little_more_than_the_file(
     unindexed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kstore.arrow.THREAD_RANGE_BYTES", 1_000_000)
+    monkeypatch.setattr("kstore.arrow.scans.THREAD_RANGE_BYTES", 1_000_000)
     with kstore.open_log(unindexed) as log, counted_reads() as reads:
         assert offsets_of(log.to_arrow_batches(columns=["offset"], threads=2)) == [*range(200)]
         size = log.size_in_bytes

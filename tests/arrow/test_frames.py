@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kstore.arrow import Scan, scan
+from kstore.arrow.frames import NO_BOUNDS, Bounds, bounds_of_arrow, bounds_of_polars
 from kstore.config import LogConfig
 from kstore.errors import LogReplacedError
-from kstore.frames import NO_BOUNDS, Bounds, bounds_of_arrow, bounds_of_polars
 from kstore.log import open_log
 from kstore.record import MemoryRecords
 from tests.making.batches import FIRST_TIMESTAMP_MS, batches, write_root

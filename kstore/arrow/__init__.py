@@ -1,0 +1,35 @@
+"""Arrow: kstore.scan, which decodes logs into Arrow record batches without a copy, and packing of Arrow data.
+
+Column names and types are those of Spark's Kafka source, plus columns for the fields of batch headers; see schema().
+Importing this package requires pyarrow.
+"""
+
+try:
+    import pyarrow  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "pyarrow":
+        raise
+    raise ModuleNotFoundError(
+        "this part of kstore needs the package pyarrow: pip install 'kstore[arrow]'", name=error.name
+    ) from error
+
+from kstore.arrow.columns import DEFAULT_COLUMNS, Binary, schema
+from kstore.arrow.decoding import DEFAULT_BATCH_BYTES, record_batches
+from kstore.arrow.packing import pack_record_batch, record_columns, to_record_batches
+from kstore.arrow.scans import THREAD_RANGE_BYTES, Offsets, Scan, Time, scan
+
+__all__ = [
+    "DEFAULT_BATCH_BYTES",
+    "DEFAULT_COLUMNS",
+    "THREAD_RANGE_BYTES",
+    "Binary",
+    "Offsets",
+    "Scan",
+    "Time",
+    "pack_record_batch",
+    "record_batches",
+    "record_columns",
+    "scan",
+    "schema",
+    "to_record_batches",
+]

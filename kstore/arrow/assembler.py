@@ -1,0 +1,160 @@
+"""Assembler: decoded columns as Arrow record batches, without a copy."""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from kstore._core import BATCH_ROW_FIELDS, CONTROL_BIT, TRANSACTIONAL_BIT, Columns, ExportedBatch
+from kstore.arrow.columns import TYPES
+from kstore.compression import CompressionType
+from kstore.log.scan import ColumnSelection, Mode
+
+_logger = logging.getLogger("kstore.arrow")
+
+_FIELD = {name: number for number, name in enumerate(BATCH_ROW_FIELDS)}
+_PER_BATCH: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "timestampType": ("timestamp_type", lambda timestamp_type: timestamp_type),
+    "magic": ("magic", lambda magic: magic),
+    "leaderEpoch": ("leader_epoch", lambda epoch: epoch),
+    "producerId": ("producer_id", lambda producer_id: producer_id),
+    "producerEpoch": ("producer_epoch", lambda epoch: epoch),
+    "isTransactional": ("attributes", lambda attributes: attributes & TRANSACTIONAL_BIT != 0),
+    "isControl": ("attributes", lambda attributes: attributes & CONTROL_BIT != 0),
+    "position": ("position", lambda position: position),
+}
+_CODEC_LABELS = pa.array([codec.label for codec in CompressionType])
+
+
+class Projection:
+    """The columns that the decoder must produce for a schema, and whether the scan logged its warning. Thread-safe."""
+
+    def __init__(self, arrow_schema: pa.Schema, *, verify_crc: bool) -> None:
+        names = set(arrow_schema.names)
+        self._has_warned = False
+        self.schema = arrow_schema
+        decoded = {"key", "value", "timestamp", "headers"} & names
+        self.selection = ColumnSelection(
+            key=_mode(arrow_schema, "key"),
+            value=_mode(arrow_schema, "value"),
+            offset=bool({"offset", "sequence"} & names) or not decoded,
+            timestamp="timestamp" in names,
+            headers="headers" in names,
+            verify_crc=verify_crc,
+        )
+
+    def warn_of_null(self, *, offset: int, timestamp_ms: int, partition: Mapping[str, object]) -> None:
+        """Log a warning about the first timestamp of the scan that is null because it does not fit microseconds."""
+        if self._has_warned:
+            return
+        self._has_warned = True
+        where = "a batch in memory" if partition["topic"] is None else "{topic}-{partition}".format(**partition)
+        _logger.warning(
+            "timestamp %d ms of the record at offset %d of %s does not fit a column of microseconds: it is read "
+            "as null, and so are later ones, without a warning",
+            timestamp_ms,
+            offset,
+            where,
+        )
+
+
+def _mode(arrow_schema: pa.Schema, name: str) -> Mode | None:
+    if name not in arrow_schema.names:
+        return None
+    kind = arrow_schema.field(name).type
+    return "string" if pa.types.is_string(kind) else "view" if pa.types.is_binary_view(kind) else "copy"
+
+
+# An array in the form that ExportedBatch takes: (length, null_count, buffers, children).
+_Exported: TypeAlias = tuple[int, int, Sequence[Any], Sequence[Any]]
+
+
+class Assembler:
+    """Makes record batches from the Columns of one partition, without a copy. Not thread-safe.
+
+    Constant columns are built once and shared by the batches.
+    """
+
+    def __init__(self, projection: Projection, *, topic: str | None = None, partition: int | None = None) -> None:
+        self._projection = projection
+        self._schema = projection.schema
+        self._names: list[str] = projection.schema.names
+        self._views = [name for name in ("key", "value") if getattr(projection.selection, name) == "view"]
+        self._constants = {"topic": topic, "partition": partition}
+        self._repeated: dict[str, tuple[object, _Exported]] = {}
+
+    def record_batch(self, columns: Columns) -> pa.RecordBatch:
+        if columns.lost_timestamp is not None:
+            offset, timestamp_ms = columns.lost_timestamp
+            self._projection.warn_of_null(offset=offset, timestamp_ms=timestamp_ms, partition=self._constants)
+        arrays = [self._array(name, columns) for name in self._names]
+        exported = ExportedBatch(arrays, row_count=columns.row_count)
+        return pa.RecordBatch._import_from_c(exported.address, self._schema)
+
+    def _array(self, name: str, columns: Any) -> _Exported:
+        rows = columns.row_count
+        if name == "offset":
+            return rows, 0, (None, columns.offset), ()
+        if name == "timestamp":
+            return rows, columns.timestamp_null_count, (columns.timestamp_validity, columns.timestamp), ()
+        if name == "key" or name == "value":
+            return _variable(rows, getattr(columns, name), is_view=name in self._views)
+        if name == "headers":
+            return _headers(rows, columns.headers)
+        if name in self._constants:
+            return self._constant(name, self._constants[name], rows)
+        return self._per_batch(name, columns)
+
+    def _per_batch(self, name: str, columns: Any) -> _Exported:
+        table = np.frombuffer(memoryview(columns.batches), np.int64).reshape(-1, len(BATCH_ROW_FIELDS))
+        if name == "sequence":
+            return _exported(pa.array(_sequences(columns, table), TYPES[name]))
+        if name == "codec":
+            return _exported(_CODEC_LABELS.take(pa.array(_spread(table, table[:, _FIELD["attributes"]] & 0x07))))
+        source, of = _PER_BATCH[name]
+        per_batch = of(table[:, _FIELD[source]])
+        if len(per_batch) and (per_batch == per_batch[0]).all():
+            return self._constant(name, per_batch[0].item(), columns.row_count)
+        return _exported(pa.array(_spread(table, per_batch), TYPES[name]))
+
+    def _constant(self, name: str, value: object, rows: int) -> _Exported:
+        kept_value, kept = self._repeated.get(name, (None, None))
+        if kept is None or kept_value != value or kept[0] < rows:
+            kept = _exported(pa.repeat(pa.scalar(value, TYPES[name]), rows))
+            self._repeated[name] = value, kept
+        _, null_count, buffers, children = kept
+        return rows, rows if null_count else 0, buffers, children
+
+
+def _spread(table: Any, per_batch: Any) -> Any:
+    return np.repeat(per_batch, table[:, _FIELD["row_count"]])
+
+
+def _sequences(columns: Any, table: Any) -> Any:
+    """Return the sequence of each row: base sequence plus offset delta modulo 2^31, or -1 without a base sequence."""
+    base = _spread(table, table[:, _FIELD["base_sequence"]])
+    delta = np.frombuffer(columns.offset, np.int64) - _spread(table, table[:, _FIELD["base_offset"]])
+    return np.where(base < 0, -1, (base + delta) & 0x7FFFFFFF)
+
+
+def _exported(array: pa.Array) -> _Exported:
+    """Return an array without children in exported form; it shares the buffers."""
+    return len(array), array.null_count, array.buffers(), ()
+
+
+def _variable(rows: int, parts: tuple[int, Any, Any, list[Any]], *, is_view: bool = False) -> _Exported:
+    null_count, validity, index, data = parts
+    sizes = [array("q", map(len, data))] if is_view else []
+    return rows, null_count, (validity, index, *data, *sizes), ()
+
+
+def _headers(rows: int, parts: tuple[Any, ...]) -> _Exported:
+    null_count, validity, list_offsets, header_count, keys, values = parts
+    children = (_variable(header_count, keys), _variable(header_count, values))
+    structs = (header_count, 0, (None,), children)
+    return rows, null_count, (validity, list_offsets), (structs,)

@@ -1,0 +1,177 @@
+"""record_batches: decodes ranges of logs, in one or several threads, around damage if that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+from kstore._core import Columns
+from kstore.arrow.assembler import Assembler, Projection
+from kstore.arrow.columns import Binary, schema
+from kstore.config import MAX_INT32, LogConfig
+from kstore.errors import checked_int
+from kstore.log.damage import OnError, OnSkip, SkippedRange
+from kstore.log.env import DEFAULT_ENV, Env
+from kstore.log.plan import ScanRange
+from kstore.log.scan import Rows, check_junction, read_ahead, scan_around_damage, scan_columns
+from kstore.log.segment.records import LastBatch
+from kstore.log.skipping import SkipReport, goes_on
+
+_Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
+
+# Two sets of columns exist at a time, one being filled and one being read. Both together should fit the L2 cache.
+DEFAULT_BATCH_BYTES = 1024 * 1024
+_LARGEST_BATCH_BYTES = 1 << 30
+_THREAD_BYTES_AHEAD = 16 * 1024 * 1024
+# Memory of the Python objects of a table. It bounds the number of tables decoded ahead.
+_LEAST_TABLE_BYTES = 4096
+_DEFAULTS = LogConfig()
+
+
+def record_batches(
+    ranges: Iterable[ScanRange],
+    *,
+    columns: Sequence[str] | None = None,
+    binary: Binary = "copy",
+    batch_bytes: int = DEFAULT_BATCH_BYTES,
+    threads: int = 1,
+    config: LogConfig = _DEFAULTS,
+    strings: Iterable[str] = (),
+    verify_crc: bool = True,
+    env: Env = DEFAULT_ENV,
+    on_error: OnError = "raise",
+    on_skip: OnSkip | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Decode ranges into record batches of about batch_bytes, in the order of the ranges and their offsets.
+
+    A record without a timestamp (-1 ms; all of magic 0) has null. So has one whose timestamp does not fit int64
+    microseconds; the first such one of a pass is logged as a warning.
+    Args: columns, binary, strings: see schema(); threads: number of decoding threads, including the caller's; on_error:
+        "skip" leaves out damaged batches, and everything from bad framing to the next batch whose place in the log is
+        proven; on_skip: called in the thread that iterates with each kstore.SkippedRange, before the rows after it;
+        None: a warning is logged. A batch whose columns cannot be decoded gives no row. Nothing is written. Ranges for
+        "skip" are planned with it.
+    Raises: ValueError for an invalid argument; while iterating CorruptRecordError, InvalidRecordError,
+        DecompressionError, Unsupported...Error, StorageError; LogReplacedError if a file was replaced after planning;
+        MemoryLimitError, if headers are requested, for a record with more headers than config.max_decompressed_bytes
+        allows. With on_error="skip" no CorruptionError.
+    Lifetime: batches own their buffers ("view" columns keep the chunks they point into). Keeping one column of a batch
+        keeps the buffers of all its columns, so request only the columns you need.
+    Cost: one pass; columns that are not requested cost nothing. Memory for two batches, or with several threads for
+        16 MiB and two batches per thread. on_error="skip" reads each file twice, and holds the columns of a batch of
+        the log until it is decoded.
+    """
+    check_sizes(batch_bytes=batch_bytes, threads=threads)
+    plan = Projection(schema(columns, binary=binary, strings=strings), verify_crc=verify_crc)
+
+    if goes_on(on_error):
+        scan = partial(scan_around_damage, selection=plan.selection, batch_bytes=batch_bytes, config=config, env=env)
+        return _around_damage(ranges, plan, scan, SkipReport(on_skip), threads=threads, env=env)
+    if threads > 1:
+        return _in_threads(ranges, plan, batch_bytes=batch_bytes, threads=threads, config=config, env=env)
+    last = LastBatch()
+    return (
+        assembler.record_batch(columns)
+        for scan_range in ranges
+        for assembler in (Assembler(plan, topic=scan_range.topic, partition=scan_range.partition),)
+        for columns in scan_columns(
+            scan_range, plan.selection, batch_bytes=batch_bytes, config=config, env=env, last=last
+        )
+    )
+
+
+def check_sizes(*, batch_bytes: int, threads: int) -> None:
+    """Raise ValueError or TypeError for a size of batches or a number of threads that record_batches does not take."""
+    checked_int("threads", threads, least=1, greatest=MAX_INT32)
+    checked_int("batch_bytes", batch_bytes, least=1, greatest=_LARGEST_BATCH_BYTES)
+
+
+class _Decoded(NamedTuple):
+    """Decoded columns and the Assembler that makes a record batch of them."""
+
+    assembler: Assembler
+    columns: Columns
+    last: LastBatch
+
+
+def _in_threads(
+    ranges: Iterable[ScanRange],
+    projection: Projection,
+    *,
+    batch_bytes: int,
+    threads: int,
+    config: LogConfig,
+    env: Env,
+) -> _Batches:
+    """Decode in several threads. The calling thread makes the record batches: pyarrow releases the GIL to do so."""
+
+    def decode(scan_range: ScanRange) -> Generator[_Decoded, None, None]:
+        assembler = Assembler(projection, topic=scan_range.topic, partition=scan_range.partition)
+        last = LastBatch()
+        selection = projection.selection
+        for columns in scan_columns(scan_range, selection, batch_bytes=batch_bytes, config=config, env=env, last=last):
+            yield _Decoded(assembler, columns, last)
+
+    before: LastBatch | None = None
+    most_bytes_ahead = threads * _THREAD_BYTES_AHEAD
+    for decoded in read_ahead(ranges, decode, threads=threads, size_of=_size_of, most_bytes_ahead=most_bytes_ahead):
+        if before is not decoded.last:
+            if before is not None:
+                check_junction(before, decoded.last, env)
+            before = decoded.last
+        yield decoded.assembler.record_batch(decoded.columns)
+
+
+class _Parted(NamedTuple):
+    """Rows, or what was left out, and the Assembler that makes a record batch of rows."""
+
+    assembler: Assembler
+    item: Rows | SkippedRange
+    last: LastBatch
+
+
+def _around_damage(
+    ranges: Iterable[ScanRange],
+    projection: Projection,
+    scan: Callable[..., Iterator[Rows | SkippedRange]],
+    report: SkipReport,
+    *,
+    threads: int,
+    env: Env,
+) -> _Batches:
+    """Decode in one or several threads, and report in this one what is left out."""
+    alone = LastBatch() if threads == 1 else None
+
+    def decode(scan_range: ScanRange) -> Generator[_Parted, None, None]:
+        assembler = Assembler(projection, topic=scan_range.topic, partition=scan_range.partition)
+        last = LastBatch() if alone is None else alone
+        for item in scan(scan_range, last=last):
+            yield _Parted(assembler, item, last)
+
+    if threads == 1:
+        found = (parted for scan_range in ranges for parted in decode(scan_range))
+    else:
+        most_bytes_ahead = threads * _THREAD_BYTES_AHEAD
+        found = read_ahead(ranges, decode, threads=threads, size_of=_size_of_part, most_bytes_ahead=most_bytes_ahead)
+    before: LastBatch | None = None
+    with closing(found):
+        for assembler, item, last in found:
+            if isinstance(item, SkippedRange):
+                report(item)
+                continue
+            if before is not None and before is not last:
+                check_junction(before, last, env)
+            before = last
+            yield assembler.record_batch(item.columns).slice(0, item.row_count)
+
+
+def _size_of_part(parted: _Parted) -> int:
+    return _LEAST_TABLE_BYTES + (parted.item.columns.size_in_bytes if isinstance(parted.item, Rows) else 0)
+
+
+def _size_of(decoded: _Decoded) -> int:
+    return decoded.columns.size_in_bytes + _LEAST_TABLE_BYTES

@@ -1,0 +1,390 @@
+"""kstore.scan: partitions, and parts of them, as a Scan that any Arrow library can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from kstore.arrow import frames
+from kstore.arrow.columns import Binary, schema
+from kstore.arrow.decoding import DEFAULT_BATCH_BYTES, check_sizes, record_batches
+from kstore.config import MAX_INT64, LogConfig
+from kstore.errors import LogReplacedError, checked_int
+from kstore.log.damage import OnError, OnSkip
+from kstore.log.env import StrPath, is_same_file
+from kstore.log.files.names import PartitionDirectory, find_partitions
+from kstore.log.log import DEFAULT_PLAN_BYTES, Isolation, Log
+from kstore.log.opening import open_log
+from kstore.log.plan import ScanRange
+from kstore.log.skipping import SkipReport, goes_on
+from kstore.types import INTERNAL_TOPICS, MAX_OFFSET, TopicPartition
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+
+# A bound of offsets: one for all partitions, or one for each.
+Offsets: TypeAlias = int | Mapping[TopicPartition, int]
+Time: TypeAlias = int | datetime
+
+# Size of a range that one thread decodes ahead of the reader. Decompressed to a few times its size, it should still fit
+# the memory allowed per thread.
+THREAD_RANGE_BYTES = 8 * 1024 * 1024
+_SHOWN_PARTITIONS = 5
+_DEFAULTS = LogConfig()
+
+
+class Scan:
+    """A scan that any Arrow library can read: it implements __arrow_c_stream__ and iterates over record batches.
+
+    Each iteration, each __arrow_c_stream__ and each method that returns rows reads the files again. Thread-safe.
+    Args: since_ms, until_ms: leave out records with other timestamps than since_ms <= timestamp < until_ms; isolation:
+        that the ranges were planned with, so that queries can plan less; None for ranges that are read as they are;
+        options: those of record_batches.
+    Attributes: ranges: the planned ScanRanges; schema: the pyarrow.Schema.
+    """
+
+    def __init__(
+        self,
+        ranges: Sequence[ScanRange],
+        *,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+        isolation: Isolation | None = None,
+        **options: Any,
+    ) -> None:
+        self.ranges = list(ranges)
+        self._isolation = isolation
+        self._bounds_ms = since_ms, until_ms
+        self._options = options
+        self._times = None if since_ms is until_ms is None else _Times(since_ms, until_ms)
+        check_sizes(batch_bytes=options.get("batch_bytes", DEFAULT_BATCH_BYTES), threads=options.get("threads", 1))
+        goes_on(options.get("on_error", "raise"))
+        SkipReport(options.get("on_skip"))
+        self.schema: pa.Schema = schema(
+            options.get("columns"), binary=options.get("binary", "copy"), strings=options.get("strings", ())
+        )
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        times, names = self._times, self.schema.names
+        if times is None:
+            return record_batches(self.ranges, **self._options)
+        decoded = names if "timestamp" in names else [*names, "timestamp"]
+        batches = record_batches(self.ranges, **{**self._options, "columns": decoded})
+        return (part.select(names) for batch in batches for part in times.rows_in(batch))
+
+    def __repr__(self) -> str:
+        partitions = list(dict.fromkeys(str(one.topic_partition) for one in self.ranges))
+        more = f", ... {len(partitions)} in all" if len(partitions) > _SHOWN_PARTITIONS else ""
+        return (
+            f"Scan(partitions=[{', '.join(partitions[:_SHOWN_PARTITIONS])}{more}], ranges={len(self.ranges)}, "
+            f"size_in_bytes={sum(one.size_in_bytes for one in self.ranges)}, columns=[{', '.join(self.schema.names)}])"
+        )
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return a pyarrow.RecordBatchReader that reads the files once."""
+        return pa.RecordBatchReader.from_batches(self.schema, iter(self))
+
+    def to_table(self) -> pa.Table:
+        """Read everything into one pyarrow.Table in memory."""
+        return self.to_reader().read_all()
+
+    def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """Read everything into a pandas.DataFrame: key and value are objects of bytes, timestamps datetime64 in UTC.
+
+        Args: options: those of pyarrow.Table.to_pandas, such as types_mapper=pandas.ArrowDtype to keep Arrow's types.
+        Raises: ModuleNotFoundError without pandas.
+        """
+        return self.to_table().to_pandas(**options)
+
+    def to_polars(self) -> pl.DataFrame:
+        """Read everything into a polars.DataFrame.
+
+        Raises: ModuleNotFoundError without polars.
+        """
+        import polars
+
+        return polars.DataFrame(self)
+
+    def to_polars_lazy(self) -> pl.LazyFrame:
+        """Return a polars.LazyFrame that reads when it is collected, and only what the query asks for.
+
+        Columns are pushed down, and so are conditions joined by `&` that compare offset, timestamp (from below), topic
+        or partition with constants.
+        Raises: ModuleNotFoundError without polars; while it is collected, polars.exceptions.ComputeError with the
+            message of the error of kstore.
+        Cost: for bounds of offsets or time, planning the partitions again when it is collected.
+        """
+        return frames.lazy_frame(self)
+
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection, name: str) -> duckdb.DuckDBPyRelation:
+        """Register the scan as a view of a DuckDB connection and return it as a relation; each query reads the files.
+
+        Columns are pushed down, and so are conditions joined by AND that compare "offset", timestamp (from below),
+        topic or partition with constants. OFFSET is a keyword of SQL, so that this column needs quotes.
+        Lifetime: until the connection is closed or the view is unregistered.
+        Cost: as for to_polars_lazy.
+        """
+        connection.register(name, frames.dataset(self))
+        return connection.view(name)
+
+    def narrowed(self, columns: Sequence[str], bounds: frames.Bounds, *, copies: bool = False) -> Scan:
+        """Return a scan of the same snapshot with these columns of it that leaves out rows outside of `bounds` where
+        it can do so without reading them.
+
+        Args: copies: whether key and value are copied even if this scan has views.
+        Raises: LogReplacedError if a file was replaced since the scan was planned; the errors of scan.
+        """
+        names = [name for name in self.schema.names if name in columns] or self.schema.names[:1]
+        options = {**self._options, "columns": names}
+        options["strings"] = tuple(name for name in options.get("strings", ()) if name in names)
+        if copies:
+            options["binary"] = "copy"
+        since_ms, until_ms = self._bounds_ms
+        ranges = self._ranges_within(bounds)
+        return Scan(ranges, since_ms=since_ms, until_ms=until_ms, isolation=self._isolation, **options)
+
+    def _ranges_within(self, bounds: frames.Bounds) -> list[ScanRange]:
+        start, end = bounds.start_offset or 0, MAX_OFFSET if bounds.end_offset is None else bounds.end_offset
+        ranges = [
+            one
+            for one in self.ranges
+            if bounds.may_have(one.topic, one.partition) and one.start_offset < end and one.end_offset > start
+        ]
+        since_ms = self._bounds_ms[0] if bounds.since_ms is None else bounds.since_ms
+        if self._isolation is None or (start, end, bounds.since_ms) == (0, MAX_OFFSET, None):
+            return ranges
+        found: list[ScanRange] = []
+        for path, group in groupby(ranges, key=lambda one: one.path):
+            found += self._planned_again(path, list(group), (start, end), since_ms=since_ms)
+        return found
+
+    def _planned_again(
+        self, path: str, planned: Sequence[ScanRange], offsets: tuple[int, int], *, since_ms: int | None
+    ) -> list[ScanRange]:
+        """Return ranges for the records of planned ones with [start, end) offsets, by the indexes of the log.
+
+        Ranges up to an end that is found by reading are kept or left out whole.
+        """
+        start, end = max(planned[0].start_offset, offsets[0]), min(planned[-1].end_offset, offsets[1])
+        options, isolation = self._options, self._isolation or "read_uncommitted"
+        on_error = options.get("on_error", "raise")
+        with open_log(path, config=options.get("config", _DEFAULTS)) as log:
+            if planned[-1].end_offset == MAX_OFFSET:
+                start, _ = log.held_offsets(start, since_ms=since_ms, isolation=isolation, on_error=on_error)
+                return [one for one in planned if one.end_offset > start]
+            size = THREAD_RANGE_BYTES if options.get("threads", 1) > 1 else None
+            limits = {"since_ms": since_ms, "isolation": isolation, "on_error": on_error}
+            found = list(_bounded_ranges(log, (start, end), size=size, **limits))
+        listed = {file: identity for one in planned for file, identity in one.identities}
+        for file, identity in (place for one in found for place in one.identities):
+            if file in listed and not is_same_file(identity, listed[file]):
+                raise LogReplacedError(f"{file} was replaced since the scan was planned: scan again", path=file)
+        return found
+
+    def __arrow_c_schema__(self) -> object:
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+
+class _Times:
+    """The timestamps t with since_ms <= t < until_ms, None for no bound; no timestamp counts as -1 ms, as in a log."""
+
+    def __init__(self, since_ms: int | None, until_ms: int | None) -> None:
+        if since_ms is not None and until_ms is not None and since_ms > until_ms:
+            raise ValueError(f"since must not be after until, got {since_ms} and {until_ms} ms")
+        # MAX_INT64 is not a whole number of milliseconds, so that no record has this timestamp.
+        self._least_us = -MAX_INT64 if since_ms is None else min(max(since_ms * 1000, -MAX_INT64), MAX_INT64)
+        self._end_us = MAX_INT64 if until_ms is None else min(max(until_ms * 1000, -MAX_INT64), MAX_INT64)
+
+    def rows_in(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a batch with these timestamps, in order, without a copy; it has a column `timestamp`."""
+        stamps = batch.column("timestamp").cast(pa.int64()).fill_null(-1000).to_numpy(zero_copy_only=False)
+        is_in = (stamps >= self._least_us) & (stamps < self._end_us)
+        if is_in.all():
+            yield batch
+            return
+        # Slices, since a view column has no filter in pyarrow.
+        bounds = np.flatnonzero(np.diff(is_in, prepend=False, append=False))
+        for start, end in zip(bounds[::2].tolist(), bounds[1::2].tolist(), strict=True):
+            yield batch.slice(start, end - start)
+
+
+def scan(
+    source: StrPath | Iterable[StrPath | ScanRange],
+    *,
+    columns: Sequence[str] | None = None,
+    topics: Iterable[str] | None = None,
+    partitions: Iterable[int] | int | None = None,
+    start_offset: Offsets | None = None,
+    end_offset: Offsets | None = None,
+    since: Time | None = None,
+    until: Time | None = None,
+    isolation: Isolation = "read_uncommitted",
+    binary: Binary = "copy",
+    strings: Iterable[str] = (),
+    batch_bytes: int = DEFAULT_BATCH_BYTES,
+    threads: int = 1,
+    config: LogConfig = _DEFAULTS,
+    on_error: OnError = "raise",
+    on_skip: OnSkip | None = None,
+) -> Scan:
+    """Scan partition directories, log.dirs roots, a list of these, or planned ranges, as an Arrow stream.
+
+    Polars, DuckDB and pyarrow read the result directly, polars.DataFrame(kstore.scan(path)) for example. Use
+    scan.to_pandas() for pandas: pandas.DataFrame(scan) would make one column of batches. See Scan for queries that read
+    only what they need.
+    Each partition is a snapshot of its files at this call: records that are appended later need another scan.
+    Args: topics: a topic name or names; None = all but internal topics, which are included only if source is a
+        single partition. partitions: a partition number or numbers; None = all. start_offset, end_offset: only records
+        with start_offset <= offset < end_offset, for all partitions or by TopicPartition (those not named have no
+        bound); what the log does not hold of it is left out. since, until: only records with since <= timestamp <
+        until, compared record by record, in ms since the epoch or as a datetime, which is UTC without a zone; a null
+        timestamp counts as -1 ms. isolation: "read_committed" leaves out aborted transactions and ends at the last
+        stable offset. columns, binary, strings, batch_bytes, threads, on_error, on_skip: see record_batches; each
+        iteration tells on_skip what it leaves out.
+        Planned ranges are read as they are, except for since and until.
+    Raises: ValueError for an invalid argument, for a topic or partition that is not found, or for offsets, partitions
+        or isolation with planned ranges; LogNotFoundError, StorageError; CorruptRecordError, UnsupportedMagicError for
+        damage that a bound has to be looked up in; while reading, the errors of record_batches.
+    Cost: with since a lookup by time in each partition, with "read_committed" a header walk over each.
+    """
+    times = {"since_ms": _time_ms("since", since), "until_ms": _time_ms("until", until)}
+    options: dict[str, Any] = {
+        "columns": columns,
+        "binary": binary,
+        "strings": (strings,) if isinstance(strings, str) else tuple(strings),
+        "batch_bytes": batch_bytes,
+        "threads": threads,
+        "config": LogConfig.or_default(config),
+        "on_error": on_error,
+        "on_skip": on_skip,
+    }
+    wanted = _Part(
+        topics=None if topics is None else frozenset([topics] if isinstance(topics, str) else topics),
+        partitions=_numbers_of(partitions),
+        start=_offset_bound("start_offset", start_offset),
+        end=_offset_bound("end_offset", end_offset),
+        since_ms=times["since_ms"],
+        isolation=isolation,
+    )
+    items = list(source) if isinstance(source, Iterable) and not isinstance(source, (str, bytes)) else [source]
+    ranges = [item for item in items if isinstance(item, ScanRange)]
+    paths = [item for item in items if not isinstance(item, ScanRange)]
+    if ranges and (wanted.is_bounded or wanted.partitions is not None):
+        raise ValueError("planned ranges have their offsets and isolation: expected paths with these arguments")
+    found = Scan(ranges, **times, isolation=None if ranges else isolation, **options)
+    if paths:
+        found.ranges += _ranges_of(paths, wanted, threads=threads, config=config, on_error=on_error)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """What to scan of the partitions of a root; None for no bound."""
+
+    topics: frozenset[str] | None
+    partitions: frozenset[int] | None
+    start: Offsets | None
+    end: Offsets | None
+    since_ms: int | None
+    isolation: Isolation
+
+    def __post_init__(self) -> None:
+        if self.isolation not in ("read_uncommitted", "read_committed"):
+            raise ValueError(f'isolation must be "read_uncommitted" or "read_committed", got {self.isolation!r}')
+        if isinstance(self.start, int) and isinstance(self.end, int) and self.start > self.end:
+            raise ValueError(f"end_offset must not be below start_offset {self.start}, got {self.end}")
+
+    @property
+    def is_bounded(self) -> bool:
+        return not (self.start is self.end is None and self.isolation == "read_uncommitted")
+
+    def select(self, directories: Sequence[PartitionDirectory]) -> list[PartitionDirectory]:
+        """Return the partitions to scan.
+
+        Raises: ValueError if one that is named is not among them.
+        """
+        topics, numbers = self.topics, self.partitions
+        if topics is not None and (missing := topics - {found.topic_partition.topic for found in directories}):
+            raise ValueError(f"topics not found: {', '.join(sorted(missing))}")
+        selected = [
+            found
+            for found in directories
+            for topic, number in (found.topic_partition,)
+            if (topic in topics if topics is not None else topic not in INTERNAL_TOPICS or len(directories) == 1)
+            and (numbers is None or number in numbers)
+        ]
+        found_here = {found.topic_partition for found in selected}
+        if numbers is not None and (gone := numbers - {number for _, number in found_here}):
+            raise ValueError(f"partitions not found: {', '.join(map(str, sorted(gone)))}")
+        for name, bound in (("start_offset", self.start), ("end_offset", self.end)):
+            if isinstance(bound, Mapping) and (others := set(bound) - found_here):
+                raise ValueError(f"{name} names partitions that are not scanned: {', '.join(sorted(map(str, others)))}")
+        return selected
+
+
+def _ranges_of(
+    paths: Sequence[StrPath], wanted: _Part, *, threads: int, config: LogConfig, on_error: OnError
+) -> Iterator[ScanRange]:
+    size = THREAD_RANGE_BYTES if threads > 1 else None
+    for directory in wanted.select(find_partitions(paths)):
+        with open_log(directory.path, config=config) as log:
+            if not wanted.is_bounded and wanted.since_ms is None:
+                yield from log.scan_ranges(size, on_error=on_error)
+                continue
+            start, end = (_bound_of(bound, log.topic_partition) for bound in (wanted.start, wanted.end))
+            yield from _bounded_ranges(
+                log, (start, end), since_ms=wanted.since_ms, isolation=wanted.isolation, size=size, on_error=on_error
+            )
+
+
+def _bounded_ranges(
+    log: Log,
+    offsets: tuple[int | None, int | None],
+    *,
+    since_ms: int | None,
+    isolation: Isolation,
+    size: int | None,
+    on_error: OnError,
+) -> Iterator[ScanRange]:
+    start, end = log.held_offsets(*offsets, since_ms=since_ms, isolation=isolation, on_error=on_error)
+    if start < end:
+        yield from log.plan(size or DEFAULT_PLAN_BYTES, start, end, isolation=isolation, on_error=on_error)
+
+
+def _offset_bound(name: str, bound: Offsets | None) -> Offsets | None:
+    if isinstance(bound, Mapping):
+        return {TopicPartition(*place): checked_int(f"{name} of {place}", bound[place], least=0) for place in bound}
+    return None if bound is None else checked_int(name, bound, least=0)
+
+
+def _bound_of(bound: Offsets | None, topic_partition: TopicPartition) -> int | None:
+    return bound.get(topic_partition) if isinstance(bound, Mapping) else bound
+
+
+def _numbers_of(partitions: Iterable[int] | int | None) -> frozenset[int] | None:
+    if partitions is None:
+        return None
+    numbers = partitions if isinstance(partitions, Iterable) else (partitions,)
+    return frozenset(checked_int("partitions", number, least=0) for number in numbers)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def _time_ms(name: str, time: Time | None) -> int | None:
+    """Return ms since the epoch, rounded up."""
+    if isinstance(time, datetime):
+        moment = time if time.tzinfo is not None else time.replace(tzinfo=timezone.utc)
+        return -((_EPOCH - moment) // timedelta(milliseconds=1))
+    return None if time is None else checked_int(name, time)
