@@ -48,7 +48,7 @@ def verify(
     Args: path: a partition directory or a log.dirs root, also one that a broker writes; topics: only this topic or
         these; config: the limits for reading.
     Raises: LogNotFoundError if there is no log at the path; ValueError for a topic that is not there; StorageError;
-        LogReplacedError if a log is replaced while it is read. A log that is deleted while the root is read is left out.
+        LogReplacedError if a log is replaced while it is read. A log that is deleted meanwhile is left out.
     Cost: reads everything once, a damaged segment twice, or five times beside a writer.
     """
     settings = LogConfig.or_default(config)

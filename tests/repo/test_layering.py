@@ -39,7 +39,7 @@ LAYERS = {
     "__main__": 8,
     "pyspark_kstore": 8,
 }
-# Inside of log/, producer/ and arrow/: each wing or module imports only from those to its left, and a wing is free of circles.
+# Inside of log/, producer/ and arrow/: each wing or module imports only from those to its left. A wing has no circles.
 WINGS = {
     "log": (
         "cache < env < damage, files < segment < state, plan < recovery, scan, source < skipping < log < verify, write"

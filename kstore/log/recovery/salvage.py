@@ -27,7 +27,7 @@ from kstore.log.segment.framing import (
     slots_in_order,
 )
 from kstore.log.segment.indexes import OffsetIndex
-from kstore.log.segment.records import is_preallocated
+from kstore.log.segment.records import holds_only_zeros, is_preallocated
 from kstore.types import MAX_OFFSET
 
 
@@ -117,12 +117,30 @@ def _stray_in(context: RecoveryContext, files: SegmentFiles, later: list[Segment
     if not over:
         return None
     others = _whole_in_order(context, stray, next_base_offset)
-    if over[-1].last_offset + 1 != next_base_offset and _only_in(others, own) >= _only_in(over, others):
+    if over[-1].last_offset + 1 != next_base_offset and (
+        _only_in(others, own) >= _only_in(over, others)
+        or (_may_have_a_wrong_offset(own, over, files, stray) and not _holds_nothing(context, stray))
+    ):
         return None
     path = context.path_of(stray.log_name)
     end_offset = over[-1].last_offset + 1
     reason = f"stray segment: its base offset is inside segment {files.base_offset}, which ends at offset {end_offset}"
     return Damage(path, 0, stray.size_in_bytes, reason)
+
+
+def _may_have_a_wrong_offset(
+    own: list[WholeBatch], over: list[WholeBatch], files: SegmentFiles, following: SegmentFiles
+) -> bool:
+    """True if only the last batch of a segment is above the start of the following one, after a gap of offsets, and has
+    room below it: then its offset may be wrong, as nothing but that batch says that the segment goes on.
+    """
+    end_offset = own[-2].last_offset + 1 if len(own) > 1 else files.base_offset
+    return len(over) == 1 and end_offset < over[0].first_offset and end_offset + over[0].span < following.base_offset
+
+
+def _holds_nothing(context: RecoveryContext, files: SegmentFiles) -> bool:
+    with context.env.open_read(context.path_of(files.log_name)) as file:
+        return holds_only_zeros(file, position=0, end_position=files.size_in_bytes)
 
 
 def _whole_in_order(context: RecoveryContext, files: SegmentFiles, next_base_offset: int | None) -> list[WholeBatch]:

@@ -277,6 +277,26 @@ def test_segment_that_holds_more_than_what_runs_into_it_is_no_stray(tmp_path: Pa
     assert log_of(path).read_bytes() == b"".join(after(0, 10))
 
 
+def test_one_wrong_offset_makes_no_stray_segment_of_the_next_one(tmp_path: Path) -> None:
+    # The offset of the last batch is damaged, and so is the only batch of the next segment.
+    first = after(0, 10)
+    path = write_partition(tmp_path, [first, after(10, 1)], layout=LAYOUT)
+    last = patch_header(first[-1], repair_crc=False, base_offset=9 | 1 << 20)
+    log_of(path).write_bytes(b"".join([*first[:-1], last]))
+    flip_bit(path / f"{10:020d}.log", 90, bit=0)
+    report = load(path).report
+    assert report.deleted_segments == ()
+    assert log_of(path).read_bytes() == b"".join(first)
+
+
+def test_empty_stray_segment_goes_beside_a_gap_of_offsets(tmp_path: Path) -> None:
+    segment = [*after(0, 3), *after(8, 1)]
+    path = write_partition(tmp_path, [segment], layout=LAYOUT)
+    (path / f"{5:020d}.log").write_bytes(b"")
+    assert load(path).report.deleted_segments == (5,)
+    assert log_of(path).read_bytes() == b"".join(segment)
+
+
 def test_damage_in_a_segment_with_a_stray_one_inside_costs_the_damaged_batch(tmp_path: Path) -> None:
     path = write_partition(tmp_path, [after(0, 10), after(10, 10)], layout=LAYOUT)
     (path / f"{5:020d}.log").write_bytes(b"".join(batches(5, 2)))
