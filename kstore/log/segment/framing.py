@@ -308,7 +308,7 @@ class _Framing:
             searched for from `start` on, that overlaps the start of `batch` or fits into the gap of offsets before it;
             a later batch that leaves no offset for the bytes between it and the unbroken row from `batch` on; a batch
             directly after `batch` with offsets of the next segment. Also true if the damaged size is one bit away
-            from reaching `limit`: the damaged batch may be the last one, and there could be no evidence against `batch`.
+            from reaching `limit`: the damaged batch may be the last one and there could be no evidence against `batch`.
         """
         self._look_ahead(start + 1, end_position=limit)
         following, first_after = self._whole_at(batch.end_position), self._whole_at(limit)
