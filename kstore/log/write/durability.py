@@ -254,7 +254,7 @@ class Durability:
             # No flush will run, so nothing else checks that the lock and the files are still in place.
             with gate.flush_lock:
                 gate.check()
-                gate.check_place(self._local.active.records)
+                gate.check_lock_and_file(self._local.active.records)
         return self._group.wait_until(end)
 
     def flush_if_due(self) -> bool:
@@ -342,7 +342,7 @@ class Durability:
                 point = DurablePoint(local.written_end_offset, active.base_offset, active.size_in_bytes)
                 if not older:
                     active.appender.expect_flush()
-            gate.check_place(active.records)
+            gate.check_lock_and_file(active.records)
             try:
                 closed = [segment for segment in older if segment.close_sealed()]
                 active.flush()

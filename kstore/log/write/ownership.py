@@ -66,7 +66,7 @@ class WriteGate:
                 errno=getattr(self.failure, "errno", None),
             ) from self.failure
 
-    def check_place(self, records: FileRecords) -> None:
+    def check_lock_and_file(self, records: FileRecords) -> None:
         """Check that the lock still excludes other writers and that the active segment's file is still at its path.
 
         Called before operations that could damage another writer's files (a roll, a truncation, closing), and by each

@@ -334,7 +334,7 @@ class WritableLog(Log):
         """
         local, producers = self._local, self.producer_state
         written_end = local.written_end_offset
-        self._gate.check_place(local.active.records)
+        self._gate.check_lock_and_file(local.active.records)
         with self._failing_unless_undone():
             local.roll(base_offset)
             self._durability.note_roll()
@@ -504,7 +504,7 @@ class WritableLog(Log):
                 self.leader_epochs.truncate_from_end(offset)
                 self._local.publish(self.log_end_offset)
                 return False
-            self._gate.check_place(self._local.active.records)
+            self._gate.check_lock_and_file(self._local.active.records)
             with self._truncating(offset):
                 if offset < self._local.first_base_offset:
                     self._restart_at(offset, log_start_offset=offset)
@@ -525,7 +525,7 @@ class WritableLog(Log):
             start = checked_int("log_start_offset", log_start_offset, least=0, greatest=offset)
         with self._gate.flush_lock, self._gate.append_lock:
             self._gate.check()
-            self._gate.check_place(self._local.active.records)
+            self._gate.check_lock_and_file(self._local.active.records)
             with self._truncating(0):
                 self._restart_at(offset, log_start_offset=start)
 
@@ -552,7 +552,7 @@ class WritableLog(Log):
         Remove the segments and state below it, including those that an earlier call failed to remove.
         """
         local = self._local
-        self._gate.check_place(local.active.records)
+        self._gate.check_lock_and_file(local.active.records)
         if offset > local.log_start_offset:
             self._writer_files.save_log_start_offset(offset)
             local.move_start(offset)
@@ -641,7 +641,7 @@ class WritableLog(Log):
                 files.callback(super().close)
                 try:
                     if gate.failure is None and self._writer_files.is_owner:
-                        gate.check_place(self._local.active.records)
+                        gate.check_lock_and_file(self._local.active.records)
                         # First: it closes files, so that the rest finds descriptors even if the process has run out of
                         #     them.
                         self._durability.close()
