@@ -28,13 +28,11 @@ from kstore.compression import decompress
 from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedCompressionTypeError, UnsupportedMagicError
 from kstore.log.damage import Damage
+from kstore.log.segment.framing import SEARCH_EFFORT
 from kstore.log.segment.indexes import OffsetIndex, TimeIndex
 from kstore.log.segment.records import ChunkReader, SegmentRecords, entry_size, is_zeros
 from kstore.record.batches import LEAST_MESSAGE_SIZES, SIZE_UP_TO_MAGIC
 from kstore.types import OffsetPosition, TimestampOffset, TopicPartition
-
-# Limit on the bytes whose CRC the searches of one segment compute, in multiples of its size.
-SEARCH_EFFORT = 8
 
 _CRC = struct.Struct(">I")
 # No entry of any magic is smaller.
