@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
 NO_TIMESTAMP = -1
@@ -22,6 +22,9 @@ MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 ZERO_UUID = UUID(int=0)
+
+# What has happened to records when their append is done; see WritableLog.append and ProducerConfig.acks.
+Ack: TypeAlias = Literal["buffered", "written", "flushed"]
 
 # Topics that brokers use internally. A scan of a whole root skips them unless they are named.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, get_args
 from kstore.compression import CompressionType, level_of
 from kstore.config import MAX_INT32, MAX_INT64, MIB
 from kstore.errors import SerializationError, checked_int
-from kstore.producer.store import Ack
 from kstore.serializers import serializer as serializer_named
+from kstore.types import Ack
 
 if TYPE_CHECKING:
     from kstore.producer.interceptors import ProducerInterceptor

@@ -18,8 +18,7 @@ from kstore.config import MAX_INT64
 from kstore.environment import Clock
 from kstore.errors import KStoreError, SinkResponseError, UnknownTopicOrPartitionError
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
-from kstore.producer.store import Ack
-from kstore.types import NO_OFFSET, NO_TIMESTAMP
+from kstore.types import NO_OFFSET, NO_TIMESTAMP, Ack
 
 if TYPE_CHECKING:
     from kstore.producer.batches.batch import ProducerBatch

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol
 
 from kstore.config import LogConfig
 from kstore.errors import KStoreError, StorageError
 from kstore.record import MemoryRecords, Record
 from kstore.record.validation import AppendOrigin
-from kstore.types import TopicPartition
-
-Ack: TypeAlias = Literal["buffered", "written", "flushed"]
+from kstore.types import Ack, TopicPartition
 
 
 class AppendInfo(Protocol):

@@ -12,7 +12,7 @@ from kstore.log.env import Env
 from kstore.log.files.durable_point import DurablePoint
 from kstore.log.write.local_log import LocalLog
 from kstore.log.write.ownership import WriteGate, WriterFiles
-from kstore.log.write.rules import Ack
+from kstore.types import Ack
 
 # How long a flush is delayed at most, so that threads that waited for the previous flush can join it.
 GATHER_SECONDS = 0.001

@@ -7,7 +7,7 @@ through kstore.record.validation, which also names what is wrong.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, get_args
 
 from kstore._core import AppendSurvey, LeaderAssigner, survey_replicated
 from kstore.compression import CompressionType, decompress
@@ -22,11 +22,9 @@ from kstore.record import MemoryRecords, Record, RecordBatch
 from kstore.record.batches import set_last_offset
 from kstore.record.builder import with_records
 from kstore.record.validation import AppendOrigin, RecordRules, validate_and_assign_offsets
-from kstore.types import MAGIC_V2, NO_OFFSET, NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP, TimestampType
+from kstore.types import MAGIC_V2, NO_OFFSET, NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP, Ack, TimestampType
 
-Ack: TypeAlias = Literal["buffered", "written", "flushed"]
-
-_ACKS = ("buffered", "written", "flushed")
+_ACKS = get_args(Ack)
 _UNCOMPRESSED = ("uncompressed", "none")
 _ANY_CODEC = -1
 

@@ -33,7 +33,6 @@ from kstore.log.write.live_source import LiveSource
 from kstore.log.write.local_log import LocalLog
 from kstore.log.write.ownership import WriteGate, WriterFiles
 from kstore.log.write.rules import (
-    Ack,
     LeaderRules,
     LogAppendInfo,
     check_ack,
@@ -44,7 +43,7 @@ from kstore.log.write.rules import (
 )
 from kstore.record import AppendOrigin, MemoryRecords, Record, RecordBatch
 from kstore.record.validation import check_replicated_offsets
-from kstore.types import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampOffset
+from kstore.types import NO_PRODUCER_ID, NO_TIMESTAMP, Ack, TimestampOffset
 
 _CLIENT = AppendOrigin.CLIENT
 

@@ -15,7 +15,8 @@ from kstore.producer.batches.waiting import Latch
 from kstore.producer.cluster import Cluster, Node
 from kstore.producer.sending.completion import BatchCompletion, SenderHooks
 from kstore.producer.sink import Sink, answers_of, as_kstore_error, cluster_of
-from kstore.producer.store import Ack, is_retriable
+from kstore.producer.store import is_retriable
+from kstore.types import Ack
 
 if TYPE_CHECKING:
     from kstore.producer.batches.accumulator import RecordAccumulator

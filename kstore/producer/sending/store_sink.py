@@ -18,9 +18,9 @@ from kstore.producer.batches.ids import ProducerIdAndEpoch
 from kstore.producer.batches.sequences import is_sequence_after
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.producer.sink import ProduceResponse
-from kstore.producer.store import Ack, ProducerLog, ProducerStore, is_retriable
+from kstore.producer.store import ProducerLog, ProducerStore, is_retriable
 from kstore.producer.transactions.coordinator import TransactionCoordinator
-from kstore.types import NO_OFFSET, NO_SEQUENCE, TopicPartition
+from kstore.types import NO_OFFSET, NO_SEQUENCE, Ack, TopicPartition
 
 if TYPE_CHECKING:
     from kstore.producer.batches.batch import ProducerBatch

@@ -27,7 +27,7 @@ from kstore.errors import (
     TransactionStateError,
 )
 from kstore.producer.batches.ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch, random_producer_id
-from kstore.producer.store import Ack, ProducerLog, ProducerStore
+from kstore.producer.store import ProducerLog, ProducerStore
 from kstore.record import (
     ControlRecordType,
     EndTransactionMarker,
@@ -37,7 +37,7 @@ from kstore.record import (
 )
 from kstore.record.schemas.topics import DecodedMessage, decode_transaction_record, encode_transaction_record
 from kstore.record.validation import AppendOrigin
-from kstore.types import NO_TIMESTAMP, TopicPartition
+from kstore.types import NO_TIMESTAMP, Ack, TopicPartition
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 

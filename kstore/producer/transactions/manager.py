@@ -21,8 +21,8 @@ from kstore.producer.batches.ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, Produce
 from kstore.producer.batches.sequences import SequenceTracker, is_sequence_after
 from kstore.producer.batches.waiting import TransactionalResult
 from kstore.producer.sink import ProduceResponse
-from kstore.producer.store import Ack, is_retriable
-from kstore.types import NO_SEQUENCE, TopicPartition
+from kstore.producer.store import is_retriable
+from kstore.types import NO_SEQUENCE, Ack, TopicPartition
 
 if TYPE_CHECKING:
     from kstore.producer.batches.batch import ProducerBatch

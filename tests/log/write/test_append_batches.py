@@ -20,9 +20,9 @@ from kstore.errors import (
     StorageError,
 )
 from kstore.log import open_log
-from kstore.log.write.rules import Ack
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords
+from kstore.types import Ack
 from tests.fakes.faults import Fault, FaultKind, FaultyEnv
 from tests.making.batches import batch
 from tests.making.record_files import failing

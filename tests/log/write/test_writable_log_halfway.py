@@ -17,9 +17,9 @@ from kstore.errors import CorruptLogError, LogFailedError, LogLockedError, Stora
 from kstore.log import open_log
 from kstore.log.env import Env, WriteFile
 from kstore.log.segment.transaction_index import AbortedTxn, TransactionIndexFile
-from kstore.log.write.rules import Ack
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import AppendOrigin, MemoryRecords
+from kstore.types import Ack
 from tests.making.batches import batch, batches, flip_bit
 from tests.making.messages import packed_entry
 from tests.reference.codec import write_end_transaction_marker

@@ -14,9 +14,9 @@ from kstore.log import open_log
 from kstore.log.env import Env
 from kstore.log.segment.transaction_index import AbortedTxn
 from kstore.log.verify import verify
-from kstore.log.write.rules import Ack
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords
+from kstore.types import Ack
 from tests.fakes.full_disk import FullEnv
 from tests.making.batches import batch, batches, record
 from tests.making.messages import packed_entry
