@@ -483,7 +483,7 @@ cdef inline Status parse_message(const uint8_t* p, Message* m, Problem* problem)
     return fail(problem, RECORD_SIZE_MISMATCH, 0, left if m.value_size < 0 else left - m.value_size)
 
 
-# Returns: OK if a whole message lies in `left` bytes. Needed even after survey_messages, because another thread may
+# Returns: OK if a whole message lies in `left` bytes. Needed even after find_messages, because another thread may
 # have changed a caller's buffer since.
 cdef inline Status check_message_frame(const uint8_t* p, int64_t left, Problem* problem) noexcept nogil:
     if left < MIN_MESSAGE_V0_SIZE:
@@ -499,8 +499,8 @@ cdef inline Status check_message_frame(const uint8_t* p, int64_t left, Problem* 
 
 # Finds the complete messages of a decompressed wrapper. An incomplete last one is ignored, as in Kafka, unless its size
 # exceeds the payload limit (`limit`): Kafka allocates that size before it reads the message.
-cdef Status survey_messages(const uint8_t* p, int64_t size, int64_t limit, MessageSet* found,
-                            Problem* problem) noexcept nogil:
+cdef Status find_messages(const uint8_t* p, int64_t size, int64_t limit, MessageSet* found,
+                          Problem* problem) noexcept nogil:
     cdef int64_t at = 0
     cdef int64_t entry
     cdef int magic
@@ -529,7 +529,7 @@ cdef Status survey_messages(const uint8_t* p, int64_t size, int64_t limit, Messa
 
 
 # Sets offset_base: 0 in V0. In V1 the stored offsets are relative and the wrapper has the offset of the last message,
-# or 0, which some producers leave there. Requires: survey_messages returned OK.
+# or 0, which some producers leave there. Requires: find_messages returned OK.
 cdef Status place_messages(const Header* wrapper, MessageSet* found, Problem* problem) noexcept nogil:
     found.offset_base = 0
     found.most_offset = wrapper.base_offset if wrapper.base_offset else INT64_MAX - 1

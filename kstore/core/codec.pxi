@@ -154,7 +154,7 @@ cdef struct BlockPlace:
 
 
 # Decompresses one sequence of any lengths, with all checks.
-cdef FrameStatus open_lz4_sequence(BlockPlace* b, const uint8_t* largest, Frame* frame) noexcept nogil:
+cdef FrameStatus decompress_lz4_sequence(BlockPlace* b, const uint8_t* largest, Frame* frame) noexcept nogil:
     cdef int token = b.at[0]
     cdef int64_t size = token >> 4
     cdef int64_t offset
@@ -193,7 +193,7 @@ cdef FrameStatus open_lz4_sequence(BlockPlace* b, const uint8_t* largest, Frame*
 
 # Fast path: decompresses sequences while their lengths are short, copies do not overlap themselves and both ends are
 # far. Requires: SHORT_LENGTH bytes of content before.
-cdef void open_short_lz4_sequences(BlockPlace* b) noexcept nogil:
+cdef void decompress_short_lz4_sequences(BlockPlace* b) noexcept nogil:
     cdef const uint8_t* at = b.at
     cdef const uint8_t* last = b.end - LZ4_SHORT_TAKES
     cdef uint8_t* to = b.to
@@ -234,7 +234,8 @@ cdef void open_short_lz4_sequences(BlockPlace* b) noexcept nogil:
 
 # Requires: `room` bytes and BLOCK_MARGIN at target; room <= frame.largest_block. Returns: FRAME_OK with the size of the
 # content in frame.found.
-cdef FrameStatus open_lz4_block(const uint8_t* p, int64_t n, uint8_t* target, int64_t room, Frame* frame) noexcept nogil:
+cdef FrameStatus decompress_lz4_block(const uint8_t* p, int64_t n, uint8_t* target, int64_t room,
+                                      Frame* frame) noexcept nogil:
     cdef BlockPlace b
     cdef FrameStatus status
     b.at, b.end = p, p + n
@@ -242,8 +243,8 @@ cdef FrameStatus open_lz4_block(const uint8_t* p, int64_t n, uint8_t* target, in
     b.full = target + room
     while b.at < b.end:
         if b.to - b.start >= SHORT_LENGTH:
-            open_short_lz4_sequences(&b)
-        status = open_lz4_sequence(&b, target + frame.largest_block, frame)
+            decompress_short_lz4_sequences(&b)
+        status = decompress_lz4_sequence(&b, target + frame.largest_block, frame)
         if status != FRAME_OK:
             return status
     frame.found = b.to - b.start
@@ -276,7 +277,7 @@ fill_snappy_elements()
 
 
 # Decompresses one element of any kind, with all checks.
-cdef FrameStatus open_snappy_element(BlockPlace* b, Frame* frame) noexcept nogil:
+cdef FrameStatus decompress_snappy_element(BlockPlace* b, Frame* frame) noexcept nogil:
     cdef int tag = b.at[0]
     cdef int kind = tag & 3
     cdef int64_t size = tag >> 2
@@ -311,7 +312,7 @@ cdef FrameStatus open_snappy_element(BlockPlace* b, Frame* frame) noexcept nogil
 
 # Fast path: decompresses elements while they are short, copies do not overlap themselves and both ends are far. Whether
 # an element is a literal is unpredictable, so there is no branch on it. Requires: SHORT_LENGTH bytes of content before.
-cdef void open_short_snappy_elements(BlockPlace* b) noexcept nogil:
+cdef void decompress_short_snappy_elements(BlockPlace* b) noexcept nogil:
     cdef const uint8_t* at = b.at
     cdef const uint8_t* last = b.end - SNAPPY_SHORT_TAKES
     cdef uint8_t* to = b.to
@@ -341,8 +342,8 @@ cdef void open_short_snappy_elements(BlockPlace* b) noexcept nogil:
 
 
 # Requires: `room` bytes, exactly the content's size, and BLOCK_MARGIN at target.
-cdef FrameStatus open_snappy_block(const uint8_t* p, int64_t n, uint8_t* target, int64_t room,
-                                   Frame* frame) noexcept nogil:
+cdef FrameStatus decompress_snappy_block(const uint8_t* p, int64_t n, uint8_t* target, int64_t room,
+                                         Frame* frame) noexcept nogil:
     cdef BlockPlace b
     cdef FrameStatus status
     b.at, b.end = p, p + n
@@ -350,8 +351,8 @@ cdef FrameStatus open_snappy_block(const uint8_t* p, int64_t n, uint8_t* target,
     b.full = target + room
     while b.at < b.end:
         if b.to - b.start >= SHORT_LENGTH:
-            open_short_snappy_elements(&b)
-        status = open_snappy_element(&b, frame)
+            decompress_short_snappy_elements(&b)
+        status = decompress_snappy_element(&b, frame)
         if status != FRAME_OK:
             return status
     if b.to != b.full:
@@ -414,7 +415,7 @@ cdef uint32_t xxh32(const uint8_t* p, int64_t n) noexcept nogil:
 
 # Checks the frame header of lz4. The second byte of the hash is stored in it. Kafka's V0 writers included the frame
 # magic in the hash, and Kafka does not check it for V0.
-cdef FrameStatus open_lz4(const uint8_t* p, int64_t n, int magic, Frame* frame) noexcept nogil:
+cdef FrameStatus check_lz4_header(const uint8_t* p, int64_t n, int magic, Frame* frame) noexcept nogil:
     cdef int flags
     cdef int64_t at = 6
     cdef uint32_t checksum
@@ -464,7 +465,7 @@ cdef FrameStatus next_lz4_block(const uint8_t* p, int64_t n, int64_t at, Frame* 
 # format 1.6.1.
 cdef FrameStatus check_lz4(const uint8_t* p, int64_t n, int magic, Frame* frame) noexcept nogil:
     cdef FrameBlock block
-    cdef FrameStatus status = open_lz4(p, n, magic, frame)
+    cdef FrameStatus status = check_lz4_header(p, n, magic, frame)
     cdef int64_t at = frame.blocks_at
     cdef uint32_t stored, computed
     frame.bound = 0
@@ -512,8 +513,8 @@ cdef object checked_payload(object payload, int64_t limit, bint is_kept):
 
 # Requires: check_lz4 returned FRAME_OK; frame.room bytes and BLOCK_MARGIN at target. Returns: FRAME_OK with the size in
 # frame.found.
-cdef FrameStatus open_lz4_blocks(const uint8_t* p, int64_t n, int64_t limit, uint8_t* target,
-                                 Frame* frame) noexcept nogil:
+cdef FrameStatus decompress_lz4_blocks(const uint8_t* p, int64_t n, int64_t limit, uint8_t* target,
+                                       Frame* frame) noexcept nogil:
     cdef FrameBlock block
     cdef FrameStatus status = next_lz4_block(p, n, frame.blocks_at, frame, &block)
     cdef int64_t done = 0
@@ -524,7 +525,7 @@ cdef FrameStatus open_lz4_blocks(const uint8_t* p, int64_t n, int64_t limit, uin
             memcpy(target + done, p + block.at, <size_t>block.size)
             done += block.size
         else:
-            status = open_lz4_block(p + block.at, block.size, target + done, block.room, frame)
+            status = decompress_lz4_block(p + block.at, block.size, target + done, block.room, frame)
             if status != FRAME_OK:
                 return status
             done += frame.found
@@ -605,7 +606,7 @@ cdef FrameStatus check_snappy(const uint8_t* p, int64_t n, int64_t limit, Frame*
 
 # Requires: check_snappy returned FRAME_OK; frame.room bytes and BLOCK_MARGIN at target. Returns: FRAME_OK with the size
 # in frame.found.
-cdef FrameStatus open_snappy_blocks(const uint8_t* p, int64_t n, uint8_t* target, Frame* frame) noexcept nogil:
+cdef FrameStatus decompress_snappy_blocks(const uint8_t* p, int64_t n, uint8_t* target, Frame* frame) noexcept nogil:
     cdef FrameBlock block
     cdef FrameStatus status
     cdef int64_t at = 0
@@ -615,7 +616,7 @@ cdef FrameStatus open_snappy_blocks(const uint8_t* p, int64_t n, uint8_t* target
         if status != FRAME_OK or block.room > frame.room - done:
             return fail_frame(frame, FRAME_CHANGED, frame.room - done, block.room)
         if block.room:
-            status = open_snappy_block(p + block.at, block.size, target + done, block.room, frame)
+            status = decompress_snappy_block(p + block.at, block.size, target + done, block.room, frame)
             if status != FRAME_OK:
                 return status
             done += block.room
@@ -644,11 +645,11 @@ cdef FrameStatus check_blocks(int codec, const uint8_t* p, int64_t n, int magic,
 
 
 # Requires: check_blocks returned FRAME_OK.
-cdef FrameStatus open_blocks(int codec, const uint8_t* p, int64_t n, int64_t limit, uint8_t* target,
-                             Frame* frame) noexcept nogil:
+cdef FrameStatus decompress_checked(int codec, const uint8_t* p, int64_t n, int64_t limit, uint8_t* target,
+                                    Frame* frame) noexcept nogil:
     if codec == CODEC_SNAPPY:
-        return open_snappy_blocks(p, n, target, frame)
-    return open_lz4_blocks(p, n, limit, target, frame)
+        return decompress_snappy_blocks(p, n, target, frame)
+    return decompress_lz4_blocks(p, n, limit, target, frame)
 
 
 def decompress_blocks(payload, *, int codec_id, int64_t limit, int magic):
@@ -679,10 +680,10 @@ def decompress_blocks(payload, *, int codec_id, int64_t limit, int magic):
     if status == FRAME_OK:
         content = ColumnBuffer(frame.room)
         if frame.room <= GIL_RELEASE_SIZE:
-            status = open_blocks(codec_id, p, n, limit, content.block.data, &frame)
+            status = decompress_checked(codec_id, p, n, limit, content.block.data, &frame)
         else:
             with nogil:
-                status = open_blocks(codec_id, p, n, limit, content.block.data, &frame)
+                status = decompress_checked(codec_id, p, n, limit, content.block.data, &frame)
     name = "snappy" if codec_id == CODEC_SNAPPY else "lz4"
     if status == CONTENT_TOO_LARGE:
         raise output_too_large(name, limit)

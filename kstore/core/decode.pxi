@@ -95,7 +95,7 @@ cdef inline Ahead ahead_of(const Header* h, const Source* s) noexcept nogil:
 
 
 # Decoding is bound by latency and the CRC by memory, so the next batch is prefetched while rows are decoded.
-cdef inline void bring_ahead(Ahead* a) noexcept nogil:
+cdef inline void prefetch_ahead(Ahead* a) noexcept nogil:
     if a.at < a.end:
         ks_prefetch(a.at)
         ks_prefetch(a.at + a.stream)
@@ -159,7 +159,7 @@ cdef void decode_plain_rows(Table* t, const Header* h, Source* s) noexcept nogil
         else:
             if row < last_row and stop < last_start:
                 stop += min(AHEAD_STEP, last_start - stop)
-                bring_ahead(&ahead)
+                prefetch_ahead(&ahead)
                 continue
         break
     here.at = at
@@ -326,8 +326,8 @@ _PROGRESS = {NEED_CHUNK: "more", TABLE_FULL: "full", FILE_DONE: "done"}
 # Decompresses a payload of lz4 or snappy into `room`; s then reads its content. Other codecs, and payloads with an
 # error, are left to ColumnDecoder.inflate. Returns: OPENED; NEED_INFLATE; NEED_CONTENT_ROOM (of frame.room bytes);
 # FAILED.
-cdef Progress open_payload(const Header* h, Source* s, Frame* frame, const Block* room, int64_t limit,
-                           Problem* problem) noexcept nogil:
+cdef Progress decompress_payload(const Header* h, Source* s, Frame* frame, const Block* room, int64_t limit,
+                                 Problem* problem) noexcept nogil:
     cdef int codec = h.attributes & CODEC_MASK
     cdef int64_t size = s.end - s.at
     if h.magic < MAGIC_V2 or (codec != CODEC_SNAPPY and codec != CODEC_LZ4) \
@@ -335,7 +335,7 @@ cdef Progress open_payload(const Header* h, Source* s, Frame* frame, const Block
         return NEED_INFLATE
     if frame.room > room.capacity:
         return NEED_CONTENT_ROOM
-    if open_blocks(codec, s.at, size, limit, room.data, frame) != FRAME_OK:
+    if decompress_checked(codec, s.at, size, limit, room.data, frame) != FRAME_OK:
         return NEED_INFLATE
     if check_counts(h, frame.found, problem) != OK:
         return FAILED
@@ -594,7 +594,7 @@ cdef class ColumnDecoder:
             if self.fills_from_header():
                 status = fill_from_header(&self.table, &self.h, &self.source, &self.problem)
             elif self.h.attributes & CODEC_MASK and not self.inflated:
-                progress = NEED_INFLATE if self.has_views else open_payload(
+                progress = NEED_INFLATE if self.has_views else decompress_payload(
                     &self.h, &self.source, &self.frame, &self.content.block, self.max_decompressed_bytes, &self.problem)
                 if progress != OPENED:
                     return progress
@@ -781,8 +781,8 @@ cdef class ColumnDecoder:
         self.source.end = self.source.readable_end = self.source.at + raw.len
         if self.h.magic == MAGIC_V2:
             check_counts(&self.h, raw.len, &self.problem)
-        elif survey_messages(self.source.at, raw.len, self.max_decompressed_bytes, &self.source.messages,
-                             &self.problem) == OK \
+        elif find_messages(self.source.at, raw.len, self.max_decompressed_bytes, &self.source.messages,
+                           &self.problem) == OK \
                 and place_messages(&self.h, &self.source.messages, &self.problem) == OK:
             self.source.end = self.source.at + self.source.messages.size
         if self.problem.status != OK:

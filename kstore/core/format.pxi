@@ -351,7 +351,7 @@ cdef inline uint32_t short_varint(const uint8_t** at) noexcept nogil:
 
 
 # Prefetches bytes, which need not be readable.
-cdef inline void bring(const uint8_t* p, int64_t size) noexcept nogil:
+cdef inline void prefetch(const uint8_t* p, int64_t size) noexcept nogil:
     cdef int64_t at = 0
     while size - at > 3 * CACHE_LINE:
         ks_prefetch(p + at)

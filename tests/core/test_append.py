@@ -75,7 +75,7 @@ class Log:
         self.begun.append((position, sum(map(len, self.written))))
 
     def send(self, data: bytes, *, leader_epoch: int | None = None) -> Any:
-        return self.appender.append_sent(data, leader_epoch=leader_epoch, now_ms=NOW_MS)
+        return self.appender.append_as_leader(data, leader_epoch=leader_epoch, now_ms=NOW_MS)
 
     def state(self) -> tuple[object, ...]:
         return self.written, self.segment.size_in_bytes, self.appender.log_end_offset, self.appender.published
@@ -95,7 +95,7 @@ def at(delta_ms: int, *, offset: int = 0, **fields: Any) -> reference.Record:
 @pytest.mark.parametrize("size", [0, 1, 16, 17, 60, 61, len(PAIR[1]) - 1], ids=str)
 def test_incomplete_last_batch_is_left_out(size: int) -> None:
     log = Log()
-    info = log.appender.append_replicated(PAIR[0] + PAIR[1][:size])
+    info = log.appender.append_as_follower(PAIR[0] + PAIR[1][:size])
     assert info == LogAppendInfo(0, 1, FIRST_TIMESTAMP_MS + 1, -1, 0, len(PAIR[0]))
     assert log.written == [PAIR[0]]
 
@@ -106,7 +106,7 @@ def test_run_that_ends_in_an_impossible_size_is_refused(left: int) -> None:
     end = (bytes(8) + b"\x00\x00\x00\x0d" + bytes(4))[:left]
     reason = "batch smaller than its header: expected at least 26 bytes, found 25"
     reads: list[Callable[[bytes], object]] = [
-        Log().appender.append_replicated,
+        Log().appender.append_as_follower,
         lambda data: list(MemoryRecords(data).batches()),
         lambda data: list(MemoryRecords(data)),
     ]
@@ -118,7 +118,7 @@ def test_run_that_ends_in_an_impossible_size_is_refused(left: int) -> None:
 
 def test_incomplete_first_batch_is_none() -> None:
     log = Log()
-    survey = log.appender.append_replicated(ONE[:-1])
+    survey = log.appender.append_as_follower(ONE[:-1])
     assert (survey.batch_count, survey.size_in_bytes, survey.first_offset, survey.last_offset) == (0, 0, -1, -1)
     assert bytes(survey.records) == b""
     assert log.written == []
@@ -164,7 +164,7 @@ def test_wrong_batch_is_refused_and_nothing_written(
     for position, new in patches.items():
         builders.set_bytes(damaged, len(PAIR[0]) + position, new)
     with pytest.raises(error) as caught:
-        log.appender.append_replicated(bytes(damaged))
+        log.appender.append_as_follower(bytes(damaged))
     assert (type(caught.value), caught.value.position) == (error, len(PAIR[0]))
     # The CRC that was computed is left out.
     assert caught.value.reason.startswith(reason)
@@ -175,13 +175,13 @@ def test_wrong_batch_is_refused_and_nothing_written(
 def test_length_up_to_the_limit_is_a_batch_that_is_not_there_yet() -> None:
     data = bytearray(ONE)
     builders.set_bytes(data, 8, (MAX_INT32 - 12).to_bytes(4, "big"))
-    assert Log().appender.append_replicated(data).batch_count == 0
+    assert Log().appender.append_as_follower(data).batch_count == 0
 
 
 def test_batch_of_exactly_max_batch_bytes_is_taken_and_one_more_refused() -> None:
-    assert Log(max_batch_bytes=len(ONE)).appender.append_replicated(ONE).size_in_bytes == len(ONE)
+    assert Log(max_batch_bytes=len(ONE)).appender.append_as_follower(ONE).size_in_bytes == len(ONE)
     with pytest.raises(CorruptRecordError) as caught:
-        Log(max_batch_bytes=len(ONE) - 1).appender.append_replicated(ONE)
+        Log(max_batch_bytes=len(ONE) - 1).appender.append_as_follower(ONE)
     expected = f"batch larger than the limit: expected at most {len(ONE) - 1} bytes, found {len(ONE)}"
     assert (caught.value.reason, caught.value.position) == (expected, 0)
 
@@ -239,7 +239,7 @@ def test_first_batch_that_does_not_rise_is_told(batches: Sequence[bytes], positi
     log = Log()
     data = b"".join(batches)
     assert _core.survey_replicated(data).disorder_position == position
-    done = log.appender.append_replicated(data)
+    done = log.appender.append_as_follower(data)
     assert isinstance(done, LogAppendInfo) == (position < 0) == (log.written == [data])
 
 
@@ -257,7 +257,7 @@ MORE = [
 def test_append_of_which_more_has_to_be_known_gives_its_survey(data: bytes, options: dict[str, int]) -> None:
     log = Log(**options)
     before = log.state()
-    survey = log.appender.append_replicated(data)
+    survey = log.appender.append_as_follower(data)
     assert isinstance(survey, _core.AppendSurvey)
     assert bytes(survey.records) == data
     assert log.appender.append(survey, log_append_time_ms=-1) is survey
@@ -267,7 +267,7 @@ def test_append_of_which_more_has_to_be_known_gives_its_survey(data: bytes, opti
 def follow(log: Log, *timestamps_ms: int) -> list[bool]:
     """Append a batch of one record by each call, and tell of each whether the segment took it."""
     return [
-        isinstance(log.appender.append_replicated(builders.patch_header(sent(at(delta_ms)), base_offset=n)), tuple)
+        isinstance(log.appender.append_as_follower(builders.patch_header(sent(at(delta_ms)), base_offset=n)), tuple)
         for n, delta_ms in enumerate(timestamps_ms, start=log.appender.log_end_offset)
     ]
 
@@ -279,7 +279,7 @@ def test_segment_takes_appends_up_to_exactly_segment_bytes() -> None:
 
 def test_segment_takes_an_offset_of_exactly_int32_above_its_base() -> None:
     log = Log()
-    info = log.appender.append_replicated(builders.patch_header(ONE, base_offset=MAX_INT32))
+    info = log.appender.append_as_follower(builders.patch_header(ONE, base_offset=MAX_INT32))
     assert isinstance(info, LogAppendInfo)
     assert info.last_offset == MAX_INT32
 
@@ -303,14 +303,14 @@ def test_segment_takes_no_append_once_its_offset_index_is_full() -> None:
 def test_batches_of_one_call_fill_a_segment_no_further_than_single_appends() -> None:
     log, taken = Log(**SMALL_INDEXES), 0
     batches = [sent(at(n)) for n in range(6)]
-    while done := log.appender.append_all_sent(batches, start=taken, now_ms=NOW_MS):
+    while done := log.appender.append_all_as_leader(batches, start=taken, now_ms=NOW_MS):
         taken += len(done)
     assert taken == sum(follow(Log(**SMALL_INDEXES), *range(6))) == 3
 
 
 def test_append_of_more_batches_than_a_time_index_has_slots_leaves_the_one_for_closing() -> None:
     log = Log(**SMALL_INDEXES)
-    log.appender.append_replicated(b"".join(builders.patch_header(sent(at(n)), base_offset=n) for n in range(9)))
+    log.appender.append_as_follower(b"".join(builders.patch_header(sent(at(n)), base_offset=n) for n in range(9)))
     assert (log.time_entries.entry_count, log.offset_entries.entry_count) == (2, 4)
 
 
@@ -327,7 +327,7 @@ def test_first_batch_of_the_largest_timestamp_is_the_one_that_counts() -> None:
     survey = _core.survey_replicated(data)
     assert (survey.max_timestamp_ms, survey.offset_of_max_timestamp) == (NOW_MS + 3, 1)
     together, one_by_one = Log(), Log()
-    together.appender.append_replicated(data)
+    together.appender.append_as_follower(data)
     follow(one_by_one, 1, 3, 3, 2, 3)
     for log in (together, one_by_one):
         assert (log.segment.max_timestamp_ms, log.segment.offset_of_max_timestamp) == (NOW_MS + 3, 1)
@@ -365,7 +365,7 @@ def test_batch_that_follows_its_producers_last_one_needs_no_more_checks(
     entry = _core.ProducerStateEntryCore(5, **KNOWN_PRODUCER, batches=[(last_sequence, 0, 0, NOW_MS)])
     log = Log(log_end_offset=1, producers=table_of(entry))
     assert isinstance(log.send(idempotent(sequence)), LogAppendInfo) == is_taken
-    assert len(log.appender.append_all_sent([idempotent(sequence)], start=0, now_ms=NOW_MS)) == 0
+    assert len(log.appender.append_all_as_leader([idempotent(sequence)], start=0, now_ms=NOW_MS)) == 0
 
 
 def test_state_of_a_producer_that_a_reader_holds_stays_as_it_was() -> None:
@@ -374,7 +374,7 @@ def test_state_of_a_producer_that_a_reader_holds_stays_as_it_was() -> None:
     log = Log(log_end_offset=1, producers=producers)
     log.send(idempotent(1))
     held = producers.entries[5]
-    log.appender.append_all_sent([idempotent(2), idempotent(3)], start=0, now_ms=NOW_MS)
+    log.appender.append_all_as_leader([idempotent(2), idempotent(3)], start=0, now_ms=NOW_MS)
     assert [one.last_sequence for one in (entry, held, producers.entries[5])] == [0, 1, 3]
 
 
@@ -386,7 +386,7 @@ def test_failed_write_changes_nothing() -> None:
     with pytest.raises(OSError, match="no"):
         log.send(ONE)
     with pytest.raises(OSError, match="no"):
-        log.appender.append_replicated(PAIR[1])
+        log.appender.append_as_follower(PAIR[1])
     assert log.state() == before
     log.error = None
     assert log.send(ONE).base_offset == 1
@@ -520,7 +520,7 @@ def test_no_byte_of_a_record_makes_the_fast_way_take_what_reading_refuses() -> N
 
 def append_large(log: Log, numbers: range) -> None:
     for number in numbers:
-        log.appender.append_replicated(number.to_bytes(8, "big") + LARGE[8:])
+        log.appender.append_as_follower(number.to_bytes(8, "big") + LARGE[8:])
 
 
 def test_segment_that_nobody_flushes_is_left_to_the_system() -> None:

@@ -202,7 +202,7 @@ def test_log_without_a_segment_takes_no_append() -> None:
     with pytest.raises(ValueError, match="no segment"):
         log.append(_core.survey_replicated(builders.batch(0)), log_append_time_ms=-1)
     with pytest.raises(ValueError, match="no segment"):
-        log.append_replicated(builders.batch(0))
+        log.append_as_follower(builders.batch(0))
 
 
 def test_none_is_no_append() -> None:

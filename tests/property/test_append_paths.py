@@ -140,7 +140,7 @@ def test_compiled_append_takes_what_validation_takes_as_it_is_and_gives_it_the_s
 ) -> None:
     data, is_damaged = batch
     log = ListLog(topic.config)
-    done = log.appender.append_sent(data, leader_epoch=None, now_ms=NOW_MS)
+    done = log.appender.append_as_leader(data, leader_epoch=None, now_ms=NOW_MS)
     expected = validated(data, topic.config)
     if done is None:
         assert log.written == []

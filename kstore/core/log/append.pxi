@@ -2,9 +2,7 @@
 # an object for each batch; LeaderAssigner gives the batches of a client their offsets, timestamp type and leader epoch,
 # where nothing but header fields has to change.
 
-# Timestamps, offsets and positions are -1 if no batch has one. first_offset of a wrapper is that of its last record.
-# disorder_position is that of the first batch whose offsets do not follow those of the batch before. last_batch is the
-# header of the last batch, with its final fields.
+# The facts of an AppendSurvey. last_batch is the header of the last batch, with its final fields.
 cdef struct AppendFacts:
     Header last_batch
     int64_t size
@@ -155,12 +153,12 @@ cdef enum:
 
 # The result for a batch: left to the slow path; offsets assigned; or its content needs a codec from a Python package.
 cdef enum Assigned:
-    IS_LEFT
+    NOT_ASSIGNED
     IS_ASSIGNED
-    ASKS_CODEC
+    NEEDS_CODEC
 
-# The rules of a topic for records of producers. codec is the one that records must have, -1 for any.
-cdef struct LeaderRules:
+# The rules of LeaderAssigner for records of producers. codec is the one that records must have, -1 for any.
+cdef struct AssignerRules:
     int64_t max_message_bytes
     int64_t before_max_ms
     int64_t after_max_ms
@@ -189,13 +187,13 @@ cdef inline bint has_right_producer(const Header* h) noexcept nogil:
     return h.producer_id >= 0 and h.producer_epoch >= 0 and h.base_sequence >= 0
 
 
-cdef inline bint is_near(int64_t timestamp, int64_t now_ms, const LeaderRules* rules) noexcept nogil:
+cdef inline bint is_near(int64_t timestamp, int64_t now_ms, const AssignerRules* rules) noexcept nogil:
     return timestamp >= 0 and -rules.after_max_ms <= now_ms - timestamp <= rules.before_max_ms
 
 
 # Requires: 61 bytes at p. Returns: whether the buffer is one V2 batch of a client whose header allows an append with
 # nothing but new header fields. Everything else, and every error, is left to the slow path.
-cdef bint is_plain_header(const uint8_t* p, int64_t size, const LeaderRules* rules, Header* h) noexcept nogil:
+cdef bint is_plain_header(const uint8_t* p, int64_t size, const AssignerRules* rules, Header* h) noexcept nogil:
     cdef Problem problem
     start_problem(&problem, 0)
     if check_frame(p, rules.max_message_bytes, &problem) != OK or p[MAGIC_AT] != MAGIC_V2:
@@ -210,7 +208,7 @@ cdef bint is_plain_header(const uint8_t* p, int64_t size, const LeaderRules* rul
 
 
 # As is_plain_header, with a right CRC.
-cdef bint is_plain_append(const uint8_t* p, int64_t size, const LeaderRules* rules, Header* h) noexcept nogil:
+cdef bint is_plain_append(const uint8_t* p, int64_t size, const AssignerRules* rules, Header* h) noexcept nogil:
     cdef Problem problem
     start_problem(&problem, 0)
     return is_plain_header(p, size, rules, h) and check_batch_crc(p, h, &problem) == OK
@@ -218,8 +216,8 @@ cdef bint is_plain_append(const uint8_t* p, int64_t size, const LeaderRules* rul
 
 # Requires: a survey of all records, whose offsets are 0, 1, 2...; a timestamp is -1 if no record has one. Returns:
 # whether the topic's rules accept the records.
-cdef bint are_taken(int64_t least_timestamp, int64_t greatest_timestamp, bint has_null_key, int64_t now_ms,
-                    const LeaderRules* rules) noexcept nogil:
+cdef bint are_accepted(int64_t least_timestamp, int64_t greatest_timestamp, bint has_null_key, int64_t now_ms,
+                       const AssignerRules* rules) noexcept nogil:
     if rules.is_compacted and has_null_key:
         return False
     if rules.is_log_append_time or greatest_timestamp == NO_TIMESTAMP:
@@ -229,17 +227,17 @@ cdef bint are_taken(int64_t least_timestamp, int64_t greatest_timestamp, bint ha
 
 # Requires: is_plain_append; the batch's decompressed content at p. Returns: whether the records are valid, have the
 # offsets 0, 1, 2... and are all accepted by the topic's rules.
-cdef bint is_plain_content(const uint8_t* p, int64_t size, int64_t now_ms, const LeaderRules* rules, const Header* h,
-                           Survey* survey) noexcept nogil:
+cdef bint is_plain_content(const uint8_t* p, int64_t size, int64_t now_ms, const AssignerRules* rules, const Header* h,
+                           RecordSurvey* survey) noexcept nogil:
     cdef Problem problem
     start_problem(&problem, 0)
-    memset(survey, 0, sizeof(Survey))
+    memset(survey, 0, sizeof(RecordSurvey))
     survey.least_timestamp = survey.greatest_timestamp = NO_TIMESTAMP
     survey.is_contiguous = True
     if check_counts(h, size, &problem) != OK or survey_batch(p, p + size, h, survey, &problem) != OK \
             or not survey.is_contiguous:
         return False
-    return are_taken(survey.least_timestamp, survey.greatest_timestamp, survey.null_key_count > 0, now_ms, rules)
+    return are_accepted(survey.least_timestamp, survey.greatest_timestamp, survey.null_key_count > 0, now_ms, rules)
 
 
 # Requires: the whole V2 batch of h at p. Sets timestamp type and largest timestamp, and the CRC if either changes.
@@ -254,17 +252,17 @@ cdef void put_max_timestamp(uint8_t* p, Header* h, int64_t timestamp, int type_b
     ks_put32(p + CRC_AT, h.crc)
 
 
-# Returns: IS_ASSIGNED with room for `size` bytes and BLOCK_MARGIN; IS_LEFT without memory.
+# Returns: IS_ASSIGNED with room for `size` bytes and BLOCK_MARGIN; NOT_ASSIGNED without memory.
 cdef Assigned make_room(ContentRoom* room, int64_t size) noexcept nogil:
     cdef int64_t capacity = size + BLOCK_MARGIN
     if capacity > room.capacity:
         free(room.data)
         room.data = <uint8_t*>malloc(<size_t>capacity)
         room.capacity = capacity if room.data != NULL else 0
-    return IS_ASSIGNED if room.data != NULL else IS_LEFT
+    return IS_ASSIGNED if room.data != NULL else NOT_ASSIGNED
 
 
-cdef void let_go_of_large(ContentRoom* room) noexcept nogil:
+cdef void free_if_large(ContentRoom* room) noexcept nogil:
     if room.capacity > MOST_KEPT_CONTENT:
         free(room.data)
         room.data = NULL
@@ -272,19 +270,19 @@ cdef void let_go_of_large(ContentRoom* room) noexcept nogil:
 
 
 # Requires: is_plain_append, a codec. Returns: IS_ASSIGNED with the decompressed content in room, its size in size[0].
-cdef Assigned open_content(const uint8_t* p, const Header* h, const LeaderRules* rules, ContentRoom* room,
-                           int64_t* size) noexcept nogil:
+cdef Assigned decompress_content(const uint8_t* p, const Header* h, const AssignerRules* rules, ContentRoom* room,
+                                 int64_t* size) noexcept nogil:
     cdef int codec = h.attributes & CODEC_MASK
     cdef const uint8_t* payload = p + BATCH_HEADER_SIZE
     cdef int64_t n = h.size - BATCH_HEADER_SIZE
     cdef int64_t limit = rules.max_decompressed_bytes
     cdef Frame frame
     if codec != CODEC_SNAPPY and codec != CODEC_LZ4:
-        return ASKS_CODEC
+        return NEEDS_CODEC
     if check_blocks(codec, payload, n, MAGIC_V2, limit, &frame) != FRAME_OK or make_room(room, frame.room) != IS_ASSIGNED:
-        return IS_LEFT
-    if open_blocks(codec, payload, n, limit, room.data, &frame) != FRAME_OK or frame.found > limit:
-        return IS_LEFT
+        return NOT_ASSIGNED
+    if decompress_checked(codec, payload, n, limit, room.data, &frame) != FRAME_OK or frame.found > limit:
+        return NOT_ASSIGNED
     size[0] = frame.found
     return IS_ASSIGNED
 
@@ -292,11 +290,11 @@ cdef Assigned open_content(const uint8_t* p, const Header* h, const LeaderRules*
 # Requires: the whole batch of h at target, its decompressed content at content. Assigns offsets to the batch and fills
 # f, if the content is valid and accepted; else f is unchanged.
 cdef Assigned assign_content(uint8_t* target, Header* h, const uint8_t* content, int64_t size, const Assignment* given,
-                             const LeaderRules* rules, AppendFacts* f) noexcept nogil:
-    cdef Survey found
+                             const AssignerRules* rules, AppendFacts* f) noexcept nogil:
+    cdef RecordSurvey found
     if not is_plain_content(content, size, given.now_ms, rules, h, &found) \
             or h.last_offset_delta >= INT64_MAX - given.base_offset:
-        return IS_LEFT
+        return NOT_ASSIGNED
     put_base_offset(target, given.base_offset, given.leader_epoch)
     if rules.is_log_append_time:
         put_max_timestamp(target, h, given.now_ms, TIMESTAMP_TYPE_MASK)
@@ -312,32 +310,32 @@ cdef Assigned assign_content(uint8_t* target, Header* h, const uint8_t* content,
 # Requires: room for `size` bytes at `target`, at least 61; base_offset and now_ms not negative. Copies the records
 # before checking them, because another thread may change the given buffer. Returns: IS_ASSIGNED if the batch at
 # `target` is now ready to append; else f is unchanged.
-cdef Assigned put_assigned(uint8_t* target, const uint8_t* records, int64_t size, const Assignment* given,
-                           const LeaderRules* rules, ContentRoom* room, AppendFacts* f) noexcept nogil:
+cdef Assigned copy_and_assign(uint8_t* target, const uint8_t* records, int64_t size, const Assignment* given,
+                              const AssignerRules* rules, ContentRoom* room, AppendFacts* f) noexcept nogil:
     cdef Header h
-    cdef Assigned opened
+    cdef Assigned outcome
     cdef int64_t content_size = 0
-    bring(records, min(size, GIL_RELEASE_SIZE))    # all at once; memcpy alone would wait for memory line by line
+    prefetch(records, min(size, GIL_RELEASE_SIZE))    # all at once; memcpy alone would wait for memory line by line
     memcpy(target, records, <size_t>size)
     if not is_plain_append(target, size, rules, &h):
-        return IS_LEFT
+        return NOT_ASSIGNED
     if not h.attributes & CODEC_MASK:
         return assign_content(target, &h, target + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE, given, rules, f)
-    opened = open_content(target, &h, rules, room, &content_size)
-    if opened == IS_ASSIGNED:
-        opened = assign_content(target, &h, room.data, content_size, given, rules, f)
-    let_go_of_large(room)
-    return opened
+    outcome = decompress_content(target, &h, rules, room, &content_size)
+    if outcome == IS_ASSIGNED:
+        outcome = assign_content(target, &h, room.data, content_size, given, rules, f)
+    free_if_large(room)
+    return outcome
 
 
-# As put_assigned for a sealed batch at p, whose bytes do not change: only f gets the assigned fields. Requires: no
+# As copy_and_assign for a sealed batch at p, whose bytes do not change: only f gets the assigned fields. Requires: no
 # LogAppendTime.
-cdef Assigned assign_sealed(const uint8_t* p, const SealedBatch* sealed, const Assignment* given, const LeaderRules* rules,
-                            AppendFacts* f) noexcept nogil:
+cdef Assigned assign_sealed(const uint8_t* p, const SealedBatch* sealed, const Assignment* given,
+                            const AssignerRules* rules, AppendFacts* f) noexcept nogil:
     cdef Header h
     if not is_plain_header(p, sealed.size, rules, &h) or h.last_offset_delta >= INT64_MAX - given.base_offset \
-            or not are_taken(sealed.least_timestamp, h.max_timestamp, sealed.has_null_key, given.now_ms, rules):
-        return IS_LEFT
+            or not are_accepted(sealed.least_timestamp, h.max_timestamp, sealed.has_null_key, given.now_ms, rules):
+        return NOT_ASSIGNED
     h.base_offset = given.base_offset
     h.leader_epoch = given.leader_epoch
     start_facts(f)
@@ -360,7 +358,7 @@ cdef void join_facts(AppendFacts* all, const AppendFacts* f) noexcept nogil:
 
 
 # Moves on to the batch after one with assigned offsets.
-cdef inline void pass_assigned(const AppendFacts* f, int64_t* at, Py_ssize_t* done, Assignment* given) noexcept nogil:
+cdef inline void advance_past(const AppendFacts* f, int64_t* at, Py_ssize_t* done, Assignment* given) noexcept nogil:
     at[0] += f.size
     given.base_offset = f.last_offset + 1
     done[0] += 1
@@ -369,20 +367,20 @@ cdef inline void pass_assigned(const AppendFacts* f, int64_t* at, Py_ssize_t* do
 # Requires: room at data + at[0] for all views from done[0] on that are not sealed. Returns: IS_ASSIGNED if all of these
 # are copied there with offsets (for sealed ones, f has the offsets); else the result for batch number done[0].
 cdef Assigned assign_some(uint8_t* data, int64_t* at, SentBatch* sent, Py_ssize_t count, Py_ssize_t* done, Assignment* given,
-                          const LeaderRules* rules, ContentRoom* room) noexcept nogil:
+                          const AssignerRules* rules, ContentRoom* room) noexcept nogil:
     cdef SentBatch* one
     cdef Assigned outcome
     while done[0] < count:
         one = &sent[done[0]]
         if one.view.len < BATCH_HEADER_SIZE:
-            return IS_LEFT
+            return NOT_ASSIGNED
         if one.sealed != NULL:
             outcome = assign_sealed(<const uint8_t*>one.view.buf, one.sealed, given, rules, &one.f)
         else:
-            outcome = put_assigned(data + at[0], <const uint8_t*>one.view.buf, one.view.len, given, rules, room, &one.f)
+            outcome = copy_and_assign(data + at[0], <const uint8_t*>one.view.buf, one.view.len, given, rules, room, &one.f)
         if outcome != IS_ASSIGNED:
             return outcome
-        pass_assigned(&one.f, at, done, given)
+        advance_past(&one.f, at, done, given)
     return IS_ASSIGNED
 
 
@@ -413,14 +411,14 @@ cdef class LeaderAssigner:
     Threads: immutable, safe.
     """
 
-    cdef LeaderRules rules
+    cdef AssignerRules rules
     cdef object decompress
 
     def __cinit__(self, *, int64_t max_message_bytes, int64_t timestamp_before_max_ms, int64_t timestamp_after_max_ms,
                   bint is_compacted, bint is_log_append_time, int codec_id=0, int64_t max_decompressed_bytes=INT32_MAX,
                   decompress=None):
-        self.rules = LeaderRules(max_message_bytes, timestamp_before_max_ms, timestamp_after_max_ms,
-                                 max_decompressed_bytes, codec_id, is_compacted, is_log_append_time)
+        self.rules = AssignerRules(max_message_bytes, timestamp_before_max_ms, timestamp_after_max_ms,
+                                   max_decompressed_bytes, codec_id, is_compacted, is_log_append_time)
         self.decompress = decompress
 
     # Fills f with the facts of a copy of the records, with offsets assigned. Returns: the copy; None unless the records
@@ -429,7 +427,7 @@ cdef class LeaderAssigner:
         cdef Py_buffer view
         cdef bytes copy
         cdef uint8_t* target
-        cdef Assigned outcome = IS_LEFT
+        cdef Assigned outcome = NOT_ASSIGNED
         PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
         if view.len < BATCH_HEADER_SIZE or given.base_offset < 0 or given.now_ms < 0:
             PyBuffer_Release(&view)
@@ -438,13 +436,13 @@ cdef class LeaderAssigner:
             copy = PyBytes_FromStringAndSize(NULL, view.len)
             target = <uint8_t*>PyBytes_AS_STRING(copy)
             if view.len < GIL_RELEASE_SIZE:
-                outcome = put_assigned(target, <const uint8_t*>view.buf, view.len, given, &self.rules, room, f)
+                outcome = copy_and_assign(target, <const uint8_t*>view.buf, view.len, given, &self.rules, room, f)
             else:
                 with nogil:
-                    outcome = put_assigned(target, <const uint8_t*>view.buf, view.len, given, &self.rules, room, f)
+                    outcome = copy_and_assign(target, <const uint8_t*>view.buf, view.len, given, &self.rules, room, f)
         finally:
             PyBuffer_Release(&view)
-        if outcome == ASKS_CODEC:
+        if outcome == NEEDS_CODEC:
             outcome = self.assign_by_package(copy, target, 0, given, f)
         return copy if outcome == IS_ASSIGNED else None
 
@@ -455,14 +453,15 @@ cdef class LeaderAssigner:
         cdef const Py_buffer* content
         cdef Assigned outcome
         if self.decompress is None:
-            return IS_LEFT
+            return NOT_ASSIGNED
         load_header(data + at, &h)
         payload = memoryview(records)[at + BATCH_HEADER_SIZE:at + h.size]
         try:
-            opened = memoryview(self.decompress(h.attributes & CODEC_MASK, payload, self.rules.max_decompressed_bytes))
+            decompressed = self.decompress(h.attributes & CODEC_MASK, payload, self.rules.max_decompressed_bytes)
         except (DecompressionError, UnsupportedCompressionTypeError):
-            return IS_LEFT
-        content = bytes_of(opened)
+            return NOT_ASSIGNED
+        view = memoryview(decompressed)
+        content = bytes_of(view)
         with nogil:
             outcome = assign_content(data + at, &h, <const uint8_t*>content.buf, content.len, given, &self.rules, f)
         return outcome

@@ -46,7 +46,7 @@ cdef class ProducerStateEntryCore:
         self.last_timestamp_ms = last_timestamp_ms
         self.current_txn_first_offset = current_txn_first_offset
         for last_sequence, last_offset, offset_delta, timestamp_ms in batches:
-            self.keep(last_sequence, last_offset, offset_delta, timestamp_ms)
+            self.add_batch_metadata(last_sequence, last_offset, offset_delta, timestamp_ms)
 
     def copy(self):
         """Return an independent copy."""
@@ -73,7 +73,7 @@ cdef class ProducerStateEntryCore:
 
     def add_batch(self, *, int64_t base_sequence, int64_t base_offset, int64_t last_offset, int64_t timestamp_ms):
         """Record a data batch; base_sequence is -1 if it has no sequence numbers."""
-        self.go_on(base_sequence, base_offset, last_offset, timestamp_ms)
+        self.add_data_batch(base_sequence, base_offset, last_offset, timestamp_ms)
 
     def forget_batches(self):
         """Drop the kept batches, as at a new epoch."""
@@ -94,7 +94,8 @@ cdef class ProducerStateEntryCore:
     cdef int64_t newest_sequence(self) noexcept:
         return self.kept[self.kept_count - 1].last_sequence if self.kept_count else NOT_KNOWN
 
-    cdef void keep(self, int64_t last_sequence, int64_t last_offset, int64_t offset_delta, int64_t timestamp) noexcept:
+    cdef void add_batch_metadata(self, int64_t last_sequence, int64_t last_offset, int64_t offset_delta,
+                                 int64_t timestamp) noexcept:
         cdef int i
         if self.kept_count == KEPT_BATCHES:
             for i in range(1, KEPT_BATCHES):
@@ -103,25 +104,26 @@ cdef class ProducerStateEntryCore:
         self.kept[self.kept_count] = KeptBatch(last_sequence, last_offset, offset_delta, timestamp)
         self.kept_count += 1
 
-    cdef void go_on(self, int64_t base_sequence, int64_t base_offset, int64_t last_offset, int64_t timestamp) noexcept:
+    cdef void add_data_batch(self, int64_t base_sequence, int64_t base_offset, int64_t last_offset,
+                             int64_t timestamp) noexcept:
         cdef int64_t offset_delta = last_offset - base_offset
         cdef int64_t last_sequence = NOT_KNOWN
         if base_sequence != NOT_KNOWN:
             last_sequence = sequence_after(base_sequence, offset_delta)
-        self.keep(last_sequence, last_offset, offset_delta, timestamp)
+        self.add_batch_metadata(last_sequence, last_offset, offset_delta, timestamp)
         self.last_timestamp_ms = timestamp
 
     # Returns: whether the batch may be appended without further checks: it has the producer's epoch and the next
     # sequence number, and neither begins nor ends a transaction. This excludes all duplicates.
-    cdef bint is_followed_by(self, const Header* h) noexcept:
+    cdef bint is_in_sequence(self, const Header* h) noexcept:
         if h.producer_epoch != self.producer_epoch or self.kept_count == 0 or h.attributes & CONTROL_MASK:
             return False
         if h.base_sequence != sequence_after(self.newest_sequence(), 1):
             return False
         return (h.attributes & TRANSACTIONAL_MASK != 0) == (self.current_txn_first_offset != NOT_KNOWN)
 
-    cdef void follow(self, const Header* h) noexcept:
-        self.go_on(h.base_sequence, h.base_offset, h.base_offset + h.last_offset_delta, h.max_timestamp)
+    cdef void add_batch_of(self, const Header* h) noexcept:
+        self.add_data_batch(h.base_sequence, h.base_offset, h.base_offset + h.last_offset_delta, h.max_timestamp)
 
 
 @cython.final
@@ -142,7 +144,7 @@ cdef class ProducerTable:
 
     # Returns: the state of the batch's producer after the batch, as a copy for replace(); None if the append needs more
     # checks. entry: the copy with earlier batches of the same write; None: there are none.
-    cdef ProducerStateEntryCore followed(self, const Header* h, ProducerStateEntryCore entry):
+    cdef ProducerStateEntryCore entry_after(self, const Header* h, ProducerStateEntryCore entry):
         cdef ProducerStateEntryCore known = entry
         if self.verifications:
             return None
@@ -153,11 +155,11 @@ cdef class ProducerTable:
             known = <ProducerStateEntryCore>found
         elif entry.producer_id != h.producer_id:
             return None
-        if not known.is_followed_by(h):
+        if not known.is_in_sequence(h):
             return None
         if entry is None:
             known = known.copied()
-        known.follow(h)
+        known.add_batch_of(h)
         return known
 
     cdef int replace(self, ProducerStateEntryCore entry) except -1:
@@ -261,15 +263,15 @@ cdef class SegmentAppender:
             return f.max_timestamp > self.first_timestamp_ms and f.max_timestamp - self.first_timestamp_ms > self.max_age_ms
         return now_ms - self.created_ms > self.max_age_ms
 
-    # Returns: whether the segment can take the batches, and the survey shows that they need no further checks.
-    cdef bint takes(self, const AppendFacts* f, int64_t log_end_offset, int32_t leader_epoch) noexcept:
+    # Returns: whether the batches fit the segment, and the survey shows that they need no further checks.
+    cdef bint can_append(self, const AppendFacts* f, int64_t log_end_offset, int32_t leader_epoch) noexcept:
         if f.batch_count == 0 or f.has_messages or f.leader_epoch != leader_epoch or not f.is_one_epoch \
                 or f.disorder_position >= 0 or f.first_offset < log_end_offset:
             return False
         return not (self.size_in_bytes and self.first_timestamp_ms < 0 or self.is_outgrown(f, 0))
 
     # Returns: whether `count` appends that fit as one also fit one by one.
-    cdef bint takes_together(self, int64_t count) noexcept:
+    cdef bint fits_one_by_one(self, int64_t count) noexcept:
         return self.size_in_bytes > 0 and self.offset_entries.entry_count + count < self.offset_entries.max_entries \
             and self.time_entries.entry_count + count < self.time_entries.max_entries - 1
 
@@ -280,40 +282,40 @@ cdef class SegmentAppender:
         none, and the next append rolls the segment.
         Raises: what write raises, with nothing counted.
         """
-        self.put(&survey.f, survey.records)
+        self.append_batches(&survey.f, survey.records)
 
-    cdef int put(self, const AppendFacts* f, object records) except -1:
+    cdef int append_batches(self, const AppendFacts* f, object records) except -1:
         self.write(records)
-        self.note(f, records)
-        self.follow_with_index_pages()
-        self.follow_with_write_back()
+        self.count_batches(f, records)
+        self.write_index_pages_if_due()
+        self.start_write_back_if_due()
         return 0
 
     # Requires: the batches of f were written at the end.
-    cdef int note(self, const AppendFacts* f, object records) except -1:
+    cdef int count_batches(self, const AppendFacts* f, object records) except -1:
         if f.batch_count == 1:
             if self.size_in_bytes == 0:
                 self.first_timestamp_ms = f.max_timestamp
-            self.note_one(self.size_in_bytes, f.size, f.last_offset, f.max_timestamp)
+            self.count_batch(self.size_in_bytes, f.size, f.last_offset, f.max_timestamp)
         else:
-            self.note_all(records)
+            self.count_each_of(records)
         self.size_in_bytes += f.size
         return 0
 
-    cdef int follow_with_index_pages(self) except -1:
+    cdef int write_index_pages_if_due(self) except -1:
         if self.offset_entries.entry_count - self.written_entry_count >= ENTRIES_PER_WRITE:
             self.written_entry_count = self.offset_entries.entry_count
             self.write_index_pages()
         return 0
 
-    cdef int follow_with_write_back(self) except -1:
+    cdef int start_write_back_if_due(self) except -1:
         cdef int64_t position = self.write_back_position
         if self.size_in_bytes - position >= WRITE_BACK_BYTES and self.size_in_bytes <= self.write_back_end:
             self.start_write_back(position)
             self.write_back_position = self.size_in_bytes
         return 0
 
-    cdef int note_all(self, const uint8_t[::1] records) except -1:
+    cdef int count_each_of(self, const uint8_t[::1] records) except -1:
         cdef const uint8_t* p
         cdef Header h
         cdef Problem problem
@@ -324,11 +326,11 @@ cdef class SegmentAppender:
         while next_batch(p + at, records.shape[0] - at, INT32_MAX, &h, &whole, &problem) == OK and whole:
             if self.size_in_bytes + at == 0:
                 self.first_timestamp_ms = h.max_timestamp
-            self.note_one(self.size_in_bytes + at, h.size, h.base_offset + h.last_offset_delta, h.max_timestamp)
+            self.count_batch(self.size_in_bytes + at, h.size, h.base_offset + h.last_offset_delta, h.max_timestamp)
             at += h.size
         return 0
 
-    cdef int note_one(self, int64_t position, int64_t size, int64_t last_offset, int64_t max_timestamp) except -1:
+    cdef int count_batch(self, int64_t position, int64_t size, int64_t last_offset, int64_t max_timestamp) except -1:
         if max_timestamp > self.max_timestamp_ms:
             self.max_timestamp_ms = max_timestamp
             self.offset_of_max_timestamp = last_offset
@@ -342,7 +344,7 @@ cdef class SegmentAppender:
 
 @cython.final
 cdef class LogAppender:
-    """The end of a log that takes appends: appends in one call, and publishes the result to readers.
+    """The end of a log that is written: appends in one call, and publishes the result to readers.
 
     Only the common case is handled here. Methods change nothing and return the AppendSurvey, for the slow path, if
     batches have another leader epoch, magic 0 or 1, or no rising offsets from the log end offset on; if they do not fit
@@ -394,7 +396,7 @@ cdef class LogAppender:
         self.log_end_offset = log_end_offset
         self.published = (sealed, active, segment.size_in_bytes, log_end_offset)
 
-    def append_sent(self, records, *, leader_epoch, int64_t now_ms):
+    def append_as_leader(self, records, *, leader_epoch, int64_t now_ms):
         """Assign the next offsets to the records of a client, append them and return an info_type.
 
         Args: leader_epoch: None for that of the last append, 0 in a new log; now_ms: the wall-clock time.
@@ -409,12 +411,12 @@ cdef class LogAppender:
         assigned = self.assigner.assigned(records, &given, &self.room, &f)
         if assigned is None:
             return None
-        return self.put(&f, assigned, self.append_time(now_ms))
+        return self.append_or_survey(&f, assigned, self.append_time(now_ms))
 
-    def append_all_sent(self, list batches not None, *, Py_ssize_t start, int64_t now_ms):
-        """Append the batches of clients from `start` on, as append_sent does, up to the first that needs the slow path.
+    def append_all_as_leader(self, list batches not None, *, Py_ssize_t start, int64_t now_ms):
+        """Append the batches of clients from `start` on, as append_as_leader does.
 
-        They are written together, at most 1 MiB or one batch, so that a failed write leaves none of them. Batches that
+        Stops before the first that needs the slow path. They are written together, at most 1 MiB or one batch, so that a failed write leaves none of them. Batches that
         an encoder of this module sealed uncompressed are accepted by their headers and written from their own memory;
         all others are copied, and each record is checked.
         Args: batches: MemoryRecords, or bytes, of one batch each.
@@ -442,14 +444,14 @@ cdef class LogAppender:
                 sent[taken].sealed = NULL if sealed is None else &sealed.sealed
                 size += sent[taken].view.len
                 taken += 1
-            return self.append_together(sent, taken, size, now_ms)
+            return self.append_in_one_write(sent, taken, size, now_ms)
         finally:
             while taken:
                 taken -= 1
                 PyBuffer_Release(&sent[taken].view)
             free(sent)
 
-    def append_replicated(self, records):
+    def append_as_follower(self, records):
         """Append complete batches as their leader sent them, checked as by survey_replicated, and return an info_type.
 
         Returns: the AppendSurvey if the append needs the slow path.
@@ -457,11 +459,11 @@ cdef class LogAppender:
         """
         cdef AppendFacts f
         content = surveyed(records, self.max_batch_bytes, &f, None)
-        return self.put(&f, content, NO_TIMESTAMP)
+        return self.append_or_survey(&f, content, NO_TIMESTAMP)
 
     def append(self, AppendSurvey survey not None, *, int64_t log_append_time_ms):
         """Append surveyed batches and return an info_type, or the survey if the append needs the slow path."""
-        done = self.put(&survey.f, survey.records, log_append_time_ms)
+        done = self.append_or_survey(&survey.f, survey.records, log_append_time_ms)
         return survey if isinstance(done, AppendSurvey) else done
 
     def info_of(self, AppendSurvey survey not None, *, int64_t log_append_time_ms):
@@ -471,34 +473,34 @@ cdef class LogAppender:
     cdef int64_t append_time(self, int64_t now_ms) noexcept:
         return now_ms if self.assigner.rules.is_log_append_time else NO_TIMESTAMP
 
-    cdef bint takes(self, const AppendFacts* f) except *:
+    cdef bint can_append(self, const AppendFacts* f) except *:
         if self.segment is None:
             raise ValueError("no segment was published")
-        return self.segment.takes(f, self.log_end_offset, self.leader_epoch)
+        return self.segment.can_append(f, self.log_end_offset, self.leader_epoch)
 
-    # Requires: f.has_producers. Returns: as ProducerTable.followed.
-    cdef ProducerStateEntryCore followed(self, const AppendFacts* f, ProducerStateEntryCore entry):
-        return self.producers.followed(&f.last_batch, entry) if f.batch_count == 1 else None
+    # Requires: f.has_producers. Returns: as ProducerTable.entry_after.
+    cdef ProducerStateEntryCore entry_after(self, const AppendFacts* f, ProducerStateEntryCore entry):
+        return self.producers.entry_after(&f.last_batch, entry) if f.batch_count == 1 else None
 
-    cdef object put(self, const AppendFacts* f, object records, int64_t log_append_time_ms):
+    cdef object append_or_survey(self, const AppendFacts* f, object records, int64_t log_append_time_ms):
         cdef ProducerStateEntryCore producer = None
-        if self.takes(f):
-            if not f.has_producers or (producer := self.followed(f, None)) is not None:
-                self.segment.put(f, records)
+        if self.can_append(f):
+            if not f.has_producers or (producer := self.entry_after(f, None)) is not None:
+                self.segment.append_batches(f, records)
                 if producer is not None:
                     self.producers.replace(producer)
-                self.go_on(f.last_offset + 1)
+                self.publish_end(f.last_offset + 1)
                 return self.made_info(f, log_append_time_ms)
         return survey_of(f, records)
 
-    # Requires: the batches are written and noted.
-    cdef int go_on(self, int64_t log_end_offset) except -1:
+    # Requires: the batches are written and counted.
+    cdef int publish_end(self, int64_t log_end_offset) except -1:
         self.log_end_offset = log_end_offset
         self.published = (self.sealed, self.active, self.segment.size_in_bytes, log_end_offset)
         return 0
 
     # Requires: size, that of all views. Returns: an info_type for each of the first batches that could be appended.
-    cdef list append_together(self, SentBatch* sent, Py_ssize_t count, int64_t size, int64_t now_ms):
+    cdef list append_in_one_write(self, SentBatch* sent, Py_ssize_t count, int64_t size, int64_t now_ms):
         cdef ColumnBuffer content = new_buffer(size if sent.sealed == NULL else 0)
         cdef ProducerStateEntryCore producer = None, following
         cdef AppendFacts together, longer
@@ -507,10 +509,10 @@ cdef class LogAppender:
         while taken < assigned:
             longer = together
             join_facts(&longer, &sent[taken].f)
-            if not self.takes(&longer) or taken and not self.segment.takes_together(taken + 1):
+            if not self.can_append(&longer) or taken and not self.segment.fits_one_by_one(taken + 1):
                 break
             if sent[taken].f.has_producers:
-                following = self.followed(&sent[taken].f, producer)
+                following = self.entry_after(&sent[taken].f, producer)
                 if following is None:
                     break
                 producer = following
@@ -524,12 +526,12 @@ cdef class LogAppender:
         else:
             self.segment.write_parts(parts_of(sent, taken), together.size)
         for i in range(taken):
-            self.segment.note(&sent[i].f, None)
-        self.segment.follow_with_index_pages()
-        self.segment.follow_with_write_back()
+            self.segment.count_batches(&sent[i].f, None)
+        self.segment.write_index_pages_if_due()
+        self.segment.start_write_back_if_due()
         if producer is not None:
             self.producers.replace(producer)
-        self.go_on(together.last_offset + 1)
+        self.publish_end(together.last_offset + 1)
         return [self.made_info(&sent[i].f, self.append_time(now_ms)) for i in range(taken)]
 
     # Copies the batches, with the next offsets, into content, one after the other. Returns: the number of leading
@@ -537,7 +539,7 @@ cdef class LogAppender:
     cdef Py_ssize_t assign_together(self, SentBatch* sent, Py_ssize_t count, ColumnBuffer content,
                                     int64_t now_ms) except -1:
         cdef Assignment given = Assignment(self.log_end_offset, now_ms, max(self.leader_epoch, 0))
-        cdef LeaderRules* rules = &self.assigner.rules
+        cdef AssignerRules* rules = &self.assigner.rules
         cdef uint8_t* data = content.block.data
         cdef int64_t at = 0
         cdef Py_ssize_t done = 0
@@ -548,10 +550,10 @@ cdef class LogAppender:
             else:
                 with nogil:
                     outcome = assign_some(data, &at, sent, count, &done, &given, rules, &self.room)
-            if outcome == ASKS_CODEC:
+            if outcome == NEEDS_CODEC:
                 outcome = self.assigner.assign_by_package(content, data, at, &given, &sent[done].f)
                 if outcome == IS_ASSIGNED:
-                    pass_assigned(&sent[done].f, &at, &done, &given)
+                    advance_past(&sent[done].f, &at, &done, &given)
         return done
 
     # Filled in place: tuple.__new__ would need a second tuple of the same items for each append.

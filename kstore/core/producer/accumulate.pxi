@@ -329,7 +329,7 @@ cdef class OpenTransaction:
         self.partitions = set()
 
     @cython.final
-    cdef inline bint takes(self, object topic_partition, bint needs_partition) except -1:
+    cdef inline bint accepts(self, object topic_partition, bint needs_partition) except -1:
         return self.is_open and (not needs_partition or topic_partition in self.partitions)
 
 
@@ -431,10 +431,10 @@ cdef class RecordAccumulatorCore:
 
     # Whether the producer's state allows an append now.
     @cython.final
-    cdef inline bint takes(self, PartitionQueue queue, const AppendRequest* request) except -1:
+    cdef inline bint accepts(self, PartitionQueue queue, const AppendRequest* request) except -1:
         if self.is_closed:
             return False
-        return self.open_transaction is None or self.open_transaction.takes(queue.topic_partition, request.needs_partition)
+        return self.open_transaction is None or self.open_transaction.accepts(queue.topic_partition, request.needs_partition)
 
     # Returns: the batch whose last record is now the new one; None if the slow path is needed. Fills in `result` if it
     # is not None.
@@ -463,7 +463,7 @@ cdef class RecordAccumulatorCore:
         if last is not None and result is not None and result.callback is not None:
             last.make_thunks()
         # No other Python code runs from here to the write, so the checks below remain true.
-        if queue.hold_count or queue.last_batch() is not last or not self.takes(queue, request):
+        if queue.hold_count or queue.last_batch() is not last or not self.accepts(queue, request):
             return None
         if request.partition < 0:
             size = 2 * batch_size_upper_bound(MAGIC_V2, False, r)
@@ -497,7 +497,7 @@ cdef class RecordAccumulatorCore:
         if result is not None and result.callback is not None:
             batch.make_thunks()
         # Other Python code may have run above; none does from here on.
-        if queue.hold_count or len(queue.batches) != count or queue.last_batch() is not last or not self.takes(queue, request):
+        if queue.hold_count or len(queue.batches) != count or queue.last_batch() is not last or not self.accepts(queue, request):
             return None
         if request.partition < 0:
             if queues.sticky_queue is not queue or not queues.keeps(None, 2 * size):

@@ -380,7 +380,7 @@ cdef class ProducerBatchCore:
             if flat is not None:
                 put_flat_headers(at, flat)
             builder.note(size, offset, timestamp, r.key_size)
-            builder.bring_next_value(r)
+            builder.prefetch_next_value(r)
         else:
             builder.append_message(r, offset, timestamp)
         if most > self.max_record_size:

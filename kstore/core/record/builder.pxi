@@ -5,8 +5,8 @@ cdef enum:
     FIRST_CAPACITY = 16448           # a batch of Kafka's default batch.size, and CAPACITY_SLACK
     MOST_FIRST_CAPACITY = 1048576
     CAPACITY_SLACK = 64
-    LEAST_BROUGHT_SIZE = 256
-    MOST_BROUGHT_SIZE = 8192
+    LEAST_PREFETCHED_SIZE = 256
+    MOST_PREFETCHED_SIZE = 8192
 
 cdef double COMPRESSION_RATE_ESTIMATION_FACTOR = 1.05   # Kafka's margin for a batch that compresses worse than the last
 
@@ -271,17 +271,17 @@ cdef class MemoryRecordsBuilderCore:
         if flat is not None:
             end = put_flat_headers(end, flat)
         self.note(end - at, offset, timestamp, r.key_size)
-        self.bring_next_value(r)
+        self.prefetch_next_value(r)
         return 0
 
     # Values that were allocated in sequence are often adjacent. If this one follows the last in memory, prefetch the
     # one after the next.
     @cython.final
-    cdef void bring_next_value(self, const RecordFields* r) noexcept:
+    cdef void prefetch_next_value(self, const RecordFields* r) noexcept:
         cdef int64_t step = r.value - self.last_value
         self.last_value = r.value
-        if LEAST_BROUGHT_SIZE <= r.value_size <= step <= MOST_BROUGHT_SIZE:
-            bring(r.value + 2 * step - CACHE_LINE, r.value_size + CACHE_LINE)
+        if LEAST_PREFETCHED_SIZE <= r.value_size <= step <= MOST_PREFETCHED_SIZE:
+            prefetch(r.value + 2 * step - CACHE_LINE, r.value_size + CACHE_LINE)
 
     # Requires: check() did not raise. Inside a V1 wrapper, offsets are relative to the base offset.
     @cython.final

@@ -338,7 +338,7 @@ cdef class RecordIterator:
         if status != OK:
             raise error_of(&self.problem, self.path)
         if self.ahead:
-            bring(start + self.at + self.ahead, raw.end - start - self.at)
+            prefetch(start + self.at + self.ahead, raw.end - start - self.at)
         self.done += 1
         self.at = raw.end - start
         return self.make(&raw)
@@ -404,8 +404,8 @@ cdef class RecordIterator:
             body = memoryview(buffer)[m.value - p:m.value - p + m.value_size]
             self.payload = decompressed(self.decompress, &self.h, body, self.max_decompressed_bytes, self.problem.position,
                                         self.path)
-            status = survey_messages(start_of(self.payload), self.payload.shape[0], self.max_decompressed_bytes,
-                                     &self.messages, &self.problem)
+            status = find_messages(start_of(self.payload), self.payload.shape[0], self.max_decompressed_bytes,
+                                   &self.messages, &self.problem)
         if status == OK:
             status = place_messages(&self.h, &self.messages, &self.problem)
         return status

@@ -1,9 +1,9 @@
 # Walks over the records of a batch without an object for each: the survey, which is what validation needs to know of all
 # records, and the search for a timestamp.
 
-# The timestamps are NO_TIMESTAMP if no record has a timestamp. is_contiguous: the offsets stored in the batch are 0, 1,
+# As kstore.record.validation.RecordSurvey. The timestamps are NO_TIMESTAMP if no record has a timestamp. is_contiguous: the offsets stored in the batch are 0, 1,
 # 2..., or it is a plain message.
-cdef struct Survey:
+cdef struct RecordSurvey:
     int64_t record_count
     int64_t null_key_count
     int64_t other_magic_count
@@ -19,7 +19,7 @@ cdef struct OffsetAndTimestamp:
     int64_t timestamp
 
 
-cdef inline void note_record(Survey* s, int64_t timestamp, int32_t key_size) noexcept nogil:
+cdef inline void note_record(RecordSurvey* s, int64_t timestamp, int32_t key_size) noexcept nogil:
     s.record_count += 1
     s.null_key_count += key_size < 0
     if timestamp == NO_TIMESTAMP:
@@ -33,7 +33,7 @@ cdef inline void note_record(Survey* s, int64_t timestamp, int32_t key_size) noe
 # Fast path: surveys leading plain records, which have short varints, no headers, contiguous offsets and timestamps that
 # must be positive. Any other record, valid or not, is left to parse_record. Returns: the number of records surveyed;
 # at[0] is after them.
-cdef int32_t survey_plain_records(const uint8_t** at, const uint8_t* end, const Header* h, Survey* s) noexcept nogil:
+cdef int32_t survey_plain_records(const uint8_t** at, const uint8_t* end, const Header* h, RecordSurvey* s) noexcept nogil:
     cdef const uint8_t* start = at[0]
     cdef const uint8_t* p
     cdef const uint8_t* next
@@ -80,7 +80,7 @@ cdef int32_t survey_plain_records(const uint8_t** at, const uint8_t* end, const 
 
 # Requires: at <= end, the header checked, an empty survey. Returns: OK if the records of [at, end) are valid; they are
 # then in the survey.
-cdef Status survey_batch(const uint8_t* at, const uint8_t* end, const Header* h, Survey* s,
+cdef Status survey_batch(const uint8_t* at, const uint8_t* end, const Header* h, RecordSurvey* s,
                          Problem* problem) noexcept nogil:
     cdef RawRecord raw
     cdef int32_t plain_count = survey_plain_records(&at, end, h, s)
@@ -100,9 +100,9 @@ cdef Status survey_batch(const uint8_t* at, const uint8_t* end, const Header* h,
     return OK if at == end else fail(problem, TRAILING_BYTES, 0, end - at)
 
 
-# Requires: survey_messages found complete messages in [p, p + size), or it is one plain message. Offsets are not
+# Requires: find_messages found complete messages in [p, p + size), or it is one plain message. Offsets are not
 # checked.
-cdef Status survey_message_set(const uint8_t* p, int64_t size, const Header* h, Survey* s,
+cdef Status survey_message_set(const uint8_t* p, int64_t size, const Header* h, RecordSurvey* s,
                                Problem* problem) noexcept nogil:
     cdef Message m
     cdef const uint8_t* end = p + size
@@ -129,12 +129,12 @@ def survey_records(RecordIterator records not None):
     Raises: InvalidRecordError; CorruptRecordError for the CRC of a message.
     Threads: the GIL is released, except for a plain message.  Cost: O(records), for magic 0 and 1 O(bytes).
     """
-    cdef Survey survey
+    cdef RecordSurvey survey
     cdef Status status
     cdef const uint8_t* start = start_of(records.payload)
     cdef const uint8_t* end = start + records.payload.shape[0]
     cdef Problem problem = records.problem
-    memset(&survey, 0, sizeof(Survey))
+    memset(&survey, 0, sizeof(RecordSurvey))
     survey.least_timestamp = survey.greatest_timestamp = NO_TIMESTAMP
     survey.is_contiguous = True
     if records.h.magic < MAGIC_V2 and not is_wrapper(&records.h):

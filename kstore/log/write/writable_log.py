@@ -192,7 +192,7 @@ class WritableLog(Log):
             done: LogAppendInfo | AppendSurvey | None = None
             if origin is _CLIENT:
                 try:
-                    done = self._local.appender.append_sent(
+                    done = self._local.appender.append_as_leader(
                         sent.buffer, leader_epoch=partition_leader_epoch, now_ms=now_ms
                     )
                 except BaseException as error:
@@ -252,7 +252,7 @@ class WritableLog(Log):
             if not gate.is_open:
                 gate.check()
             try:
-                done: LogAppendInfo | AppendSurvey = self._local.appender.append_replicated(records.buffer)
+                done: LogAppendInfo | AppendSurvey = self._local.appender.append_as_follower(records.buffer)
             except BaseException as error:
                 self._fail_unless_undone(error)
                 raise
@@ -357,7 +357,7 @@ class WritableLog(Log):
     def _append_run(self, sent: list[MemoryRecords], *, start: int, now_ms: int) -> list[LogAppendInfo]:
         """Append the run of common appends that begins at index `start`."""
         try:
-            return self._local.appender.append_all_sent(sent, start=start, now_ms=now_ms)
+            return self._local.appender.append_all_as_leader(sent, start=start, now_ms=now_ms)
         except BaseException as error:
             self._fail_unless_undone(error)
             raise
