@@ -77,6 +77,7 @@ class BatchHeader:
         self, *, least_offset: int, next_base_offset: int | None = None, path: str | None = None
     ) -> None: ...
 
+def increment_sequence(sequence: int, *, count: int) -> int: ...
 def read_header(
     buffer: Buffer,
     at: int = 0,

@@ -57,6 +57,19 @@ cdef inline void load_header(const uint8_t* p, Header* h) noexcept nogil:
     h.record_count = <int32_t>ks_get32(p + RECORD_COUNT_AT)
 
 
+# As increment_sequence().
+cdef inline int64_t incremented_sequence(int64_t sequence, int64_t count) noexcept nogil:
+    return (sequence + count) & INT32_MAX
+
+
+def increment_sequence(int64_t sequence, *, int64_t count):
+    """Return the sequence number `count` records after `sequence`, or before it if negative; 0 follows 2^31 - 1.
+
+    Source: Kafka DefaultRecordBatch.incrementSequence and decrementSequence.
+    """
+    return incremented_sequence(sequence, count)
+
+
 cdef inline bint is_wrapper(const Header* h) noexcept nogil:
     return h.magic < MAGIC_V2 and h.attributes & CODEC_MASK != 0
 

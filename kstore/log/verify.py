@@ -12,8 +12,7 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-from kstore._core import BatchHeader
-from kstore.config import MAX_INT32
+from kstore._core import BatchHeader, increment_sequence
 from kstore.errors import InvalidRecordError, LogReplacedError, StorageError
 from kstore.log.damage import Damage, damage_of_file, size_of_file
 from kstore.log.env import DEFAULT_ENV, ENOENT, NO_FILE, Env, join_path, split_path
@@ -305,7 +304,9 @@ def _compared(entries: dict[ProducerSnapshotEntry, tuple[str, int]], header: Bat
     Kafka 0.11 stores the offset of a transaction's marker together with the sequence of the data before it.
     """
     delta = header.last_offset - header.base_offset
-    sequence = NO_SEQUENCE if header.base_sequence == NO_SEQUENCE else (header.base_sequence + delta) & MAX_INT32
+    sequence = NO_SEQUENCE
+    if header.base_sequence != NO_SEQUENCE:
+        sequence = increment_sequence(header.base_sequence, count=delta)
     expected = (header.producer_id, header.producer_epoch, sequence, header.last_offset, delta)
     for entry, (path, position) in entries.items():
         if header.is_control and entry._replace(last_sequence=NO_SEQUENCE)[:5] == expected:

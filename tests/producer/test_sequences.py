@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from kstore._core import increment_sequence
 from kstore.config import MAX_INT32
 from kstore.errors import (
     InvalidProducerEpochError,
@@ -13,7 +14,7 @@ from kstore.errors import (
     ProducerTimeoutError,
     RecordTooLargeError,
 )
-from kstore.producer.batches.ids import MAX_PRODUCER_EPOCH, ProducerIdAndEpoch, add_to_sequence
+from kstore.producer.batches.ids import MAX_PRODUCER_EPOCH, ProducerIdAndEpoch
 from kstore.producer.batches.sequences import PartitionSequences, is_sequence_after
 from kstore.producer.cluster import Cluster, PartitionInfo
 from kstore.producer.transactions.manager import TransactionManager
@@ -33,7 +34,7 @@ class StandIn:
 
     def reset_producer_state(self, *, producer_id, producer_epoch, base_sequence, **_):
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
-        self.last_sequence = add_to_sequence(base_sequence, count=self.record_count - 1)
+        self.last_sequence = increment_sequence(base_sequence, count=self.record_count - 1)
 
 
 def bases(entry: PartitionSequences) -> list[int]:
@@ -52,7 +53,7 @@ SUMS = {
 
 @pytest.mark.parametrize(("sequence", "count", "expected"), SUMS.values(), ids=SUMS)
 def test_zero_follows_the_last_sequence(sequence, count, expected):
-    assert add_to_sequence(sequence, count=count) == expected
+    assert increment_sequence(sequence, count=count) == expected
 
 
 ORDERS = {

@@ -17,10 +17,6 @@ cdef struct KeptBatch:
     int64_t timestamp
 
 
-cdef inline int64_t sequence_after(int64_t sequence, int64_t count) noexcept nogil:
-    return (sequence + count) & INT32_MAX
-
-
 cdef class ProducerStateEntryCore:
     """The state of one producer in a log; numbers are -1 if unknown.  Source: Kafka ProducerStateEntry.
 
@@ -109,7 +105,7 @@ cdef class ProducerStateEntryCore:
         cdef int64_t offset_delta = last_offset - base_offset
         cdef int64_t last_sequence = NOT_KNOWN
         if base_sequence != NOT_KNOWN:
-            last_sequence = sequence_after(base_sequence, offset_delta)
+            last_sequence = incremented_sequence(base_sequence, offset_delta)
         self.add_batch_metadata(last_sequence, last_offset, offset_delta, timestamp)
         self.last_timestamp_ms = timestamp
 
@@ -118,7 +114,7 @@ cdef class ProducerStateEntryCore:
     cdef bint is_in_sequence(self, const Header* h) noexcept:
         if h.producer_epoch != self.producer_epoch or self.kept_count == 0 or h.attributes & CONTROL_MASK:
             return False
-        if h.base_sequence != sequence_after(self.newest_sequence(), 1):
+        if h.base_sequence != incremented_sequence(self.newest_sequence(), 1):
             return False
         return (h.attributes & TRANSACTIONAL_MASK != 0) == (self.current_txn_first_offset != NOT_KNOWN)
 

@@ -321,9 +321,9 @@ cdef class ProducerBatchCore:
 
     @property
     def last_sequence(self):
-        """The sequence number of the last record; after 2^31 - 1, sequence numbers start again at 0."""
-        cdef int64_t last = <int64_t>self._builder.h.base_sequence + self._builder.h.record_count - 1
-        return last if last <= INT32_MAX else last - INT32_MAX - 1
+        """The sequence number of the last record, -1 without sequences."""
+        cdef const Header* h = &self._builder.h
+        return -1 if h.base_sequence == -1 else incremented_sequence(h.base_sequence, <int64_t>h.record_count - 1)
 
     @property
     def is_full(self): return self.looks_full()

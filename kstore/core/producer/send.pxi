@@ -187,7 +187,7 @@ def number_batches(list batches not None, *, producer_id, producer_epoch, int32_
     for batch in batches:
         batch.set_producer_state(producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=sequence,
                                  is_transactional=is_transactional)
-        sequence = (sequence + batch._builder.h.record_count) & INT32_MAX
+        sequence = incremented_sequence(sequence, batch._builder.h.record_count)
     return sequence
 
 

@@ -253,14 +253,12 @@ cdef inline const uint8_t* next_value(const Packing* p) noexcept nogil:
 
 # Writes the header of the batch at `batch`, whose payload follows it, and prepares for the next batch.
 cdef void end_batch(Packing* p, uint8_t* batch, int64_t size, int64_t append_time) noexcept nogil:
-    cdef int64_t sequence
     p.h.size = size
     if p.h.attributes & TIMESTAMP_TYPE_MASK:
         p.h.max_timestamp = append_time
     seal_batch(batch, &p.h, next_value(p))
     if p.h.base_sequence >= 0:
-        sequence = <int64_t>p.h.base_sequence + p.h.last_offset_delta + 1
-        p.h.base_sequence = <int32_t>(sequence & INT32_MAX)
+        p.h.base_sequence = <int32_t>incremented_sequence(p.h.base_sequence, <int64_t>p.h.last_offset_delta + 1)
     start_batch(p)
 
 

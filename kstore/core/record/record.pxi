@@ -115,10 +115,7 @@ cdef inline int64_t timestamp_of(const Header* h, int64_t delta) noexcept nogil:
 
 
 cdef inline int32_t sequence_of(const Header* h, int32_t delta) noexcept nogil:
-    cdef int64_t sum = <int64_t>h.base_sequence + delta
-    if h.base_sequence < 0:
-        return -1
-    return <int32_t>(sum if sum <= INT32_MAX else sum - INT32_MAX - 1)
+    return -1 if h.base_sequence < 0 else <int32_t>incremented_sequence(h.base_sequence, delta)
 
 
 cdef bytes bytes_or_none(const uint8_t* data, int32_t size):

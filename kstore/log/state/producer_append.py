@@ -10,8 +10,8 @@ import logging
 from typing import NamedTuple
 
 from kstore._core import BATCHES_KEPT as BATCHES_KEPT
-from kstore._core import BatchHeader, ProducerStateEntryCore, read_header
-from kstore.config import MAX_INT32, LogConfig
+from kstore._core import BatchHeader, ProducerStateEntryCore, increment_sequence, read_header
+from kstore.config import LogConfig
 from kstore.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
@@ -94,10 +94,10 @@ class ProducerStateBatch(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record, which wraps around to 0 after 2^31 - 1; -1 without sequences."""
+        """The sequence of the last record; -1 without sequences."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
-        return (self.base_sequence + self.last_offset - self.base_offset) & MAX_INT32
+        return increment_sequence(self.base_sequence, count=self.last_offset - self.base_offset)
 
 
 class BatchMetadata(NamedTuple):
@@ -116,7 +116,7 @@ class BatchMetadata(NamedTuple):
     def first_sequence(self) -> int:
         if self.last_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
-        return (self.last_sequence - self.offset_delta) & MAX_INT32
+        return increment_sequence(self.last_sequence, count=-self.offset_delta)
 
 
 class CompletedTransaction(NamedTuple):
@@ -148,7 +148,7 @@ class ProducerStateEntry(ProducerStateEntryCore):
         base_sequence = batch.base_sequence
         if batch.producer_epoch != self.producer_epoch or base_sequence == NO_SEQUENCE:
             return None
-        if base_sequence == (self.last_sequence + 1) & MAX_INT32:
+        if base_sequence == increment_sequence(self.last_sequence, count=1):
             return None
         last_sequence = batch.last_sequence
         for kept in self.batches:
@@ -286,7 +286,7 @@ class ProducerAppendInfo:
             return
         if self._is_unknown:
             return
-        expected = (entry.last_sequence + 1) & MAX_INT32
+        expected = increment_sequence(entry.last_sequence, count=1)
         if first != expected:
             raise self._out_of_order(batch, str(expected))
 

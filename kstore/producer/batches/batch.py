@@ -18,11 +18,11 @@ from kstore._core import (
     Record,
     RecordAppendResult,
     estimate_size_in_bytes_upper_bound,
+    increment_sequence,
 )
 from kstore.compression import CompressionType
 from kstore.errors import KStoreError
 from kstore.producer.batches.futures import FutureRecordMetadata, ProduceRequestResult, RecordMetadata, record_metadata
-from kstore.producer.batches.ids import add_to_sequence
 from kstore.record import MemoryRecords, MemoryRecordsBuilder
 from kstore.types import MAGIC_V2, NO_OFFSET, TopicPartition
 
@@ -297,7 +297,7 @@ class ProducerBatch(ProducerBatchCore):
                 piece.set_producer_state(
                     producer_id=self.producer_id,
                     producer_epoch=self.producer_epoch,
-                    base_sequence=add_to_sequence(self.base_sequence, count=first),
+                    base_sequence=increment_sequence(self.base_sequence, count=first),
                     is_transactional=self.is_transactional,
                 )
             chain.append((first, piece.result))

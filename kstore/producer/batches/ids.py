@@ -1,11 +1,10 @@
-"""Producer ids and their epochs (Kafka: ProducerIdAndEpoch), and the arithmetic of sequence numbers."""
+"""Producer ids and their epochs (Kafka: ProducerIdAndEpoch)."""
 
 from __future__ import annotations
 
 import secrets
 from typing import NamedTuple
 
-from kstore.config import MAX_INT32
 from kstore.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 MAX_PRODUCER_EPOCH = 2**15 - 1
@@ -30,8 +29,3 @@ NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 def random_producer_id() -> int:
     """Return a random producer id from 2^61 to 2^62 - 1."""
     return _LEAST_RANDOM_ID + secrets.randbelow(_LEAST_RANDOM_ID)
-
-
-def add_to_sequence(sequence: int, *, count: int) -> int:
-    """Return `sequence` advanced by `count` records; 0 follows 2^31 - 1."""
-    return (sequence + count) & MAX_INT32

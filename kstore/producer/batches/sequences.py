@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kstore._core import number_batches
-from kstore.config import MAX_INT32
-from kstore.producer.batches.ids import NO_PRODUCER, ProducerIdAndEpoch, add_to_sequence
+from kstore._core import increment_sequence, number_batches
+from kstore.producer.batches.ids import NO_PRODUCER, ProducerIdAndEpoch
 from kstore.types import NO_SEQUENCE, TopicPartition
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ def is_sequence_after(sequence: int, *, other: int) -> bool:
 
     Any sequence comes after NO_SEQUENCE.
     """
-    return other == NO_SEQUENCE or 0 < (sequence - other) & MAX_INT32 < _HALF
+    return other == NO_SEQUENCE or 0 < increment_sequence(sequence, count=-other) < _HALF
 
 
 class PartitionSequences:
@@ -65,7 +64,7 @@ class PartitionSequences:
 
     def is_next(self, sequence: int) -> bool:
         """Return whether `sequence` directly follows the last acknowledged one."""
-        return sequence == add_to_sequence(self.last_acked_sequence, count=1)
+        return sequence == increment_sequence(self.last_acked_sequence, count=1)
 
     def has_acked(self, batch: ProducerBatch) -> bool:
         """Return whether a batch must be in the log because a later one of the same epoch is.
@@ -97,7 +96,7 @@ class PartitionSequences:
         sequence = 0
         for batch in self.in_flight:
             _renumber(batch, producer, sequence, is_transactional=is_transactional)
-            sequence = add_to_sequence(sequence, count=batch.record_count)
+            sequence = increment_sequence(sequence, count=batch.record_count)
         self.producer = producer
         self.next_sequence = sequence
         self.last_acked_sequence = NO_SEQUENCE
