@@ -54,7 +54,7 @@ class CatOptions:
     skips_damaged: bool = False
 
     @property
-    def takes_whole_batches(self) -> bool:
+    def prints_whole_batches(self) -> bool:
         """True if records are selected by offset only and not decoded, so that whole batches can be printed at once."""
         return all(limit is None for limit in (self.since_ms, self.until_ms, self.limit, self.decoders))
 
@@ -139,7 +139,7 @@ def print_records(
         progress.label = str(partition.topic_partition)
         topic, number = partition.topic_partition
         prefix = f'"topic":"{topic}","partition":{number},' if is_json else f"{topic}-{number}\t"
-        is_bulk = is_json and wanted.takes_whole_batches
+        is_bulk = is_json and wanted.prints_whole_batches
         show_batch = partial(json_of_plain, prefix=prefix, separator="\n") if is_bulk else None
         try:
             with open_log(partition.path) as log:

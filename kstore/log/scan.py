@@ -384,7 +384,7 @@ class _SoundScan:
             for part in parts:
                 if isinstance(part, DamagedPart):
                     end_offset = self._range.end_offset
-                    yield from self._told(part.skipped(piece, self._range.topic_partition, end_offset=end_offset))
+                    yield from self._clipped(part.skipped(piece, self._range.topic_partition, end_offset=end_offset))
                 else:
                     reader = _ChunkReader(
                         file, last, self._standing, end_position=part.end_position, config=self._config
@@ -436,10 +436,10 @@ class _SoundScan:
                 skipped = skipped_batch(
                     header, self._range.topic_partition, piece.path, least_offset=least_offset, reason=fault.reason
                 )
-                yield from self._told(skipped)
+                yield from self._clipped(skipped)
                 position, least_offset = position + header.size_in_bytes, header.last_offset + 1
 
-    def _told(self, skipped: SkippedRange) -> Iterator[SkippedRange]:
+    def _clipped(self, skipped: SkippedRange) -> Iterator[SkippedRange]:
         within = skipped.within(start_offset=self._range.start_offset, end_offset=self._range.end_offset)
         if within is not None:
             yield within

@@ -39,7 +39,7 @@ def goes_on(on_error: OnError) -> bool:
 
 
 class SkipReport:
-    """Tells a caller's function of each range that a read leaves out, once; without a function it logs a warning.
+    """Calls a caller's function with each range that a read leaves out, once; without a function it logs a warning.
 
     Threads: for the thread that reads.
     """
@@ -49,12 +49,12 @@ class SkipReport:
             raise TypeError(f"on_skip must be callable, got {on_skip!r}")
         self._on_skip = on_skip
         # A read that has to start again meets the same damage again.
-        self._told: set[SkippedRange] = set()
+        self._reported: set[SkippedRange] = set()
 
     def __call__(self, skipped: SkippedRange | None) -> None:
-        if skipped is None or skipped in self._told:
+        if skipped is None or skipped in self._reported:
             return
-        self._told.add(skipped)
+        self._reported.add(skipped)
         if self._on_skip is None:
             _logger.warning("%s", skipped)
         else:
@@ -136,7 +136,7 @@ def sound_batches(
     Args: is_decoded: whether a batch is left out too if its records cannot be decoded; standing: as in read_batches.
     """
 
-    def tell(skipped: SkippedRange) -> None:
+    def report_clipped(skipped: SkippedRange) -> None:
         report(skipped.within(start_offset=start_offset, end_offset=end_offset))
 
     context = source.context
@@ -148,7 +148,7 @@ def sound_batches(
             source.raise_change(fault)
         for part in parts:
             if isinstance(part, DamagedPart):
-                tell(part.skipped(piece, context.topic_partition, end_offset=end_offset))
+                report_clipped(part.skipped(piece, context.topic_partition, end_offset=end_offset))
                 continue
             following = part.least_offset
             for header, data in segment.records.read_batches(
@@ -166,7 +166,7 @@ def sound_batches(
                     yield segment, header, data
                 else:
                     place = (header, context.topic_partition, segment.path)
-                    tell(skipped_batch(*place, least_offset=least_offset, reason=error.reason))
+                    report_clipped(skipped_batch(*place, least_offset=least_offset, reason=error.reason))
 
 
 def _fault_of_records(

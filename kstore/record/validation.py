@@ -323,7 +323,7 @@ def check_records(
     Raises: InvalidTimestampError if a timestamp is rejected, else RecordValidationError.
     """
     if all(
-        _is_welcome(batch, survey, rules=rules, now_ms=now_ms) for batch, survey in zip(batches, surveys, strict=True)
+        _are_accepted(batch, survey, rules=rules, now_ms=now_ms) for batch, survey in zip(batches, surveys, strict=True)
     ):
         return
     errors: list[RecordError] = []
@@ -341,7 +341,7 @@ def check_records(
     raise kind(f"{count} records refused: {shown}{more}", errors=tuple(errors), path=batches[0].path)
 
 
-def _is_welcome(batch: RecordBatch, survey: RecordSurvey, *, rules: RecordRules, now_ms: int) -> bool:
+def _are_accepted(batch: RecordBatch, survey: RecordSurvey, *, rules: RecordRules, now_ms: int) -> bool:
     """Return whether the rules accept all records of a batch, judging by the survey alone."""
     if survey.other_magic_count or (rules.is_compacted and survey.null_key_count):
         return False

@@ -469,7 +469,7 @@ cdef class ProducerBatchCore:
     @cython.final
     cdef int give_back(self, ColumnBuffer buffer) except -1:
         if buffer.slot.pool == &self._pool.state and buffer.slot.counted_bytes >= 0:
-            self._pool.put(buffer, not is_shared(<PyObject*>buffer))
+            self._pool.return_buffer(buffer, not is_shared(<PyObject*>buffer))
         return 0
 
     # Corrects the accounting after a call that may have replaced the builder's buffer, which was accounted with
@@ -562,7 +562,7 @@ cdef class ProducerBatchCore:
             raise ValueError("end_send() without begin_send()")
         self.send_count -= 1
         if self.send_count == 0 and self.is_deallocated:
-            self.let_go()
+            self.release_buffer()
 
     def deallocate(self):
         """Give the buffer back to the pool, now or at the last end_send(); return whether it was now.
@@ -576,7 +576,7 @@ cdef class ProducerBatchCore:
         self.takes_records = False
         if self.send_count:
             return False
-        self.let_go()
+        self.release_buffer()
         return True
 
     def deallocate_once(self):
@@ -584,7 +584,7 @@ cdef class ProducerBatchCore:
         return not self.is_deallocated and self.deallocate()
 
     @cython.final
-    cdef int let_go(self) except -1:
+    cdef int release_buffer(self) except -1:
         cdef MemoryRecordsBuilderCore builder = self._builder
         cdef ColumnBuffer buffer = builder.buffer
         builder.is_open = False

@@ -343,7 +343,7 @@ cdef class BufferPoolCore:
     # Requires: the buffer is accounted here. A buffer that something else still refers to is dropped; its bytes become
     # free.
     @cython.final
-    cdef int put(self, ColumnBuffer buffer, bint is_reusable) except -1:
+    cdef int return_buffer(self, ColumnBuffer buffer, bint is_reusable) except -1:
         cdef int64_t counted_bytes = buffer.slot.counted_bytes
         cdef int64_t capacity = self.state.poolable_size + POOL_SLACK
         if is_reusable and counted_bytes == self.state.poolable_size and buffer.block.capacity == capacity:
@@ -365,7 +365,7 @@ cdef class BufferPoolCore:
         """
         if buffer.slot.pool != &self.state or buffer.slot.counted_bytes < 0:
             raise ValueError("the buffer is not held from this pool: expected one from allocate(), not given back before")
-        self.put(buffer, buffer.export_count == 0)
+        self.return_buffer(buffer, buffer.export_count == 0)
 
     def deallocate_all(self, list held not None):
         """Give back all buffers of a list as deallocate() does, and empty the list."""

@@ -254,12 +254,12 @@ cdef class MemoryRecordsBuilderCore:
     cdef int add(self, RecordFields* r, list flat, int64_t offset, int64_t timestamp, bint is_control) except -1:
         self.check(offset, timestamp, is_control)
         if self.h.magic == MAGIC_V2:
-            return self.put(r, offset, timestamp, flat)
+            return self.append_v2_record(r, offset, timestamp, flat)
         return self.append_message(r, offset, timestamp)
 
     # Requires: check() did not raise.
     @cython.final
-    cdef inline int put(self, RecordFields* r, int64_t offset, int64_t timestamp, list flat) except -1:
+    cdef inline int append_v2_record(self, RecordFields* r, int64_t offset, int64_t timestamp, list flat) except -1:
         cdef int64_t size
         cdef uint8_t* at
         cdef uint8_t* end

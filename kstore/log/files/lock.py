@@ -198,13 +198,13 @@ def _hold(root: str, name: str | None, env: Env) -> _HeldRoot:
     return held
 
 
-def _start_anew() -> None:
+def _disown_all() -> None:
     _registry.forget()
     for owner in list(_disowned):
         owner.disown()
 
 
-after_fork_in_child(_start_anew)
+after_fork_in_child(_disown_all)
 
 
 def _place(root: str, name: str | None) -> str:

@@ -180,7 +180,7 @@ def partitions_of_root(root: str, env: Env = DEFAULT_ENV) -> list[PartitionDirec
     content = _look_into(root, env)
     if content.has_logs:
         raise LogNotFoundError(f"{root} holds segments, expected a log.dirs root", path=root, errno=errno.EINVAL)
-    partitions, inner_roots = _told_apart(content.partitions, env)
+    partitions, inner_roots = _split_off_roots(content.partitions, env)
     if inner_roots and not partitions:
         raise LogNotFoundError(
             f"{root} is no log.dirs root but holds some: name one of them ({_shown(inner_roots)})",
@@ -213,7 +213,7 @@ def _partitions_at(path: str, env: Env) -> list[PartitionDirectory]:
     partition = _as_partition(path, content)
     if partition is not None:
         return [partition]
-    partitions, inner_roots = _told_apart(content.partitions, env)
+    partitions, inner_roots = _split_off_roots(content.partitions, env)
     if not partitions and not inner_roots:
         raise _no_log_at(path)
     if not partitions:
@@ -225,7 +225,7 @@ def _partitions_at(path: str, env: Env) -> list[PartitionDirectory]:
     return partitions
 
 
-def _told_apart(directories: list[PartitionDirectory], env: Env) -> tuple[list[PartitionDirectory], list[str]]:
+def _split_off_roots(directories: list[PartitionDirectory], env: Env) -> tuple[list[PartitionDirectory], list[str]]:
     """Of directories named like partitions, return the partitions, and the paths of those that are roots.
 
     One that was removed since it was listed, as when a topic is deleted, is left out.

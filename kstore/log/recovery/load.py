@@ -271,7 +271,7 @@ def load_producer_state(
             # No snapshot may exist at or below the log start, and without one Kafka starts each segment with empty
             # state.
             manager = context.producer_state()
-        replay.bring_to(manager, segment.base_offset, snapshot_offsets={*last_two, segment.base_offset})
+        replay.rebuild(manager, segment.base_offset, snapshot_offsets={*last_two, segment.base_offset})
         # Kafka reloads the snapshot at each segment's base offset.
         manager.reload_own(now_ms=env.wall_clock_ms())
         replay.run(manager, segment, end_offset=segment.next_offset)
@@ -289,7 +289,7 @@ def load_producer_state(
         # Reload, so that producers which have expired by now are left out.
         manager = context.producer_state()
     manager.remove_stray_snapshots(one.base_offset for one in segments)
-    replay.bring_to(manager, log_end_offset, snapshot_offsets={*last_two, log_end_offset})
+    replay.rebuild(manager, log_end_offset, snapshot_offsets={*last_two, log_end_offset})
     # Again, for the snapshot that was the last one until now: loading again must change nothing.
     manager.remove_stray_snapshots(one.base_offset for one in segments)
     return manager
@@ -304,7 +304,7 @@ class _Replay:
         self._log_start_offset = log_start_offset
         self._keeps_first = bool(segments) and 0 < log_start_offset == segments[0].base_offset
 
-    def bring_to(self, manager: ProducerStateManager, end_offset: int, *, snapshot_offsets: set[int]) -> None:
+    def rebuild(self, manager: ProducerStateManager, end_offset: int, *, snapshot_offsets: set[int]) -> None:
         """Rebuild the state at end_offset."""
         manager.rebuild(
             (

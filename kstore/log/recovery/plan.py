@@ -152,7 +152,7 @@ class Planner:
             walk = self._walk(segments[slot], _next_base(segments, slot))
             if first < slot <= floor:
                 self._settle_transactions(segments[slot].base_offset, is_recovered=slot == floor)
-            if self._begins_anew(segments[slot]):
+            if self._starts_without_transactions(segments[slot]):
                 self._transactions = OpenTransactions({}, map_end_offset=0)
             if slot < floor:
                 self._take_older(segments[slot], walk)
@@ -201,7 +201,7 @@ class Planner:
         # The clean shutdown marker does not hold for this segment: recover it as after a crash.
         self._plan.segments.pop()
         self._plan.older = [one for one in self._plan.older if one.base_offset != files.base_offset]
-        if self._begins_anew(files):
+        if self._starts_without_transactions(files):
             self._transactions = OpenTransactions({}, map_end_offset=0)
         else:
             self._transactions = self._transactions_at(len(self._plan.segments))
@@ -357,7 +357,7 @@ class Planner:
                 transactions.aborted_of(self._walk(segments[earlier], next_base).producers)
         return transactions
 
-    def _begins_anew(self, files: SegmentFiles) -> bool:
+    def _starts_without_transactions(self, files: SegmentFiles) -> bool:
         """True if recovery of a segment starts without open transactions, because everything before it is below the log
         start.
 

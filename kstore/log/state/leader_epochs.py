@@ -47,7 +47,7 @@ class LeaderEpochCache:
         self._path = path
         self._env = env
         for entry in (path is not None and read_leader_epoch_checkpoint(path, env)) or ():
-            if self._is_news(entry):
+            if self._is_update_needed(entry):
                 self.entries = (*self._entries_below(entry), entry)
 
     @property
@@ -70,7 +70,7 @@ class LeaderEpochCache:
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"epoch and start_offset must not be negative, got {epoch} and {start_offset}")
         entry = EpochEntry(epoch, start_offset)
-        if not self._is_news(entry):
+        if not self._is_update_needed(entry):
             return False
         kept = self._entries_below(entry)
         removed = self.entries[len(kept) :]
@@ -137,7 +137,7 @@ class LeaderEpochCache:
         if self.entries:
             self._replace(())
 
-    def _is_news(self, entry: EpochEntry) -> bool:
+    def _is_update_needed(self, entry: EpochEntry) -> bool:
         latest = self.latest_entry
         return latest is None or entry.epoch != latest.epoch or entry.start_offset < latest.start_offset
 

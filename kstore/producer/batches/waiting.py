@@ -148,11 +148,11 @@ class ProducerFuture(Generic[_Result]):
                 if not waiter.done():
                     waiter.set_result(None)
 
-            def told(_: object) -> None:
+            def schedule_wake(_: object) -> None:
                 if not loop.is_closed():
                     loop.call_soon_threadsafe(wake)
 
-            self.add_done_callback(told)
+            self.add_done_callback(schedule_wake)
             yield from waiter
         return self.result(0)
 

@@ -168,13 +168,13 @@ class BatchCompletion:
         for batch, answer in zip(batches, answers, strict=True):
             self._release(batch, checked_response(answer, record_count=batch.record_count).error)
 
-    def fail_all(self, batches: list[ProducerBatch], failure: KStoreError, *, is_told: bool) -> None:
+    def fail_all(self, batches: list[ProducerBatch], failure: KStoreError, *, fails_futures: bool) -> None:
         """Fail batches whose outcome is unknown.
 
-        Args: is_told: whether the futures fail; otherwise the error is only logged.
+        Args: fails_futures: if False, the error is only logged.
         """
         for batch in batches:
-            if is_told:
+            if fails_futures:
                 self.fail(batch, failure, may_be_in_log=True)
             else:
                 self._release(batch, failure)

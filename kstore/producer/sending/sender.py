@@ -321,7 +321,7 @@ class Sender:
         now_ms = self._clock.monotonic_ms()
         self._hooks.on_response(node, batches, now_ms - started_ms)
         if failure is not None:
-            self._completion.fail_all(batches, failure, is_told=self._ack != "buffered")
+            self._completion.fail_all(batches, failure, fails_futures=self._ack != "buffered")
         elif self._ack == "buffered":
             self._completion.release_all(batches, answers)
         else:
