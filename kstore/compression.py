@@ -39,7 +39,7 @@ _ZSTD_MAX_WINDOW_BYTES = 1 << 27
 
 
 class CompressionType(IntEnum):
-    """Kafka's compression ids; `label` is the name in Kafka's configs."""
+    """Kafka's compression ids; `label` is the name in Kafka's configs, one of kstore.config.CodecName."""
 
     NONE = 0
     GZIP = 1
@@ -127,10 +127,16 @@ def decompress(codec_id: int, payload: Payload, limit: int, *, magic: int = 2) -
         its frame, or exceeds the limit; UnsupportedCompressionTypeError.
     Threads: safe.  Cost: one pass; the GIL is released for gzip, zstd and large payloads of lz4 and snappy.
     """
-    function = _FUNCTIONS.get(codec_id)
-    if function is None:
-        raise UnsupportedCompressionTypeError(f"unsupported compression type: expected 0 to 4, found {codec_id}")
-    return function(payload, limit, magic=magic)
+    codec = _CODECS.get(codec_id)
+    if codec is None:
+        raise _unsupported(codec_id)
+    return codec.decompress(payload, limit, magic=magic)
+
+
+def _unsupported(codec_id: int) -> UnsupportedCompressionTypeError:
+    return UnsupportedCompressionTypeError(
+        f"unsupported compression type: expected 0 to {max(CompressionType):d}, found {codec_id}"
+    )
 
 
 def _damaged(codec: str, error: Exception | str) -> DecompressionError:
@@ -138,13 +144,13 @@ def _damaged(codec: str, error: Exception | str) -> DecompressionError:
     return DecompressionError(reason, reason=reason)
 
 
-def _none(payload: Payload, limit: int, **_: int) -> Payload:
+def _decompress_none(payload: Payload, limit: int, **_: int) -> Payload:
     if len(payload) > limit:
         raise _core.output_too_large("none", limit)
     return payload
 
 
-def _gzip(payload: Payload, limit: int, **_: int) -> bytes:
+def _decompress_gzip(payload: Payload, limit: int, **_: int) -> bytes:
     """Inflate a payload of one member, the usual case, with few calls; start again if it is anything else."""
     new_inflater, inflate_error = _packages.inflater
     if not _has_reserved_flags(payload, 0):
@@ -158,14 +164,14 @@ def _gzip(payload: Payload, limit: int, **_: int) -> bytes:
         if inflater.eof and not inflater.unused_data:
             return content
         del content, inflater
-    return _gzip_members(memoryview(payload), limit)
+    return _decompress_gzip_members(memoryview(payload), limit)
 
 
 def _has_reserved_flags(payload: Payload, at: int) -> bool:
     return len(payload) - at > _GZIP_FLAGS_AT and payload[at + _GZIP_FLAGS_AT] > _GZIP_MOST_FLAGS
 
 
-def _gzip_members(view: memoryview, limit: int) -> bytes:
+def _decompress_gzip_members(view: memoryview, limit: int) -> bytes:
     """Inflate every member. After the first, use small pieces, because the package copies the unused rest each time."""
     new_inflater, inflate_error = _packages.inflater
     parts: list[bytes] = []
@@ -196,16 +202,16 @@ def _gzip_members(view: memoryview, limit: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _snappy(payload: Payload, limit: int, **_: int) -> Payload:
+def _decompress_snappy(payload: Payload, limit: int, **_: int) -> Payload:
     """Decompress xerial framing, or one raw block if there is no xerial header, as other clients write it."""
     return _core.decompress_blocks(payload, codec_id=CompressionType.SNAPPY, limit=limit, magic=2)
 
 
-def _lz4(payload: Payload, limit: int, *, magic: int) -> Payload:
+def _decompress_lz4(payload: Payload, limit: int, *, magic: int) -> Payload:
     return _core.decompress_blocks(payload, codec_id=CompressionType.LZ4, limit=limit, magic=magic)
 
 
-def _zstd(payload: Payload, limit: int, **_: int) -> bytes:
+def _decompress_zstd(payload: Payload, limit: int, **_: int) -> bytes:
     bound, content_size = _core.zstd_frame_bound(payload)
     if content_size > bound or (content_size == 0 and bound):
         raise _damaged("zstd", f"declares {content_size} bytes where its blocks hold up to {bound}")
@@ -227,15 +233,6 @@ def _zstd(payload: Payload, limit: int, **_: int) -> bytes:
     return out
 
 
-_FUNCTIONS: dict[int, Callable[..., Payload]] = {
-    CompressionType.NONE: _none,
-    CompressionType.GZIP: _gzip,
-    CompressionType.SNAPPY: _snappy,
-    CompressionType.LZ4: _lz4,
-    CompressionType.ZSTD: _zstd,
-}
-
-
 class _Levels(NamedTuple):
     """Kafka's range of levels of a codec, and the default."""
 
@@ -244,20 +241,13 @@ class _Levels(NamedTuple):
     default: int
 
 
-_LEVELS = {
-    CompressionType.GZIP: _Levels(least=1, most=9, default=-1),
-    CompressionType.LZ4: _Levels(least=1, most=17, default=9),
-    CompressionType.ZSTD: _Levels(least=-131072, most=22, default=3),
-}
-
-
 def level_of(codec: CompressionType, level: int | None) -> int:
     """Return the level to compress with: the codec's default for None, 0 for a codec without levels.
 
     Raises: ValueError if the level is outside Kafka's range (gzip 1 to 9, or -1 for the default; lz4 1 to 17; zstd
         -131072 to 22), or the codec has no levels.
     """
-    levels = _LEVELS.get(codec)
+    levels = _CODECS[codec].levels
     if levels is None:
         if level is not None:
             raise ValueError(f"{codec.label} has no compression levels, got {level}")
@@ -276,10 +266,10 @@ def compress(codec_id: int, data: Payload, level: int | None = None) -> Payload:
     Raises: UnsupportedCompressionTypeError; ValueError for an invalid level.
     Threads: safe.  Cost: one pass; the codec libraries release the GIL.
     """
-    if codec_id not in _COMPRESSORS:
-        raise UnsupportedCompressionTypeError(f"unsupported compression type: expected 0 to 4, found {codec_id}")
-    codec = CompressionType(codec_id)
-    return _COMPRESSORS[codec](data, level_of(codec, level))
+    codec = _CODECS.get(codec_id)
+    if codec is None:
+        raise _unsupported(codec_id)
+    return codec.compress(data, level_of(CompressionType(codec_id), level))
 
 
 def _compress_none(data: Payload, _level: int) -> Payload:
@@ -308,7 +298,7 @@ def _compress_lz4(data: Payload, level: int) -> bytes:
     import lz4.block
 
     options: dict[str, Any] = {"mode": "high_compression", "compression": level}
-    if level == _LEVELS[CompressionType.LZ4].default:
+    if level == _LZ4_LEVELS.default:
         options = {"mode": "default"}
     view = memoryview(data)
     parts: list[Payload] = [LZ4_HEADER]
@@ -329,10 +319,19 @@ def _compress_zstd(data: Payload, level: int) -> bytes:
     return out
 
 
-_COMPRESSORS: dict[int, Callable[[Payload, int], Payload]] = {
-    CompressionType.NONE: _compress_none,
-    CompressionType.GZIP: _compress_gzip,
-    CompressionType.SNAPPY: _compress_snappy,
-    CompressionType.LZ4: _compress_lz4,
-    CompressionType.ZSTD: _compress_zstd,
+class _Codec(NamedTuple):
+    """What this module does for a codec. levels: None if it has none."""
+
+    compress: Callable[[Payload, int], Payload]
+    decompress: Callable[..., Payload]
+    levels: _Levels | None = None
+
+
+_LZ4_LEVELS = _Levels(least=1, most=17, default=9)
+_CODECS: dict[int, _Codec] = {
+    CompressionType.NONE: _Codec(_compress_none, _decompress_none),
+    CompressionType.GZIP: _Codec(_compress_gzip, _decompress_gzip, _Levels(least=1, most=9, default=-1)),
+    CompressionType.SNAPPY: _Codec(_compress_snappy, _decompress_snappy),
+    CompressionType.LZ4: _Codec(_compress_lz4, _decompress_lz4, _LZ4_LEVELS),
+    CompressionType.ZSTD: _Codec(_compress_zstd, _decompress_zstd, _Levels(least=-131072, most=22, default=3)),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -12,7 +12,10 @@ MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
 DAY_MS = 24 * 60 * 60 * 1000
 
-CompressionName: TypeAlias = Literal["producer", "uncompressed", "none", "gzip", "snappy", "lz4", "zstd"]
+# The labels of kstore.compression.CompressionType.
+CodecName: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+# What a topic may be set to (Kafka: compression.type): the codec of the producer's batch, none, or one codec.
+TopicCompression: TypeAlias = Literal["producer", "uncompressed", CodecName]
 CleanupPolicy: TypeAlias = Literal["delete", "compact", "compact,delete", "delete,compact"]
 
 # The least and greatest value of each number.
@@ -35,9 +38,9 @@ _LIMITS = {
     "producer_id_expiration_ms": (1, MAX_INT64),
 }
 _CHOICES = {
-    "compression_type": ("producer", "uncompressed", "none", "gzip", "snappy", "lz4", "zstd"),
+    "compression_type": get_args(TopicCompression),
     "message_timestamp_type": ("CreateTime", "LogAppendTime"),
-    "cleanup_policy": ("delete", "compact", "compact,delete", "delete,compact"),
+    "cleanup_policy": get_args(CleanupPolicy),
     "index_access": ("map", "read"),
 }
 
@@ -80,7 +83,7 @@ class LogConfig:
     index_interval_bytes: int = 4 * KIB
     max_message_bytes: int = MIB + 12
     preallocate: bool = False
-    compression_type: CompressionName = "producer"
+    compression_type: TopicCompression = "producer"
     message_format_magic: int = 2
     message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
     message_timestamp_before_max_ms: int = MAX_INT64

@@ -13,6 +13,7 @@ import typer
 from kstore.cli import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_WRONG_USE
 from kstore.cli.arguments import PartitionSelection, WrongUseError, parse_offset, parse_timestamp_ms
 from kstore.cli.output import Output
+from kstore.config import CodecName
 from kstore.errors import KStoreError
 
 if TYPE_CHECKING:
@@ -25,16 +26,6 @@ class Recovery(str, Enum):
     STRICT = "strict"
     POINT_IN_TIME = "point_in_time"
     SALVAGE = "salvage"
-
-
-class Compression(str, Enum):
-    """Compression codecs, by Kafka's names."""
-
-    NONE = "none"
-    GZIP = "gzip"
-    SNAPPY = "snappy"
-    LZ4 = "lz4"
-    ZSTD = "zstd"
 
 
 class Isolation(str, Enum):
@@ -352,7 +343,7 @@ def import_records(
     partition: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Overrides the partitions of the records.")
     ] = None,
-    compression: Annotated[Compression, typer.Option(help="Codec of the batches.")] = Compression.NONE,
+    compression: Annotated[CodecName, typer.Option(help="Codec of the batches.")] = "none",
     batch_bytes: Annotated[
         int, typer.Option(metavar="N", min=1, max=1 << 30, help="Uncompressed size of a batch in bytes.")
     ] = 1 << 16,
@@ -369,7 +360,7 @@ def import_records(
         directory=directory,
         topic=topic,
         partition=partition,
-        compression=compression.value,
+        compression=compression,
         batch_bytes=batch_bytes,
         keeps_offsets=keep_offsets,
     )

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, get_args
 
 from kstore.compression import CompressionType, level_of
-from kstore.config import MAX_INT32, MAX_INT64, MIB
+from kstore.config import MAX_INT32, MAX_INT64, MIB, CodecName
 from kstore.errors import SerializationError, checked_int
 from kstore.serializers import serializer as serializer_named
 from kstore.types import Ack
@@ -59,7 +59,6 @@ def serialized(name: str, data: Any, serializer: Serializer | None, topic: str) 
 
 
 Acks: TypeAlias = Literal["buffered", "written", "flushed", "0", "1", "all", "-1", 0, 1, -1]
-CompressionName: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 MAX_IN_FLIGHT_WITH_IDEMPOTENCE = 5
 
@@ -108,7 +107,7 @@ class ProducerSettings(TypedDict, total=False):
     batch_size: int
     buffer_memory: int
     client_id: str
-    compression_type: CompressionName
+    compression_type: CodecName
     compression_gzip_level: int | None
     compression_lz4_level: int | None
     compression_zstd_level: int | None
@@ -161,7 +160,7 @@ class ProducerConfig:
     batch_size: int = 16384
     buffer_memory: int = 32 * MIB
     client_id: str = ""
-    compression_type: CompressionName = "none"
+    compression_type: CodecName = "none"
     compression_gzip_level: int | None = None
     compression_lz4_level: int | None = None
     compression_zstd_level: int | None = None
@@ -192,7 +191,7 @@ class ProducerConfig:
         self._check_types()
         if str(self.acks) not in _ACKS or isinstance(self.acks, bool):
             raise ValueError(f"acks must be one of {', '.join(_ACKS)}, got {self.acks!r}")
-        names = get_args(CompressionName)
+        names = get_args(CodecName)
         if self.compression_type not in names:
             raise ValueError(f"compression_type must be one of {', '.join(names)}, got {self.compression_type!r}")
         if self.compression_level is not None:

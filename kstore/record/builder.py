@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from kstore._core import TIMESTAMP_TYPE_BIT, MemoryRecordsBuilderCore, Record, append_of_builder
+from kstore._core import (
+    CODEC_BITS,
+    TIMESTAMP_TYPE_BIT,
+    MemoryRecordsBuilderCore,
+    Record,
+    append_of_builder,
+)
 from kstore.compression import LZ4_HEADER_OF_V0, CompressionType, Payload, compress, level_of
 from kstore.record.batches import MemoryRecords, set_max_timestamp
 from kstore.record.control import (
@@ -29,8 +35,6 @@ from kstore.types import (
     NO_TIMESTAMP,
     TimestampType,
 )
-
-_CODEC_MASK = 0x07
 
 
 class RecordsInfo(NamedTuple):
@@ -80,7 +84,7 @@ class MemoryRecordsBuilder(MemoryRecordsBuilderCore):
 
     @property
     def compression(self) -> CompressionType:
-        return CompressionType(self.attributes & _CODEC_MASK)
+        return CompressionType(self.attributes & CODEC_BITS)
 
     @property
     def timestamp_type(self) -> TimestampType:

@@ -15,6 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from kstore._core import (
+    CODEC_BITS,
     MAGIC_POSITION,
     MESSAGE_ATTRIBUTES_POSITION,
     MESSAGE_TIMESTAMP_POSITION,
@@ -42,7 +43,6 @@ _LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
 _ENTRY_HEADER = struct.Struct(">qi")
 _CRC = struct.Struct(">I")
 _V1_PROLOGUE = struct.Struct(">bbq")
-_CODEC_MASK = 0x07
 
 
 # The number of records, and the records after the conversion.
@@ -146,7 +146,7 @@ def convert_message(entry: Buffer, *, magic: int, log_append_time_ms: int | None
     offset, size = _ENTRY_HEADER.unpack_from(data)
     if len(data) < LEAST_MESSAGE_SIZES[found] or size != len(data) - _ENTRY_HEADER.size:
         raise ValueError(f"size of an entry: expected {len(data) - _ENTRY_HEADER.size}, found {size}")
-    if data[MESSAGE_ATTRIBUTES_POSITION] & _CODEC_MASK:
+    if data[MESSAGE_ATTRIBUTES_POSITION] & CODEC_BITS:
         raise ValueError("a wrapper can't be converted without its messages")
     if found == magic:
         return data

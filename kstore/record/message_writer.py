@@ -30,7 +30,7 @@ from kstore.compression import (
 )
 from kstore.config import MAX_INT32, MAX_INT64
 from kstore.errors import StorageError
-from kstore.types import MAX_OFFSET, NO_TIMESTAMP, TimestampType
+from kstore.types import MAGIC_V2, MAX_OFFSET, NO_TIMESTAMP, TimestampType
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -262,7 +262,7 @@ _INT32 = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
 _ENTRY_HEADER = struct.Struct(">qi")
 _NULL_LENGTH = _INT32.pack(-1)
-_MESSAGE_CODECS = (CompressionType.NONE, CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4)
+_MESSAGE_CODECS = tuple(codec for codec in CompressionType if codec.least_magic < MAGIC_V2)
 _MOST_GATHERED = 1024
 
 

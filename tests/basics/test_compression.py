@@ -8,12 +8,14 @@ from __future__ import annotations
 import random
 import sys
 import zlib
+from typing import get_args
 
 import lz4.block
 import pytest
 
-from kstore import compression
+from kstore import _core, compression
 from kstore.compression import CompressionType, compress, decompress, level_of
+from kstore.config import CodecName
 from kstore.errors import DecompressionError, InvalidRecordError, UnsupportedCompressionTypeError
 from kstore.record import MemoryRecords, MemoryRecordsBuilder
 from tests.making.messages import packed_entry
@@ -32,6 +34,17 @@ CONTENTS = {
     "many blocks": b"0123456789" * 50_000,
     "incompressible": NOISE,
 }
+
+
+def test_names_in_configs_and_ids_in_the_core_are_those_of_the_table() -> None:
+    assert get_args(CodecName) == tuple(codec.label for codec in CompressionType)
+    assert max(CompressionType) <= _core.CODEC_BITS
+    with pytest.raises(ValueError, match=f"must be {CompressionType.SNAPPY:d} or {CompressionType.LZ4:d}, got 0"):
+        _core.decompress_blocks(b"", codec_id=0, limit=0, magic=2)
+    with pytest.raises(ValueError, match=f"compression must be from 0 to {max(CompressionType):d} "):
+        _core.MemoryRecordsBuilderCore(compression=max(CompressionType) + 1)
+
+
 content_parameter = pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
 
 
