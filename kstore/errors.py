@@ -417,7 +417,7 @@ class StorageError(KStoreError, OSError):
 
     @property
     def is_out_of_space(self) -> bool:
-        """Whether there was no space, or no quota; is_retriable tells whether the call can be made again."""
+        """Whether there was no space, or no quota; is_retriable says whether the call can be made again."""
         return self.errno in (ENOSPC, EDQUOT)
 
     @property

@@ -588,7 +588,7 @@ cdef inline int64_t message_timestamp(const Header* h, const Message* m) noexcep
 
 # Changes in place of the fields that no CRC covers, in runs of batches of any magic.
 
-# Returns: OK and the size of the batch at p, if it lies whole in `left` bytes and is large enough for its header.
+# Returns: OK and the size of the batch at p, if all of it is in the `left` bytes and it is large enough for its header.
 cdef Status find_batch(const uint8_t* p, int64_t left, int64_t* size, Problem* problem) noexcept nogil:
     if left < HEADER_SIZE_UP_TO_MAGIC:
         return fail(problem, BATCH_INCOMPLETE, HEADER_SIZE_UP_TO_MAGIC, left)
@@ -640,7 +640,7 @@ cdef Status put_offsets(uint8_t* start, int64_t size, int64_t* next_offset, int3
     return OK
 
 
-# Returns: the address of the batch at buffer[at], which lies whole in the buffer, and its size.
+# Returns: the address of the batch at buffer[at], which is entirely in the buffer, and its size.
 cdef uint8_t* batch_in(uint8_t[::1] buffer, Py_ssize_t at, int64_t* size) except NULL:
     cdef Problem problem
     if at < 0 or at > buffer.shape[0]:
@@ -720,7 +720,7 @@ def assign_offsets(uint8_t[::1] buffer, *, int64_t base_offset, int32_t partitio
 
 
 def batch_size_at(const uint8_t[::1] buffer, Py_ssize_t at=0):
-    """Return the size in bytes of the batch, of any magic, that starts at buffer[at] and lies whole in the buffer.
+    """Return the size in bytes of the batch, of any magic, that starts at buffer[at] and is entirely in the buffer.
 
     Raises: CorruptRecordError, UnsupportedMagicError; ValueError for an `at` outside the buffer.
     Cost: O(1), no CRC is computed.

@@ -1,8 +1,9 @@
 """All access to the operating system: files, directories, locks and path arithmetic.
 
 No other module of kstore touches os (except environment.py, for clocks and forks), fcntl or mmap; each gets an Env, so
-that a test can pass one that fails, lies or counts. Files are opened non-blocking and without following a symbolic link
-in the last component, and only regular files are accepted. System calls interrupted by a signal are retried (PEP 475).
+that a test can pass one that fails, returns wrong answers or counts calls. Files are opened non-blocking and without
+following a symbolic link in the last component, and only regular files are accepted. System calls interrupted by a
+signal are retried (PEP 475).
 """
 
 from __future__ import annotations
@@ -300,11 +301,11 @@ class LockFile:
         self.path = path
 
     def is_in_place(self) -> bool:
-        """Whether the path still refers to the locked file: the lock of a removed file excludes nobody."""
+        """Whether the path still refers to the locked file: the lock of a removed file excludes no one."""
         return _is_named(self.path, self._fd)
 
     def identity(self) -> tuple[int, int]:
-        """Return device and inode, which no other file gets while this one is open."""
+        """Return device and inode, which identify the file while it is open."""
         with storage_errors("stat", self.path):
             status = os.fstat(self._fd)
         return status.st_dev, status.st_ino
@@ -640,7 +641,7 @@ def _identity(status: os.stat_result, of: str | int) -> FileIdentity:
     born = getattr(status, "st_birthtime_ns", None) or int(getattr(status, "st_birthtime", 0) * 10**9)
     if not born and (call := _statx()) is not None:
         inode, born = call(of)
-        # The path refers to another file by now; its birth time would mix the identities of two files.
+        # The path refers to another file now; with its birth time, the identity would mix two files.
         born = born if inode in (0, status.st_ino) else -1
     if not born and os.major(status.st_dev) == 0:
         return UNKNOWN_FILE
@@ -715,7 +716,7 @@ def _storage_error(action: str, path: str, error: OSError) -> StorageError:
     why = error.strerror or str(error)
     if error.errno == errno.EMFILE:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        why = f"{why}: this process may have {limit} (RLIMIT_NOFILE)"
+        why = f"{why}: the limit of this process is {limit} (RLIMIT_NOFILE)"
     return StorageError(f"cannot {action} {path}: {why}", path=path, errno=error.errno)
 
 
@@ -778,9 +779,14 @@ def _wait_until_writable(target: socket.socket) -> None:
     poll = select.poll()
     poll.register(target.fileno(), select.POLLOUT)
     if not poll.poll(None if timeout is None else timeout * 1000):
-        raise TimeoutError(f"socket took no byte for {timeout} s")
+        raise TimeoutError(f"the socket accepted no byte for {timeout} s")
 
 
 def _describe(mode: int) -> str:
-    kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFLNK: "a link"}
+    kinds = {
+        stat.S_IFDIR: "a directory",
+        stat.S_IFIFO: "a FIFO",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFLNK: "a link",
+    }
     return kinds.get(stat.S_IFMT(mode), "a device")

@@ -759,7 +759,7 @@ class Log(Closing):
         where = f"{self.topic_partition} in {self.path}"
         return self._out_of_range(
             offset,
-            f"offset {offset} lies below the first segment of {where}: expected {first_base_offset} to "
+            f"offset {offset} is below the first segment of {where}: expected {first_base_offset} to "
             f"{self.log_end_offset}; tiered storage may have it",
         )
 
@@ -781,7 +781,7 @@ class _Part:
     Args: find: returns the bounds of the current listing, its last batch and, for committed records only, its
         transactions.
     Attributes: is_aborted (whether a batch is left out, None for none), last_batch (the one that must be in its file
-        after each read), goes_on (whether the iterator leaves out damage), skipped (what it leaves out besides).
+        after each read), goes_on (whether the iterator leaves out damage), skipped (what else it leaves out).
     """
 
     is_aborted: Callable[[BatchHeader], bool] | None = None

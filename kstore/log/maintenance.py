@@ -49,7 +49,7 @@ def verify(
         these; config: the limits for reading.
     Raises: LogNotFoundError if there is no log at the path; ValueError for a topic that is not there; StorageError;
         LogReplacedError if a log is replaced while it is read. A log that is deleted meanwhile is left out.
-    Cost: reads everything once, a damaged segment twice, or five times beside a writer.
+    Cost: reads everything once, a damaged segment twice, or five times while another process writes the log.
     """
     settings = LogConfig.or_default(config)
     directories = _selected(path, topics, env)

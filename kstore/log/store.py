@@ -415,19 +415,19 @@ class WritableStore(_Logs[WritableLog]):
     ) -> uuid.UUID:
         """Create the directories of a topic, each with an empty segment, and return the topic's id.
 
-        Args: topic_id: the one that a cluster knows the topic by, random by default; config: kept as long as the store
+        Args: topic_id: its id in a cluster, random by default; config: kept as long as the store
             is open.
         Raises: ValueError for a name that Kafka does not allow, a topic that exists, or an invalid id; StorageError,
             with the partitions created up to then.
         """
         if not is_topic_name(name) or name == CLUSTER_METADATA_TOPIC:
-            raise ValueError(f"a topic name has up to 249 of a-z A-Z 0-9 . _ -, and is not KRaft's own; got {name!r}")
+            raise ValueError(f"a topic name has 1 to 249 of a-z A-Z 0-9 . _ - and is not KRaft's own, got {name!r}")
         partitions = checked_int("partitions", partitions, least=1, greatest=MAX_PARTITION)
         made_id = _as_id(topic_id)
         with self._mutex:
             self._check_writable()
             if name in self.topics:
-                raise ValueError(f"topic {name!r} is there already in {self.root}")
+                raise ValueError(f"topic {name!r} already exists in {self.root}")
             if config is not None:
                 self._configs.set(name, config)
             self._create_partitions(name, range(partitions), made_id)
@@ -481,7 +481,7 @@ class WritableStore(_Logs[WritableLog]):
         try:
             self._close_each_log()
         except KStoreError:
-            # An error of this has the one above as its context.
+            # An error raised here has the one above as its context.
             self._save_closed_logs()
             raise
         self._save_closed_logs()
@@ -489,7 +489,7 @@ class WritableStore(_Logs[WritableLog]):
             write_clean_shutdown(self.root, self._clean_shutdown, self._env)
 
     def _close_each_log(self) -> None:
-        """Close all logs, whichever of them fail.
+        """Close all logs, even if some of them fail.
 
         Raises: the first error; each log has logged its own.
         """
@@ -505,7 +505,7 @@ class WritableStore(_Logs[WritableLog]):
             raise first
 
     def _save_closed_logs(self) -> None:
-        """Write the checkpoints, and then remove the durable points, whose place they take."""
+        """Write the checkpoints, and then remove the durable points, which they replace."""
         self._lock.check_held()
         self._write_checkpoints()
         for log in self._logs.values():
@@ -518,7 +518,7 @@ class WritableStore(_Logs[WritableLog]):
             try:
                 log = self._open(self._directories[topic_partition])
             except CorruptLogError as error:
-                _logger.error("%s is left as it is: %s", topic_partition, error)
+                _logger.error("%s was not recovered: %s", topic_partition, error)
                 self.refused[topic_partition] = error
                 continue
             self.recovery_reports[topic_partition] = log.recovery_report
@@ -582,7 +582,7 @@ def _drop(root: str, lock: PartitionLock) -> None:
 
 
 def _claim(root: str, *, cluster_id: str | None, node_id: int | None, env: Env) -> MetaProperties:
-    """Return the root's meta.properties, written if it does not exist.
+    """Return the root's meta.properties, and create the file if it does not exist.
 
     Raises: ValueError if the root belongs to another cluster or node.
     """
@@ -598,7 +598,7 @@ def _claim(root: str, *, cluster_id: str | None, node_id: int | None, env: Env) 
         return made
     for name, wanted, there in (("cluster_id", cluster_id, found.cluster_id), ("node_id", node_id, found.node_id)):
         if wanted is not None and wanted != there:
-            raise ValueError(f"{root} is not the wanted one: expected {name} {wanted!r}, found {there!r}")
+            raise ValueError(f"{root} belongs to another cluster or node: expected {name} {wanted!r}, found {there!r}")
     return found
 
 

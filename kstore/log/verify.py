@@ -44,7 +44,7 @@ from kstore.log.state.producer_append import TransactionMarker, read_marker
 from kstore.record import RecordBatch
 from kstore.types import NO_OFFSET, NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
 
-# How often damage has to be found beside a writer.
+# How many passes must find damage that a running writer may have caused.
 MOST_PASSES = 5
 
 
@@ -552,7 +552,7 @@ def verify(log: Log, *, deep: bool = True, env: Env = DEFAULT_ENV) -> Verificati
     writer holds the lock of the root, damage has to be found five times, and damage at the very end (of the log, of the
     indexes of its last segment, of files that refer to offsets above the log end) is not reported.
     Raises: StorageError while iterating; LogReplacedError if the path has another log, or none, by now.
-    Cost: reads everything once, a damaged segment twice, or five times beside a writer.
+    Cost: reads everything once, a damaged segment twice, or five times while another process writes the log.
     """
     return Verification(log, is_deep=deep, env=env)
 

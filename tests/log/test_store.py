@@ -95,7 +95,7 @@ def test_topic_takes_the_id_that_a_cluster_knows_it_by(root: Path, given: uuid.U
 
 
 REFUSED_TOPICS = [
-    pytest.param({"name": "t"}, "there already", id="existing"),
+    pytest.param({"name": "t"}, "already exists", id="existing"),
     pytest.param({"name": "a/b"}, "a topic name", id="slash"),
     pytest.param({"name": ".."}, "a topic name", id="dots"),
     pytest.param({"name": "x" * 250}, "a topic name", id="long"),
@@ -496,7 +496,7 @@ def test_partition_directory_is_no_root(two_topics: Path) -> None:
 def test_roots_inside_a_directory_are_no_partitions_of_it(two_topics: Path, tmp_path: Path) -> None:
     shutil.copytree(two_topics, tmp_path / "all" / "kafka-logs-1")
     for mode in ("r", "a"):
-        with pytest.raises(LogNotFoundError, match="name one of them"):
+        with pytest.raises(LogNotFoundError, match="pass one of them"):
             open_store(tmp_path / "all", mode)
     shutil.copytree(two_topics / "t-1", tmp_path / "all" / "t-1")
     with open_store(tmp_path / "all") as store:
@@ -530,7 +530,7 @@ def test_new_root_gets_meta_properties_and_keeps_them(root: Path) -> None:
 def test_root_of_another_cluster_or_node_is_refused(root: Path, options: dict[str, object]) -> None:
     root.mkdir()
     write_meta_properties(str(root), MetaProperties(0, "of-mine", 1))
-    with pytest.raises(ValueError, match="not the wanted one"):
+    with pytest.raises(ValueError, match="belongs to another cluster or node"):
         open_store(root, "a", **options)
     open_store(root, "a", cluster_id="of-mine", node_id=1).close()
 

@@ -183,7 +183,7 @@ def partitions_of_root(root: str, env: Env = DEFAULT_ENV) -> list[PartitionDirec
     partitions, inner_roots = _split_off_roots(content.partitions, env)
     if inner_roots and not partitions:
         raise LogNotFoundError(
-            f"{root} is no log.dirs root but holds some: name one of them ({_shown(inner_roots)})",
+            f"{root} is not a log.dirs root but contains some: pass one of them ({_shown(inner_roots)})",
             path=root,
             errno=errno.EINVAL,
         )
@@ -218,7 +218,7 @@ def _partitions_at(path: str, env: Env) -> list[PartitionDirectory]:
         raise _no_log_at(path)
     if not partitions:
         raise LogNotFoundError(
-            f"{path} is no log.dirs root but holds some: name them instead ({_shown(inner_roots)})",
+            f"{path} is not a log.dirs root but contains some: pass them instead ({_shown(inner_roots)})",
             path=path,
             errno=errno.EINVAL,
         )
@@ -296,7 +296,7 @@ def _as_partition(path: str, content: _Content) -> PartitionDirectory | None:
         if state is not None:
             why = f"a broker marked it -{state}; rename it to <topic>-<partition> to read it"
         raise LogNotFoundError(
-            f"{path} holds segments but its name tells no topic and partition: {why}", path=path, errno=errno.EINVAL
+            f"{path} holds segments but its name is not that of a partition: {why}", path=path, errno=errno.EINVAL
         )
     if not content.partitions:
         raise _no_log_at(path)

@@ -25,7 +25,7 @@ MAX_ROOT_FILE_BYTES = 64 * 1024
 NO_BROKER_EPOCH = -1
 
 _UUID_TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
-# Kafka reserves 0 and 1, and draws another id if the text would look like a command line option.
+# Kafka reserves 0 and 1, and generates another id if the text looks like a command line option.
 _RESERVED_IDS = (0, 1)
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _PARTITION_METADATA = re.compile(r"version: ([0-9]{1,9})\r?\ntopic_id: (\S{1,64})\s*")
@@ -48,13 +48,13 @@ class MetaProperties(NamedTuple):
 
 
 class CleanShutdown(NamedTuple):
-    """What a clean shutdown left behind; broker_epoch is -1 if the file does not contain it (before Kafka 3.7)."""
+    """The marker of a clean shutdown; broker_epoch is -1 if the file does not contain it (before Kafka 3.7)."""
 
     broker_epoch: int = NO_BROKER_EPOCH
 
 
 def random_id() -> uuid.UUID:
-    """Return a random id for a topic or directory, drawn as Kafka's Uuid.randomUuid does."""
+    """Return a random id for a topic or directory, generated as by Kafka's Uuid.randomUuid."""
     while True:
         drawn = uuid.uuid4()
         if drawn.int not in _RESERVED_IDS and not id_text(drawn).startswith("-"):
@@ -76,11 +76,11 @@ def parse_id(text: str) -> uuid.UUID:
     Source: Kafka Uuid.fromString.
     """
     if _UUID_TEXT.fullmatch(text) is None:
-        raise ValueError(f"an id is 22 characters of base64url, got {text[:40]!r}")
+        raise ValueError(f"an id must be 22 characters of base64url, got {text[:40]!r}")
     try:
         return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
     except (binascii.Error, ValueError) as error:
-        raise ValueError(f"{text!r} is no id: {error}") from error
+        raise ValueError(f"{text!r} is not an id: {error}") from error
 
 
 def read_meta_properties(root: str, env: Env = DEFAULT_ENV) -> MetaProperties | None:
@@ -114,7 +114,7 @@ def write_meta_properties(root: str, properties: MetaProperties, env: Env = DEFA
     """
     version, cluster_id, node_id, directory_id = properties
     if version not in (0, 1) or (node_id is not None and node_id < 0):
-        raise ValueError(f"meta.properties has version 0 or 1 and no negative node id, got {properties}")
+        raise ValueError(f"meta.properties must have version 0 or 1 and no negative node id, got {properties}")
     values = {
         "node.id" if version else "broker.id": node_id,
         "directory.id": None if directory_id is None else id_text(directory_id),
@@ -168,7 +168,7 @@ def write_partition_metadata(directory: str, topic_id: uuid.UUID, env: Env = DEF
     Raises: ValueError for the zero id; StorageError.
     """
     if topic_id == ZERO_UUID:
-        raise ValueError("the id of a topic is not zero")
+        raise ValueError("the id of a topic must not be zero")
     content = f"version: 0\ntopic_id: {id_text(topic_id)}"
     replace_file(join_path(directory, PARTITION_METADATA), content.encode("ascii"), env)
 
@@ -196,7 +196,7 @@ def write_clean_shutdown(root: str, clean_shutdown: CleanShutdown, env: Env = DE
 
 
 def remove_clean_shutdown(root: str, env: Env = DEFAULT_ENV) -> None:
-    """Durably remove that marker, before any log of the root is loaded for writing."""
+    """Durably remove the clean shutdown marker, before any log of the root is loaded for writing."""
     path = join_path(root, CLEAN_SHUTDOWN_FILE)
     if env.unlink(path):
         env.sync_directory(split_path(path)[0])

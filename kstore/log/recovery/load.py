@@ -126,8 +126,8 @@ class _Loading:
         )
 
     def _refuse(self, plan: RecoveryPlan, *, point: int, noted_point: int) -> None:
-        """Raise the error if mode strict refuses the plan; the other modes log it if only it tells of the loss."""
-        # If all that was durable lies below the log start offset, its loss does not matter any more.
+        """Raise the error if mode strict refuses the plan; the other modes log it if nothing else reports the loss."""
+        # If all that was durable is below the log start offset, its loss does not matter.
         if plan.log_end_offset < self._context.log_start_offset >= point:
             return
         if self._mode != "strict" and (plan.older or plan.truncations):

@@ -112,7 +112,7 @@ class LogSegment:
         self.index_fallbacks = 0
         self._lock = threading.Lock()
         self._tail: SegmentTail | None = None
-        # The batch from which the tail was found, if an index entry told one.
+        # The batch at which the walk to the tail started, if an index entry led to it.
         self._tail_start: BatchHeader | None = None
         self._scan_end_position: int | None = None
         self._largest_timestamp_ms: int | None = None
@@ -136,7 +136,7 @@ class LogSegment:
             return file.identity()
 
     def forget_files(self) -> None:
-        """Drop the open files and indexes, since other files may have their names by now."""
+        """Drop the open files and indexes, since other files may have the same names now."""
         self._context.files.forget(self.path)
         for path in self._index_paths:
             self._context.indexes.forget(path)
@@ -179,7 +179,7 @@ class LogSegment:
         return self._scan_end_position
 
     def tells_its_end(self) -> bool:
-        """Whether the end of the segment is known without a walk over all of it; find it if an index helps."""
+        """Return whether the end of the segment is known without a walk over all of it; find it if an index helps."""
         if self._tail is None and self.is_last:
             start = self._last_indexed_batch()
             if start is None and not self._ends_in_zeros():
@@ -295,9 +295,9 @@ class LogSegment:
         if self._largest_timestamp_ms is not None and self._largest_timestamp_ms < timestamp_ms:
             return None
         lookup = self._lookup or self._made_lookup()
-        told = lookup.record_of_timestamp(timestamp_ms, start_offset=start_offset)
-        if told is not None:
-            return told
+        answer = lookup.record_of_timestamp(timestamp_ms, start_offset=start_offset)
+        if answer is not None:
+            return answer
         found = self._record_by_index(lookup, timestamp_ms, start_offset=start_offset)
         if found is not None:
             return found

@@ -21,8 +21,10 @@ TRANSACTION_INDEX_ENTRY_SIZE = ABORTED_TXN.size
 
 
 class AbortedTxn(NamedTuple):
-    """An aborted transaction: its first offset, the offset of its abort marker, the last stable offset after the
-    marker.
+    """An entry of a .txnindex file: the transaction's first offset, the offset of its abort marker, and the last stable
+    offset after the marker. Readers use no entry, but find each AbortedTransaction in the log.
+
+    Source: Kafka AbortedTxn.
     """
 
     producer_id: int

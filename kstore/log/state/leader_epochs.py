@@ -75,7 +75,7 @@ class LeaderEpochCache:
         kept = self._entries_below(entry)
         removed = self.entries[len(kept) :]
         if len(removed) > 1 or (removed and removed[0].start_offset != start_offset):
-            _logger.warning("%s takes the place of %s in %s", entry, removed, self._path)
+            _logger.warning("%s replaces %s in %s", entry, removed, self._path)
         self._replace((*kept, entry))
         return True
 

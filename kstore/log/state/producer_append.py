@@ -276,7 +276,7 @@ class ProducerAppendInfo:
         verification = self._verification
         if verification is not None:
             if verification.supports_epoch_bump and first != 0 and not self._knows_batches:
-                raise self._out_of_order(batch, "0 of a producer with epoch bumps of whom no batch is known")
+                raise self._out_of_order(batch, "0, because no batch of the producer is known")
             if first > verification.lowest_sequence:
                 lowest = verification.lowest_sequence
                 raise self._out_of_order(batch, f"at most {lowest}, the lowest that was verified")
@@ -317,7 +317,7 @@ class ProducerAppendInfo:
         message = self._message(batch, reason)
         if self._origin is not AppendOrigin.REPLICATION:
             raise InvalidProducerEpochError(message, producer_id=batch.producer_id, producer_epoch=batch.producer_epoch)
-        _logger.warning("taking what the leader took: %s", message)
+        _logger.warning("accepted, because the leader has accepted it: %s", message)
 
     def _refuse_coordinator(self, batch: ProducerStateBatch, marker: TransactionMarker) -> None:
         expected = f"a coordinator epoch of at least {self.entry.coordinator_epoch}"
@@ -326,7 +326,7 @@ class ProducerAppendInfo:
             raise TransactionCoordinatorFencedError(
                 message, producer_id=batch.producer_id, producer_epoch=batch.producer_epoch
             )
-        _logger.info("taking what the leader took: %s", message)
+        _logger.info("accepted, because the leader has accepted it: %s", message)
 
     def _refuse_mixture(self, batch: ProducerStateBatch) -> None:
         start = self.entry.current_txn_first_offset
@@ -335,7 +335,7 @@ class ProducerAppendInfo:
         )
         if self._refuses:
             raise InvalidTxnStateError(message, producer_id=batch.producer_id, producer_epoch=batch.producer_epoch)
-        _logger.warning("taking what lies in the log: %s", message)
+        _logger.warning("accepted, because it is in the log already: %s", message)
 
     def _out_of_order(self, batch: ProducerStateBatch, expected: str) -> OutOfOrderSequenceError:
         message = self._message(batch, f"expected sequence {expected}, found {batch.base_sequence}")

@@ -22,7 +22,9 @@ from kstore.types import MAX_OFFSET, TopicPartition
 
 
 class AbortedTransaction(NamedTuple):
-    """Data of producer_id from first_offset up to the abort marker at last_offset was rolled back."""
+    """An aborted transaction, as a walk over the batches finds it: producer_id's data from first_offset up to the abort
+    marker at last_offset. AbortedTxn is the entry of the .txnindex, which has the last stable offset too.
+    """
 
     producer_id: int
     first_offset: int
@@ -104,7 +106,7 @@ def settle_transactions(segments: Iterable[LogSegment], *, after: Settled, confi
 
 
 class SettledAroundDamage(NamedTuple):
-    """The transactions of a log as far as its sound batches tell; see settle_around_damage.
+    """The transactions of a log as far as its sound batches show; see settle_around_damage.
 
     open, aborted: as in Settled. Transactions whose end may have been in damage are in aborted too; doubtful has what
     is missing because of them, and the damage.

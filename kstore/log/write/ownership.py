@@ -36,8 +36,8 @@ _logger = logging.getLogger("kstore.log")
 class WriteGate:
     """The two locks of a log, and whether it may still be changed.
 
-    The gate shuts for good when the log is closed, when a failed call may have left something in the files, and in a
-    child process made by fork().
+    It may not after the log is closed, after a failed call that may have left bytes in the files, and in a child
+    process made by fork().
     Attributes: flush_lock (excludes changes while files are synced; taken first), append_lock (guards the log's state),
         is_open (whether check would pass), failure (the first one, or None).
     """
@@ -60,7 +60,7 @@ class WriteGate:
         self._files.check_owner()
         if self.failure is not None:
             raise LogFailedError(
-                f"the log of {self._name} takes no more since an earlier call failed: "
+                f"the log of {self._name} accepts no more writes until it is opened again, since a call failed: "
                 f"{str(self.failure) or type(self.failure).__name__}",
                 path=self._path,
                 errno=getattr(self.failure, "errno", None),
@@ -71,7 +71,7 @@ class WriteGate:
 
         Called before operations that could damage another writer's files (a roll, a truncation, closing), and by each
         flush, so that nothing counts as durable in a file that no reader will find. An append does not check.
-        Raises: LogLockedError, StorageError; the gate is shut then.  Cost: four stat calls.
+        Raises: LogLockedError, StorageError; after that, the log may not be changed any more.  Cost: four stat calls.
         """
         try:
             self._files.check_held()
@@ -81,9 +81,9 @@ class WriteGate:
             raise
 
     def fail(self, error: BaseException) -> None:
-        """Shut the gate, and mark the error as final: the files may hold records whose append was reported as failed.
+        """Allow no more changes, since the files may hold records whose append was reported as failed.
 
-        The first error is the one that later calls name.
+        Marks the error as final. Later calls name the first error.
         """
         self.is_open = False
         if isinstance(error, StorageError):
@@ -93,7 +93,7 @@ class WriteGate:
             _logger.error("%s accepts no more writes until it is opened again: %r", self._path, error)
 
     def close(self) -> None:
-        """Shut the gate because the log is about to be closed."""
+        """Allow no more changes, since the log is about to be closed."""
         self.is_open = False
         self._is_closed = True
 
@@ -167,10 +167,10 @@ class WriterFiles:
     ) -> LoadedLog:
         """Load the log, with recovery unless it is known to have been closed cleanly.
 
-        Args: is_clean: None to decide by the marker that a clean shutdown leaves.
+        Args: is_clean: None to decide by the clean shutdown marker.
         Raises: CorruptLogError and its subclasses, StorageError.
         """
-        was_closed = self._take_marker() if is_clean is None else is_clean
+        was_closed = self._remove_marker() if is_clean is None else is_clean
         loaded = load_log(
             self._directory,
             config=config,
@@ -222,10 +222,10 @@ class WriterFiles:
             self._save(RECOVERY_POINT_CHECKPOINT, offset)
 
     def close(self, marks: PartitionMarks | None) -> None:
-        """Write what a clean shutdown leaves, unless `marks` is None, and release the lock.
+        """Write the files of a clean shutdown, unless `marks` is None, and release the lock.
 
-        The durable point goes after the checkpoints that take its place are written: by this call or, in a Store, when
-        the Store is closed.
+        The durable point is removed after the checkpoints that replace it are written: by this call or, in a Store,
+        when the Store is closed.
         Raises: StorageError, with the lock released.
         """
         try:
@@ -235,7 +235,7 @@ class WriterFiles:
                 self._save(HIGH_WATERMARK_CHECKPOINT, marks.high_watermark)
                 self.durable_point.close()
                 remove_durable_point(self._directory.path, self._env)
-                self._give_marker()
+                self._restore_marker()
         finally:
             self.release()
 
@@ -252,7 +252,7 @@ class WriterFiles:
         finally:
             self._lock.release()
 
-    def _take_marker(self) -> bool:
+    def _remove_marker(self) -> bool:
         """Remove the root's clean shutdown marker if it exists, and return whether this log was closed cleanly."""
         with _roots.lock:
             root = _roots.by_path.get(self._directory.root)
@@ -264,7 +264,7 @@ class WriterFiles:
             root.open_names.add(self._name)
             return root.is_clean([self._name])
 
-    def _give_marker(self) -> None:
+    def _restore_marker(self) -> None:
         """Write the marker if this was the last open log of the root and all of its partitions were closed cleanly."""
         with _roots.lock:
             root = _roots.by_path.get(self._directory.root)

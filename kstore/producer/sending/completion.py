@@ -164,7 +164,7 @@ class BatchCompletion:
             self.fail(batch, error, record_errors=response.record_errors, may_be_in_log=batch.is_in_doubt)
 
     def release_all(self, batches: list[ProducerBatch], answers: list[object]) -> None:
-        """Complete batches whose outcome nobody waits for (ack "buffered"), and free their memory."""
+        """Complete batches whose outcome no one waits for (ack "buffered"), and free their memory."""
         for batch, answer in zip(batches, answers, strict=True):
             self._release(batch, checked_response(answer, record_count=batch.record_count).error)
 
@@ -214,7 +214,7 @@ class BatchCompletion:
         record_errors: Mapping[int, KStoreError] | None = None,
         may_be_in_log: bool,
     ) -> None:
-        """Fail a batch for good and free its memory.
+        """Fail a batch permanently and free its memory.
 
         Args: record_errors: the errors of single records by their index in the batch; may_be_in_log: whether the batch
             may be in the log all the same.

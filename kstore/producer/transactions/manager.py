@@ -593,7 +593,7 @@ class TransactionManager(SequenceTracker):
             self._fail_transaction(error)
 
     def handle_failed_batch(self, batch: ProducerBatch, error: KStoreError, *, closes_gap: bool) -> None:
-        """Record that a batch failed for good.
+        """Record that a batch failed permanently.
 
         Batches in flight after it keep their sequences within the epoch. In a transaction Kafka decreases them
         (adjustSequencesDueToFailedBatch), and a delayed copy of one would then be accepted as well.

@@ -192,7 +192,7 @@ def _read_one(reader: ProtocolReader, field: Field, *, is_nullable: bool, versio
 
 
 def _is_null_struct(reader: ProtocolReader, field: Field) -> bool:
-    """Read the marker that tells a struct from null: a varint in a tagged field, else a byte."""
+    """Read the marker that distinguishes a struct from null: a varint in a tagged field, else a byte."""
     if field.tag is not None:
         return reader.unsigned_varint(field.name) == 0
     return reader.number(field.name, _INT8) < 0

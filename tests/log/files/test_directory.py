@@ -152,13 +152,13 @@ def test_root_named_like_a_partition_is_a_root(tmp_path: Path) -> None:
 def test_folder_of_roots_is_refused_naming_them(tmp_path: Path) -> None:
     make_partition(tmp_path / "kafka-logs-1", "t-0")
     make_partition(tmp_path / "kafka-logs-2", "t-1")
-    with pytest.raises(LogNotFoundError, match=r"name them instead.*kafka-logs-1, kafka-logs-2"):
+    with pytest.raises(LogNotFoundError, match=r"pass them instead.*kafka-logs-1, kafka-logs-2"):
         find_partitions(tmp_path)
 
 
 def test_segments_in_a_directory_of_another_name_are_explained(tmp_path: Path) -> None:
     directory = make_partition(tmp_path, "backup")
-    with pytest.raises(LogNotFoundError, match=r"name tells no topic and partition.*<topic>-<partition>"):
+    with pytest.raises(LogNotFoundError, match=r"name is not that of a partition.*<topic>-<partition>"):
         find_partitions(directory)
 
 
@@ -227,7 +227,7 @@ def test_partitions_of_a_root_are_those_of_it_alone(tmp_path: Path) -> None:
     ("names", "reason"),
     [
         pytest.param(["00000000000000000000.log"], "holds segments", id="partition"),
-        pytest.param(["kafka-logs-1/x-0"], "name one of them", id="root-of-roots"),
+        pytest.param(["kafka-logs-1/x-0"], "pass one of them", id="root-of-roots"),
     ],
 )
 def test_directory_that_is_no_root_has_no_partitions(tmp_path: Path, names: list[str], reason: str) -> None:

@@ -146,7 +146,7 @@ def test_partition_metadata_is_written_as_kafka_does(tmp_path: Path) -> None:
     write_partition_metadata(str(tmp_path), ID)
     assert (tmp_path / "partition.metadata").read_bytes() == f"version: 0\ntopic_id: {ID_TEXT}".encode()
     assert read_partition_metadata(str(tmp_path)) == ID
-    with pytest.raises(ValueError, match="not zero"):
+    with pytest.raises(ValueError, match="must not be zero"):
         write_partition_metadata(str(tmp_path), uuid.UUID(int=0))
 
 

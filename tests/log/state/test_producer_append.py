@@ -175,7 +175,7 @@ def test_replay_takes_what_an_append_would_refuse(caplog: pytest.LogCaptureFixtu
         info.append(data(10))
     assert info.entry.last_sequence == 10
     assert info.entry.current_txn_first_offset == 0
-    assert "taking what lies in the log" in caplog.text
+    assert "because it is in the log already" in caplog.text
 
 
 def test_transaction_runs_from_its_first_data_to_its_marker() -> None:

@@ -416,7 +416,7 @@ def test_log_that_is_written_holds_one_descriptor_beside_the_shared_ones(tmp_pat
 def test_store_at_the_limit_of_descriptors_names_it_and_can_be_closed(tmp_path: Path) -> None:
     """Also where the process has taken every descriptor that was left."""
     error, counts, state = open_many(tmp_path, limit=64, partitions=100)
-    assert "this process may have 64 (RLIMIT_NOFILE)" in error
+    assert "the limit of this process is 64 (RLIMIT_NOFILE)" in error
     assert int(counts.split()[0]) > 20
     assert state == "closed"
     with open_store(tmp_path) as store:
