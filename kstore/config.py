@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -113,9 +113,12 @@ class LogConfig:
         """
         if config is not None and not isinstance(config, LogConfig):
             raise TypeError(f"config must be a LogConfig, got {config!r}")
-        return cls() if config is None else config
+        return _DEFAULT if config is None else config
 
     @property
     def is_compacted(self) -> bool:
         """Whether cleanup.policy includes compact."""
         return "compact" in self.cleanup_policy
+
+
+_DEFAULT: Final = LogConfig()

@@ -56,7 +56,8 @@ class Projection:
         where = "a batch in memory" if partition["topic"] is None else "{topic}-{partition}".format(**partition)
         _logger.warning(
             "timestamp %d ms of the record at offset %d of %s does not fit a column of microseconds: it is read "
-            "as null, and so are later ones, without a warning",
+            "as null, and so are later ones, without a warning; to read no timestamps, leave the column out of the "
+            "schema or of columns",
             timestamp_ms,
             offset,
             where,

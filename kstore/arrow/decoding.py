@@ -9,7 +9,6 @@ from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from kstore._core import Columns
 from kstore.arrow.assembler import Assembler, Projection
 from kstore.arrow.columns import Binary, schema
 from kstore.config import MAX_INT32, LogConfig
@@ -58,72 +57,30 @@ def record_batches(
     Raises: ValueError for an invalid argument; while iterating CorruptRecordError, InvalidRecordError,
         DecompressionError, Unsupported...Error, StorageError; LogReplacedError if a file was replaced after planning;
         MemoryLimitError, if headers are requested, for a record with more headers than config.max_decompressed_bytes
-        allows. With on_error="skip" no CorruptionError.
+        allows. With on_error="skip" no CorruptionError, except for more than a MiB of rows whose offsets contradict the
+        batches after them.
     Lifetime: batches own their buffers ("view" columns keep the chunks they point into). Keeping one column of a batch
         keeps the buffers of all its columns, so request only the columns you need.
     Cost: one pass; columns that are not requested cost nothing. Memory for two batches, or with several threads for
-        16 MiB and two batches per thread. on_error="skip" reads each file twice, and holds the columns of a batch of
-        the log until it is decoded.
+        16 MiB and two batches per thread. on_error="skip" reads a file with a fault twice, and holds a batch or a MiB
+        more, and the columns of a batch of the log until it is decoded.
     """
     check_sizes(batch_bytes=batch_bytes, threads=threads)
     plan = Projection(schema(columns, binary=binary, strings=strings), verify_crc=verify_crc)
-
-    if goes_on(on_error):
-        scan = partial(scan_around_damage, selection=plan.selection, batch_bytes=batch_bytes, config=config, env=env)
-        return _around_damage(ranges, plan, scan, SkipReport(on_skip), threads=threads, env=env)
-    if threads > 1:
-        return _in_threads(ranges, plan, batch_bytes=batch_bytes, threads=threads, config=config, env=env)
-    last = LastBatch()
-    return (
-        assembler.record_batch(columns)
-        for scan_range in ranges
-        for assembler in (Assembler(plan, topic=scan_range.topic, partition=scan_range.partition),)
-        for columns in scan_columns(
-            scan_range, plan.selection, batch_bytes=batch_bytes, config=config, env=env, last=last
-        )
+    scan = partial(
+        scan_around_damage if goes_on(on_error) else scan_columns,
+        selection=plan.selection,
+        batch_bytes=batch_bytes,
+        config=config,
+        env=env,
     )
+    return _decode(ranges, plan, scan, SkipReport(on_skip), threads=threads, env=env)
 
 
 def check_sizes(*, batch_bytes: int, threads: int) -> None:
     """Raise ValueError or TypeError for a size of batches or a number of threads that record_batches does not take."""
     checked_int("threads", threads, least=1, greatest=MAX_INT32)
     checked_int("batch_bytes", batch_bytes, least=1, greatest=_LARGEST_BATCH_BYTES)
-
-
-class _Decoded(NamedTuple):
-    """Decoded columns and the Assembler that makes a record batch of them."""
-
-    assembler: Assembler
-    columns: Columns
-    last: LastBatch
-
-
-def _in_threads(
-    ranges: Iterable[ScanRange],
-    projection: Projection,
-    *,
-    batch_bytes: int,
-    threads: int,
-    config: LogConfig,
-    env: Env,
-) -> _Batches:
-    """Decode in several threads. The calling thread makes the record batches: pyarrow releases the GIL to do so."""
-
-    def decode(scan_range: ScanRange) -> Generator[_Decoded, None, None]:
-        assembler = Assembler(projection, topic=scan_range.topic, partition=scan_range.partition)
-        last = LastBatch()
-        selection = projection.selection
-        for columns in scan_columns(scan_range, selection, batch_bytes=batch_bytes, config=config, env=env, last=last):
-            yield _Decoded(assembler, columns, last)
-
-    before: LastBatch | None = None
-    most_bytes_ahead = threads * _THREAD_BYTES_AHEAD
-    for decoded in read_ahead(ranges, decode, threads=threads, size_of=_size_of, most_bytes_ahead=most_bytes_ahead):
-        if before is not decoded.last:
-            if before is not None:
-                check_junction(before, decoded.last, env)
-            before = decoded.last
-        yield decoded.assembler.record_batch(decoded.columns)
 
 
 class _Parted(NamedTuple):
@@ -134,7 +91,7 @@ class _Parted(NamedTuple):
     last: LastBatch
 
 
-def _around_damage(
+def _decode(
     ranges: Iterable[ScanRange],
     projection: Projection,
     scan: Callable[..., Iterator[Rows | SkippedRange]],
@@ -143,7 +100,9 @@ def _around_damage(
     threads: int,
     env: Env,
 ) -> _Batches:
-    """Decode in one or several threads, and report in this one what is left out."""
+    """Decode in one or several threads. The calling thread makes the record batches, since pyarrow releases the GIL to
+    do so, and reports what is left out.
+    """
     alone = LastBatch() if threads == 1 else None
 
     def decode(scan_range: ScanRange) -> Generator[_Parted, None, None]:
@@ -166,12 +125,10 @@ def _around_damage(
             if before is not None and before is not last:
                 check_junction(before, last, env)
             before = last
-            yield assembler.record_batch(item.columns).slice(0, item.row_count)
+            batch = assembler.record_batch(item.columns)
+            is_whole = item.end - item.start == batch.num_rows
+            yield batch if is_whole else batch.slice(item.start, item.end - item.start)
 
 
 def _size_of_part(parted: _Parted) -> int:
     return _LEAST_TABLE_BYTES + (parted.item.columns.size_in_bytes if isinstance(parted.item, Rows) else 0)
-
-
-def _size_of(decoded: _Decoded) -> int:
-    return decoded.columns.size_in_bytes + _LEAST_TABLE_BYTES

@@ -26,10 +26,11 @@ from kstore.errors import (
 )
 from kstore.log.damage import OnError, OnSkip, SkippedRange
 from kstore.log.env import Closing, Env
-from kstore.log.plan import Extent, ScanRange, extents, plan_ranges, plan_ranges_around_damage
+from kstore.log.plan import Extent, ScanRange, Share, extents, plan_ranges, plan_ranges_around_damage
 from kstore.log.segment.records import BatchPlace
 from kstore.log.segment.segment import LogSegment
 from kstore.log.skipping import (
+    LogEnd,
     RawBatch,
     SettledAround,
     SkipReport,
@@ -307,22 +308,57 @@ class Log(Closing):
             aborted,
         )
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
+    def readable_end(self, *, isolation: Isolation = "read_uncommitted", on_error: OnError = "raise") -> LogEnd:
+        """Return where the records end that a reader gets with these arguments of read().
+
+        With on_error="raise" read_end_offset is the same as offset.
+        Raises: CorruptRecordError, UnsupportedMagicError for damage in the walked range, unless on_error is "skip".
+        Cost: that of log_end_offset; with "read_committed" that of transactions(), with "skip" too a read of the log.
+        """
+        if not goes_on(on_error):
+            end = self.transactions().last_stable_offset if _is_committed(isolation) else self.log_end_offset
+            return LogEnd(end, end)
+        self._check_open()
+        found = self._source.answer(lambda: end_of(self._source))
+        around = self._settled_around(isolation)
+        if around is None:
+            return found
+        limit = around.settled.transactions.last_stable_offset
+        return LogEnd(min(found.offset, limit), min(found.read_end_offset, limit))
+
+    def offset_for_timestamp(self, timestamp_ms: int, *, on_error: OnError = "raise") -> OffsetAndTimestamp | None:
         """Return the first record in offset order whose timestamp is >= timestamp_ms; None if there is none.
 
         Args: timestamp_ms: a time, or one of Kafka's special values: kstore.EARLIEST and EARLIEST_LOCAL for the log
             start, LATEST for the log end, all with timestamp -1 in the result; MAX_TIMESTAMP for the first record with
-            the largest timestamp; LATEST_TIERED, for which the result is always None.
+            the largest timestamp; LATEST_TIERED, for which the result is always None. on_error: "skip" for the first
+            of the records that a read with on_error="skip" returns, if the lookup meets damage; a time, not a special
+            value.
         As with a broker's ListOffsets, this may be a control record. A broker searches only one segment and so misses
         records after an emptied one.
-        Raises: CorruptRecordError and other errors for damage in the walked range.
-        Cost: for MAX_TIMESTAMP, a header walk over the whole log.
+        Raises: CorruptRecordError and other errors for damage in the walked range, unless on_error is "skip".
+        Cost: for MAX_TIMESTAMP, a header walk over the whole log; for "skip" around damage, a read of it.
         Source: Kafka UnifiedLog.fetchOffsetByTimestamp.
         """
         self._check_open()
         if type(timestamp_ms) is not int or not -MAX_INT64 <= timestamp_ms <= MAX_INT64:
             timestamp_ms = max(checked_int("timestamp_ms", timestamp_ms), -MAX_INT64)
-        return self._source.answer(lambda: self._found_by_timestamp(min(timestamp_ms, MAX_OFFSET)))
+        timestamp_ms = min(timestamp_ms, MAX_OFFSET)
+        if not goes_on(on_error):
+            return self._source.answer(lambda: self._found_by_timestamp(timestamp_ms))
+        if self.readable_end(on_error=on_error).read_end_offset == self.log_end_offset:
+            with suppress(CorruptionError):
+                return self._source.answer(lambda: self._found_by_timestamp(timestamp_ms))
+        return self._found_around_damage(timestamp_ms)
+
+    def _found_around_damage(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        start = self.log_start_offset
+        for batch in self.batches(on_error="skip", on_skip=lambda _: None):
+            if batch.header.max_timestamp_ms >= timestamp_ms:
+                for record in batch:
+                    if record.offset >= start and record.timestamp_ms >= timestamp_ms:
+                        return OffsetAndTimestamp(record.offset, record.timestamp_ms)
+        return None
 
     def _found_by_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         if LATEST_TIERED <= timestamp_ms < 0:
@@ -376,19 +412,23 @@ class Log(Closing):
         *,
         isolation: Isolation = "read_uncommitted",
         on_error: OnError = "raise",
+        part_of: tuple[int, int | None] | None = None,
     ) -> list[ScanRange]:
         """Split the records of [start_offset, end_offset) into ranges of about max_bytes for separate workers.
 
         Together they hold every record exactly once, in order. A range starts and ends at a batch boundary, may span
         several files, and exceeds max_bytes only if a single batch does. To split by offsets, plan each part.
         isolation: as in read(). on_error: "skip" for ranges that are read with on_error="skip": no damage prevents the
-        planning, and a log without indexes is split at its segments only.
+        planning, and a log without indexes is split at its segments only. part_of: start_offset and end_offset of the
+        whole read if this is one of its parts, so that damage at their bounds is reported by one of them.
         Raises: OffsetOutOfRangeError; CorruptRecordError, UnsupportedMagicError for damage that is met.
         Cost: a few reads per range; with "skip" and "read_committed" the whole log is read.
         """
         return self._source.answer(
             lambda: self._planned(
-                self._ranges(max_bytes, start_offset, end_offset, isolation=isolation, on_error=on_error)
+                self._ranges(
+                    max_bytes, start_offset, end_offset, isolation=isolation, on_error=on_error, part_of=part_of
+                )
             )
         )
 
@@ -408,10 +448,11 @@ class Log(Closing):
         *,
         isolation: Isolation,
         on_error: OnError = "raise",
+        part_of: tuple[int, int | None] | None = None,
     ) -> Iterator[ScanRange]:
         """Check the arguments of plan, and return its ranges, which are computed lazily."""
         if goes_on(on_error):
-            return self._ranges_around_damage(max_bytes, start_offset, end_offset, isolation=isolation)
+            return self._ranges_around_damage(max_bytes, start_offset, end_offset, part_of, isolation=isolation)
         start, end = self._bounds(start_offset, end_offset)
         max_bytes = checked_int("max_bytes", max_bytes, least=1)
         settled, last = self._settled(isolation), self._source.last_batch()
@@ -439,14 +480,25 @@ class Log(Closing):
         )
 
     def _ranges_around_damage(
-        self, max_bytes: int, start_offset: int | None, end_offset: int | None, *, isolation: Isolation
+        self,
+        max_bytes: int,
+        start_offset: int | None,
+        end_offset: int | None,
+        part_of: tuple[int, int | None] | None,
+        *,
+        isolation: Isolation,
     ) -> Iterator[ScanRange]:
         start, end = self._bounds_around_damage(start_offset, end_offset)
         max_bytes = checked_int("max_bytes", max_bytes, least=1)
         last, around = self._source.last_batch(), self._settled_around(isolation)
+        limit = MAX_OFFSET
         if around is not None:
-            last = around.settled.last_batch
-            end = max(start, min(end, around.settled.transactions.last_stable_offset))
+            last, limit = around.settled.last_batch, around.settled.transactions.last_stable_offset
+        end = max(start, min(end, limit))
+        share = Share(start, end, start, end)
+        if part_of is not None:
+            read_start, read_end = self._bounds_around_damage(*part_of)
+            share = Share(start, end, read_start, max(read_start, min(read_end, limit)))
         for one in plan_ranges_around_damage(
             self.segments,
             self.topic_partition,
@@ -456,12 +508,14 @@ class Log(Closing):
             max_bytes=max_bytes,
         ):
             bounds = {"start_offset": one.start_offset, "end_offset": one.end_offset}
-            doubtful = () if around is None else (skipped.within(**bounds) for skipped in around.skipped)
+            owner = share._replace(**bounds)
+            doubtful = () if around is None else map(owner.owned, around.skipped)
             yield replace(
                 one,
                 aborted=() if around is None else around.settled.transactions.aborted_between(**bounds),
                 last_batch=last,
                 skipped=tuple(skipped for skipped in doubtful if skipped is not None),
+                share=None if part_of is None else share,
             )
 
     def _ranges_to_the_end(self, max_bytes: int | None, start: int) -> Iterator[ScanRange]:

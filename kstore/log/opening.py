@@ -65,7 +65,7 @@ def open_log(
     settings = LogConfig.or_default(config)
     check_recovery(recovery, trusts_recovery_point=trusts_recovery_point)
     if mode == "r":
-        return _opened_to_read(path, settings, env)
+        return open_found(find_partition(path, env), settings, env=env)
     if mode != "a":
         raise ValueError(f'mode must be "r" or "a", got {mode!r}')
     return WritableLog.open(
@@ -78,17 +78,24 @@ def open_log(
     )
 
 
-def _opened_to_read(path: StrPath, config: LogConfig, env: Env) -> Log:
+def open_found(directory: PartitionDirectory, config: LogConfig | None = None, *, env: Env = DEFAULT_ENV) -> Log:
+    """Open a partition directory, found or named before, for reading, as open_log does.
+
+    Raises: LogNotFoundError if it is gone, or is no partition directory; otherwise as open_log.
+    Cost: as open_log, with one listing less.
+    """
     try:
-        return Log(DirectorySource(find_partition(path, env), config=config, env=env))
+        source = DirectorySource(directory, config=LogConfig.or_default(config), env=env)
     except LogNotFoundError:
         raise
     except StorageError as error:
-        if error.errno != errno.ENOENT:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
             raise
-        absolute = absolute_path(path)
-        message = f"no such directory: {absolute}, which was removed or renamed while it was opened"
-        raise LogNotFoundError(message, path=absolute, errno=errno.ENOENT) from error
+        message = f"no such directory: {directory.path}, which was removed or renamed before it was opened"
+        raise LogNotFoundError(message, path=directory.path, errno=error.errno) from error
+    if not source.segments:
+        find_partition(directory.path, env)
+    return Log(source)
 
 
 def _made_partition(path: StrPath, env: Env, *, is_locked: bool) -> PartitionDirectory:

@@ -21,6 +21,27 @@ from kstore.log.segment.sound import FileRange
 from kstore.types import TopicPartition
 
 
+class Share(NamedTuple):
+    """One of the parts into which a read is divided by offsets: [start_offset, end_offset) of [read_start_offset,
+    read_end_offset). Damage across the bounds of parts is met by the reader of each of them.
+    """
+
+    start_offset: int
+    end_offset: int
+    read_start_offset: int
+    read_end_offset: int
+
+    def owned(self, skipped: SkippedRange) -> SkippedRange | None:
+        """Return what the whole read leaves out with some damage if it is this part's to tell, else None: the first
+        missing offset decides.
+        """
+        whole = skipped.within(start_offset=self.read_start_offset, end_offset=self.read_end_offset)
+        if whole is None or whole.first_missing_offset < self.start_offset:
+            return None
+        is_last = self.end_offset == self.read_end_offset
+        return whole if whole.first_missing_offset < self.end_offset or is_last else None
+
+
 @dataclass(frozen=True)
 class ScanRange:
     """The records with start_offset <= offset < end_offset, all of which are in these parts of files.
@@ -30,7 +51,7 @@ class ScanRange:
     (producer id, first offset, last offset) of the transactions whose records are left out. identities: of the planned
     files, by path, so that a worker reads no other files with their names. last_batch: the last one of the log when it
     was planned, which must still be in its file while the range is read. skipped: what a read of the range with
-    on_error="skip" leaves out, apart from damage that it finds.
+    on_error="skip" leaves out, apart from damage that it finds. share: set for a part of a read that is divided by offsets.
     Lifetime: valid while the files keep their content; reading raises an error if they did not. Picklable.
     """
 
@@ -44,6 +65,13 @@ class ScanRange:
     identities: tuple[tuple[str, FileIdentity], ...] = ()
     last_batch: BatchPlace | None = None
     skipped: tuple[SkippedRange, ...] = ()
+    share: Share | None = None
+
+    def clipped(self, skipped: SkippedRange) -> SkippedRange | None:
+        """Return what the reader of this range reports of damage in its files, None for nothing."""
+        if self.share is not None:
+            return self.share.owned(skipped)
+        return skipped.within(start_offset=self.start_offset, end_offset=self.end_offset)
 
     @property
     def topic_partition(self) -> TopicPartition:

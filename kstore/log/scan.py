@@ -28,15 +28,26 @@ from kstore._core import (
 )
 from kstore.compression import decompress
 from kstore.config import LogConfig
-from kstore.errors import CorruptionError, CorruptRecordError, UnsupportedMagicError
+from kstore.errors import CorruptionError, KStoreError, UnsupportedError
 from kstore.log.damage import SkippedRange
 from kstore.log.env import DEFAULT_ENV, Closing, Env, FileIdentity, ReadFile, check_in_place, open_listed
 from kstore.log.plan import ScanRange
-from kstore.log.segment.records import BatchPlace, LastBatch, check_batch, entry_size, truncated_since_listed
+from kstore.log.segment.records import (
+    BatchPlace,
+    LastBatch,
+    check_batch,
+    entry_size,
+    holds_only_zeros,
+    truncated_since_listed,
+)
 from kstore.log.segment.replaced import ListedFile, change_that_caused
 from kstore.log.segment.sound import DamagedPart, FileRange, SoundRun, read_offset_index, skipped_batch, sound_parts
 
 _ROW_COUNT_FIELD, _POSITION_FIELD = (BATCH_ROW_FIELDS.index(name) for name in ("row_count", "position"))
+
+# How many bytes of columns a reader that goes on after damage holds back: a wrong base offset, which no CRC covers, shows
+# up only at a batch after it.
+HELD_BYTES = 256 * 1024
 
 Item = TypeVar("Item")
 Part = TypeVar("Part")
@@ -257,9 +268,10 @@ def scan_columns(
     config: LogConfig,
     env: Env = DEFAULT_ENV,
     last: LastBatch | None = None,
-) -> Iterator[Columns]:
+) -> Iterator[Rows]:
     """Decode the records of one range, without control records, into Columns of about batch_bytes.
 
+    An error for damage is raised after the rows of the batches before it.
     Args: last: the last batch read before the range, which must be of the same history; updated while the range is
         read.
     Raises: CorruptRecordError, InvalidRecordError, DecompressionError, Unsupported...Error, StorageError;
@@ -274,32 +286,29 @@ def scan_columns(
     standing = _Standing(scan_range.last_batch, env)
     for piece in scan_range.files:
         identity = identities.get(piece.path)
-        decoder.start_file(
-            position=piece.start_position,
-            end_position=piece.end_position,
-            base_offset=piece.base_offset,
-            next_base_offset=piece.next_base_offset,
-            path=piece.path,
-            finds_end=piece.finds_end,
-        )
+        fault: KStoreError | None = None
         last.start(piece.path, identity)
+        _start(decoder, piece)
         try:
             with closing(_opened(piece.path, identity, env)) as file, standing:
                 reader = _ChunkReader(file, last, standing, end_position=piece.end_position, config=config)
                 while (status := decoder.run()) != "done":
                     if status == "full":
-                        yield decoder.take()
+                        yield _all_rows(decoder.take())
                     else:
                         decoder.feed(reader.read(decoder, fresh=keeps_chunks), decoder.position)
                 reader.note_last(decoder)
-        except (CorruptRecordError, UnsupportedMagicError) as error:
+        except (CorruptionError, UnsupportedError) as error:
             listed = None if identity is None else _listed(piece, identity)
             change = change_that_caused(error, listed, config=config, env=env)
-            if change is None:
-                raise
-            raise change from error
+            if change is not None:
+                raise change from error
+            fault = error
+        if fault is not None:
+            yield from _rows_before_fault(decoder)
+            raise fault
     if decoder.row_count:
-        yield decoder.take()
+        yield _all_rows(decoder.take())
 
 
 def _decoder_of(
@@ -323,10 +332,53 @@ def _decoder_of(
 
 
 class Rows(NamedTuple):
-    """The first row_count rows of decoded columns."""
+    """The rows [start, end) of decoded columns."""
 
     columns: Columns
-    row_count: int
+    start: int
+    end: int
+
+
+def _all_rows(columns: Columns) -> Rows:
+    return Rows(columns, 0, columns.row_count)
+
+
+def _rows_before_fault(decoder: ColumnDecoder) -> Iterator[Rows]:
+    """Yield what a decoder holds of the batches before the one that it could not decode."""
+    if decoder.row_count:
+        columns = decoder.take()
+        end = columns.row_count - _rows_of_batch(columns, decoder.position)
+        if end:
+            yield Rows(columns, 0, end)
+
+
+def _start(decoder: ColumnDecoder, piece: FileRange) -> None:
+    decoder.start_file(
+        position=piece.start_position,
+        end_position=piece.end_position,
+        base_offset=piece.base_offset,
+        next_base_offset=piece.next_base_offset,
+        path=piece.path,
+        finds_end=piece.finds_end,
+    )
+
+
+class _Given:
+    """How far the rows of a file were handed to the reader: `rows` rows of the batch at `position`, and all before it.
+
+    position is -1 before the first row.
+    """
+
+    def __init__(self) -> None:
+        self.position = -1
+        self.rows = 0
+
+    def note(self, columns: Columns) -> None:
+        """Count a whole table as handed over."""
+        position = memoryview(columns.batches).cast("B").cast("q")[_POSITION_FIELD - len(BATCH_ROW_FIELDS)]
+        rows = _rows_of_batch(columns, position)
+        self.rows = rows + (self.rows if position == self.position else 0)
+        self.position = position
 
 
 def scan_around_damage(
@@ -341,11 +393,13 @@ def scan_around_damage(
     """Decode the records of one range as scan_columns does, and leave out what is damaged; see segment/sound.py.
 
     Yields what is left out between the rows before and after it. A batch whose records cannot be decoded into these
-    columns gives no row.
+    columns gives no row. A file is decoded as by scan_columns until a fault shows up; only then sound_parts tells what
+    is read of it. If it rejects batches whose rows were handed over by then, because their offsets are wrong, all
+    later batches are measured by them.
     Raises: UnsupportedCompressionTypeError, MemoryLimitError, StorageError; LogReplacedError if a file is no longer the
         one that was planned.
-    Cost: as scan_columns, and one more pass that checks the frames and CRCs of each file. The columns of a batch are
-        held back until the whole batch is decoded.
+    Cost: as scan_columns, and for a file with a fault one more pass that checks frames and CRCs. Memory for
+        HELD_BYTES more columns, and for those of a batch until the whole batch is decoded.
     """
     yield from scan_range.skipped
     scan = _SoundScan(
@@ -373,15 +427,10 @@ class _SoundScan:
         identity = self._identities.get(piece.path)
         last.start(piece.path, identity)
         with closing(_opened(piece.path, identity, self._env)) as file, self._standing:
-            parts, fault = sound_parts(
-                file,
-                piece,
-                find_index=lambda: read_offset_index(piece.path, base_offset=piece.base_offset, env=self._env),
-                config=self._config,
-            )
-            if fault is not None:
-                self._check_unchanged(fault, piece)
-            for part in parts:
+            given = _Given()
+            if (yield from self._as_it_is(piece, file, last, given, keeps_chunks=keeps_chunks)):
+                return
+            for part in self._parts(piece, file, given):
                 if isinstance(part, DamagedPart):
                     end_offset = self._range.end_offset
                     yield from self._clipped(part.skipped(piece, self._range.topic_partition, end_offset=end_offset))
@@ -389,7 +438,74 @@ class _SoundScan:
                     reader = _ChunkReader(
                         file, last, self._standing, end_position=part.end_position, config=self._config
                     )
-                    yield from self._run(piece, part, file, reader, keeps_chunks=keeps_chunks)
+                    rows = self._run(piece, part, file, reader, keeps_chunks=keeps_chunks)
+                    yield from _without_first(rows, given.rows if part.position == given.position else 0)
+
+    def _as_it_is(
+        self, piece: FileRange, file: ReadFile, last: LastBatch, given: _Given, *, keeps_chunks: bool
+    ) -> Generator[Rows, None, bool]:
+        """Decode a part of a file and return whether it has no fault; if it has one, the rows of the batches before it
+        may be yielded or not, as `given` tells.
+
+        Held back are rows that a fault soon after them may put in doubt, and those of a batch that is not decoded to
+        its end.
+        """
+        decoder = self._new_decoder()
+        _start(decoder, piece)
+        reader = _ChunkReader(file, last, self._standing, end_position=piece.end_position, config=self._config)
+        held: deque[Columns] = deque()
+        held_bytes = 0
+        try:
+            while (status := decoder.run()) != "done":
+                if status == "more":
+                    decoder.feed(reader.read(decoder, fresh=keeps_chunks), decoder.position)
+                    continue
+                held.append(decoder.take())
+                held_bytes += held[-1].size_in_bytes
+                while held_bytes - held[0].size_in_bytes >= HELD_BYTES and not _rows_of_batch(held[0], decoder.position):
+                    held_bytes -= held[0].size_in_bytes
+                    given.note(held[0])
+                    yield _all_rows(held.popleft())
+            reader.note_last(decoder)
+        except CorruptionError as error:
+            self._check_unchanged(error, piece)
+            return False
+        except UnsupportedError:
+            yield from map(_all_rows, held)
+            yield from _rows_before_fault(decoder)
+            raise
+        end = decoder.position
+        if end < piece.end_position and not holds_only_zeros(file, position=end, end_position=piece.end_position):
+            return False
+        yield from map(_all_rows, held)
+        if decoder.row_count:
+            yield _all_rows(decoder.take())
+        return True
+
+    def _parts(self, piece: FileRange, file: ReadFile, given: _Given) -> list[SoundRun | DamagedPart]:
+        """Return the sound batches of a file and the damage between them, from the batch on that `given` tells."""
+        parts = self._sound_parts(piece, file, segment_offset=piece.base_offset)
+        at = given.position
+        if at < 0:
+            return parts
+        first = parts[0] if parts else None
+        if isinstance(first, SoundRun) and first.position <= at < first.end_position:
+            return [first._replace(position=at), *parts[1:]]
+        header = self._header_at(at, file, end_position=piece.end_position)
+        rest = piece._replace(start_position=at + header.size_in_bytes, base_offset=header.last_offset + 1)
+        later = self._sound_parts(rest, file, segment_offset=piece.base_offset)
+        return [SoundRun(at, rest.start_position, piece.base_offset), *later]
+
+    def _sound_parts(self, piece: FileRange, file: ReadFile, *, segment_offset: int) -> list[SoundRun | DamagedPart]:
+        parts, fault = sound_parts(
+            file,
+            piece,
+            find_index=lambda: read_offset_index(piece.path, base_offset=segment_offset, env=self._env),
+            config=self._config,
+        )
+        if fault is not None:
+            self._check_unchanged(fault, piece)
+        return parts
 
     def _run(
         self, piece: FileRange, run: SoundRun, file: ReadFile, reader: _ChunkReader, *, keeps_chunks: bool
@@ -415,7 +531,7 @@ class _SoundScan:
                         continue
                     table = decoder.take()
                     if _rows_of_batch(table, decoder.position) < table.row_count:
-                        yield from (Rows(one, one.row_count) for one in held)
+                        yield from map(_all_rows, held)
                         held.clear()
                     held.append(table)
                 reader.note_last(decoder)
@@ -428,11 +544,11 @@ class _SoundScan:
             for table in held:
                 row_count = table.row_count - (0 if fault is None else _rows_of_batch(table, position))
                 if row_count:
-                    yield Rows(table, row_count)
+                    yield Rows(table, 0, row_count)
             if fault is not None:
                 if decoder.last_position >= 0:
-                    least_offset = self._header_at(decoder.last_position, file, run).last_offset + 1
-                header = self._header_at(position, file, run)
+                    least_offset = self._header_at(decoder.last_position, file, end_position=run.end_position).last_offset + 1
+                header = self._header_at(position, file, end_position=run.end_position)
                 skipped = skipped_batch(
                     header, self._range.topic_partition, piece.path, least_offset=least_offset, reason=fault.reason
                 )
@@ -440,12 +556,12 @@ class _SoundScan:
                 position, least_offset = position + header.size_in_bytes, header.last_offset + 1
 
     def _clipped(self, skipped: SkippedRange) -> Iterator[SkippedRange]:
-        within = skipped.within(start_offset=self._range.start_offset, end_offset=self._range.end_offset)
-        if within is not None:
-            yield within
+        clipped = self._range.clipped(skipped)
+        if clipped is not None:
+            yield clipped
 
-    def _header_at(self, position: int, file: ReadFile, run: SoundRun) -> BatchHeader:
-        head = file.pread(min(RECORD_BATCH_OVERHEAD, run.end_position - position), position=position)
+    def _header_at(self, position: int, file: ReadFile, *, end_position: int) -> BatchHeader:
+        head = file.pread(min(RECORD_BATCH_OVERHEAD, end_position - position), position=position)
         header: BatchHeader = read_header(head, position=position, path=file.path)
         return header
 
@@ -456,6 +572,18 @@ class _SoundScan:
         change = change_that_caused(error, listed, config=self._config, env=self._env)
         if change is not None:
             raise change from error
+
+
+def _without_first(found: Iterator[Rows | SkippedRange], row_count: int) -> Iterator[Rows | SkippedRange]:
+    """Yield rows, without the first row_count of them, and what is left out between them."""
+    for one in found:
+        if isinstance(one, SkippedRange) or not row_count:
+            yield one
+            continue
+        start = min(one.start + row_count, one.end)
+        row_count -= start - one.start
+        if start < one.end:
+            yield one._replace(start=start)
 
 
 def _rows_of_batch(columns: Columns, position: int) -> int:

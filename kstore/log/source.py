@@ -184,8 +184,7 @@ class DirectorySource:
         self._root = directory.root
         self._checkpoints = _CHECKPOINTS if env is DEFAULT_ENV else OffsetCheckpoints(env)
         self._renewing = threading.Lock()
-        self._directory_status = env.stat(directory.path)
-        self._listing = self._listed(0)
+        self._directory_status, self._listing = self._listed(0)
 
     @property
     def listing_number(self) -> int:
@@ -341,14 +340,16 @@ class DirectorySource:
         for segment in self.segments:
             segment.forget_files()
         try:
-            self._listing = self._listed(self._listing.number + 1)
+            _, self._listing = self._listed(self._listing.number + 1)
         except StorageError as error:
             if error.errno == ENOENT:
                 raise change from error
             raise
 
-    def _listed(self, number: int) -> _Listing:
-        return _Listing(_open_segments(self.context, self.env, lock_path=join_path(self._root, LOCK_FILE)), number)
+    def _listed(self, number: int) -> tuple[FileStatus | None, _Listing]:
+        """Return a new listing and the status of the directory before it."""
+        status, segments = _open_segments(self.context, self.env, lock_path=join_path(self._root, LOCK_FILE))
+        return status, _Listing(segments, number)
 
     def _find_end_offset(self) -> int:
         listing, end = self._listing, 0
@@ -408,8 +409,10 @@ def closed_error(context: LogContext) -> LogClosedError:
     return LogClosedError(f"the log of {context.topic_partition} in {path} was closed", path=path)
 
 
-def _open_segments(context: LogContext, env: Env, *, lock_path: str) -> tuple[LogSegment, ...]:
-    """Return the segments of a directory at one moment.
+def _open_segments(
+    context: LogContext, env: Env, *, lock_path: str
+) -> tuple[FileStatus | None, tuple[LogSegment, ...]]:
+    """Return the segments of a directory at one moment, and the status of the directory.
 
     A listing that overlaps a change of the directory may miss segments that existed before and after it: Kafka's
     cleaner renames the files that it replaces before the replacements (LocalLog.replaceSegments). So it is repeated.
@@ -420,7 +423,7 @@ def _open_segments(context: LogContext, env: Env, *, lock_path: str) -> tuple[Lo
         if is_whole and env.stat(context.directory) == before:
             break
     bases = [one.base_offset for one in found]
-    return tuple(
+    segments = tuple(
         LogSegment(
             context,
             base_offset=one.base_offset,
@@ -430,6 +433,7 @@ def _open_segments(context: LogContext, env: Env, *, lock_path: str) -> tuple[Lo
         )
         for one, following in zip_longest(found, bases[1:])
     )
+    return before, segments
 
 
 def _listed_files(directory: str, env: Env, *, lock_path: str) -> tuple[list[ListedFile], bool]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from kstore.config import MAX_INT32
@@ -144,6 +144,8 @@ class PartitionDirectory(NamedTuple):
 
 
 class _Content(NamedTuple):
+    """Whether a directory holds segments, and what is named like a partition in it."""
+
     has_logs: bool
     partitions: list[PartitionDirectory]
 
@@ -160,16 +162,47 @@ def find_partitions(paths: StrPath | Iterable[StrPath], env: Env = DEFAULT_ENV) 
     directories = path_list(paths)
     if not directories:
         raise ValueError("paths must name at least one directory, got none")
+    return _each_once(partition for path in directories for partition in _partitions_at(absolute_path(path), env))
+
+
+def name_partitions(
+    paths: Iterable[StrPath], env: Env = DEFAULT_ENV, *, among: Collection[TopicPartition] | None = None
+) -> list[PartitionDirectory]:
+    """Return what find_partitions may find at these paths, by names alone; no directory of a partition is looked into.
+
+    If one of them turns out to be no partition when it is opened (open_found), find_partitions tells what it is.
+    Args: among: the partitions of interest, at least one. A root is then not listed, unless its own name is that of a
+        partition; others that are there may be returned too.
+    Raises: LogNotFoundError, StorageError as find_partitions, for what the names tell.
+    Cost: one listing for each path, or with `among` a stat for each partition.
+    """
+    return _each_once(partition for path in paths for partition in _named_at(absolute_path(path), among, env))
+
+
+def _each_once(partitions: Iterable[PartitionDirectory]) -> list[PartitionDirectory]:
     found: dict[TopicPartition, PartitionDirectory] = {}
-    for path in directories:
-        for partition in _partitions_at(absolute_path(path), env):
-            other = found.setdefault(partition.topic_partition, partition)
-            if other.path != partition.path:
-                raise StorageError(
-                    f"partition {partition.topic_partition} found twice: {other.path} and {partition.path}",
-                    path=partition.path,
-                )
+    for partition in partitions:
+        other = found.setdefault(partition.topic_partition, partition)
+        if other.path != partition.path:
+            raise StorageError(
+                f"partition {partition.topic_partition} found twice: {other.path} and {partition.path}",
+                path=partition.path,
+            )
     return [found[topic_partition] for topic_partition in sorted(found)]
+
+
+def _named_at(path: str, among: Collection[TopicPartition] | None, env: Env) -> list[PartitionDirectory]:
+    if among is not None and parse_partition_directory_name(split_path(path)[1]) is None:
+        return [
+            PartitionDirectory(topic_partition, inner, path)
+            for topic_partition in among
+            if parse_partition_directory_name(str(topic_partition)) == topic_partition
+            for inner in (join_path(path, str(topic_partition)),)
+            if _is_directory(inner, env)
+        ]
+    content = _content(path, _names_in(path, env))
+    partition = _as_partition(path, content)
+    return content.partitions if partition is None else [partition]
 
 
 def partitions_of_root(root: str, env: Env = DEFAULT_ENV) -> list[PartitionDirectory]:
@@ -246,21 +279,27 @@ def _split_off_roots(directories: list[PartitionDirectory], env: Env) -> tuple[l
 
 
 def _look_into(path: str, env: Env) -> _Content:
-    status = env.stat(path)
-    if status is None:
-        raise _no_directory(path)
-    if status.kind is not FileKind.DIRECTORY:
+    content = _content(path, _names_in(path, env))
+    return content._replace(partitions=[inner for inner in content.partitions if _is_directory(inner.path, env)])
+
+
+def _names_in(path: str, env: Env) -> list[str]:
+    try:
+        return env.listdir(path)
+    except StorageError as error:
+        if error.errno == errno.ENOENT:
+            raise _no_directory(path) from error
+        if error.errno != errno.ENOTDIR:
+            raise
         raise LogNotFoundError(
             f"not a directory: {path}; expected a partition directory or a log.dirs root",
             path=path,
             errno=errno.ENOTDIR,
-        )
-    try:
-        names = env.listdir(path)
-    except StorageError as error:
-        if error.errno != errno.ENOENT:
-            raise
-        raise _no_directory(path) from error
+        ) from error
+
+
+def _content(path: str, names: Iterable[str]) -> _Content:
+    """Return what the names in a directory tell of it."""
     has_logs = False
     partitions = []
     for name in names:
@@ -270,11 +309,13 @@ def _look_into(path: str, env: Env) -> _Content:
             continue
         topic_partition = parse_partition_directory_name(name)
         if topic_partition is not None:
-            inner = join_path(path, name)
-            inner_status = env.stat(inner)
-            if inner_status is not None and inner_status.kind is FileKind.DIRECTORY:
-                partitions.append(PartitionDirectory(topic_partition, inner, path))
+            partitions.append(PartitionDirectory(topic_partition, join_path(path, name), path))
     return _Content(has_logs, partitions)
+
+
+def _is_directory(path: str, env: Env) -> bool:
+    status = env.stat(path)
+    return status is not None and status.kind is FileKind.DIRECTORY
 
 
 def _no_directory(path: str) -> LogNotFoundError:
