@@ -6,9 +6,10 @@ from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 from kstore.errors import OffsetOutOfRangeError
+from kstore.log.damage import OnError
 from kstore.log.log import Isolation
-from kstore.log.state.transactions import Transactions
-from kstore.spark.options import EARLIEST, LATEST, READ_COMMITTED, Bound, ReadOptions, names
+from kstore.log.skipping import LogEnd
+from kstore.spark.options import EARLIEST, LATEST, Bound, ReadOptions, names
 from kstore.types import OffsetAndTimestamp, TopicPartition
 
 
@@ -31,12 +32,9 @@ class LogOffsets(Protocol):
     @property
     def log_start_offset(self) -> int: ...
 
-    @property
-    def log_end_offset(self) -> int: ...
+    def readable_end(self, *, isolation: Isolation, on_error: OnError) -> LogEnd: ...
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None: ...
-
-    def transactions(self) -> Transactions: ...
+    def offset_for_timestamp(self, timestamp_ms: int, *, on_error: OnError) -> OffsetAndTimestamp | None: ...
 
 
 def check_partitions_listed(options: ReadOptions, topic_partitions: Collection[TopicPartition]) -> None:
@@ -53,12 +51,15 @@ def check_partitions_listed(options: ReadOptions, topic_partitions: Collection[T
             )
 
 
-def readable_end_offset(log: LogOffsets, isolation_level: Isolation) -> int:
+def latest_offset(log: LogOffsets, options: ReadOptions) -> int:
     """Return the offset that "latest" means: the last stable offset for read_committed, else the log end offset.
 
-    Cost: read_committed walks the whole log.
+    In mode PERMISSIVE it is one more if the log ends in damage, of which nothing shows how many records it held.
+    Raises: CorruptRecordError and other errors for damage in the walked range, with mode FAILFAST.
+    Cost: read_committed walks the headers of the log, or with PERMISSIVE reads it.
     """
-    return log.transactions().last_stable_offset if isolation_level == READ_COMMITTED else log.log_end_offset
+    end = log.readable_end(isolation=options.isolation_level, on_error=options.on_error)
+    return end.offset + (end.read_end_offset > end.offset)
 
 
 def resolve_offset_range(topic_partition: TopicPartition, log: LogOffsets, options: ReadOptions) -> OffsetRange:
@@ -67,9 +68,9 @@ def resolve_offset_range(topic_partition: TopicPartition, log: LogOffsets, optio
     Raises: ValueError if no record has the starting timestamp or a later one; OffsetOutOfRangeError if the range ends
         before it starts, or, with failOnDataLoss, if it includes offsets that the log does not hold.
     """
-    latest = readable_end_offset(log, options.isolation_level)
+    latest = latest_offset(log, options)
     start_offset = _resolve_start(topic_partition, log, options, latest=latest)
-    end_offset = _resolve_end(topic_partition, log, options.ending, latest=latest)
+    end_offset = _resolve_end(topic_partition, log, options, latest=latest)
     if start_offset > end_offset and start_offset != log.log_start_offset:
         raise OffsetOutOfRangeError(
             f"The resolved start offset {start_offset} is greater than the resolved end offset {end_offset} "
@@ -124,7 +125,7 @@ def _resolve_start(topic_partition: TopicPartition, log: LogOffsets, options: Re
     value = _value_for(options.starting, topic_partition)
     if not options.starting.is_timestamp:
         return log.log_start_offset if value == EARLIEST else value
-    offset = _offset_at_time(log, timestamp_ms=value, latest=latest)
+    offset = _offset_at_time(log, timestamp_ms=value, latest=latest, on_error=options.on_error)
     if offset is None and not options.latest_if_no_timestamp:
         raise ValueError(
             f"No offset matched from request of topic-partition {topic_partition} and timestamp {value} "
@@ -134,11 +135,11 @@ def _resolve_start(topic_partition: TopicPartition, log: LogOffsets, options: Re
     return latest if offset is None else offset
 
 
-def _resolve_end(topic_partition: TopicPartition, log: LogOffsets, ending: Bound, *, latest: int) -> int:
-    value = _value_for(ending, topic_partition)
-    if not ending.is_timestamp:
+def _resolve_end(topic_partition: TopicPartition, log: LogOffsets, options: ReadOptions, *, latest: int) -> int:
+    value = _value_for(options.ending, topic_partition)
+    if not options.ending.is_timestamp:
         return latest if value == LATEST else value
-    offset = _offset_at_time(log, timestamp_ms=value, latest=latest)
+    offset = _offset_at_time(log, timestamp_ms=value, latest=latest, on_error=options.on_error)
     return latest if offset is None else offset
 
 
@@ -148,7 +149,7 @@ def _value_for(bound: Bound, topic_partition: TopicPartition) -> int:
     return (bound.by_partition or {})[topic_partition]
 
 
-def _offset_at_time(log: LogOffsets, *, timestamp_ms: int, latest: int) -> int | None:
+def _offset_at_time(log: LogOffsets, *, timestamp_ms: int, latest: int, on_error: OnError) -> int | None:
     """Return the first offset below `latest` whose timestamp is >= timestamp_ms, or None.
 
     -1 and -2 mean latest and earliest, as in ListOffsets; other negative timestamps have no offset.
@@ -157,5 +158,5 @@ def _offset_at_time(log: LogOffsets, *, timestamp_ms: int, latest: int) -> int |
         return latest
     if timestamp_ms == EARLIEST:
         return log.log_start_offset
-    found = log.offset_for_timestamp(timestamp_ms) if timestamp_ms >= 0 else None
+    found = log.offset_for_timestamp(timestamp_ms, on_error=on_error) if timestamp_ms >= 0 else None
     return None if found is None or found.offset >= latest else found.offset

@@ -11,13 +11,15 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from kstore.config import MAX_INT32, MAX_INT64, MIB
 from kstore.environment import set_default_variable
+from kstore.log.damage import OnError
 from kstore.log.env import absolute_path
 from kstore.log.log import Isolation
+from kstore.spark.option_names import check_names
 from kstore.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -100,9 +102,12 @@ class Bound:
     by_partition: Mapping[TopicPartition, int] | None = None
 
 
+Mode: TypeAlias = Literal["FAILFAST", "PERMISSIVE"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """All options of a batch read, validated."""
+    """All options of a batch read, validated. gives_damage: the rows are the damaged ranges, not the records."""
 
     paths: tuple[str, ...]
     topics: TopicSelection
@@ -116,6 +121,13 @@ class ReadOptions:
     fail_on_data_loss: bool
     isolation_level: Isolation
     push_filters: bool
+    mode: Mode
+    gives_damage: bool
+
+    @property
+    def on_error(self) -> OnError:
+        """What a reader does about damage, as kstore.scan takes it."""
+        return "skip" if self.mode == "PERMISSIVE" else "raise"
 
 
 class _OptionReader:
@@ -166,8 +178,9 @@ class _OptionReader:
 def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
     """Parse and validate the options of a batch read. Kafka client options without a meaning here are ignored.
 
-    Raises: ValueError that names the option.
+    Raises: ValueError that names the option; for an unknown one also the nearest known name.
     """
+    check_names(options, "read")
     reader = _OptionReader(options)
     _check_client_options(reader)
     starting = _starting_bound(reader)
@@ -186,6 +199,8 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
         fail_on_data_loss=reader.boolean("failOnDataLoss", default=True),
         isolation_level=_isolation_level(reader),
         push_filters=reader.boolean("pushFilters", default=False),
+        mode=_mode(reader),
+        gives_damage=_gives_damage(reader),
     )
 
 
@@ -388,6 +403,22 @@ def _isolation_level(reader: _OptionReader) -> Isolation:
     raise ValueError(
         f"Invalid value {text} for kafka.isolation.level: must be one of {READ_COMMITTED}, {READ_UNCOMMITTED}"
     )
+
+
+def _mode(reader: _OptionReader) -> Mode:
+    text = reader.text("mode")
+    if text is None or text.upper() == "FAILFAST":
+        return "FAILFAST"
+    if text.upper() == "PERMISSIVE":
+        return "PERMISSIVE"
+    raise ValueError(f"mode must be FAILFAST or PERMISSIVE, got {text}")
+
+
+def _gives_damage(reader: _OptionReader) -> bool:
+    text = reader.text("rows")
+    if text is not None and text.lower() not in ("records", "damage"):
+        raise ValueError(f"rows must be records or damage, got {text}")
+    return text is not None and text.lower() == "damage"
 
 
 def _check_client_options(reader: _OptionReader) -> None:

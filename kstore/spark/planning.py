@@ -1,28 +1,55 @@
-"""Planning of a read on the driver: from the options to the partitions, offsets, files and tasks."""
+"""Planning of a read on the driver: from the options to the partitions, offsets, files and tasks.
+
+selected_partitions finds the partitions, look_at_each looks at their logs, and tasks_between turns ranges of offsets
+into tasks. plan_partitions is all of it for a batch read.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
+from typing import TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
 from kstore.config import MAX_INT64
-from kstore.errors import LogNotFoundError
-from kstore.log import Log, ScanRange, find_partitions
-from kstore.log.files.names import PartitionDirectory
-from kstore.log.log import Isolation
-from kstore.spark.offsets import OffsetRange, check_partitions_listed, held_range, resolve_offset_range
-from kstore.spark.options import Assign, EveryTopic, ReadOptions, Subscribe, SubscribePattern, TopicSelection
+from kstore.errors import LogNotFoundError, OffsetOutOfRangeError, StorageError
+from kstore.log import Log, PartitionDirectory, ScanRange, find_partitions
+from kstore.log.damage import OnError
+from kstore.log.files.names import name_partitions
+from kstore.spark.offsets import (
+    OffsetRange,
+    check_partitions_listed,
+    held_range,
+    latest_offset,
+    resolve_offset_range,
+)
+from kstore.spark.options import (
+    READ_COMMITTED,
+    Assign,
+    EveryTopic,
+    ReadOptions,
+    Subscribe,
+    SubscribePattern,
+    TopicSelection,
+)
 from kstore.spark.pushdown import Constraint
-from kstore.spark.retention import look_at
+from kstore.spark.retention import Looks
 from kstore.spark.splitting import split_ranges
 from kstore.types import INTERNAL_TOPICS, TopicPartition
 
 PACK_ABOVE = 64
+# Walks over whole logs, for read_committed: mostly in the compiled core, which releases the GIL, or waiting for a disk.
+_WALKING_THREADS = 8
+# Attempts to plan a log whose start moves in the meantime.
+_MOST_PLANS = 10
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -40,21 +67,100 @@ def plan_partitions(options: ReadOptions, constraint: Constraint, *, max_partiti
     minPartitions or maxRecordsPerPartition is set.
 
     Raises: ValueError, LogNotFoundError, OffsetOutOfRangeError, StorageError.
-    Cost: opens each log twice, one at a time, so that the number of open files does not grow with the partitions.
+    Cost: lists and opens each selected log once, with minPartitions those after the first 1000 twice, one at a time, or
+        8 at a time with read_committed; open files do not grow with the partitions.
     """
-    directories = select_partitions(find_partitions(options.paths), options.topics, options.paths)
-    paths = {directory.topic_partition: directory.path for directory in directories}
-    check_partitions_listed(options, paths)
-    ranges = [_resolve(topic_partition, path, options, constraint) for topic_partition, path in paths.items()]
+
+    def resolve(log: Log) -> OffsetRange:
+        asked = resolve_offset_range(log.topic_partition, log, options)
+        return _narrow(asked, log, constraint, on_error=options.on_error)
+
+    def plan(directories: list[PartitionDirectory]) -> list[ScanPartition]:
+        if options.min_partitions is not None:
+            with Looks(keeps_logs=True) as looks:
+                ranges = look_at_each(directories, resolve, options, looks=looks)
+                return tasks_between(
+                    ranges, directories, options, max_partition_bytes=max_partition_bytes, looks=looks
+                )
+
+        def resolve_and_plan(log: Log) -> list[ScanRange]:
+            pieces = split_ranges(
+                [resolve(log)],
+                min_partitions=None,
+                max_records_per_partition=options.max_records_per_partition,
+            )
+            return _scan_ranges(log, pieces, options, max_partition_bytes)
+
+        return _tasks(look_at_each(directories, resolve_and_plan, options, looks=Looks()), options, max_partition_bytes)
+
+    return selected_partitions(options, plan)
+
+
+def selected_partitions(options: ReadOptions, use: Callable[[list[PartitionDirectory]], _Result]) -> _Result:
+    """Return use(directories) for the partitions that the options select, sorted by topic and partition.
+
+    They are selected by their names, so that a directory that is not selected costs nothing. If one that is selected is
+    no partition when it is opened, or is gone, `use` is called again with those that find_partitions finds.
+    Raises: LogNotFoundError if a topic of Subscribe or a partition of Assign does not exist, or a path holds no
+        partition; ValueError if options with a value per partition name others; what `use` raises.
+    Cost: one listing for each path, or for Assign one stat for each partition.
+    """
+    assigned = options.topics.partitions if isinstance(options.topics, Assign) else ()
+    named = None
+    with suppress(StorageError, ValueError):
+        named = _checked(name_partitions(options.paths, among=assigned or None), options)
+    if named is not None:
+        with suppress(LogNotFoundError):
+            return use(named)
+    return use(_checked(find_partitions(options.paths), options))
+
+
+def look_at_each(
+    directories: Sequence[PartitionDirectory], use: Callable[[Log], _Result], options: ReadOptions, *, looks: Looks
+) -> list[_Result]:
+    """Return use(log) for the log of each partition, in order; several at a time if each is walked as a whole.
+
+    Raises: as Looks.look_at.
+    """
+    if options.isolation_level != READ_COMMITTED or len(directories) < 2:
+        return [looks.look_at(directory, use) for directory in directories]
+    with ThreadPoolExecutor(min(_WALKING_THREADS, len(directories)), thread_name_prefix="kstore-plan") as pool:
+        return list(pool.map(lambda directory: looks.look_at(directory, use), directories))
+
+
+def tasks_between(
+    ranges: Iterable[OffsetRange],
+    directories: Iterable[PartitionDirectory],
+    options: ReadOptions,
+    *,
+    max_partition_bytes: int,
+    looks: Looks,
+) -> list[ScanPartition]:
+    """Return the tasks that read ranges of offsets, at most one of each partition.
+
+    Args: directories: those of the partitions, and perhaps others.
+    Raises: OffsetOutOfRangeError, with failOnDataLoss, if a log does not hold all of its range; LogNotFoundError if one
+        is gone; StorageError.
+    """
     pieces = split_ranges(
         ranges,
         min_partitions=options.min_partitions,
         max_records_per_partition=options.max_records_per_partition,
     )
-    scans = _scan_ranges(pieces, paths, options, max_partition_bytes)
-    if options.min_partitions is None and options.max_records_per_partition is None:
-        return _pack(scans, max_partition_bytes)
-    return [ScanPartition((scan,)) for scan in scans]
+    by_partition = {tp: list(group) for tp, group in groupby(pieces, key=attrgetter("topic_partition"))}
+    paths = {directory.topic_partition: directory for directory in directories}
+
+    def plan(log: Log) -> list[ScanRange]:
+        return _scan_ranges(log, by_partition[log.topic_partition], options, max_partition_bytes)
+
+    found = look_at_each([paths[topic_partition] for topic_partition in by_partition], plan, options, looks=looks)
+    return _tasks(found, options, max_partition_bytes)
+
+
+def _checked(directories: Iterable[PartitionDirectory], options: ReadOptions) -> list[PartitionDirectory]:
+    selected = select_partitions(directories, options.topics, options.paths)
+    check_partitions_listed(options, {directory.topic_partition for directory in selected})
+    return selected
 
 
 def select_partitions(
@@ -95,14 +201,7 @@ def _check_all_found(partitions: set[TopicPartition], topics: TopicSelection, pa
         raise LogNotFoundError(f"not found: {', '.join(missing)}; searched {', '.join(paths)}", path=paths[0])
 
 
-def _resolve(topic_partition: TopicPartition, path: str, options: ReadOptions, constraint: Constraint) -> OffsetRange:
-    def resolve(log: Log) -> OffsetRange:
-        return _narrow(resolve_offset_range(topic_partition, log, options), log, constraint)
-
-    return look_at(path, resolve)
-
-
-def _narrow(asked: OffsetRange, log: Log, constraint: Constraint) -> OffsetRange:
+def _narrow(asked: OffsetRange, log: Log, constraint: Constraint, *, on_error: OnError) -> OffsetRange:
     """Remove offsets at both ends that the pushed filters rule out."""
     if not constraint.admits(asked.topic_partition):
         return asked._replace(end_offset=asked.start_offset)
@@ -110,49 +209,56 @@ def _narrow(asked: OffsetRange, log: Log, constraint: Constraint) -> OffsetRange
     end_offset = min(asked.end_offset, constraint.offset.most + 1)
     least_timestamp_ms = -(-constraint.timestamp_us.least // 1000)
     if least_timestamp_ms > 0 and start_offset < end_offset:
-        first = log.offset_for_timestamp(least_timestamp_ms)
+        first = log.offset_for_timestamp(least_timestamp_ms, on_error=on_error)
         start_offset = end_offset if first is None else max(start_offset, first.offset)
     return asked._replace(start_offset=start_offset, end_offset=max(start_offset, end_offset))
 
 
 def _scan_ranges(
-    pieces: Iterable[OffsetRange],
-    paths: Mapping[TopicPartition, str],
-    options: ReadOptions,
-    max_partition_bytes: int,
+    log: Log, pieces: Sequence[OffsetRange], options: ReadOptions, max_partition_bytes: int
 ) -> list[ScanRange]:
-    """Return the byte ranges of the pieces, in order.
+    """Return the byte ranges of the pieces of one partition, in order.
 
-    Requires: the pieces of a partition are adjacent, so that its log is opened once.
+    Raises: OffsetOutOfRangeError, with failOnDataLoss, if the log does not hold them any more.
     """
-
-    def split(log: Log) -> list[ScanRange]:
-        held = (held_range(piece, log, options, latest=log.log_end_offset) for piece in asked)
-        return [
-            scan for piece in held for scan in _split_evenly(log, piece, options.isolation_level, max_partition_bytes)
-        ]
-
-    scans: list[ScanRange] = []
-    for topic_partition, group in groupby(pieces, key=attrgetter("topic_partition")):
-        asked = list(group)
-        scans += look_at(paths[topic_partition], split)
-    return scans
+    plans_left = _MOST_PLANS
+    while pieces:
+        plans_left -= 1
+        latest = latest_offset(log, options)
+        held = [held_range(piece, log, options, latest=latest) for piece in pieces]
+        try:
+            return [scan for piece in held for scan in _split_evenly(log, piece, held, options, max_partition_bytes)]
+        except OffsetOutOfRangeError:
+            # The log start has moved since it was compared.
+            if not plans_left:
+                raise
+    return []
 
 
 def _split_evenly(
-    log: Log, piece: OffsetRange, isolation_level: Isolation, max_partition_bytes: int
+    log: Log, piece: OffsetRange, pieces: Sequence[OffsetRange], options: ReadOptions, max_partition_bytes: int
 ) -> list[ScanRange]:
     """Split a piece into as few ranges as possible, of about equal size: 130 MiB into 65 and 65, not 128 and 2.
 
     The slack of 1/64 allows for ranges that end up to one batch below their target size.
     """
+    on_error, isolation = options.on_error, options.isolation_level
+    end = log.readable_end(isolation=isolation, on_error=on_error).offset
+
+    def end_or_none(offset: int) -> int | None:
+        """Return None for an end after all damage, which latest_offset tells by an offset that no batch has."""
+        return None if offset > end else offset
+
+    part_of = (pieces[0].start_offset, end_or_none(pieces[-1].end_offset)) if len(pieces) > 1 else None
 
     def plan(max_bytes: int) -> list[ScanRange]:
         return log.plan(
             max_bytes,
             start_offset=piece.start_offset,
-            end_offset=piece.end_offset,
-            isolation=isolation_level,
+            end_offset=end_or_none(piece.end_offset),
+            isolation=isolation,
+            on_error=on_error,
+            part_of=part_of,
         )
 
     whole = plan(MAX_INT64)
@@ -162,6 +268,13 @@ def _split_evenly(
     size += size // 64
     count = -(-size // max_partition_bytes)
     return plan(max(size // count, 1))
+
+
+def _tasks(found: Iterable[list[ScanRange]], options: ReadOptions, max_partition_bytes: int) -> list[ScanPartition]:
+    scans = [scan for ranges in found for scan in ranges]
+    if options.min_partitions is None and options.max_records_per_partition is None:
+        return _pack(scans, max_partition_bytes)
+    return [ScanPartition((scan,)) for scan in scans]
 
 
 def _pack(scans: list[ScanRange], max_partition_bytes: int) -> list[ScanPartition]:

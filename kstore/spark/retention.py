@@ -1,4 +1,6 @@
-"""Reads of logs whose segments can be deleted during the read, by retention or delete_records."""
+"""Reads of logs whose files can be deleted, shortened or replaced during the read, by retention, compaction,
+delete_records, a deleted topic, or a broker that truncates its log when it becomes a follower.
+"""
 
 from __future__ import annotations
 
@@ -7,74 +9,111 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from kstore.errors import LogNotFoundError, LogReplacedError, StorageError
-from kstore.log import Log, ScanRange, open_log
-from kstore.log.env import ENOENT, NO_FILE
-from kstore.spark.offsets import OffsetRange, data_loss
+from kstore.errors import LogNotFoundError, LogReplacedError, OffsetOutOfRangeError, StorageError
+from kstore.log import FileRange, Log, PartitionDirectory, ScanRange
+from kstore.log.env import DEFAULT_ENV, ENOENT, is_same_file, split_path
+from kstore.log.opening import open_found
+from kstore.spark.offsets import OffsetRange, data_loss, latest_offset
 from kstore.spark.options import ReadOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Attempts to open and use a log; each repeats because segments were deleted during the previous attempt.
+# Attempts to open and use a log; each repeats because files changed during the previous attempt.
 _MOST_LOOKS = 10
+# How many logs are kept open for a second look. A log that is only read keeps no file open.
+_MOST_KEPT = 1000
 
 _Result = TypeVar("_Result")
 _logger = logging.getLogger("kstore.spark")
 
 
-def look_at(path: str, use: Callable[[Log], _Result]) -> _Result:
-    """Open a log, call use(log) and return its result; retry if a segment was deleted or replaced during the call.
+class Looks:
+    """Opens logs to look at them, and may keep them for a second look.
 
-    Raises: what `use` raises; StorageError or LogReplacedError after _MOST_LOOKS attempts; LogNotFoundError if the
-        partition was deleted.
+    Args: keeps_logs: whether the first logs are kept open until close().
+    Threads: thread-safe, if no two threads look at one log.
     """
-    looks_left = _MOST_LOOKS
-    while True:
-        looks_left -= 1
-        try:
-            with open_log(path) as log:
-                return use(log)
-        except (StorageError, LogReplacedError) as error:
-            if not looks_left or not _is_changed(error):
-                raise
+
+    def __init__(self, *, keeps_logs: bool = False) -> None:
+        self._keeps_logs = keeps_logs
+        self._kept: dict[str, Log] = {}
+
+    def __enter__(self) -> Looks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for log in self._kept.values():
+            log.close()
+        self._kept.clear()
+
+    def look_at(self, directory: PartitionDirectory, use: Callable[[Log], _Result]) -> _Result:
+        """Open a log, call use(log) and return its result; retry if its files changed during the call.
+
+        Raises: what `use` raises; StorageError or LogReplacedError after _MOST_LOOKS attempts; LogNotFoundError if the
+            directory is gone or holds no partition.
+        """
+        looks_left = _MOST_LOOKS
+        while True:
+            looks_left -= 1
+            log = self._kept.pop(directory.path, None) or open_found(directory)
+            is_kept = False
+            try:
+                found = use(log)
+                is_kept = self._keeps_logs and len(self._kept) < _MOST_KEPT
+                if is_kept:
+                    self._kept[directory.path] = log
+                return found
+            except (StorageError, LogReplacedError) as error:
+                if not looks_left or not _is_changed(error):
+                    raise
+            finally:
+                if not is_kept:
+                    log.close()
 
 
 def read_what_is_left(
     scan: ScanRange, read: Callable[[Sequence[ScanRange]], Iterator[pa.RecordBatch]], options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Read a range whose segments may have been deleted or replaced after planning.
+    """Read a range whose files may have been deleted, shortened or replaced after planning.
 
-    With failOnDataLoss this is an error. Without it, the part of the range that the log still holds is read and a
-    warning is logged.
-    Raises: OffsetOutOfRangeError for deleted or replaced segments; what look_at() and read() raise.
+    With failOnDataLoss this is an error. Without it, the rows of the range that the log has by then are read, after
+    those that were read before, and a warning says what became of the file and which offsets the log has.
+    Args: read: decodes ranges; without failOnDataLoss its batches have the column offset.
+    Raises: OffsetOutOfRangeError if the files changed; StorageError or LogReplacedError without failOnDataLoss if they
+        change again and again; what read() raises.
     """
-    waiting = [scan] if options.fail_on_data_loss else _file_by_file(scan)
+    if options.fail_on_data_loss:
+        yield from _read_all(scan, read)
+        return
+    waiting = _file_by_file(scan)
     looks_left = _MOST_LOOKS
     while waiting:
         piece = waiting.pop(0)
-        has_given = False
+        next_offset = max(piece.start_offset, piece.files[0].base_offset)
         try:
             for batch in read([piece]):
-                has_given = True
+                if batch.num_rows:
+                    next_offset = batch.column("offset")[-1].as_py() + 1
                 yield batch
         except (StorageError, LogReplacedError) as error:
             looks_left -= 1
-            # An open file can be read to its end even after deletion. After its first batches only a truncation fails
-            # the read, and then the records already returned can't be taken back.
-            is_lost = has_given and not options.fail_on_data_loss
-            if not looks_left or is_lost or not _is_changed(error):
+            if not looks_left or not _is_changed(error):
                 raise
-            start_offset = max(piece.start_offset, piece.files[0].base_offset)
-            if options.fail_on_data_loss:
-                asked = OffsetRange(scan.topic_partition, start_offset=start_offset, end_offset=scan.end_offset)
-                fate = "replaced" if isinstance(error, LogReplacedError) and error.found != NO_FILE else "deleted"
-                found = f"{error.path} was {fate} since the read was planned"
-                raise data_loss(asked, found=found, offset=start_offset) from error
-            _logger.warning(
-                "%s: %s was deleted or replaced; reading the records that are left", scan.topic_partition, error.path
-            )
-            waiting = _planned_anew(scan, start_offset, options)
+            waiting = _planned_anew(scan, next_offset, options, fate=_fate_of(scan, error))
+
+
+def _read_all(
+    scan: ScanRange, read: Callable[[Sequence[ScanRange]], Iterator[pa.RecordBatch]]
+) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from read([scan])
+    except (StorageError, LogReplacedError) as error:
+        if not _is_changed(error):
+            raise
+        asked = OffsetRange(scan.topic_partition, start_offset=scan.start_offset, end_offset=scan.end_offset)
+        fate = _fate_of(scan, error)
+        raise data_loss(asked, found=f"{fate} since the read was planned", offset=scan.start_offset) from error
 
 
 def _is_changed(error: StorageError | LogReplacedError) -> bool:
@@ -83,17 +122,95 @@ def _is_changed(error: StorageError | LogReplacedError) -> bool:
     return error.errno == ENOENT and not isinstance(error, LogNotFoundError)
 
 
+def _fate_of(scan: ScanRange, error: StorageError | LogReplacedError) -> str:
+    """Return what became of the file that a read failed on, as far as it can be seen now."""
+    if DEFAULT_ENV.stat(scan.path) is None:
+        return f"the directory {scan.path} was deleted or renamed"
+    path = error.path or scan.path
+    status = DEFAULT_ENV.stat(path, follow_symlinks=False)
+    if status is None:
+        return f"{path} was deleted"
+    last = scan.last_batch
+    identities = dict(scan.identities) | ({} if last is None else {last.path: last.identity})
+    identity = identities.get(path)
+    if identity is not None and not is_same_file(identity, status.file):
+        return f"{path} was replaced"
+    ends = [file.end_position for file in scan.files if file.path == path]
+    if last is not None and last.path == path:
+        ends.append(last.position + len(last.header))
+    if any(status.size_in_bytes < end for end in ends):
+        return f"{path} was truncated to {status.size_in_bytes} bytes"
+    return f"{path} was changed (found {getattr(error, 'found', 'no file')})"
+
+
 def _file_by_file(scan: ScanRange) -> list[ScanRange]:
-    return [replace(scan, files=(file,)) for file in scan.files]
+    first, *others = scan.files or (None,)
+    if first is None:
+        return [scan]
+    # What is left out besides damage in the files is told once.
+    return [replace(scan, files=(first,)), *(replace(scan, files=(file,), skipped=()) for file in others)]
 
 
-def _planned_anew(scan: ScanRange, start_offset: int, options: ReadOptions) -> list[ScanRange]:
-    """Plan the part of a range from start_offset on that the log still holds, one ScanRange per file."""
+def _planned_anew(scan: ScanRange, start_offset: int, options: ReadOptions, *, fate: str) -> list[ScanRange]:
+    """Plan the part of a range from start_offset on that the log has now, one ScanRange per file, and log a warning."""
+    directory = PartitionDirectory(scan.topic_partition, scan.path, split_path(scan.path)[0])
+    asked = OffsetRange(scan.topic_partition, start_offset=start_offset, end_offset=scan.end_offset)
 
-    def plan(log: Log) -> list[ScanRange]:
-        start_held, end_held = max(start_offset, log.log_start_offset), min(scan.end_offset, log.log_end_offset)
+    def plan(log: Log) -> tuple[str, list[ScanRange]]:
+        latest = latest_offset(log, options)
+        start_held, end_held = max(start_offset, log.log_start_offset), min(scan.end_offset, latest)
         if start_held >= end_held:
-            return []
-        return log.plan(start_offset=start_held, end_offset=end_held, isolation=options.isolation_level)
+            return f"none of these offsets, but [{log.log_start_offset}, {latest})", []
+        ranges = log.plan(
+            start_offset=start_held,
+            end_offset=end_held,
+            isolation=options.isolation_level,
+            on_error=options.on_error,
+        )
+        held = f"[{start_held}, {end_held}) of these"
+        if options.on_error == "skip":
+            return held, ranges
+        ranges, lost = _without_torn_ends(ranges, log, planned=scan)
+        return ", without ".join([held, *lost]), ranges
 
-    return [part for found in look_at(scan.path, plan) for part in _file_by_file(found)]
+    try:
+        with Looks() as looks:
+            held, ranges = looks.look_at(directory, plan)
+    except LogNotFoundError:
+        held, ranges = "no offset any more", []
+    except OffsetOutOfRangeError as error:
+        held, ranges = f"none of these offsets, but [{error.log_start_offset}, {error.log_end_offset})", []
+    _logger.warning(
+        "%s: %s since the read was planned; offsets [%s, %s) were still to be read, the log holds %s",
+        scan.topic_partition,
+        fate,
+        asked.start_offset,
+        asked.end_offset,
+        held,
+    )
+    return [part for found in ranges for part in _file_by_file(found)]
+
+
+def _without_torn_ends(
+    ranges: list[ScanRange], log: Log, *, planned: ScanRange
+) -> tuple[list[ScanRange], list[str]]:
+    """Cut files that are shorter than planned after their last whole batch, so that what they lost is no damage.
+
+    Returns: the ranges, and the offsets that were lost between files.
+    """
+    sizes = {file.path: file.end_position for file in planned.files}
+    short = {segment.path: segment for segment in log.segments if segment.size_in_bytes < sizes.get(segment.path, 0)}
+    lost: list[str] = []
+
+    def cut(file: FileRange) -> FileRange:
+        segment = short.get(file.path)
+        if segment is None or segment.is_last or file.end_position < segment.size_in_bytes:
+            return file
+        walk = segment.records.walk(position=file.start_position, end_position=file.end_position)
+        next_offset = max(walk.last_offset + 1, segment.base_offset)
+        if next_offset < (segment.next_base_offset or 0):
+            lost.append(f"[{next_offset}, {segment.next_base_offset})")
+        return file._replace(end_position=walk.position) if walk.status == "torn" else file
+
+    cut_ranges = [replace(one, files=tuple(cut(file) for file in one.files)) for one in ranges]
+    return cut_ranges, lost

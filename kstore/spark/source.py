@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,14 @@ from pyspark.sql.types import StructType
 
 from kstore.config import MIB
 from kstore.errors import UnsupportedError
+from kstore.log import SkippedRange
+from kstore.log.damage import OnSkip
 from kstore.spark.options import ReadOptions, parse_read_options
 from kstore.spark.planning import ScanPartition, plan_partitions
 from kstore.spark.pushdown import Constraint, constraint_of
 from kstore.spark.retention import read_what_is_left
 from kstore.spark.schema import UserSchema, source_schema
+from kstore.spark.skipped import DAMAGE_SCHEMA, RECORD_COLUMNS, damage_batch, warn_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,14 +53,17 @@ class KStoreDataSource(DataSource):
 
         Raises: ValueError for an invalid option, when load() is called.
         """
-        return source_schema(include_headers=parse_read_options(self.options).include_headers)
+        options = parse_read_options(self.options)
+        return DAMAGE_SCHEMA if options.gives_damage else source_schema(include_headers=options.include_headers)
 
-    def reader(self, schema: StructType) -> KStoreReader:
+    def reader(self, schema: StructType) -> KStoreReader | DamageReader:
         """Check the options and the schema and return a reader.
 
         Raises: ValueError for an invalid option or an unknown column.
         """
         options = parse_read_options(self.options)
+        if options.gives_damage:
+            return DamageReader(options)
         user_schema = UserSchema.of(schema)
         # Only this worker process of Spark calls pushFilters; in others Spark refuses a reader that has it.
         if options.push_filters and _PUSHDOWN_WORKER in sys.modules:
@@ -95,25 +102,76 @@ class KStoreReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return an iterator over Arrow batches of about 4 MiB, in offset order within each range.
 
-        Raises: CorruptionError with file and position for damaged bytes; OffsetOutOfRangeError, with failOnDataLoss,
-            if a segment was deleted after planning.
+        Raises: CorruptionError with file and position for damaged bytes, after the rows before them, unless mode is
+            PERMISSIVE; OffsetOutOfRangeError, with failOnDataLoss, if files changed after planning.
         """
-        from kstore.arrow import record_batches
-
         if not isinstance(partition, ScanPartition):
             return iter(())
         if TaskContext.get() is not None:
             _settle_worker()
-        decoded = partial(
-            record_batches,
-            columns=self._user_schema.columns,
-            strings=self._user_schema.strings,
-            binary="copy",
-            batch_bytes=_BATCH_BYTES,
+        schema = self._user_schema
+        batches = read_partition(
+            partition, self._options, columns=schema.columns, strings=schema.strings, on_skip=warn_of
         )
-        batches = (batch for scan in partition.ranges for batch in read_what_is_left(scan, decoded, self._options))
         in_time = (self._constraint.rows_in_time(batch) for batch in batches)
-        return self._user_schema.conform(batch for batch in in_time if batch.num_rows)
+        return schema.conform(batch for batch in in_time if batch.num_rows)
+
+
+def read_partition(
+    partition: ScanPartition,
+    options: ReadOptions,
+    *,
+    columns: Sequence[str],
+    strings: Sequence[str],
+    on_skip: OnSkip,
+) -> Iterator[pa.RecordBatch]:
+    """Iterate the rows of a task as Arrow batches of about 4 MiB.
+
+    Args: on_skip: called with each range that mode PERMISSIVE leaves out, before the rows after it.
+    """
+    from kstore.arrow import record_batches
+
+    # What is left of a file that changes is found by the offset that was reached.
+    adds_offset = not options.fail_on_data_loss and "offset" not in columns
+    decoded = partial(
+        record_batches,
+        columns=[*columns, "offset"] if adds_offset else columns,
+        strings=strings,
+        binary="copy",
+        batch_bytes=_BATCH_BYTES,
+        on_error=options.on_error,
+        on_skip=on_skip,
+    )
+    for scan in partition.ranges:
+        for batch in read_what_is_left(scan, decoded, options):
+            yield batch.select(range(len(columns))) if adds_offset else batch
+
+
+class DamageReader(DataSourceReader):
+    """Reads the same ranges as a KStoreReader in mode PERMISSIVE, and returns what that leaves out."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = replace(options, mode="PERMISSIVE")
+
+    def partitions(self) -> list[InputPartition]:
+        """Split the selected offsets into tasks, as KStoreReader does; raises as that."""
+        max_partition_bytes = self._options.max_partition_bytes or _TASK_BYTES
+        return list(plan_partitions(self._options, Constraint(), max_partition_bytes=max_partition_bytes))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return an iterator over Arrow batches of DAMAGE_SCHEMA; raises as KStoreReader.read."""
+        if not isinstance(partition, ScanPartition):
+            return
+        skipped: list[SkippedRange] = []
+        # Records that only some columns can't be decoded into count too.
+        for _ in read_partition(
+            partition, self._options, columns=RECORD_COLUMNS, strings=(), on_skip=skipped.append
+        ):
+            if skipped:
+                yield damage_batch(skipped)
+                skipped.clear()
+        if skipped:
+            yield damage_batch(skipped)
 
 
 class FilteringReader(KStoreReader):

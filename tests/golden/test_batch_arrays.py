@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from kstore.spark import batch_arrays
+from kstore.spark.udfs import batch_arrays
 from tests.golden.manifests import digest_if_long, manifest
 from tests.golden.places import difference
 from tests.golden.sets import MAIN_SETS, golden_partitions

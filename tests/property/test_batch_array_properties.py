@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kstore.spark import batch_arrays
+from kstore.spark.udfs import batch_arrays
 from tests.making.columns import expected_microseconds
 from tests.making.strategies import CODECS, MOST_TIMESTAMP_MS, record_lists
 from tests.reference import codec as reference

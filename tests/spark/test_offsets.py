@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from kstore.errors import OffsetOutOfRangeError
-from kstore.log.state.transactions import Transactions
+from kstore.log.damage import OnError
+from kstore.log.log import Isolation
+from kstore.log.skipping import LogEnd
 from kstore.spark.offsets import check_partitions_listed, resolve_offset_range
 from kstore.spark.options import parse_read_options
 from kstore.types import OffsetAndTimestamp, TopicPartition
@@ -28,14 +30,17 @@ class TimedLog:
     def log_end_offset(self) -> int:
         return self.log_start_offset + len(self.timestamps_ms)
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
+    def offset_for_timestamp(self, timestamp_ms: int, *, on_error: OnError) -> OffsetAndTimestamp | None:
+        assert on_error == "raise"
         for number, found_ms in enumerate(self.timestamps_ms):
             if found_ms >= timestamp_ms:
                 return OffsetAndTimestamp(self.log_start_offset + number, found_ms)
         return None
 
-    def transactions(self) -> Transactions:
-        return Transactions((), self.last_stable_offset)
+    def readable_end(self, *, isolation: Isolation, on_error: OnError) -> LogEnd:
+        assert on_error == "raise"
+        end = self.last_stable_offset if isolation == "read_committed" else self.log_end_offset
+        return LogEnd(end, end)
 
 
 def seconds(start: int, end: int) -> list[int]:

@@ -11,10 +11,12 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import LongType, StructField, StructType
 
-from kstore.errors import LogNotFoundError, LogReplacedError, OffsetOutOfRangeError, StorageError
+from kstore.errors import LogReplacedError, OffsetOutOfRangeError, StorageError
+from kstore.log import PartitionDirectory
 from kstore.spark import KStoreDataSource, planning, retention
-from kstore.spark.retention import look_at
+from kstore.spark.retention import Looks
 from kstore.spark.source import KStoreReader
+from kstore.types import TopicPartition
 from tests.making.batches import batches, write_partition
 
 OFFSETS = StructType([StructField("offset", LongType())])
@@ -31,6 +33,10 @@ def directory(tmp_path: Path) -> Path:
 def reader(directory: Path, *, fails: bool, **options: str) -> KStoreReader:
     options |= {"path": str(directory), "failOnDataLoss": str(fails).lower()}
     return KStoreDataSource(CaseInsensitiveDict(options)).reader(OFFSETS)
+
+
+def partition(directory: Path) -> PartitionDirectory:
+    return PartitionDirectory(TopicPartition("t", 0), str(directory), str(directory.parent))
 
 
 def delete(directory: Path, *base_offsets: int) -> None:
@@ -107,7 +113,7 @@ def test_segment_deleted_between_the_looks_of_the_driver_fails_it_with_loss(dire
 
 def test_segments_that_go_faster_than_they_are_found_fail_the_task_by_name(directory, monkeypatch):
     tasks = reader(directory, fails=False).partitions()
-    monkeypatch.setattr(retention, "_planned_anew", lambda scan, _start_offset, _options: [scan])
+    monkeypatch.setattr(retention, "_planned_anew", lambda scan, _start_offset, _options, *, fate: [scan])
     delete(directory, 0)
     with pytest.raises(LogReplacedError, match=f"{0:020}.log was removed"):
         [list(reader(directory, fails=False).read(task)) for task in tasks]
@@ -121,7 +127,7 @@ def test_log_is_looked_at_anew_while_segments_are_deleted_under_the_look(directo
             raise failures.pop()
         return log.log_end_offset
 
-    assert look_at(str(directory), use) == 30
+    assert Looks().look_at(partition(directory), use) == 30
 
 
 @pytest.mark.parametrize("error", [StorageError("gone", errno=ENOENT), StorageError("broken", errno=5)], ids=str)
@@ -130,4 +136,4 @@ def test_log_that_can_not_be_looked_at_raises_why(directory, error):
         raise error
 
     with pytest.raises(StorageError, match=str(error)):
-        look_at(str(directory), use)
+        Looks().look_at(partition(directory), use)

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from kstore.compression import CompressionType, level_of
-from kstore.spark import batch_arrays
+from kstore.spark.udfs import batch_arrays
 from kstore.spark.schema import record_type
 
 if TYPE_CHECKING:

@@ -1,0 +1,68 @@
+"""The names of the options of format("kstore"), by use, and the refusal of a name that a use does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Final, Literal, TypeAlias
+
+Use: TypeAlias = Literal["read", "readStream", "write", "writeStream"]
+
+# Options of Spark's Kafka source and sink that change nothing here.
+_CLIENT_NAMES = frozenset(
+    {"groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"}
+)
+_READ_NAMES = _CLIENT_NAMES | {
+    "path",
+    "paths",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsets",
+    "startingOffsetsByTimestampStrategy",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "endingOffsets",
+    "failOnDataLoss",
+    "mode",
+    "includeHeaders",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxPartitionBytes",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "pushFilters",
+    "rows",
+}
+_WRITE_NAMES = _CLIENT_NAMES | {"path", "topic", "includeHeaders"}
+# All names of each use, as they are documented. checkpointLocation and queryName come from Spark itself.
+OPTION_NAMES: Final[dict[Use, frozenset[str]]] = {
+    "read": _READ_NAMES,
+    "readStream": _READ_NAMES,
+    "write": _WRITE_NAMES,
+    "writeStream": _WRITE_NAMES | {"checkpointLocation", "queryName"},
+}
+# Of Kafka's clients, and of what Spark passes on for itself.
+FOREIGN_PREFIXES: Final = ("kafka.", "spark.", "__")
+# What Spark passes on when a table is created (TableCatalog's reserved properties), in lower case.
+_TABLE_PROPERTIES = frozenset(
+    {"provider", "location", "owner", "external", "is_managed_location", "comment", "collation"}
+)
+
+
+def check_names(names: Iterable[str], use: Use) -> None:
+    """Refuse a name that a use does not know. Names are not case-sensitive.
+
+    Raises: ValueError that names the option and the nearest name of this use, if one is near, else all of them.
+    """
+    known = {name.lower(): name for name in OPTION_NAMES[use]}
+    for name in names:
+        asked = name.lower()
+        if asked in known or asked in _TABLE_PROPERTIES or asked.startswith(FOREIGN_PREFIXES):
+            continue
+        nearest = get_close_matches(asked, known, n=1)
+        hint = f"did you mean {known[nearest[0]]}?" if nearest else f"{use} knows {', '.join(sorted(known.values()))}"
+        raise ValueError(f"unknown option {name}; {hint}")
