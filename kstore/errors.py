@@ -31,7 +31,7 @@ def checked_int(name: str, value: object, *, least: int = LEAST_INT64, greatest:
 
     Raises: TypeError as checked_index; ValueError outside these bounds.
     """
-    number = checked_index(name, value)
+    number = value if type(value) is int else checked_index(name, value)
     if not least <= number <= greatest:
         raise ValueError(f"{name} must be from {least} to {greatest}, got {number}")
     return number

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TextIO
 from kstore._core import PositionedFile, PositionedWriteFile
 from kstore.environment import SystemClock
 from kstore.errors import LogClosedError, LogReplacedError, StorageError
-from kstore.log.cache import SharedCache
+from kstore.log.cache import Loan, SharedCache
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
@@ -488,28 +488,43 @@ class OpenFiles(Closing):
         self._cache = _OPEN_FILES if cache is None else cache
         self._is_closed = False
 
-    @contextmanager
-    def borrow(self, path: str, listed: FileIdentity | None = None) -> Iterator[ReadFile]:
+    def borrow(self, path: str, listed: FileIdentity | None = None) -> _Borrowed:
         """Context manager: yield the open file.
 
         Args: listed: the identity that the file must have, None for any.
         Raises: LogReplacedError if it is another file, or was removed; LogClosedError after close().
         """
+        return _Borrowed(self, path, listed)
+
+    def lend(self, path: str, listed: FileIdentity | None) -> Loan[ReadFile]:
+        """Return what borrow yields, for use until give_back; raises as that."""
         if self._is_closed:
             raise _closed_before(path)
-        with self._cache.borrow(self, path, lambda: self._opened(path, listed)) as file:
-            is_listed = listed is None or file.is_listed(listed)
-            if is_listed:
-                yield file
-        if not is_listed and listed is not None:
-            yield from self._borrowed_again(path, listed)
+        loan = self._cache.lend(self, path, lambda: self._opened(path, listed))
+        if listed is None:
+            return loan
+        try:
+            is_listed = loan.value.is_listed(listed)
+        except BaseException:
+            self._cache.give_back(loan)
+            raise
+        return loan if is_listed else self._lent_again(loan, path, listed)
 
-    def _borrowed_again(self, path: str, listed: FileIdentity) -> Iterator[ReadFile]:
-        """Yield the file that has the name now; the cached one was listed at another time."""
+    def _lent_again(self, loan: Loan[ReadFile], path: str, listed: FileIdentity) -> Loan[ReadFile]:
+        """Lend the file that has the name now; the cached one was listed at another time."""
+        self._cache.give_back(loan)
         self.forget(path)
-        with self._cache.borrow(self, path, lambda: self._opened(path, listed)) as file:
-            check_listed(file, listed)
-            yield file
+        loan = self._cache.lend(self, path, lambda: self._opened(path, listed))
+        try:
+            check_listed(loan.value, listed)
+        except BaseException:
+            self._cache.give_back(loan)
+            raise
+        return loan
+
+    def give_back(self, loan: Loan[ReadFile]) -> None:
+        """Return a loan from lend; exactly once."""
+        self._cache.give_back(loan)
 
     def check_in_place(self, path: str, listed: FileIdentity) -> None:
         """Raise LogReplacedError if the path does not refer to the listed file; StorageError.  Cost: a stat."""
@@ -537,6 +552,26 @@ class OpenFiles(Closing):
         if self._is_closed:
             raise _closed_before(path)
         return self._env.open_read(path) if listed is None else open_listed(path, listed, self._env)
+
+
+class _Borrowed:
+    """The context manager of OpenFiles.borrow; a generator would cost more than a short read."""
+
+    __slots__ = ("_files", "_listed", "_loan", "_path")
+
+    def __init__(self, files: OpenFiles, path: str, listed: FileIdentity | None) -> None:
+        self._files = files
+        self._path = path
+        self._listed = listed
+
+    def __enter__(self) -> ReadFile:
+        self._loan = self._files.lend(self._path, self._listed)
+        return self._loan.value
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._files.give_back(self._loan)
 
 
 def open_listed(path: str, listed: FileIdentity, env: Env) -> ReadFile:
@@ -660,10 +695,11 @@ def _statx() -> Callable[[str | int], tuple[int, int]] | None:
         call = ctypes.CDLL(None, use_errno=True).statx
     except (AttributeError, OSError, TypeError):
         return None
-    call.argtypes = ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_char_p
+    call.argtypes = ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p
+    new_buffer = ctypes.c_char * _STATX_BYTES
 
     def ask(of: str | int) -> tuple[int, int]:
-        buffer = ctypes.create_string_buffer(_STATX_BYTES)
+        buffer = new_buffer()
         if isinstance(of, int):
             failed = call(of, b"", _AT_EMPTY_PATH, _STATX_BTIME, buffer)
         else:
@@ -690,8 +726,8 @@ def absolute_path(path: StrPath) -> str:
 
 
 def join_path(directory: str, name: str) -> str:
-    """Return the path of a name in a directory."""
-    return os.path.join(directory, name)
+    """Return the path of a name, which is not a path, in a directory."""
+    return directory + name if directory.endswith("/") else f"{directory}/{name}"
 
 
 def split_path(path: str) -> tuple[str, str]:
@@ -699,15 +735,23 @@ def split_path(path: str) -> tuple[str, str]:
     return os.path.split(path)
 
 
-@contextmanager
-def storage_errors(action: str, path: str) -> Iterator[None]:
+class storage_errors:  # noqa: N801
     """Context manager: convert an OSError to a StorageError that names the action and the path."""
-    try:
-        yield
-    except StorageError:
-        raise
-    except OSError as error:
-        raise _storage_error(action, path, error) from error
+
+    __slots__ = ("_action", "_path")
+
+    def __init__(self, action: str, path: str) -> None:
+        self._action = action
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError) and not isinstance(error, StorageError):
+            raise _storage_error(self._action, self._path, error) from error
 
 
 def _storage_error(action: str, path: str, error: OSError) -> StorageError:

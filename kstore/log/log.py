@@ -434,7 +434,7 @@ class Log(Closing):
 
     def _planned(self, found: Iterator[ScanRange]) -> list[ScanRange]:
         """Return the ranges with a batch that shows to other processes whether the log was truncated since."""
-        last = last_batch(self.segments)
+        last = self._source.last_batch() or last_batch(self.segments)
         ranges = [one if one.last_batch is not None else replace(one, last_batch=last) for one in found]
         for place in {one.last_batch for one in ranges if one.last_batch is not None}:
             self.segments[-1].records.check_standing(place)

@@ -74,6 +74,11 @@ class ScanRange:
         return skipped.within(start_offset=self.start_offset, end_offset=self.end_offset)
 
     @property
+    def read_end_offset(self) -> int:
+        """Where the read ends that this range is a part of."""
+        return self.end_offset if self.share is None else self.share.read_end_offset
+
+    @property
     def topic_partition(self) -> TopicPartition:
         """The topic and partition as one value."""
         return TopicPartition(self.topic, self.partition)
@@ -109,7 +114,8 @@ class _FindSplit(Protocol):
 class _Planner:
     """Collects file ranges until they have about max_bytes, then yields them as a ScanRange.
 
-    With max_bytes None each segment is one range, and none is split.
+    With max_bytes None each segment is one range, and none is split. Parts of extents whose offsets are all below
+    start_offset, or all from end_offset on, are left out.
     """
 
     def __init__(
@@ -118,9 +124,11 @@ class _Planner:
         *,
         path: str,
         start_offset: int,
+        end_offset: int,
         max_bytes: int | None,
         find_split: _FindSplit,
     ) -> None:
+        self._end_offset = end_offset
         self._topic_partition = topic_partition
         self._find_split = find_split
         self._path = path
@@ -146,8 +154,13 @@ class _Planner:
                 continue
             if split is None:
                 break
+            if split.offset <= self._start_offset:
+                position = split.position
+                continue
             proven_offset = split.offset if split.is_proven else None
             self._add(Extent(segment, position, split.position, finds_end=False, following_offset=proven_offset))
+            if split.offset >= self._end_offset:
+                return
             yield from self.close(end_offset=split.offset)
             position = split.position
         self._add(Extent(segment, position, end_position, finds_end, following_offset))
@@ -196,7 +209,12 @@ def plan_ranges(
         range per segment.
     """
     planner = _Planner(
-        topic_partition, path=path, start_offset=start_offset, max_bytes=max_bytes, find_split=_find_split_point
+        topic_partition,
+        path=path,
+        start_offset=start_offset,
+        end_offset=end_offset,
+        max_bytes=max_bytes,
+        find_split=_find_split_point,
     )
     for extent in extents(segments, start_offset=start_offset, end_offset=end_offset, log_end_offset=log_end_offset):
         yield from planner.add_extent(extent)
@@ -218,7 +236,12 @@ def plan_ranges_around_damage(
     an index entry points to a sound batch. end_offset: MAX_OFFSET for the end of the last segment, wherever that is.
     """
     planner = _Planner(
-        topic_partition, path=path, start_offset=start_offset, max_bytes=max_bytes, find_split=_find_proven_split
+        topic_partition,
+        path=path,
+        start_offset=start_offset,
+        end_offset=end_offset,
+        max_bytes=max_bytes,
+        find_split=_find_proven_split,
     )
     for extent in extents_around_damage(segments, start_offset=start_offset, end_offset=end_offset):
         yield from planner.add_extent(extent)

@@ -28,7 +28,7 @@ from kstore._core import (
 )
 from kstore.compression import decompress
 from kstore.config import LogConfig
-from kstore.errors import CorruptionError, KStoreError, UnsupportedError
+from kstore.errors import CorruptionError, CorruptRecordError, KStoreError, UnsupportedError
 from kstore.log.damage import SkippedRange
 from kstore.log.env import DEFAULT_ENV, Closing, Env, FileIdentity, ReadFile, check_in_place, open_listed
 from kstore.log.plan import ScanRange
@@ -47,7 +47,7 @@ _ROW_COUNT_FIELD, _POSITION_FIELD = (BATCH_ROW_FIELDS.index(name) for name in ("
 
 # How many bytes of columns a reader that goes on after damage holds back: a wrong base offset, which no CRC covers, shows
 # up only at a batch after it.
-HELD_BYTES = 256 * 1024
+HELD_BYTES = 1024 * 1024
 
 Item = TypeVar("Item")
 Part = TypeVar("Part")
@@ -394,10 +394,10 @@ def scan_around_damage(
 
     Yields what is left out between the rows before and after it. A batch whose records cannot be decoded into these
     columns gives no row. A file is decoded as by scan_columns until a fault shows up; only then sound_parts tells what
-    is read of it. If it rejects batches whose rows were handed over by then, because their offsets are wrong, all
-    later batches are measured by them.
+    is read of it.
     Raises: UnsupportedCompressionTypeError, MemoryLimitError, StorageError; LogReplacedError if a file is no longer the
-        one that was planned.
+        one that was planned; CorruptRecordError if more than HELD_BYTES of rows have offsets that contradict the
+        batches after them.
     Cost: as scan_columns, and for a file with a fault one more pass that checks frames and CRCs. Memory for
         HELD_BYTES more columns, and for those of a batch until the whole batch is decoded.
     """
@@ -432,7 +432,7 @@ class _SoundScan:
                 return
             for part in self._parts(piece, file, given):
                 if isinstance(part, DamagedPart):
-                    end_offset = self._range.end_offset
+                    end_offset = self._range.read_end_offset
                     yield from self._clipped(part.skipped(piece, self._range.topic_partition, end_offset=end_offset))
                 else:
                     reader = _ChunkReader(
@@ -462,7 +462,9 @@ class _SoundScan:
                     continue
                 held.append(decoder.take())
                 held_bytes += held[-1].size_in_bytes
-                while held_bytes - held[0].size_in_bytes >= HELD_BYTES and not _rows_of_batch(held[0], decoder.position):
+                while held and held_bytes - held[0].size_in_bytes >= HELD_BYTES:
+                    if _rows_of_batch(held[0], decoder.position):
+                        break
                     held_bytes -= held[0].size_in_bytes
                     given.note(held[0])
                     yield _all_rows(held.popleft())
@@ -483,29 +485,27 @@ class _SoundScan:
         return True
 
     def _parts(self, piece: FileRange, file: ReadFile, given: _Given) -> list[SoundRun | DamagedPart]:
-        """Return the sound batches of a file and the damage between them, from the batch on that `given` tells."""
-        parts = self._sound_parts(piece, file, segment_offset=piece.base_offset)
+        """Return the sound batches of a file and the damage between them, from the batch on that `given` tells.
+
+        Raises: CorruptRecordError if that batch, or one before it, is not sound.
+        """
+        parts, fault = sound_parts(
+            file,
+            piece,
+            find_index=lambda: read_offset_index(piece.path, base_offset=piece.base_offset, env=self._env),
+            config=self._config,
+        )
+        if fault is not None:
+            self._check_unchanged(fault, piece)
         at = given.position
         if at < 0:
             return parts
         first = parts[0] if parts else None
         if isinstance(first, SoundRun) and first.position <= at < first.end_position:
             return [first._replace(position=at), *parts[1:]]
-        header = self._header_at(at, file, end_position=piece.end_position)
-        rest = piece._replace(start_position=at + header.size_in_bytes, base_offset=header.last_offset + 1)
-        later = self._sound_parts(rest, file, segment_offset=piece.base_offset)
-        return [SoundRun(at, rest.start_position, piece.base_offset), *later]
-
-    def _sound_parts(self, piece: FileRange, file: ReadFile, *, segment_offset: int) -> list[SoundRun | DamagedPart]:
-        parts, fault = sound_parts(
-            file,
-            piece,
-            find_index=lambda: read_offset_index(piece.path, base_offset=segment_offset, env=self._env),
-            config=self._config,
-        )
-        if fault is not None:
-            self._check_unchanged(fault, piece)
-        return parts
+        reason = "rows were returned before later batches contradicted their offsets"
+        where = f"batch at position {at} of {piece.path}"
+        raise CorruptRecordError(f"{where}: {reason}", path=piece.path, position=at, reason=reason) from fault
 
     def _run(
         self, piece: FileRange, run: SoundRun, file: ReadFile, reader: _ChunkReader, *, keeps_chunks: bool

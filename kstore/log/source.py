@@ -162,10 +162,37 @@ class _Listing:
         self.segments = segments
         self.number = number
         self.checkpointed: dict[str, int | None] = {}
+        self.log_start_offset: int | None = None
         self.log_end_offset: int | None = None
         self.settled: SettledLog | None = None
         self.last_batch: BatchPlace | None = None
         self.knows_last_batch = False
+
+
+class _RootOffsets:
+    """What the checkpoints of a root say about one partition."""
+
+    def __init__(self, directory: PartitionDirectory, checkpoints: OffsetCheckpoints) -> None:
+        self._directory = directory
+        self._checkpoints = checkpoints
+
+    def offset(self, name: str) -> int | None:
+        """Return the partition's offset in a checkpoint, None if it has no entry or the file cannot be read."""
+        try:
+            offsets = self._checkpoints.offsets(join_path(self._directory.root, name)) or {}
+        except (CorruptCheckpointError, StorageError) as error:
+            _logger.warning("%s is read without the checkpoint %s: %s", self._directory.path, name, error)
+            return None
+        return offsets.get(self._directory.topic_partition)
+
+    def cleaned_below(self) -> int:
+        """Return the offset below which a cleaner has cleaned the log."""
+        return self.offset(CLEANER_CHECKPOINT) or 0
+
+
+def _cleaned_by_configuration() -> int:
+    """Return the offset below which a cleaner may have cleaned a log that is compacted: the largest."""
+    return MAX_INT64
 
 
 class DirectorySource:
@@ -176,13 +203,15 @@ class DirectorySource:
     """
 
     def __init__(self, directory: PartitionDirectory, *, config: LogConfig, env: Env) -> None:
-        self.context = LogContext(
-            directory.topic_partition, directory.path, config, OpenFiles(env), IndexCache(env), self._cleaned_below
-        )
         self.env = env
         self.is_closed = False
         self._root = directory.root
-        self._checkpoints = _CHECKPOINTS if env is DEFAULT_ENV else OffsetCheckpoints(env)
+        self._checkpoints = _RootOffsets(directory, _CHECKPOINTS if env is DEFAULT_ENV else OffsetCheckpoints(env))
+        # Nothing in it refers to this object: a cycle would keep each log until a garbage collection.
+        cleaned_below = _cleaned_by_configuration if config.is_compacted else self._checkpoints.cleaned_below
+        self.context = LogContext(
+            directory.topic_partition, directory.path, config, OpenFiles(env), IndexCache(env), cleaned_below
+        )
         self._renewing = threading.Lock()
         self._directory_status, self._listing = self._listed(0)
 
@@ -202,9 +231,13 @@ class DirectorySource:
     @property
     def log_start_offset(self) -> int:
         """The first segment's base offset, or the root's checkpoint if that is higher."""
-        segments = self.segments
-        first = segments[0].base_offset if segments else 0
-        return max(first, self._checkpoint(LOG_START_OFFSET_CHECKPOINT) or 0)
+        self._check_open()
+        listing = self._listing
+        start = listing.log_start_offset
+        if start is None:
+            first = listing.segments[0].base_offset if listing.segments else 0
+            listing.log_start_offset = start = max(first, self._checkpoint(LOG_START_OFFSET_CHECKPOINT) or 0)
+        return start
 
     @property
     def log_end_offset(self) -> int:
@@ -376,21 +409,12 @@ class DirectorySource:
         listing.settled = result = SettledLog(found, last)
         return result
 
-    def _cleaned_below(self) -> int:
-        """Return the offset below which a cleaner has cleaned the log, or may have by its configuration."""
-        return MAX_INT64 if self.context.config.is_compacted else self._checkpoint(CLEANER_CHECKPOINT) or 0
-
     def _checkpoint(self, name: str) -> int | None:
         """Return this partition's offset in one of the root's checkpoints, read once; None if it has no entry."""
         self._check_open()
         checkpointed = self._listing.checkpointed
         if name not in checkpointed:
-            try:
-                offsets = self._checkpoints.offsets(join_path(self._root, name)) or {}
-            except (CorruptCheckpointError, StorageError) as error:
-                _logger.warning("%s is read without the checkpoint %s: %s", self.context.directory, name, error)
-                offsets = {}
-            checkpointed[name] = offsets.get(self.context.topic_partition)
+            checkpointed[name] = self._checkpoints.offset(name)
         return checkpointed[name]
 
     def _check_open(self) -> None:

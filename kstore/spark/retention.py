@@ -168,9 +168,7 @@ def _planned_anew(scan: ScanRange, start_offset: int, options: ReadOptions, *, f
             on_error=options.on_error,
         )
         held = f"[{start_held}, {end_held}) of these"
-        if options.on_error == "skip":
-            return held, ranges
-        ranges, lost = _without_torn_ends(ranges, log, planned=scan)
+        ranges, lost = _without_torn_ends(ranges, log, planned=scan, start_offset=start_held)
         return ", without ".join([held, *lost]), ranges
 
     try:
@@ -192,25 +190,32 @@ def _planned_anew(scan: ScanRange, start_offset: int, options: ReadOptions, *, f
 
 
 def _without_torn_ends(
-    ranges: list[ScanRange], log: Log, *, planned: ScanRange
+    ranges: list[ScanRange], log: Log, *, planned: ScanRange, start_offset: int
 ) -> tuple[list[ScanRange], list[str]]:
     """Cut files that are shorter than planned after their last whole batch, so that what they lost is no damage.
 
-    Returns: the ranges, and the offsets that were lost between files.
+    Returns: the ranges, and the offsets from start_offset on that were lost between files.
     """
     sizes = {file.path: file.end_position for file in planned.files}
-    short = {segment.path: segment for segment in log.segments if segment.size_in_bytes < sizes.get(segment.path, 0)}
-    lost: list[str] = []
+    short = {
+        segment.path: segment
+        for segment in log.segments
+        if not segment.is_last and segment.size_in_bytes < sizes.get(segment.path, 0)
+    }
+    # Where what was lost starts, for each of these files.
+    lost_from = {path: max(start_offset, segment.base_offset) for path, segment in short.items()}
 
     def cut(file: FileRange) -> FileRange:
         segment = short.get(file.path)
-        if segment is None or segment.is_last or file.end_position < segment.size_in_bytes:
+        if segment is None or file.end_position < segment.size_in_bytes:
             return file
         walk = segment.records.walk(position=file.start_position, end_position=file.end_position)
-        next_offset = max(walk.last_offset + 1, segment.base_offset)
-        if next_offset < (segment.next_base_offset or 0):
-            lost.append(f"[{next_offset}, {segment.next_base_offset})")
-        return file._replace(end_position=walk.position) if walk.status == "torn" else file
+        if walk.status not in ("torn", "end"):
+            del lost_from[file.path]
+            return file
+        lost_from[file.path] = max(walk.last_offset + 1, lost_from[file.path])
+        return file._replace(end_position=walk.position)
 
-    cut_ranges = [replace(one, files=tuple(cut(file) for file in one.files)) for one in ranges]
-    return cut_ranges, lost
+    cut_ranges = [replace(one, files=tuple(map(cut, one.files))) for one in ranges]
+    ends = {path: min(short[path].next_base_offset or 0, planned.end_offset) for path in lost_from}
+    return cut_ranges, [f"[{start}, {ends[path]})" for path, start in lost_from.items() if start < ends[path]]

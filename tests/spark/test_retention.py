@@ -1,9 +1,11 @@
-"""Goal: segments deleted between plan and task fail a read, or with failOnDataLoss=false cost it no other rows.
+"""Goal: files deleted or shortened between plan and task fail a read as lost data, never as damage, or with
+failOnDataLoss=false cost it no other rows, and the warning is true.
 Method: the calls of Spark's driver and workers made in this process, files taken away between them; no JVM."""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,8 +15,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from kstore.errors import LogReplacedError, OffsetOutOfRangeError, StorageError
 from kstore.log import PartitionDirectory
-from kstore.spark import KStoreDataSource, planning, retention
+from kstore.spark import KStoreDataSource, planning, retention, source
 from kstore.spark.retention import Looks
+from kstore.spark.schema import record_type
 from kstore.spark.source import KStoreReader
 from kstore.types import TopicPartition
 from tests.making.batches import batches, write_partition
@@ -30,9 +33,11 @@ def directory(tmp_path: Path) -> Path:
     return write_partition(tmp_path, [batches(first, 5, records_per_batch=2) for first in (0, 10, 20)])
 
 
-def reader(directory: Path, *, fails: bool, **options: str) -> KStoreReader:
+def reader(directory: Path, *, fails: bool, schema: StructType = OFFSETS, **options: str) -> KStoreReader:
     options |= {"path": str(directory), "failOnDataLoss": str(fails).lower()}
-    return KStoreDataSource(CaseInsensitiveDict(options)).reader(OFFSETS)
+    found = KStoreDataSource(CaseInsensitiveDict(options)).reader(schema)
+    assert isinstance(found, KStoreReader)
+    return found
 
 
 def partition(directory: Path) -> PartitionDirectory:
@@ -81,10 +86,105 @@ def test_records_that_a_cleaner_moved_to_an_earlier_segment_are_read_there(direc
     assert rows(reader(directory, fails=False, maxPartitionBytes="1"), merge) == list(range(30))
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_partition_that_is_gone_fails_the_task(directory, fails):
-    with pytest.raises((LogNotFoundError, OffsetOutOfRangeError)):
-        rows(reader(directory, fails=fails), lambda: directory.rename(directory.parent / "t-0.0123-delete"))
+@pytest.fixture
+def gone(directory: Path) -> Callable[[], object]:
+    return lambda: directory.rename(directory.parent / f"t-0.{'0' * 32}-delete")
+
+
+@pytest.mark.parametrize("options", [{}, {"minPartitions": "7"}], ids=["one", "min"])
+def test_partition_that_is_gone_fails_the_task_as_loss(directory, gone, options):
+    with pytest.raises(OffsetOutOfRangeError, match=rf"{LOSS}.*the directory {directory} was deleted or renamed since"):
+        rows(reader(directory, fails=True, **options), gone)
+
+
+def test_partition_that_is_gone_has_no_rows_where_loss_is_taken_and_the_warning_says_so(directory, gone, caplog):
+    with caplog.at_level(logging.WARNING, "kstore.spark"):
+        assert rows(reader(directory, fails=False), gone) == []
+    (message,) = caplog.messages
+    assert message == (
+        f"t-0: the directory {directory} was deleted or renamed since the read was planned; "
+        "offsets [0, 30) were still to be read, the log holds no offset any more"
+    )
+
+
+def test_topic_that_was_made_again_is_read_at_the_offsets_that_were_planned(directory, caplog):
+    def make_again() -> None:
+        directory.rename(directory.parent / "old")
+        write_partition(directory.parent, [batches(0, 3, records_per_batch=2)])
+
+    assert rows(reader(directory, fails=False), make_again) == list(range(6))
+    assert "was replaced since" in caplog.text
+    assert "the log holds [0, 6) of these" in caplog.text
+
+
+def shorten(directory: Path, slot: int, *, to_bytes: int) -> Path:
+    log = sorted(directory.glob("*.log"))[slot]
+    os.truncate(log, to_bytes)
+    return log
+
+
+def size_of(slot: int, *, whole_batches: int) -> int:
+    return sum(map(len, batches(slot * 10, whole_batches, records_per_batch=2)))
+
+
+@pytest.mark.parametrize(
+    ("slot", "to_bytes", "left"),
+    [
+        pytest.param(2, 0, range(20), id="last-to-nothing"),
+        pytest.param(2, size_of(2, whole_batches=2), range(24), id="last-between-batches"),
+        pytest.param(2, size_of(2, whole_batches=2) + 1, range(24), id="last-inside-a-batch"),
+        pytest.param(1, 0, [*range(10), *range(20, 30)], id="middle-to-nothing"),
+        pytest.param(1, size_of(1, whole_batches=2), [*range(14), *range(20, 30)], id="middle-between-batches"),
+        pytest.param(1, size_of(1, whole_batches=2) + 70, [*range(14), *range(20, 30)], id="middle-inside-a-batch"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE"])
+def test_file_that_a_broker_shortened_is_lost_data_and_no_damage(tmp_path, slot, to_bytes, left, mode, caplog):
+    segments = [batches(first, 5, records_per_batch=2) for first in (0, 10, 20)]
+    for fails in (True, False):
+        directory = write_partition(tmp_path / str(fails), segments)
+        planned = reader(directory, fails=fails, mode=mode)
+
+        def meanwhile(directory=directory) -> None:
+            shorten(directory, slot, to_bytes=to_bytes)
+
+        if fails:
+            with pytest.raises(OffsetOutOfRangeError, match=rf"{LOSS}.*\.log was truncated to {to_bytes} bytes since"):
+                rows(planned, meanwhile)
+        else:
+            with caplog.at_level(logging.WARNING, "kstore.spark"):
+                assert rows(planned, meanwhile) == list(left)
+            (message,) = caplog.messages
+            assert f"was truncated to {to_bytes} bytes since the read was planned" in message
+
+
+@pytest.mark.parametrize(("whole_batches", "extra", "first"), [(2, 70, 14), (2, 0, 14), (0, 0, 10)])
+def test_warning_names_the_offsets_that_a_shortened_file_lost(directory, whole_batches, extra, first, caplog):
+    to_bytes = size_of(1, whole_batches=whole_batches) + extra
+    with caplog.at_level(logging.WARNING, "kstore.spark"):
+        rows(reader(directory, fails=False), lambda: shorten(directory, 1, to_bytes=to_bytes))
+    (message,) = caplog.messages
+    held = f"the log holds [10, 30) of these, without [{first}, 20)"
+    assert message.endswith(f"offsets [10, 30) were still to be read, {held}")
+
+
+@pytest.mark.parametrize("columns", [("offset",), ("value",), ("key", "value")], ids="-".join)
+def test_file_that_is_shortened_under_the_read_gives_each_row_that_is_left_once(tmp_path, monkeypatch, columns):
+    """Small batches stand for rows that were handed to Spark before the file changed."""
+    monkeypatch.setattr(source, "_BATCH_BYTES", 2000)
+    data = batches(0, 4000, records_per_batch=10, value_bytes=100)
+    directory = write_partition(tmp_path, [data])
+    planned = reader(directory, fails=False, schema=record_type(columns))
+    (task,) = planned.partitions()
+    half = sum(map(len, data[:2000]))
+    assert half > 2 << 20
+    found = []
+    for item in planned.read(task):
+        if not found:
+            shorten(directory, 0, to_bytes=half + 5)
+        assert item.schema.names == list(columns)
+        found += item.column(0).to_pylist()
+    assert len(found) == len(set(found)) == 20_000
 
 
 @pytest.fixture

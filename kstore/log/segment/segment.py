@@ -97,7 +97,8 @@ class LogSegment:
         self.base_offset = base_offset
         self.next_base_offset = next_base_offset
         self.size_in_bytes = size_in_bytes
-        self.path = self._path_with(LOG_SUFFIX)
+        stem = segment_path(context.directory, base_offset, suffix="")
+        self.path = stem + LOG_SUFFIX
         self.listed = listed
         self._identity = None if listed is None else listed.identity
         self.records = SegmentRecords(
@@ -116,7 +117,7 @@ class LogSegment:
         self._tail_start: BatchHeader | None = None
         self._scan_end_position: int | None = None
         self._largest_timestamp_ms: int | None = None
-        self._index_paths = self._path_with(OFFSET_INDEX_SUFFIX), self._path_with(TIME_INDEX_SUFFIX)
+        self._index_paths = stem + OFFSET_INDEX_SUFFIX, stem + TIME_INDEX_SUFFIX
         self._prefix_searches = 0
         self._lookup: SegmentLookup | None = None
 
@@ -194,7 +195,7 @@ class LogSegment:
         """
         end_position = self.scan_end_position
         start = self._tail_start or self._floor_batch(MAX_OFFSET, end_position=end_position)
-        last_offset = self._walk_from(start).last_offset
+        last_offset = self.tail.last_offset if self.is_last else self._walk_from(start).last_offset
         last = self._walk_from(start, stop_offset=last_offset).found if last_offset >= 0 else None
         if last is None:
             return None
@@ -556,6 +557,3 @@ class LogSegment:
     def _count_fallback(self) -> None:
         with self._lock:
             self.index_fallbacks += 1
-
-    def _path_with(self, suffix: str) -> str:
-        return segment_path(self._context.directory, self.base_offset, suffix=suffix)
