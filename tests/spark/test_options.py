@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from kstore.config import MIB
+from kstore.spark.option_names import OPTION_NAMES, Use, check_names
 from kstore.spark.options import (
     EARLIEST,
     LATEST,
@@ -336,3 +337,62 @@ def test_ignored_numbers_must_still_be_numbers(name: str) -> None:
 def test_least_offsets_per_trigger_above_the_most_is_refused() -> None:
     with pytest.raises(ValueError, match=r"minOffsetsPerTrigger \(20\) is higher than maxOffsetsPerTrigger \(10\)"):
         parse(minOffsetsPerTrigger="20", maxOffsetsPerTrigger="10")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("subscibe", r"unknown option subscibe; did you mean subscribe\?"),
+        ("startingOffset", r"unknown option startingOffset; did you mean startingOffsets\?"),
+        ("FAILONDATALOS", r"unknown option FAILONDATALOS; did you mean failOnDataLoss\?"),
+        ("maxOffsetPerTrigger", r"did you mean maxOffsetsPerTrigger\?"),
+        ("x", "unknown option x; read knows assign, .*, subscribe, subscribePattern$"),
+        ("kafka", "unknown option kafka; "),
+        ("checkpointLocation", "unknown option checkpointLocation; "),
+    ],
+)
+def test_unknown_name_is_refused_with_the_nearest_one(name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_read_options({"path": "/data", name: "x"})
+
+
+def test_name_of_a_sink_s_option_does_not_pass_for_a_selection_of_topics() -> None:
+    with pytest.raises(ValueError, match="unknown option topic; "):
+        parse_read_options({"path": "/data", "topic": "flights"})
+    check_names(["topic", "path", "includeHeaders", "kafka.acks"], "write")
+    check_names(["checkpointlocation", "queryname", "topic"], "writeStream")
+    with pytest.raises(ValueError, match="unknown option subscribe; write knows "):
+        check_names(["subscribe"], "write")
+
+
+@pytest.mark.parametrize("use", OPTION_NAMES)
+def test_every_name_is_known_in_any_case(use: Use) -> None:
+    for name in OPTION_NAMES[use]:
+        check_names([name, name.lower(), name.upper()], use)
+        wrong = name[:-1] + ("x" if name[-1] != "x" else "y")
+        with pytest.raises(ValueError, match=f"unknown option {wrong}; did you mean "):
+            check_names([wrong], use)
+
+
+@pytest.mark.parametrize("name", ["kafka.anything.at.all", "KAFKA.ssl.key", "__internal", "spark.x", "owner", "provider"])
+def test_names_of_kafka_s_clients_and_of_spark_pass(name: str) -> None:
+    assert parse_read_options({"path": "/data", name: "x"}) == parse()
+
+
+@pytest.mark.parametrize(("word", "mode"), [("permissive", "PERMISSIVE"), ("FailFast", "FAILFAST"), (None, "FAILFAST")])
+def test_mode_is_a_word_in_any_case(word: str | None, mode: str) -> None:
+    options = parse() if word is None else parse(mode=word)
+    assert (options.mode, options.on_error) == (mode, "skip" if mode == "PERMISSIVE" else "raise")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "DROPMALFORMED"}, "mode must be FAILFAST or PERMISSIVE, got DROPMALFORMED"),
+        ({"mode": ""}, "mode must be FAILFAST or PERMISSIVE, got $"),
+        ({"rows": "x"}, "rows must be records or damage, got x"),
+    ],
+)
+def test_bad_mode_is_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse(**options)
