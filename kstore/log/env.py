@@ -735,8 +735,13 @@ def split_path(path: str) -> tuple[str, str]:
     return os.path.split(path)
 
 
-class storage_errors:  # noqa: N801
+def storage_errors(action: str, path: str) -> _StorageErrors:
     """Context manager: convert an OSError to a StorageError that names the action and the path."""
+    return _StorageErrors(action, path)
+
+
+class _StorageErrors:
+    """The context manager of storage_errors; a generator would cost more than a stat."""
 
     __slots__ = ("_action", "_path")
 

@@ -45,8 +45,8 @@ from kstore.log.segment.sound import DamagedPart, FileRange, SoundRun, read_offs
 
 _ROW_COUNT_FIELD, _POSITION_FIELD = (BATCH_ROW_FIELDS.index(name) for name in ("row_count", "position"))
 
-# How many bytes of columns a reader that goes on after damage holds back: a wrong base offset, which no CRC covers, shows
-# up only at a batch after it.
+# How many bytes of columns a reader that goes on after damage holds back: a wrong base offset, which no CRC covers,
+# shows up only at a batch after it.
 HELD_BYTES = 1024 * 1024
 
 Item = TypeVar("Item")
@@ -547,7 +547,9 @@ class _SoundScan:
                     yield Rows(table, 0, row_count)
             if fault is not None:
                 if decoder.last_position >= 0:
-                    least_offset = self._header_at(decoder.last_position, file, end_position=run.end_position).last_offset + 1
+                    least_offset = (
+                        self._header_at(decoder.last_position, file, end_position=run.end_position).last_offset + 1
+                    )
                 header = self._header_at(position, file, end_position=run.end_position)
                 skipped = skipped_batch(
                     header, self._range.topic_partition, piece.path, least_offset=least_offset, reason=fault.reason

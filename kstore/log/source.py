@@ -466,8 +466,9 @@ def _listed_files(directory: str, env: Env, *, lock_path: str) -> tuple[list[Lis
     names = env.listdir(directory)
     is_whole = True
     for name in names:
-        segment_name = parse_segment_name(name.removesuffix(SWAP_STATE))
-        if segment_name is None or segment_name.suffix != LOG_SUFFIX:
+        log_name = name.removesuffix(SWAP_STATE)
+        segment_name = parse_segment_name(log_name) if log_name.endswith(LOG_SUFFIX) else None
+        if segment_name is None:
             continue
         if name.endswith(SWAP_STATE):
             # A swap file of a crash remains; that of a running cleaner is about to be renamed.

@@ -46,7 +46,7 @@ OPTION_NAMES: Final[dict[Use, frozenset[str]]] = {
     "writeStream": _WRITE_NAMES | {"checkpointLocation", "queryName"},
 }
 # Of Kafka's clients, and of what Spark passes on for itself.
-FOREIGN_PREFIXES: Final = ("kafka.", "spark.", "__")
+FOREIGN_PREFIXES: Final = ("kafka.", "spark.", "option.", "__")
 # What Spark passes on when a table is created (TableCatalog's reserved properties), in lower case.
 _TABLE_PROPERTIES = frozenset(
     {"provider", "location", "owner", "external", "is_managed_location", "comment", "collation"}

@@ -79,9 +79,7 @@ def plan_partitions(options: ReadOptions, constraint: Constraint, *, max_partiti
         if options.min_partitions is not None:
             with Looks(keeps_logs=True) as looks:
                 ranges = look_at_each(directories, resolve, options, looks=looks)
-                return tasks_between(
-                    ranges, directories, options, max_partition_bytes=max_partition_bytes, looks=looks
-                )
+                return tasks_between(ranges, directories, options, max_partition_bytes=max_partition_bytes, looks=looks)
 
         def resolve_and_plan(log: Log) -> list[ScanRange]:
             pieces = split_ranges(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from kstore.log import SkippedRange
+from kstore.log.env import StrPath, path_list
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +51,7 @@ def damage_batch(skipped: Sequence[SkippedRange]) -> pa.RecordBatch:
     )
 
 
-def damage(spark: SparkSession, path: str | Sequence[str], **options: Any) -> DataFrame:
+def damage(spark: SparkSession, path: StrPath | Sequence[StrPath], **options: Any) -> DataFrame:
     """Return the damage that a read with mode=PERMISSIVE and the same options leaves out, one row for each range.
 
     The columns are topic, partition, file (its path), position and size (in bytes), firstMissingOffset and
@@ -61,5 +62,5 @@ def damage(spark: SparkSession, path: str | Sequence[str], **options: Any) -> Da
     Raises: as a read, when an action runs.
     Cost: tasks read and decode all columns of the selected records, and return only these rows.
     """
-    paths = path if isinstance(path, str) else list(path)
+    paths = [str(one) for one in path_list(path)]
     return spark.read.format("kstore").options(**options).option("rows", "damage").load(paths)

@@ -63,6 +63,8 @@ class KStoreDataSource(DataSource):
         """
         options = parse_read_options(self.options)
         if options.gives_damage:
+            if schema != DAMAGE_SCHEMA:
+                raise ValueError(f"schema: rows=damage has its own, {DAMAGE_SCHEMA.simpleString()}; leave it out")
             return DamageReader(options)
         user_schema = UserSchema.of(schema)
         # Only this worker process of Spark calls pushFilters; in others Spark refuses a reader that has it.
@@ -164,9 +166,7 @@ class DamageReader(DataSourceReader):
             return
         skipped: list[SkippedRange] = []
         # Records that only some columns can't be decoded into count too.
-        for _ in read_partition(
-            partition, self._options, columns=RECORD_COLUMNS, strings=(), on_skip=skipped.append
-        ):
+        for _ in read_partition(partition, self._options, columns=RECORD_COLUMNS, strings=(), on_skip=skipped.append):
             if skipped:
                 yield damage_batch(skipped)
                 skipped.clear()

@@ -15,7 +15,7 @@ from kstore import SkippedRange
 from kstore.arrow import record_batches
 from kstore.config import LogConfig
 from kstore.log import open_log
-from kstore.types import TopicPartition
+from kstore.types import MAX_OFFSET, TopicPartition
 from tests.making import batches as builders
 from tests.making.batches import Layout, batch, record, write_partition
 from tests.making.messages import packed_entry, write_wrapper
@@ -415,3 +415,34 @@ def test_lost_records_of_others_leave_no_doubt_about_offsets_that_are_not_read(t
     offsets, skipped = read(path, isolation="read_committed", start_offset=1, end_offset=2)
     assert (offsets, missing(skipped)) == ([], [(1, 1)])
     assert "the transaction of producer 7 may have been aborted there: CRC mismatch" in skipped[0].reason
+
+
+@pytest.mark.parametrize("max_bytes", [1, 200, 300])
+def test_ranges_of_any_size_hold_only_the_offsets_that_were_asked_for(path: Path, max_bytes: int) -> None:
+    with open_log(path) as log:
+        for start_offset, end_offset in ((0, 36), (5, 31), (7, 8), (13, 21), (22, 24)):
+            ranges = log.plan(max_bytes, start_offset, end_offset, on_error="skip")
+            tables = record_batches(ranges, columns=["offset"], on_error="skip", on_skip=pytest.fail)
+            offsets = [offset for table in tables for offset in table["offset"].to_pylist()]
+            assert offsets == ALL[start_offset:end_offset]
+            bounds = [one.start_offset for one in ranges] + [ranges[-1].end_offset]
+            assert bounds == sorted(set(bounds))
+            assert (bounds[0], bounds[-1]) == (start_offset, end_offset)
+
+
+def test_time_is_looked_up_in_what_is_left(path: Path) -> None:
+    first = builders.FIRST_TIMESTAMP_MS
+    with open_log(without_indexes(path)) as log:
+        assert log.offset_for_timestamp(first + 17, on_error="skip") == log.offset_for_timestamp(first + 17)
+    builders.flip_bit(segment(path, 12), start(4) + HEADER_BYTES + 3, bit=4)
+    with open_log(path) as log:
+        assert log.offset_for_timestamp(first + 17, on_error="skip") == (20, first + 20)
+        assert log.offset_for_timestamp(first + 99, on_error="skip") is None
+
+
+def test_end_for_readers_is_that_of_what_they_read(path: Path) -> None:
+    with open_log(path) as log:
+        assert log.readable_end() == log.readable_end(on_error="skip") == (36, 36)
+    builders.flip_bit(segment(path, 24), start(8) + 11, bit=0)
+    with open_log(path) as log:
+        assert log.readable_end(on_error="skip") == (32, MAX_OFFSET)

@@ -472,7 +472,13 @@ OTHER_OPTION_ROWS = [
     Row("other option", small(groupIdPrefix="p"), SMALL),
     Row("other option", small(groupIdPrefix="p", **{"kafka.group.id": "g"}), SMALL),
     Row("other option", small(**{"kafka.check.crcs": "false"}), SMALL),
-    Row("other option", small(unknownOption="1"), SMALL),
+    Row(
+        "other option",
+        small(unknownOption="1"),
+        SMALL,
+        kstore=Refused("", "unknown option unknownoption; "),
+        because="a misspelt name would change what is read without a word",
+    ),
     Row(
         "other option",
         small(includeHeaders="maybe"),

@@ -7,9 +7,8 @@ import pyarrow as pa
 import pytest
 
 from kstore.errors import CorruptRecordError, DecompressionError, UnsupportedMagicError
-from kstore.spark.udfs import batch_arrays
 from kstore.spark.schema import record_type
-from kstore.spark.udfs import batch_info, pack_batch, unpack_batches
+from kstore.spark.udfs import batch_arrays, batch_info, pack_batch, unpack_batches
 from tests.golden.sets import OLD_FORMAT_SETS, golden_partitions
 from tests.making.batches import batch, patch_header, record, records
 from tests.making.messages import packed_entry

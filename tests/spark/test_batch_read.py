@@ -251,3 +251,18 @@ def test_stream_is_refused_with_the_way_to_read(spark: SparkSession, connector_d
     query = stream.writeStream.format("noop").trigger(availableNow=True).start()
     with pytest.raises(PySparkException, match=r"batch reads only, use spark\.read, not spark\.readStream"):
         query.awaitTermination()
+
+
+def test_misspelt_option_is_refused_before_any_job(spark: SparkSession, connector_directory: Path) -> None:
+    message = r"unknown option subscibe; did you mean subscribe\?"
+    refuse(spark, lambda: load(spark, connector_directory, subscibe="f.small"), message)
+
+
+def test_options_that_spark_adds_of_itself_are_known(spark: SparkSession, connector_directory: Path) -> None:
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW small (offset BIGINT) USING kstore "
+        f"OPTIONS (path '{connector_directory}', subscribe 'f.small')"
+    )
+    assert spark.sql("SELECT offset FROM small").count() == 200
+    spark.sql(f"CREATE TABLE created USING kstore OPTIONS (path '{connector_directory}', subscribe 'f.small')")
+    spark.sql("DROP TABLE created")

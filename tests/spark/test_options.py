@@ -374,7 +374,9 @@ def test_every_name_is_known_in_any_case(use: Use) -> None:
             check_names([wrong], use)
 
 
-@pytest.mark.parametrize("name", ["kafka.anything.at.all", "KAFKA.ssl.key", "__internal", "spark.x", "owner", "provider"])
+@pytest.mark.parametrize(
+    "name", ["kafka.anything.at.all", "KAFKA.ssl.key", "__internal", "spark.x", "owner", "provider"]
+)
 def test_names_of_kafka_s_clients_and_of_spark_pass(name: str) -> None:
     assert parse_read_options({"path": "/data", name: "x"}) == parse()
 

@@ -1,4 +1,5 @@
-"""Goal: mode=PERMISSIVE reads what kstore.scan(on_error="skip") reads, in any number of tasks, and tells each damage once.
+"""Goal: mode=PERMISSIVE reads what kstore.scan(on_error="skip") reads, in any number of tasks, and tells each damage
+once.
 Method: damaged partitions of the test builders read by the calls of Spark's workers in this process; Spark itself for
 kstore.spark.damage."""
 
@@ -22,7 +23,7 @@ from kstore.log import scan as scan_module
 from kstore.spark import KStoreDataSource
 from kstore.spark.schema import record_type
 from kstore.spark.skipped import DAMAGE_SCHEMA
-from tests.making.batches import Layout, batches, flip_bit, patch_header, write_partition
+from tests.making.batches import Layout, batches, patch_header, write_partition
 
 BATCHES, PER_BATCH = 40, 5
 TOTAL = BATCHES * PER_BATCH
@@ -85,14 +86,16 @@ DAMAGE = {
     "base-offset": {6: 6, 31: 5},
     "first-and-last": {0: 70, 19: 70, 20: 70, 39: 70},
     "end": {38: 70, 39: 11},
-    "segment": {number: 70 for number in range(20)},
-    "all": {number: 70 for number in range(40)},
+    "segment": dict.fromkeys(range(20), 70),
+    "all": dict.fromkeys(range(40), 70),
     "none": {},
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_each_row_and_each_damage_is_there_once_however_the_read_is_split(tmp_path: Path, damage: dict[int, int]) -> None:
+def test_each_row_and_each_damage_is_there_once_however_the_read_is_split(
+    tmp_path: Path, damage: dict[int, int]
+) -> None:
     directory = write(tmp_path, damage=damage)
     rows, reports = expected(directory)
     assert bool(reports) == bool(damage)
@@ -199,13 +202,20 @@ def test_damage_after_rows_that_were_returned_leaves_no_row_out_and_none_twice(
         assert [(*one.topic_partition, *one[1:]) for one in skipped] == reports
 
 
+def test_schema_of_the_damage_is_fixed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="schema: rows=damage has its own, struct<topic:string,"):
+        read(tmp_path, rows="damage")
+
+
 @pytest.mark.spark
-def test_damage_is_a_frame_of_its_own_type_and_the_limit_before_damage_is_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_damage_is_a_frame_of_its_own_type_and_the_limit_before_damage_is_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     directory = write(tmp_path, damage=DAMAGE["crc"])
     rows, reports = expected(directory)
     frame = spark.read.format("kstore").option("mode", "Permissive").load(str(directory))
     assert [row.offset for row in frame.select("offset").collect()] == rows
-    found = kstore.spark.damage(spark, str(directory), subscribe="t", maxPartitionBytes="1k")
+    found = kstore.spark.damage(spark, directory, subscribe="t", maxPartitionBytes="1k")
     assert found.schema == DAMAGE_SCHEMA
     assert found.rdd.getNumPartitions() > 1
     assert [tuple(row) for row in found.collect()] == reports

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ OFFSETS = StructType([StructField("offset", LongType())])
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[tuple[str, str]]]:
+def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, str]]:
     """How often each call was made for each path."""
     found: Counter[tuple[str, str]] = Counter()
     for name in ("listdir", "stat", "open_read"):
@@ -35,12 +34,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[tuple[str, str]]]
             return whole(env, path, *arguments, **options)
 
         monkeypatch.setattr(Env, name, counted)
-    yield found
+    return found
 
 
 def plan(path: Path | list[Path], **options: str) -> list[tuple[str, int, int]]:
     """The partition, start and end of each range."""
-    place = {"path": str(path)} if isinstance(path, Path) else {"paths": str([str(one) for one in path]).replace("'", '"')}
+    place = (
+        {"path": str(path)} if isinstance(path, Path) else {"paths": str([str(one) for one in path]).replace("'", '"')}
+    )
     reader = KStoreDataSource(CaseInsensitiveDict({**place, **options})).reader(OFFSETS)
     tasks = reader.partitions()
     assert all(isinstance(task, ScanPartition) for task in tasks)
@@ -108,7 +109,11 @@ def test_directories_that_are_no_partitions_are_passed_over(tmp_path: Path) -> N
     (root / f"w-0.{'0' * 32}-delete").mkdir()
     write_root(root / "inner-5", {"x-0": [[batch(0)]]})
     assert plan(root) == everything
-    assert plan(root, startingOffsets='{"t":{"0":1,"1":-2},"u":{"0":1}}') == [("t-0", 1, 4), ("t-1", 0, 4), ("u-0", 1, 2)]
+    assert plan(root, startingOffsets='{"t":{"0":1,"1":-2},"u":{"0":1}}') == [
+        ("t-0", 1, 4),
+        ("t-1", 0, 4),
+        ("u-0", 1, 2),
+    ]
     assert plan(root, subscribe="t") == everything[:2]
     assert plan(root, assign='{"u":[0]}') == everything[2:]
     for options in ({"subscribe": "inner"}, {"assign": '{"v":[0]}'}, {"assign": '{"inner":[5]}'}):
@@ -119,7 +124,7 @@ def test_directories_that_are_no_partitions_are_passed_over(tmp_path: Path) -> N
 @pytest.mark.parametrize("options", [{}, {"subscribe": "disk"}, {"assign": '{"disk":[1]}'}], ids=str)
 def test_directory_of_roots_is_refused_by_what_it_holds(tmp_path: Path, options: dict[str, str]) -> None:
     write_root(tmp_path / "disk-1", {"x-0": [[batch(0)]]})
-    with pytest.raises(LogNotFoundError, match="is no log.dirs root but holds some: name them instead"):
+    with pytest.raises(LogNotFoundError, match=r"is no log\.dirs root but holds some: name them instead"):
         plan(tmp_path, **options)
 
 

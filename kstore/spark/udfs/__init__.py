@@ -25,8 +25,8 @@ from pyspark.sql.types import (
 )
 
 from kstore.compression import CompressionType, level_of
-from kstore.spark.udfs import batch_arrays
 from kstore.spark.schema import record_type
+from kstore.spark.udfs import batch_arrays
 
 if TYPE_CHECKING:
     import pyarrow as pa
