@@ -26,7 +26,7 @@ from kstore.cli import main, render
 from kstore.log.verify import verify
 from kstore.record import down_convert, up_convert
 from kstore.record.schemas.topics import decode_group_record
-from kstore.spark.batch_arrays import unpack
+from kstore.spark.udfs.batch_arrays import unpack
 from tests.making.batches import record
 from tests.making.messages import packed_entry
 from tests.reference import codecs as codecs
