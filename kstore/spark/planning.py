@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
-from kstore.config import MAX_INT64
+from kstore.config import MAX_INT64, MIB
 from kstore.errors import LogNotFoundError, OffsetOutOfRangeError, StorageError
 from kstore.log import Log, PartitionDirectory, ScanRange, find_partitions
 from kstore.log.damage import OnError
@@ -46,6 +46,8 @@ from kstore.types import INTERNAL_TOPICS, TopicPartition
 PACK_ABOVE = 64
 # Walks over whole logs, for read_committed: mostly in the compiled core, which releases the GIL, or waiting for a disk.
 _WALKING_THREADS = 8
+# Below this size a walk takes less time than threads would lose to each other in the interpreter.
+_WALK_BYTES = 16 * MIB
 # Attempts to plan a log whose start moves in the meantime.
 _MOST_PLANS = 10
 
@@ -67,29 +69,26 @@ def plan_partitions(options: ReadOptions, constraint: Constraint, *, max_partiti
     minPartitions or maxRecordsPerPartition is set.
 
     Raises: ValueError, LogNotFoundError, OffsetOutOfRangeError, StorageError.
-    Cost: lists and opens each selected log once, with minPartitions those after the first 1000 twice, one at a time, or
-        8 at a time with read_committed; open files do not grow with the partitions.
+    Cost: lists and opens each selected log once, with minPartitions those after the first 1000 twice. With
+        read_committed walks each log, up to 8 large ones at a time. Open files do not grow with the partitions.
     """
 
     def resolve(log: Log) -> OffsetRange:
         asked = resolve_offset_range(log.topic_partition, log, options)
         return _narrow(asked, log, constraint, on_error=options.on_error)
 
+    def resolve_and_plan(log: Log) -> list[ScanRange]:
+        most_records = options.max_records_per_partition
+        pieces = split_ranges([resolve(log)], min_partitions=None, max_records_per_partition=most_records)
+        return _scan_ranges(log, pieces, options, max_partition_bytes)
+
     def plan(directories: list[PartitionDirectory]) -> list[ScanPartition]:
-        if options.min_partitions is not None:
-            with Looks(keeps_logs=True) as looks:
-                ranges = look_at_each(directories, resolve, options, looks=looks)
-                return tasks_between(ranges, directories, options, max_partition_bytes=max_partition_bytes, looks=looks)
-
-        def resolve_and_plan(log: Log) -> list[ScanRange]:
-            pieces = split_ranges(
-                [resolve(log)],
-                min_partitions=None,
-                max_records_per_partition=options.max_records_per_partition,
-            )
-            return _scan_ranges(log, pieces, options, max_partition_bytes)
-
-        return _tasks(look_at_each(directories, resolve_and_plan, options, looks=Looks()), options, max_partition_bytes)
+        with Looks(keeps_logs=options.min_partitions is not None) as looks:
+            if options.min_partitions is None:
+                found = look_at_each(directories, resolve_and_plan, options, looks=looks)
+                return _tasks(found, options, max_partition_bytes)
+            ranges = look_at_each(directories, resolve, options, looks=looks)
+            return tasks_between(ranges, directories, options, max_partition_bytes=max_partition_bytes, looks=looks)
 
     return selected_partitions(options, plan)
 
@@ -116,14 +115,25 @@ def selected_partitions(options: ReadOptions, use: Callable[[list[PartitionDirec
 def look_at_each(
     directories: Sequence[PartitionDirectory], use: Callable[[Log], _Result], options: ReadOptions, *, looks: Looks
 ) -> list[_Result]:
-    """Return use(log) for the log of each partition, in order; several at a time if each is walked as a whole.
+    """Return use(log) for the log of each partition, in order.
 
+    With read_committed, which walks each log as a whole, large logs are walked several at a time.
     Raises: as Looks.look_at.
     """
-    if options.isolation_level != READ_COMMITTED or len(directories) < 2:
+    if options.isolation_level != READ_COMMITTED:
         return [looks.look_at(directory, use) for directory in directories]
-    with ThreadPoolExecutor(min(_WALKING_THREADS, len(directories)), thread_name_prefix="kstore-plan") as pool:
-        return list(pool.map(lambda directory: looks.look_at(directory, use), directories))
+    found: dict[TopicPartition, _Result] = {}
+    large = []
+    for directory in directories:
+        if looks.size_in_bytes(directory) < _WALK_BYTES:
+            found[directory.topic_partition] = looks.look_at(directory, use)
+        else:
+            large.append(directory)
+    if large:
+        with ThreadPoolExecutor(min(_WALKING_THREADS, len(large)), thread_name_prefix="kstore-plan") as pool:
+            results = pool.map(lambda directory: looks.look_at(directory, use), large)
+            found |= zip((directory.topic_partition for directory in large), results, strict=True)
+    return [found[directory.topic_partition] for directory in directories]
 
 
 def tasks_between(

@@ -47,6 +47,21 @@ class Looks:
             log.close()
         self._kept.clear()
 
+    def size_in_bytes(self, directory: PartitionDirectory) -> int:
+        """Return the size of a log, which is kept open for a look if there is room.
+
+        Raises: LogNotFoundError, StorageError.
+        """
+        log = self._kept.get(directory.path)
+        if log is not None:
+            return log.size_in_bytes
+        log = open_found(directory)
+        if len(self._kept) < _MOST_KEPT:
+            self._kept[directory.path] = log
+        else:
+            log.close()
+        return log.size_in_bytes
+
     def look_at(self, directory: PartitionDirectory, use: Callable[[Log], _Result]) -> _Result:
         """Open a log, call use(log) and return its result; retry if its files changed during the call.
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import LongType, StructField, StructType
 
 from kstore.errors import LogNotFoundError, StorageError
+from kstore.log import Log
 from kstore.log.env import Env
-from kstore.spark import KStoreDataSource, retention
+from kstore.log.state.transactions import Transactions
+from kstore.spark import KStoreDataSource, planning, retention
 from kstore.spark.planning import ScanPartition
 from tests.making.batches import batch, batches, write_partition, write_root
 
@@ -77,8 +80,29 @@ def test_each_partition_is_listed_once_and_each_log_opened_once(
     listed = {path: count for (name, path), count in calls.items() if name == "listdir"}
     assert listed == {str(root): 1} | {str(root / name): 1 for name in ("t-0", "t-1", "t-2", "u-0")}
     opened = [path for (name, path), count in calls.items() if name == "open_read" and count > 1]
-    # With several threads, a file whose opening coincides with the closing of a log is opened again.
-    assert not opened or "kafka.isolation.level" in options
+    assert not opened
+
+
+@pytest.mark.parametrize("options", [{}, {"minPartitions": "99"}], ids=str)
+def test_large_logs_are_walked_by_several_threads_to_the_same_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: Counter[tuple[str, str]], options: dict[str, str]
+) -> None:
+    root = root_of(tmp_path / "root", 9)
+    committed = {"kafka.isolation.level": "read_committed", **options}
+    expected = plan(root, **committed)
+    monkeypatch.setattr(planning, "_WALK_BYTES", 0)
+    threads = set()
+    whole = Log.transactions
+
+    def transactions(log: Log) -> Transactions:
+        threads.add(threading.current_thread().name)
+        return whole(log)
+
+    monkeypatch.setattr(Log, "transactions", transactions)
+    calls.clear()
+    assert plan(root, **committed) == expected
+    assert all(name.startswith("kstore-plan") for name in threads)
+    assert {count for (name, _), count in calls.items() if name == "listdir"} == {1}
 
 
 @pytest.mark.parametrize("count", [2, 40])
