@@ -424,6 +424,15 @@ def set_last_offset(buffer: Buffer, at: int = 0, *, last_offset: int) -> None: .
 def set_partition_leader_epoch(buffer: Buffer, at: int = 0, *, partition_leader_epoch: int) -> None: ...
 def batch_size_at(buffer: Buffer, at: int = 0) -> int: ...
 def assign_offsets(buffer: Buffer, *, base_offset: int, partition_leader_epoch: int = -1) -> int: ...
+def stamp_batches(
+    buffer: Buffer,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    position: int = 0,
+    path: str | None = None,
+) -> tuple[list[int], int]: ...
 
 @final
 class RecordBatchPacker:

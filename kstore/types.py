@@ -26,8 +26,12 @@ ZERO_UUID = UUID(int=0)
 # What has happened to records when their append is done; see WritableLog.append and ProducerConfig.acks.
 Ack: TypeAlias = Literal["buffered", "written", "flushed"]
 
-# Topics that brokers use internally. A scan of a whole root skips them unless they are named.
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+# Where kstore.staging notes what it committed, in the same transaction as the records.
+SINK_TOPIC: Final = "__kstore_sink"
+# Topics that brokers, or kstore, use internally. A scan of a whole root skips them unless they are named.
+INTERNAL_TOPICS = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", SINK_TOPIC}
+)
 
 
 class TimestampType(IntEnum):

@@ -429,6 +429,17 @@ class Env(SystemClock):
             raise
         return True
 
+    def remove_directory(self, path: str) -> bool:
+        """Remove an empty directory; return False if it does not exist, or is not empty."""
+        try:
+            with storage_errors("remove directory", path):
+                os.rmdir(path)
+        except StorageError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                return False
+            raise
+        return True
+
     def sync_directory(self, path: str) -> None:
         """Wait until the names in a directory survive a power cut."""
         with storage_errors("sync", path):

@@ -52,6 +52,9 @@ QUORUM_STATE = "quorum-state"
 DURABLE_POINT = "kstore-durable-point"
 # Where recovery keeps what it removes from a partition; brokers ignore directories.
 QUARANTINE_DIRECTORY = "kstore-quarantine"
+# Where kstore.staging keeps batches until they are committed. It is in a partition directory, since a broker refuses a
+# root with a directory that is no partition's.
+STAGING_DIRECTORY = "kstore-staging"
 
 # The log of a KRaft quorum, which LogManager does not load.
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"

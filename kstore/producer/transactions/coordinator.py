@@ -339,6 +339,26 @@ class TransactionCoordinator:
                     count += not state.is_prepared
         return count
 
+    def end_transactions_in(self, topic_partition: TopicPartition, *, ack: Ack = "written") -> int:
+        """End every transaction that has this partition: complete the decided ones, abort the open ones.
+
+        For whoever alone writes transactions with this partition, so that no producer of one can be alive; their
+        producers are fenced.
+        Returns: the number of transactions that were ended.
+        Cost: the first call reads the transactional ids of the whole store.
+        """
+        with self._lock:
+            for number in self._partition_numbers():
+                self._load(number)
+        count = 0
+        for entry in list(self._ids.values()):
+            with entry.lock:
+                state = entry.state
+                if state is not None and topic_partition in state.partitions:
+                    self._end_what_is_open(entry, state, ack=ack)
+                    count += 1
+        return count
+
     def load(self) -> None:
         """Read all transactional ids and complete the decided transactions, as a broker does at start."""
         with self._lock:

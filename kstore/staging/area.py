@@ -1,0 +1,140 @@
+"""StagingArea: the directory of a root for batches that are not committed yet, one directory a job inside of it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+from kstore.config import DAY_MS
+from kstore.errors import StorageError
+from kstore.log.env import DEFAULT_ENV, ENOENT, Env, StrPath, absolute_path, join_path
+from kstore.log.files.names import STAGING_DIRECTORY
+from kstore.types import SINK_TOPIC, TopicPartition
+
+CONTROL_PARTITION = TopicPartition(SINK_TOPIC, 0)
+# Kafka's transactional.id.expiration.ms: what nobody touched for so long belongs to no job that runs.
+RETENTION_MS = 7 * DAY_MS
+_NS_PER_MS = 1_000_000
+_SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_VERSIONED_JOB = re.compile(r"([A-Za-z0-9_-]{1,100})\.([0-9]{1,20})")
+
+
+class StagedFile(NamedTuple):
+    """Batches of one partition, in order, as one attempt of a task encoded them. Small, can be pickled.
+
+    job, name: the directory of the job in the staging area, and the file in it.
+    """
+
+    topic: str
+    partition: int
+    job: str
+    name: str
+    size_in_bytes: int
+    record_count: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+def job_name(app_id: str, version: int) -> str:
+    """Return the name of the job that stages one version of an application, such as a micro-batch of a query."""
+    return f"{_as_name(app_id)}.{version}"
+
+
+def _as_name(app_id: str) -> str:
+    return app_id if _SAFE_NAME.fullmatch(app_id) else hashlib.sha256(app_id.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class StagingArea:
+    """Where the files of a root's staged writes are: `kstore-staging` in the partition directory `__kstore_sink-0`.
+
+    Brokers and kstore ignore directories in a partition directory.
+    Raises: StorageError from every method that touches files.
+    Threads: safe; processes do not disturb each other, since each file has its own name.
+    """
+
+    def __init__(self, root: StrPath, env: Env = DEFAULT_ENV) -> None:
+        self.root = absolute_path(root)
+        self.path = join_path(join_path(self.root, str(CONTROL_PARTITION)), STAGING_DIRECTORY)
+        self._env = env
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether prepare_root() made the area."""
+        return self._env.stat(self.path) is not None
+
+    def make(self) -> None:
+        """Create the area, if it does not exist, in the partition directory, which must exist."""
+        if self._env.make_directory(self.path):
+            self._env.sync_directory(join_path(self.root, str(CONTROL_PARTITION)))
+
+    def make_job(self, job: str) -> str:
+        """Create the directory of a job, if it does not exist, and return its path."""
+        path = join_path(self.path, job)
+        if self._env.make_directory(path):
+            self._env.sync_directory(self.path)
+        return path
+
+    def path_of(self, staged: StagedFile) -> str:
+        """Return the path of a staged file."""
+        return join_path(join_path(self.path, staged.job), staged.name)
+
+    def remove(self, files: Iterable[StagedFile]) -> None:
+        """Remove staged files, and the directories of their jobs if these are empty then. Missing files are no error."""
+        jobs = {}
+        for staged in files:
+            self._env.unlink(self.path_of(staged))
+            jobs[staged.job] = None
+        for job in jobs:
+            self._env.remove_directory(join_path(self.path, job))
+
+    def remove_job(self, job: str) -> None:
+        """Remove all files of a job, also those of attempts that failed. A missing directory is no error."""
+        path = join_path(self.path, job)
+        for name in self._names_in(path):
+            self._env.unlink(join_path(path, name))
+        self._env.remove_directory(path)
+
+    def remove_versions_below(self, app_id: str, version: int) -> None:
+        """Remove what an application staged for earlier versions than this one."""
+        wanted = _as_name(app_id)
+        for job in self._names_in(self.path):
+            match = _VERSIONED_JOB.fullmatch(job)
+            if match is not None and match[1] == wanted and int(match[2]) < version:
+                self.remove_job(job)
+
+    def collect(self, *, retention_ms: int = RETENTION_MS) -> int:
+        """Remove the jobs in which nothing was written for retention_ms, and return their number.
+
+        A job that is removed although it still runs fails, with nothing written to a log.
+        """
+        oldest_ns = (self._env.wall_clock_ms() - retention_ms) * _NS_PER_MS
+        count = 0
+        for job in self._names_in(self.path):
+            if self._last_change_ns(join_path(self.path, job)) < oldest_ns:
+                self.remove_job(job)
+                count += 1
+        return count
+
+    def _last_change_ns(self, path: str) -> int:
+        paths = [path, *(join_path(path, name) for name in self._names_in(path))]
+        found = (self._env.stat(one, follow_symlinks=False) for one in paths)
+        return max((status.identity[2] for status in found if status is not None), default=0)
+
+    def _names_in(self, path: str) -> list[str]:
+        try:
+            return self._env.listdir(path)
+        except StorageError as error:
+            if error.errno != ENOENT:
+                raise
+            return []
+
+
+def remove_quietly(area: StagingArea, files: Iterable[StagedFile]) -> None:
+    """Remove staged files that nobody needs; what cannot be removed is left to StagingArea.collect."""
+    with suppress(StorageError):
+        area.remove(files)

@@ -1,0 +1,308 @@
+"""commit_staged: append staged files to a store in one transaction, exactly once per version of an application.
+
+The commit point is the PREPARE_COMMIT record in `__transaction_state`: before it nothing of the transaction counts,
+after it the next commit, producer or broker completes what is missing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import pairwise
+from typing import NamedTuple
+
+from kstore._core import stamp_batches
+from kstore.config import MAX_INT32, MIB, LogConfig
+from kstore.errors import (
+    CorruptRecordError,
+    KStoreError,
+    LogLockedError,
+    LogNotFoundError,
+    StorageError,
+    UnknownTopicOrPartitionError,
+)
+from kstore.log.env import DEFAULT_ENV, ENOENT, Env, ReadFile, StrPath
+from kstore.log.store import WritableStore, open_store
+from kstore.log.write.writable_log import WritableLog
+from kstore.producer.batches.ids import ProducerIdAndEpoch
+from kstore.producer.transactions.coordinator import (
+    TRANSACTION_STATE_CONFIG,
+    TRANSACTION_STATE_TOPIC,
+    TransactionCoordinator,
+    coordinator_of,
+)
+from kstore.record import MemoryRecords
+from kstore.staging.area import CONTROL_PARTITION, StagedFile, StagingArea, remove_quietly
+from kstore.staging.committed import SINK_TOPIC_CONFIG, CommittedVersions
+from kstore.types import SINK_TOPIC, TopicPartition
+
+_logger = logging.getLogger("kstore.staging")
+
+# What is read and stamped by one call; a larger batch is read whole.
+_RUN_BYTES = 4 * MIB
+_LONGEST_PAUSE_MS = 100
+_MS_PER_S = 1000
+# A topic may have other limits, which a root does not show: what a producer was allowed to encode is appended.
+_CONFIG = LogConfig(max_message_bytes=MAX_INT32)
+_TOPIC_CONFIGS = {SINK_TOPIC: SINK_TOPIC_CONFIG, TRANSACTION_STATE_TOPIC: TRANSACTION_STATE_CONFIG}
+
+
+class AppVersion(NamedTuple):
+    """What a commit counts by: an application, such as a streaming query, and a number that rises, such as its batch."""
+
+    app_id: str
+    version: int
+
+
+@contextmanager
+def _opened(root: StrPath, *, max_block_ms: int, env: Env) -> Iterator[WritableStore]:
+    """Open a root as its only writer, waiting up to max_block_ms for another one to close it.
+
+    After a crash, only what was not known to be durable is read.
+    """
+    store = _waited_for(root, max_block_ms=max_block_ms, env=env)
+    with store:
+        yield store
+
+
+def _waited_for(root: StrPath, *, max_block_ms: int, env: Env) -> WritableStore:
+    deadline_ms = env.monotonic_ms() + max_block_ms
+    pause_ms = 1
+    while True:
+        try:
+            return open_store(
+                root, "a", _CONFIG, topic_configs=_TOPIC_CONFIGS, trusts_recovery_point=True, env=env
+            )
+        except LogLockedError as error:
+            left_ms = deadline_ms - env.monotonic_ms()
+            if left_ms <= 0:
+                message = f"{error}; waited {max_block_ms} ms for it"
+                raise LogLockedError(message, path=error.path, errno=error.errno) from error
+        threading.Event().wait(min(pause_ms, left_ms) / _MS_PER_S)
+        pause_ms = min(2 * pause_ms, _LONGEST_PAUSE_MS)
+
+
+def prepare_root(
+    root: StrPath, *, new_topics: Collection[tuple[str, int]] = (), max_block_ms: int = 60_000, env: Env = DEFAULT_ENV
+) -> StagingArea:
+    """Return the staging area of a root, created if necessary, as are the topics that are missing.
+
+    Args: new_topics: name and number of partitions of each; max_block_ms: how long to wait for the root's lock.
+    Raises: LogLockedError if another writer, such as a broker, holds the root for longer; ValueError for an invalid
+        topic name; LogNotFoundError, StorageError; as open_store.
+    Cost: without anything to create, one listing and one stat.
+    """
+    area = StagingArea(root, env)
+    if env.stat(area.root) is None:
+        raise LogNotFoundError(f"no such directory: {area.root}", path=area.root, errno=ENOENT)
+    there = {name.rpartition("-")[0] for name in env.listdir(area.root)}
+    missing = [(topic, partitions) for topic, partitions in new_topics if topic not in there]
+    if area.is_ready and not missing:
+        return area
+    with _opened(area.root, max_block_ms=max_block_ms, env=env) as store:
+        _create_topics(store, missing)
+        area.make()
+    return area
+
+
+def _create_topics(store: WritableStore, topics: Collection[tuple[str, int]]) -> None:
+    if SINK_TOPIC not in store.topics:
+        store.create_topic(SINK_TOPIC, config=SINK_TOPIC_CONFIG)
+    for topic, partitions in topics:
+        if topic not in store.topics:
+            store.create_topic(topic, partitions)
+
+
+def commit_staged(
+    root: StrPath,
+    files: Sequence[StagedFile],
+    *,
+    transactional_id: str,
+    app: AppVersion | None = None,
+    new_topic_partitions: int | None = None,
+    max_block_ms: int = 60_000,
+    transaction_timeout_ms: int = 60_000,
+    env: Env = DEFAULT_ENV,
+) -> bool:
+    """Append staged files in one transaction, flush it, and remove the files; return whether this call did it.
+
+    False: the version was committed before, or there is no record. Readers of committed records see all records or
+    none, after a crash too, and brokers load the result. A commit that raised can be repeated, with these files or with
+    others that were staged for the same version; whether it had passed the commit point then decides if it does
+    anything.
+    Args:
+        files: in the order in which their records go into each partition.
+        transactional_id: that of one application; transactions of this sink that a crash left are ended, whosever they
+            are. app: None to commit whatever was committed before, at least once.
+        new_topic_partitions: how many partitions a missing topic gets, None to refuse it.
+        max_block_ms: how long to wait for another writer to close the root. transaction_timeout_ms: after which brokers
+            and producers abort a transaction that a crash left open.
+    Raises: LogLockedError after max_block_ms; UnknownTopicOrPartitionError; CorruptRecordError for a damaged staged
+        file; AppendError for records that the log refuses; StorageError. Nothing of the transaction is visible then,
+        unless the error came after the commit point, in which case all of it will be.
+    Cost: reads and writes each staged byte once; syncs each log once before the commit point and once after it.
+    Source: Kafka KIP-98.
+    """
+    area = StagingArea(root, env)
+    wanted = [staged for staged in files if staged.size_in_bytes]
+    is_new = False
+    if wanted:
+        with _opened(area.root, max_block_ms=max_block_ms, env=env) as store:
+            _create_topics(store, [])
+            coordinator = coordinator_of(store)
+            committer = _Committer(store, coordinator, area=area, env=env)
+            is_new = committer.commit(
+                wanted,
+                app,
+                transactional_id=transactional_id,
+                new_topic_partitions=new_topic_partitions,
+                timeout_ms=transaction_timeout_ms,
+            )
+    remove_quietly(area, files)
+    with suppress(StorageError):
+        if app is not None:
+            area.remove_versions_below(app.app_id, app.version)
+        area.collect()
+    return is_new
+
+
+class _Committer:
+    """One commit, in a store that this process holds."""
+
+    def __init__(
+        self, store: WritableStore, coordinator: TransactionCoordinator, *, area: StagingArea, env: Env
+    ) -> None:
+        self._store = store
+        self._coordinator = coordinator
+        self._area = area
+        self._env = env
+
+    def commit(
+        self,
+        files: Sequence[StagedFile],
+        app: AppVersion | None,
+        *,
+        transactional_id: str,
+        new_topic_partitions: int | None,
+        timeout_ms: int,
+    ) -> bool:
+        store, coordinator = self._store, self._coordinator
+        control = store.log(*CONTROL_PARTITION)
+        if store.recovery_reports or control.last_stable_offset < control.log_end_offset:
+            coordinator.end_transactions_in(CONTROL_PARTITION, ack="flushed")
+        # Before the snapshot is read, since this may complete the very commit that is repeated.
+        producer = coordinator.init_producer_id(transactional_id, timeout_ms=timeout_ms)
+        committed = CommittedVersions.read(control)
+        committed.delete_older(control)
+        if app is not None:
+            last = committed.version_of(app.app_id)
+            if last is not None and app.version <= last:
+                _logger.info("version %d of %s was committed before; the last one is %d", app.version, app.app_id, last)
+                return False
+            committed = committed.with_version(*app)
+        logs = self._logs_of(files, new_topic_partitions)
+        try:
+            coordinator.add_partitions(transactional_id, producer, [CONTROL_PARTITION, *logs], ack="flushed")
+            # The record of the version is first in the log, so that a transaction that is open, whosever it is, can be
+            # seen in the partition of these records alone.
+            with coordinator.appending(producer, [CONTROL_PARTITION, *logs]):
+                self._append_control(control, committed, producer)
+                self._append_files(logs, files, producer)
+            for log in (control, *logs.values()):
+                log.flush()
+            coordinator.end_transaction(transactional_id, producer, is_commit=True, ack="flushed")
+        except BaseException:
+            self._abort(transactional_id, producer)
+            raise
+        return True
+
+    def _abort(self, transactional_id: str, producer: ProducerIdAndEpoch) -> None:
+        """Abort the transaction if it is open and not decided; what fails is left to the next commit."""
+        state = self._coordinator.state(transactional_id)
+        if state is None or state.is_prepared or not state.partitions:
+            return
+        try:
+            self._coordinator.end_transaction(transactional_id, producer, is_commit=False)
+        except KStoreError as error:
+            _logger.warning("transaction of %s stays open until the next commit: %s", transactional_id, error)
+
+    def _logs_of(
+        self, files: Sequence[StagedFile], new_topic_partitions: int | None
+    ) -> dict[TopicPartition, WritableLog]:
+        """Return the logs that the files go to; create missing topics if that is allowed."""
+        store = self._store
+        for topic in dict.fromkeys(staged.topic for staged in files):
+            if topic not in store.topics:
+                if new_topic_partitions is None:
+                    raise UnknownTopicOrPartitionError(f"topic {topic!r} is no longer in {store.root}")
+                store.create_topic(topic, new_topic_partitions)
+        try:
+            return {staged.topic_partition: store.log(*staged.topic_partition) for staged in files}
+        except LogNotFoundError as error:
+            raise UnknownTopicOrPartitionError(f"{error}: records were staged for it") from error
+
+    def _append_control(self, log: WritableLog, committed: CommittedVersions, producer: ProducerIdAndEpoch) -> None:
+        batch = committed.to_batch(timestamp_ms=self._env.wall_clock_ms())
+        _append_run(log, batch, producer, sequence=0, position=0, path=None)
+
+    def _append_files(
+        self, logs: dict[TopicPartition, WritableLog], files: Sequence[StagedFile], producer: ProducerIdAndEpoch
+    ) -> None:
+        sequences = dict.fromkeys(logs, 0)
+        for staged in files:
+            to = staged.topic_partition
+            sequences[to] = self._append_file(logs[to], staged, producer, sequence=sequences[to])
+
+    def _append_file(
+        self, log: WritableLog, staged: StagedFile, producer: ProducerIdAndEpoch, *, sequence: int
+    ) -> int:
+        """Append the batches of a staged file, with sequences from `sequence` on; return the next one."""
+        path, size = self._area.path_of(staged), staged.size_in_bytes
+        with self._opened_file(path) as file:
+            found = file.size()
+            if found != size:
+                raise CorruptRecordError(
+                    f"{path}: expected the {size} bytes that were staged, found {found}", path=path, position=0,
+                    expected=size, found=found,
+                )
+            position, most = 0, _RUN_BYTES
+            while position < size:
+                run = bytearray(min(most, size - position))
+                file.pread_into(run, position=position)
+                done, sequence = _append_run(log, run, producer, sequence=sequence, position=position, path=path)
+                if not done and len(run) == size - position:
+                    raise CorruptRecordError(f"{path}: ends inside a batch", path=path, position=position)
+                # A batch that is larger than the run: read twice as much.
+                most = _RUN_BYTES if done else 2 * most
+                position += done
+        return sequence
+
+    def _opened_file(self, path: str) -> ReadFile:
+        try:
+            return self._env.open_read(path)
+        except StorageError as error:
+            if error.errno != ENOENT:
+                raise
+            message = f"{path} is gone: expected the file that a task staged; write the batch again"
+            raise StorageError(message, path=path, errno=ENOENT) from error
+
+
+def _append_run(
+    log: WritableLog, run: bytearray, producer: ProducerIdAndEpoch, *, sequence: int, position: int, path: str | None
+) -> tuple[int, int]:
+    """Stamp the complete batches of a buffer and append them; return their size in bytes and the next sequence."""
+    ends, following = stamp_batches(
+        run,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        base_sequence=sequence,
+        position=position,
+        path=path,
+    )
+    view = memoryview(run).toreadonly()
+    for done in log.append_batches([MemoryRecords(view[start:end]) for start, end in pairwise([0, *ends])]):
+        if isinstance(done, KStoreError):
+            raise done
+    return (ends[-1] if ends else 0), following

@@ -1,0 +1,119 @@
+"""CommittedVersions: the last version that each application committed, as it stands in a record of `__kstore_sink`.
+
+Each record is a snapshot of all applications, so that only the last committed one counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from kstore.config import KIB, MIB, LogConfig
+from kstore.errors import InvalidRecordError
+from kstore.log.log import Isolation
+from kstore.record import MemoryRecordsBuilder, Record
+
+# Of the partition of `__kstore_sink`; its records are small, and old segments are removed with their records.
+SINK_TOPIC_CONFIG = LogConfig(cleanup_policy="compact", compression_type="uncompressed", segment_bytes=MIB)
+# One key, so that compaction keeps the last snapshot.
+_KEY = b"committed"
+_FORMAT = 1
+_MOST_SNAPSHOT_BYTES = 256 * KIB
+# Old snapshots are deleted when a reader would have to go over so many offsets, or so many bytes.
+_MOST_OFFSETS = 256
+_MOST_BYTES = MIB
+
+
+class ControlLog(Protocol):
+    """What is needed of the log of `__kstore_sink`; see kstore.log.WritableLog."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    def read(self, *, isolation: Isolation) -> Iterator[Record]: ...
+
+    def delete_records(self, before_offset: int) -> int: ...
+
+
+class CommittedVersions:
+    """The last committed version by application, those that committed longest ago first. Immutable.
+
+    offset: that of the record, -1 if there is none.
+    """
+
+    def __init__(self, versions: Mapping[str, int], *, offset: int = -1) -> None:
+        self._versions = dict(versions)
+        self._offset = offset
+
+    @classmethod
+    def read(cls, log: ControlLog) -> CommittedVersions:
+        """Return those of the last committed record, none for an empty log.
+
+        Raises: InvalidRecordError for a record that is not a snapshot of this format; as Log.read.
+        """
+        last: Record | None = None
+        for last in log.read(isolation="read_committed"):
+            pass
+        if last is None:
+            return cls({})
+        return cls(_versions_of(bytes(last.value or b""), path=log.path, offset=last.offset), offset=last.offset)
+
+    def version_of(self, app_id: str) -> int | None:
+        """Return the last version of an application, None if it is unknown."""
+        return self._versions.get(app_id)
+
+    def with_version(self, app_id: str, version: int) -> CommittedVersions:
+        """Return the snapshot after a commit; applications that committed longest ago go if it grows too large."""
+        versions = {known: number for known, number in self._versions.items() if known != app_id}
+        versions[app_id] = version
+        made = CommittedVersions(versions, offset=self._offset)
+        while len(made.value) > _MOST_SNAPSHOT_BYTES and len(versions) > 1:
+            for known in list(versions)[: len(versions) // 10 + 1]:
+                del versions[known]
+            made = CommittedVersions(versions, offset=self._offset)
+        return made
+
+    @property
+    def value(self) -> bytes:
+        """The value of the record."""
+        return json.dumps({"version": _FORMAT, "committed": self._versions}).encode()
+
+    def to_batch(self, *, timestamp_ms: int) -> bytearray:
+        """Return a batch with the record, as a producer without an id encodes it."""
+        builder = MemoryRecordsBuilder()
+        builder.append(timestamp_ms=timestamp_ms, key=_KEY, value=self.value)
+        return bytearray(builder.build().buffer)
+
+    def delete_older(self, log: ControlLog) -> None:
+        """Delete the records before this snapshot if there are many of them.
+
+        Raises: StorageError, as WritableLog.delete_records.
+        """
+        offsets = self._offset - log.log_start_offset
+        if offsets > _MOST_OFFSETS or offsets * len(self.value) > _MOST_BYTES:
+            log.delete_records(self._offset)
+
+
+def _versions_of(value: bytes, *, path: str, offset: int) -> dict[str, int]:
+    try:
+        found = json.loads(value)
+        versions = found["committed"]
+        is_valid = found["version"] == _FORMAT and all(
+            isinstance(version, int) and not isinstance(version, bool) for version in versions.values()
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        is_valid = False
+    if not is_valid:
+        raise InvalidRecordError(
+            f"record {offset} of {path}: expected the committed versions, in format {_FORMAT}, found {value[:80]!r}",
+            path=path,
+            base_offset=offset,
+        )
+    return dict(versions)
