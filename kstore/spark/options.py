@@ -209,16 +209,16 @@ def _paths(reader: _OptionReader) -> tuple[str, ...]:
     if path is not None and paths is not None:
         raise ValueError("only one of path and paths can be given")
     if path is not None:
-        return (_local_path(path),)
+        return (local_path(path),)
     if paths is None:
         raise ValueError("path must be given: a partition directory, a log.dirs root, or a list of these")
     names = _json_value(paths)
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f'paths: expected a JSON list such as ["/data/a","/data/b"], got {paths}')
-    return tuple(_local_path(name) for name in names)
+    return tuple(local_path(name) for name in names)
 
 
-def _local_path(text: str) -> str:
+def local_path(text: str) -> str:
     """Return the path as absolute: a task may run in a different working directory than the driver."""
     if not text.strip():
         raise ValueError("path must not be empty")

@@ -8,12 +8,21 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from kstore.config import MIB
@@ -25,6 +34,7 @@ from kstore.spark.planning import ScanPartition, plan_partitions
 from kstore.spark.pushdown import Constraint, constraint_of
 from kstore.spark.retention import read_what_is_left
 from kstore.spark.schema import UserSchema, source_schema
+from kstore.spark.sink.options import parse_write_options
 from kstore.spark.skipped import DAMAGE_SCHEMA, RECORD_COLUMNS, damage_batch, warn_of
 
 if TYPE_CHECKING:
@@ -75,6 +85,40 @@ class KStoreDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader whose methods raise UnsupportedError, since only batch reads are supported."""
         return _NoStreamReader(schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Check the options and the columns and return a writer.
+
+        Raises: ValueError for an invalid option, a wrong column or a save mode other than append;
+            UnknownTopicOrPartitionError; LogLockedError if a broker or another writer holds the root; StorageError;
+            UnsupportedError with a Spark that has no DataSourceArrowWriter.
+        """
+        options = parse_write_options(self.options, is_stream=False)
+        with _spark_with("DataSourceArrowWriter", "4.0"):
+            from kstore.spark.sink.writers import KStoreWriter
+        return KStoreWriter(options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Check the options and the columns and return a writer of micro-batches.
+
+        Raises: as writer; UnsupportedError with a Spark that has no DataSourceStreamArrowWriter.
+        """
+        options = parse_write_options(self.options, is_stream=True)
+        with _spark_with("DataSourceStreamArrowWriter", "4.1"):
+            from kstore.spark.sink.streaming import KStoreStreamWriter
+        return KStoreStreamWriter(options, schema, overwrite=overwrite)
+
+
+@contextmanager
+def _spark_with(name: str, version: str) -> Iterator[None]:
+    """Context manager: turn the ImportError of a class that this Spark does not have into an UnsupportedError."""
+    try:
+        yield
+    except ImportError as error:
+        if name not in str(error):
+            raise
+        found = sys.modules["pyspark"].__version__
+        raise UnsupportedError(f'writing to format("kstore") needs Spark {version} or later, found {found}') from error
 
 
 @cache

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kstore._core import records_of_batches
 from kstore.errors import KStoreError, StorageError, UnknownTopicOrPartitionError
 from kstore.log.env import DEFAULT_ENV, Env, StrPath, WriteFile, absolute_path, join_path
-from kstore.log.files.names import parse_partition_directory_name
+from kstore.log.files.names import is_topic_name, parse_partition_directory_name
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.producer.sink import ProduceResponse
 from kstore.producer.store import Ack
@@ -86,6 +86,8 @@ class StagingSink:
             if self._new_topic_partitions is None:
                 known = ", ".join(sorted(self._partitions)[:10]) or "none"
                 raise UnknownTopicOrPartitionError(f"topic {topic!r} is not in {self._area.root}, which has: {known}")
+            if not is_topic_name(topic):
+                raise ValueError(f"a topic name has up to 249 of a-z A-Z 0-9 . _ -, got {topic!r}")
             self._partitions[topic] = list(range(self._new_topic_partitions))
             self._cluster = self._made_cluster()
         return len(self._partitions[topic])

@@ -1,0 +1,119 @@
+"""Writers of format("kstore") for Spark: KStoreWriter for DataFrames.
+
+write() runs in the tasks and stages files; commit() and abort() run in a process of the driver, which gets only the
+messages that write() returned.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from kstore.errors import StorageError
+from kstore.producer.producer import Producer
+from kstore.spark.sink.rows import RowSender, check_columns
+from kstore.staging import StagedFile, StagingArea, StagingSink, commit_staged, partitions_by_topic, prepare_root
+from kstore.staging.commit import AppVersion
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from kstore.spark.sink.options import WriteOptions
+
+TRANSACTIONAL_ID_PREFIX = "kstore-spark-"
+# Of writes without an application, of which one at a time can hold the root's lock.
+_BATCH_ID = "batch"
+
+
+@dataclass(frozen=True)
+class StagedMessage(WriterCommitMessage):
+    """What a task staged; app: the application and the version that the task was told, None for a batch write."""
+
+    files: tuple[StagedFile, ...]
+    app: AppVersion | None = None
+
+
+def prepare_write(options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+    """Check what can be checked before any task starts, and create the staging area and a missing topic.
+
+    Raises: ValueError for a save mode other than append, or columns that the sink does not take; as prepare_root.
+    """
+    if overwrite:
+        raise ValueError('format("kstore") appends only: use mode("append"), or outputMode("append") for a stream')
+    check_columns(schema, has_topic=options.topic is not None)
+    new_topics = []
+    if options.topic is not None and options.new_topic_partitions is not None:
+        new_topics.append((options.topic, options.new_topic_partitions))
+    area = prepare_root(options.root, new_topics=new_topics, max_block_ms=options.max_block_ms)
+    if options.topic is not None:
+        StagingSink(area, "", partitions=partitions_by_topic(options.root)).partition_count(options.topic)
+
+
+def stage(options: WriteOptions, job: str, batches: Iterable[pa.RecordBatch]) -> tuple[StagedFile, ...]:
+    """Encode rows into staged files and return these.  Raises: as RowSender.write; StorageError. Nothing is left then."""
+    sink = StagingSink(
+        StagingArea(options.root),
+        job,
+        partitions=partitions_by_topic(options.root),
+        new_topic_partitions=options.new_topic_partitions,
+    )
+    try:
+        with Producer(sink, enable_idempotence=False, **options.settings) as producer:
+            sender = RowSender(producer, sink, topic=options.topic)
+            for batch in batches:
+                sender.write(batch)
+            sender.finish()
+        return sink.finish()
+    except BaseException:
+        sink.discard()
+        raise
+
+
+def commit(options: WriteOptions, messages: Iterable[WriterCommitMessage | None], app: AppVersion | None) -> None:
+    """Commit what the tasks staged, in the order of the tasks.  Raises: as commit_staged."""
+    commit_staged(
+        options.root,
+        [staged for message in messages if isinstance(message, StagedMessage) for staged in message.files],
+        transactional_id=TRANSACTIONAL_ID_PREFIX + (_BATCH_ID if app is None else app.app_id),
+        app=app,
+        new_topic_partitions=options.new_topic_partitions,
+        max_block_ms=options.max_block_ms,
+        transaction_timeout_ms=options.transaction_timeout_ms,
+    )
+
+
+class KStoreWriter(DataSourceArrowWriter):
+    """Writes a DataFrame: each write is one transaction.
+
+    With txnAppId and txnVersion a version is written once, however often it is tried; without them Spark may write the
+    rows again if the driver dies after the commit, or if the caller tries again.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        prepare_write(options, schema, overwrite=overwrite)
+        self._options = options
+        # Made once: Spark sends this very writer to the tasks and to the committing process.
+        self._job = uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
+        """Stage the rows of one task."""
+        return StagedMessage(stage(self._options, self._job, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Append what the tasks staged, in one transaction."""
+        commit(self._options, messages, self._options.app)
+        self._clear()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove what the tasks staged. What the commit decided before it failed stays decided."""
+        self._clear()
+
+    def _clear(self) -> None:
+        with suppress(StorageError):
+            StagingArea(self._options.root).remove_job(self._job)
