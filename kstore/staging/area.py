@@ -46,7 +46,9 @@ def job_name(app_id: str, version: int) -> str:
 
 
 def _as_name(app_id: str) -> str:
-    return app_id if _SAFE_NAME.fullmatch(app_id) else hashlib.sha256(app_id.encode("utf-8", "surrogatepass")).hexdigest()
+    return (
+        app_id if _SAFE_NAME.fullmatch(app_id) else hashlib.sha256(app_id.encode("utf-8", "surrogatepass")).hexdigest()
+    )
 
 
 class StagingArea:
@@ -84,8 +86,8 @@ class StagingArea:
         return join_path(join_path(self.path, staged.job), staged.name)
 
     def remove(self, files: Iterable[StagedFile]) -> None:
-        """Remove staged files, and the directories of their jobs if these are empty then. Missing files are no error."""
-        jobs = {}
+        """Remove staged files, and the directories of their jobs if these are empty. Missing files are no error."""
+        jobs: dict[str, None] = {}
         for staged in files:
             self._env.unlink(self.path_of(staged))
             jobs[staged.job] = None

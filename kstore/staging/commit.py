@@ -50,7 +50,7 @@ _TOPIC_CONFIGS = {SINK_TOPIC: SINK_TOPIC_CONFIG, TRANSACTION_STATE_TOPIC: TRANSA
 
 
 class AppVersion(NamedTuple):
-    """What a commit counts by: an application, such as a streaming query, and a number that rises, such as its batch."""
+    """What a commit counts by: an application, such as a streaming query, and a number that rises, as its batch's."""
 
     app_id: str
     version: int
@@ -72,9 +72,7 @@ def _waited_for(root: StrPath, *, max_block_ms: int, env: Env) -> WritableStore:
     pause_ms = 1
     while True:
         try:
-            return open_store(
-                root, "a", _CONFIG, topic_configs=_TOPIC_CONFIGS, trusts_recovery_point=True, env=env
-            )
+            return open_store(root, "a", _CONFIG, topic_configs=_TOPIC_CONFIGS, trusts_recovery_point=True, env=env)
         except LogLockedError as error:
             left_ms = deadline_ms - env.monotonic_ms()
             if left_ms <= 0:
@@ -199,7 +197,10 @@ class _Committer:
         if app is not None:
             last = committed.version_of(app.app_id)
             if last is not None and app.version <= last:
-                _logger.info("version %d of %s was committed before; the last one is %d", app.version, app.app_id, last)
+                # Only the last version is ever repeated by a query that was not tampered with.
+                level = logging.INFO if app.version == last else logging.WARNING
+                message = "%s: version %d is not written again; the last committed one is %d"
+                _logger.log(level, message, app.app_id, app.version, last)
                 return False
             committed = committed.with_version(*app)
         logs = self._logs_of(files, new_topic_partitions)
@@ -216,6 +217,7 @@ class _Committer:
         except BaseException:
             self._abort(transactional_id, producer)
             raise
+        coordinator.condense(transactional_id)
         return True
 
     def _abort(self, transactional_id: str, producer: ProducerIdAndEpoch) -> None:
@@ -255,17 +257,18 @@ class _Committer:
             to = staged.topic_partition
             sequences[to] = self._append_file(logs[to], staged, producer, sequence=sequences[to])
 
-    def _append_file(
-        self, log: WritableLog, staged: StagedFile, producer: ProducerIdAndEpoch, *, sequence: int
-    ) -> int:
+    def _append_file(self, log: WritableLog, staged: StagedFile, producer: ProducerIdAndEpoch, *, sequence: int) -> int:
         """Append the batches of a staged file, with sequences from `sequence` on; return the next one."""
         path, size = self._area.path_of(staged), staged.size_in_bytes
         with self._opened_file(path) as file:
             found = file.size()
             if found != size:
                 raise CorruptRecordError(
-                    f"{path}: expected the {size} bytes that were staged, found {found}", path=path, position=0,
-                    expected=size, found=found,
+                    f"{path}: expected the {size} bytes that were staged, found {found}",
+                    path=path,
+                    position=0,
+                    expected=size,
+                    found=found,
                 )
             position, most = 0, _RUN_BYTES
             while position < size:

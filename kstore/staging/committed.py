@@ -6,6 +6,7 @@ Each record is a snapshot of all applications, so that only the last committed o
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
@@ -58,11 +59,10 @@ class CommittedVersions:
 
         Raises: InvalidRecordError for a record that is not a snapshot of this format; as Log.read.
         """
-        last: Record | None = None
-        for last in log.read(isolation="read_committed"):
-            pass
-        if last is None:
+        found = deque(log.read(isolation="read_committed"), maxlen=1)
+        if not found:
             return cls({})
+        last = found[0]
         return cls(_versions_of(bytes(last.value or b""), path=log.path, offset=last.offset), offset=last.offset)
 
     def version_of(self, app_id: str) -> int | None:

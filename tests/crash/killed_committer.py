@@ -12,16 +12,12 @@ import random
 import signal
 import sys
 import traceback
+from pathlib import Path
 
-from kstore.log.env import DEFAULT_ENV, Env
-from kstore.log.store import open_store
-from kstore.producer.producer import Producer
-from kstore.producer.transactions.coordinator import TRANSACTION_STATE_CONFIG, TRANSACTION_STATE_TOPIC
-from kstore.staging import StagedFile, StagingSink, commit_staged, job_name, partitions_by_topic, prepare_root
+from kstore.staging import StagedFile
 from kstore.staging.commit import AppVersion
 from tests.fakes.faults import FaultyEnv
-
-TOPIC, PARTITIONS = "t", 3
+from tests.making.staging import PARTITIONS, commit, stage
 
 
 class KillingEnv(FaultyEnv):
@@ -40,51 +36,27 @@ class KillingEnv(FaultyEnv):
         return super().check(call, path)
 
 
-def make_root(root: str) -> None:
-    """Create a root with a small `__transaction_state`, so that an opening after a kill is fast."""
-    with open_store(root, "a") as store:
-        store.create_topic(TOPIC, PARTITIONS)
-        store.create_topic(TRANSACTION_STATE_TOPIC, 2, config=TRANSACTION_STATE_CONFIG)
-    prepare_root(root)
-
-
-def transactional_id(query: str) -> str:
-    return f"kstore-spark-{query}"
-
-
 def values_of(query: str, version: int, *, rows: int) -> list[bytes]:
     """The records of a version; each says how many there are."""
     return [b"%s/%d/%d/%d" % (query.encode(), version, at, rows) for at in range(rows)]
 
 
-def stage(root: str, query: str, version: int, *, rows: int, rng: random.Random, env: Env = DEFAULT_ENV) -> list[StagedFile]:
+def stage_tasks(root: Path, app: AppVersion, *, rows: int, rng: random.Random) -> list[StagedFile]:
     """Stage a version as two tasks would, in an order and in partitions that the generator chooses."""
-    values = values_of(query, version, rows=rows)
-    rng.shuffle(values)
-    cut = rng.randrange(len(values) + 1)
-    staged: list[StagedFile] = []
-    for part in (values[:cut], values[cut:]):
-        area = prepare_root(root)
-        sink = StagingSink(area, job_name(query, version), partitions=partitions_by_topic(root), env=env)
-        with Producer(sink, enable_idempotence=False, batch_size=512, compression_type=rng.choice(["none", "lz4"])) as producer:
-            futures = [producer.send(TOPIC, value, partition=rng.randrange(PARTITIONS)) for value in part]
-        for future in futures:
-            future.result()
-        staged += sink.finish()
-    return staged
-
-
-def commit(root: str, query: str, version: int, staged: list[StagedFile], env: Env = DEFAULT_ENV) -> bool:
-    return commit_staged(
-        root, staged, transactional_id=transactional_id(query), app=AppVersion(query, version), env=env
-    )
+    records = [(rng.randrange(PARTITIONS), value) for value in values_of(*app, rows=rows)]
+    rng.shuffle(records)
+    cut = rng.randrange(len(records) + 1)
+    codec = rng.choice(["none", "lz4"])
+    parts = [stage(root, app, part, batch_size=512, compression_type=codec) for part in (records[:cut], records[cut:])]
+    return parts[0] + parts[1]
 
 
 def live(root: str, query: str, version: int, *, rows: int, seed: int, kill_at: int) -> int:
     """Return the number of calls in the commit that change a file."""
-    staged = stage(root, query, version, rows=rows, rng=random.Random(seed))
+    app = AppVersion(query, version)
+    staged = stage_tasks(Path(root), app, rows=rows, rng=random.Random(seed))
     env = KillingEnv(kill_at)
-    commit(root, query, version, staged, env)
+    commit(Path(root), app, staged, env=env)
     return env.changes
 
 
@@ -100,15 +72,16 @@ def serve() -> None:
                 calls = live(root, query, version, rows=rows, seed=seed, kill_at=kill_at)
                 os.write(writing, b"%d" % calls)
                 status = 0
-            except BaseException:
-                traceback.print_exc()
             finally:
+                if status:
+                    traceback.print_exc()
                 os._exit(status)
         os.close(writing)
         calls_made = os.read(reading, 100)
         os.close(reading)
         _, ended = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(ended), int(calls_made or b"0"), flush=True)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(ended)} {int(calls_made or b'0')}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

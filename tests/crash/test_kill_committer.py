@@ -16,7 +16,8 @@ from kstore.log.maintenance import verify
 from kstore.log.store import open_store
 from kstore.staging import StagingArea
 from kstore.types import SINK_TOPIC
-from tests.crash.killed_committer import PARTITIONS, TOPIC, make_root, values_of
+from tests.crash.killed_committer import values_of
+from tests.making.staging import PARTITIONS, TOPIC, make_root
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ROWS = 40
@@ -107,7 +108,7 @@ def kill_at_each(committers: Committers, root: Path, kill_points: list[int], *, 
     Returns: how many kills came after the commit point, and how many of these before the last marker.
     """
     rng = random.Random(seed)
-    make_root(str(root))
+    make_root(root)
     assert committers.run(root, "a", 0, seed=rng.randrange(1 << 30))[0] == 0
     done = {("a", 0)}
     decided = between = 0
@@ -137,7 +138,7 @@ def kill_at_each(committers: Committers, root: Path, kill_points: list[int], *, 
 
 def changes_of_commit(committers: Committers, root: Path) -> int:
     """Return how many calls of a commit change a file."""
-    make_root(str(root))
+    make_root(root)
     changes = [committers.run(root, "a", version, seed=version)[1] for version in range(3)]
     return changes[-1]
 

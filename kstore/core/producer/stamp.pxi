@@ -14,8 +14,6 @@ cdef struct Stamp:
 # Returns: OK if the batch is one that a producer without an id encodes: all records there, offsets from 0 on, neither
 # transactional nor a control batch. STOPPED if not, although the header is valid.
 cdef Status check_unstamped(const Header* h, Problem* problem) noexcept nogil:
-    if h.magic != MAGIC_V2:
-        return fail(problem, BAD_MAGIC, MAGIC_V2, h.magic)
     if check_offsets(h, problem) != OK or check_counts(h, payload_size_of(h), problem) != OK:
         return problem.status
     if h.base_offset != 0 or h.record_count < 1 or h.record_count - 1 != h.last_offset_delta \
@@ -25,18 +23,20 @@ cdef Status check_unstamped(const Header* h, Problem* problem) noexcept nogil:
     return OK
 
 
-# Requires: the whole V2 batch of h at p. Checks the CRC first, and reads the records only once: their own CRC is joined
-# with that of the old header and with that of the new one.
+# Requires: the whole batch of h at p. Checks the CRC first, so that damage is found as such, and reads the records only
+# once: their own CRC is joined with that of the old header and with that of the new one.
 cdef Status stamp_batch(uint8_t* p, const Header* h, Stamp* stamp, Problem* problem) noexcept nogil:
     cdef int64_t records_size = h.size - BATCH_HEADER_SIZE
     cdef uint32_t records_crc, shift, found
-    if check_unstamped(h, problem) != OK:
-        return problem.status
+    if h.magic != MAGIC_V2:
+        return fail(problem, BAD_MAGIC, MAGIC_V2, h.magic)
     records_crc = ks_crc32c_by(BEST_PATH, 0, p + BATCH_HEADER_SIZE, <size_t>records_size)
     shift = crc32c_shift_of(<uint32_t>records_size)
     found = joined_crc32c(ks_crc32c_by(BEST_PATH, 0, p + ATTRIBUTES_AT, CRC_HEADER_SIZE), records_crc, shift)
     if found != h.crc:
         return fail(problem, BAD_CRC, h.crc, found)
+    if check_unstamped(h, problem) != OK:
+        return problem.status
     ks_put16(p + ATTRIBUTES_AT, <uint16_t>(h.attributes | TRANSACTIONAL_MASK))
     ks_put64(p + PRODUCER_ID_AT, <uint64_t>stamp.producer_id)
     ks_put16(p + PRODUCER_EPOCH_AT, <uint16_t>stamp.producer_epoch)

@@ -157,6 +157,9 @@ def _java_hash(text: str) -> int:
 PARTITION_COUNT = 50
 TRANSACTION_STATE_CONFIG = LogConfig(cleanup_policy="compact", compression_type="uncompressed", segment_bytes=100 * MIB)
 MAX_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
+# A partition of `__transaction_state` is condensed if it has more records than both of these allow.
+_MOST_RECORDS = 512
+_MOST_RECORDS_PER_ID = 4
 
 _logger = logging.getLogger("kstore.producer")
 
@@ -359,6 +362,28 @@ class TransactionCoordinator:
                     count += 1
         return count
 
+    def condense(self, transactional_id: str) -> bool:
+        """Shorten the partition with the state of an id if most of its records are out of date; return whether it was.
+
+        Every commit adds four records, and whoever opens the store next reads them all; a broker compacts them. The
+        state of each id is appended once more, and when that is durable, the records before are deleted.
+        """
+        with self._lock:
+            number = self._partition(transactional_id)
+            self._load(number)
+            entries = [entry for one, entry in self._ids.items() if self._partition(one) == number]
+        log = self._store.log(TRANSACTION_STATE_TOPIC, number)
+        first = log.log_end_offset
+        if first - log.log_start_offset <= max(_MOST_RECORDS, _MOST_RECORDS_PER_ID * len(entries)):
+            return False
+        for entry in entries:
+            with entry.lock:
+                if entry.state is not None:
+                    self._append(entry.state, ack="written")
+        log.flush()
+        log.delete_records(first)
+        return True
+
     def load(self) -> None:
         """Read all transactional ids and complete the decided transactions, as a broker does at start."""
         with self._lock:
@@ -503,14 +528,17 @@ class TransactionCoordinator:
         )
 
     def _save(self, entry: _TransactionalId, state: TransactionState, *, ack: Ack) -> None:
+        self._append(state, ack=ack)
+        entry.state = state
+        entry.marked.clear()
+        self._by_producer_id[state.producer.producer_id] = entry
+
+    def _append(self, state: TransactionState, *, ack: Ack) -> None:
         key, value = state.to_record()
         builder = MemoryRecordsBuilder()
         builder.append(timestamp_ms=max(state.last_update_ms, NO_TIMESTAMP), key=key, value=value)
         log = self._store.log(TRANSACTION_STATE_TOPIC, self._partition(state.transactional_id))
         log.append(builder.build(), ack=ack, origin=AppendOrigin.COORDINATOR)
-        entry.state = state
-        entry.marked.clear()
-        self._by_producer_id[state.producer.producer_id] = entry
 
 
 # By id(store), which stays unique because the coordinator references the store.

@@ -1,1 +1,1 @@
-"""The sink of format("kstore"): tasks stage their rows under the root, and the driver commits them in one transaction."""
+"""The sink of format("kstore"): tasks stage rows under the root, and the driver commits them in one transaction."""

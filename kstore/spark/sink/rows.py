@@ -16,9 +16,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from kstore._core import partition_for_key
 from kstore.config import MIB
 from kstore.environment import SYSTEM_CLOCK
-from kstore._core import partition_for_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,7 +124,11 @@ class RowSender:
 
         if not batch.num_rows:
             return
-        columns = {name: _timed(batch[name]) if name == "timestamp" else batch[name] for name in batch.schema.names if name in _RECORD_COLUMNS}
+        columns = {
+            name: _timed(batch[name]) if name == "timestamp" else batch[name]
+            for name in batch.schema.names
+            if name in _RECORD_COLUMNS
+        }
         records = pa.RecordBatch.from_pydict(columns)
         partitions = batch["partition"] if "partition" in batch.schema.names else None
         if self._topic is not None:
@@ -187,7 +191,6 @@ def _filled(partitions: pa.Array, records: pa.RecordBatch, *, count: int) -> pa.
 
 def _groups(column: pa.Array) -> Iterator[tuple[Any, pa.Array | None]]:
     """Yield each value of a column with the indexes of its rows, in order; None for all rows. Null comes last."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     encoded = column.dictionary_encode(null_encoding="encode")

@@ -56,7 +56,10 @@ def prepare_write(options: WriteOptions, schema: StructType, *, overwrite: bool)
 
 
 def stage(options: WriteOptions, job: str, batches: Iterable[pa.RecordBatch]) -> tuple[StagedFile, ...]:
-    """Encode rows into staged files and return these.  Raises: as RowSender.write; StorageError. Nothing is left then."""
+    """Encode rows into staged files and return these.
+
+    Raises: as RowSender.write; StorageError. Nothing is left then.
+    """
     sink = StagingSink(
         StagingArea(options.root),
         job,
@@ -112,6 +115,7 @@ class KStoreWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what the tasks staged. What the commit decided before it failed stays decided."""
+        del messages
         self._clear()
 
     def _clear(self) -> None:

@@ -1,0 +1,414 @@
+"""Goal: what was staged is in the log once per version, all of it or nothing, whatever fails on the way.
+Method: stores in temporary folders; files that are damaged or gone, a disk that is full for some files, writers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+
+import kstore
+from kstore.errors import (
+    CorruptRecordError,
+    KStoreError,
+    LogLockedError,
+    LogNotFoundError,
+    StorageError,
+    UnknownTopicOrPartitionError,
+)
+from kstore.log.env import Env, ReadFile
+from kstore.log.maintenance import verify
+from kstore.log.store import open_store
+from kstore.producer.transactions import coordinator as coordinator_module
+from kstore.producer.transactions.coordinator import TRANSACTION_STATE_TOPIC, coordinator_of
+from kstore.staging import StagedFile, StagingArea, commit_staged, job_name, prepare_root
+from kstore.staging import committed as committed_module
+from kstore.staging.area import CONTROL_PARTITION
+from kstore.staging.commit import AppVersion
+from kstore.staging.committed import CommittedVersions
+from kstore.types import INTERNAL_TOPICS, SINK_TOPIC
+from tests.fakes.full_disk import FullEnv
+from tests.making.collecting import over
+from tests.making.staging import PARTITIONS, TOPIC, commit, committed_values, make_root, stage, transactional_id
+
+Q = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
+RECORDS = [(at % PARTITIONS, b"%d" % at) for at in range(20)]
+EXPECTED = [[value for partition, value in RECORDS if partition == number] for number in range(PARTITIONS)]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return make_root(tmp_path / "root")
+
+
+def end_offsets(root: Path) -> list[int]:
+    with open_store(root) as store:
+        return [store.log(*one).log_end_offset for one in store.partitions if one.topic == TOPIC]
+
+
+def check_settled(root: Path) -> None:
+    """Check that no transaction is open, and that every byte of the root is as it should be."""
+    with open_store(root) as store:
+        for one in store.partitions:
+            log = store.log(*one)
+            assert log.transactions().last_stable_offset == log.log_end_offset, one
+    assert [one.damage for one in verify(root).partitions if one.damage] == []
+
+
+def staged_names(root: Path) -> list[str]:
+    return sorted(path.name for path in Path(StagingArea(root).path).rglob("*") if path.is_file())
+
+
+def test_version_is_committed_with_its_records_in_order(root: Path) -> None:
+    app = AppVersion(Q, 0)
+    files = stage(root, app, RECORDS[:9]) + stage(root, app, RECORDS[9:], compression_type="lz4")
+    assert sum(one.record_count for one in files) == len(RECORDS)
+    assert commit(root, app, files)
+    assert committed_values(root) == EXPECTED
+    check_settled(root)
+    assert staged_names(root) == []
+
+
+def test_records_belong_to_a_transaction_of_the_query(root: Path) -> None:
+    commit(root, AppVersion(Q, 0), stage(root, AppVersion(Q, 0), RECORDS, batch_size=64))
+    with open_store(root, "a") as store:
+        state = coordinator_of(store).state(transactional_id(Q))
+        assert state is not None
+        batches = [batch for batch in store.log(TOPIC, 1).batches() if not batch.header.is_control]
+        assert {one.header.is_transactional for one in batches} == {True}
+        assert {(one.header.producer_id, one.header.producer_epoch) for one in batches} == {tuple(state.producer)}
+        assert len(batches) > 1
+        following = 0
+        for one in batches:
+            assert one.header.base_sequence == following
+            following += one.header.record_count or 0
+
+
+def test_version_that_is_repeated_changes_nothing(root: Path) -> None:
+    app = AppVersion(Q, 3)
+    assert commit(root, app, stage(root, app, RECORDS))
+    before = end_offsets(root)
+    for version in (3, 2, 0):
+        again = AppVersion(Q, version)
+        assert not commit(root, again, stage(root, again, [*RECORDS, (0, b"other")]))
+    assert end_offsets(root) == before
+    assert committed_values(root) == EXPECTED
+    assert staged_names(root) == []
+    check_settled(root)
+
+
+def test_version_before_the_last_one_is_warned_of(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kstore.staging")
+    for version in (5, 5, 4):
+        app = AppVersion(Q, version)
+        commit(root, app, stage(root, app, RECORDS))
+    assert [record.levelname for record in caplog.records if "not written again" in record.message] == [
+        "INFO",
+        "WARNING",
+    ]
+
+
+def test_write_without_an_application_is_committed_each_time(root: Path) -> None:
+    for _ in range(2):
+        assert commit_staged(root, stage(root, AppVersion("j", 0), RECORDS), transactional_id="kstore-spark-batch")
+    assert committed_values(root) == [values + values for values in EXPECTED]
+
+
+def test_empty_write_opens_nothing(root: Path) -> None:
+    with open_store(root, "a"):
+        assert not commit(root, AppVersion(Q, 0), [])
+
+
+def test_applications_have_versions_of_their_own(root: Path) -> None:
+    for app in (AppVersion("a", 7), AppVersion("b", 0), AppVersion("a", 8), AppVersion("b", 1)):
+        assert commit(root, app, stage(root, app, [(0, b"%s%d" % (app.app_id.encode(), app.version))]))
+    assert committed_values(root)[0] == [b"a7", b"b0", b"a8", b"b1"]
+    with open_store(root) as store:
+        found = CommittedVersions.read(store.log(*CONTROL_PARTITION))
+    assert [found.version_of(app_id) for app_id in ("a", "b", "c")] == [8, 1, None]
+
+
+def test_files_of_attempts_that_failed_go_with_the_next_version(root: Path) -> None:
+    dead, other = stage(root, AppVersion(Q, 0), RECORDS), stage(root, AppVersion("other", 0), RECORDS)
+    commit(root, AppVersion(Q, 0), stage(root, AppVersion(Q, 0), RECORDS))
+    assert staged_names(root) == sorted(one.name for one in dead + other)
+    commit(root, AppVersion(Q, 1), stage(root, AppVersion(Q, 1), RECORDS))
+    assert staged_names(root) == sorted(one.name for one in other)
+    assert commit(root, AppVersion("other", 0), other)
+    assert committed_values(root) == [3 * values for values in EXPECTED]
+
+
+class LaterEnv(Env):
+    """The operating system, days later."""
+
+    def __init__(self, days: float) -> None:
+        self._later_ms = int(days * 24 * 60 * 60 * 1000)
+
+    def wall_clock_ms(self) -> int:
+        return super().wall_clock_ms() + self._later_ms
+
+
+def test_jobs_that_nobody_touched_for_a_week_are_collected(root: Path) -> None:
+    stage(root, AppVersion("dead", 0), RECORDS)
+    assert StagingArea(root, LaterEnv(6.9)).collect() == 0
+    assert len(staged_names(root)) == PARTITIONS
+    commit(root, AppVersion(Q, 0), stage(root, AppVersion(Q, 0), RECORDS), env=LaterEnv(7.1))
+    assert staged_names(root) == []
+    assert list(Path(StagingArea(root).path).iterdir()) == []
+
+
+def damage(root: Path, staged: StagedFile, at: int) -> None:
+    path = Path(StagingArea(root).path_of(staged))
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_damaged_staged_file_is_refused_and_nothing_is_visible(root: Path) -> None:
+    app = AppVersion(Q, 0)
+    files = stage(root, app, RECORDS, batch_size=64)
+    damage(root, files[-1], files[-1].size_in_bytes - 1)
+    with pytest.raises(CorruptRecordError) as found:
+        commit(root, app, files)
+    assert found.value.path == StagingArea(root).path_of(files[-1])
+    assert found.value.position not in (0, None)
+    assert committed_values(root) == [[], [], []]
+    check_settled(root)
+    StagingArea(root).remove(files)
+    assert commit(root, app, stage(root, app, RECORDS))
+    assert committed_values(root) == EXPECTED
+
+
+def test_staged_file_that_is_cut_or_gone_is_refused(root: Path) -> None:
+    app = AppVersion(Q, 0)
+    area = StagingArea(root)
+    for change, kind, reason in (
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), CorruptRecordError, "bytes that were staged, found"),
+        (lambda path: path.write_bytes(path.read_bytes() + b"0"), CorruptRecordError, "bytes that were staged, found"),
+        (lambda path: path.unlink(), StorageError, "is gone: expected the file that a task staged"),
+    ):
+        files = stage(root, app, RECORDS)
+        change(Path(area.path_of(files[1])))
+        with pytest.raises(kind, match=reason):
+            commit(root, app, files)
+        area.remove(files)
+    short = [one._replace(size_in_bytes=one.size_in_bytes - 1) for one in stage(root, app, RECORDS)]
+    for one in short:
+        path = Path(area.path_of(one))
+        path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CorruptRecordError, match="ends inside a batch"):
+        commit(root, app, short)
+    assert committed_values(root) == [[], [], []]
+    check_settled(root)
+
+
+def test_commit_that_raised_and_was_aborted_can_be_repeated(root: Path) -> None:
+    app = AppVersion(Q, 0)
+    files = stage(root, app, RECORDS)
+    with open_store(root, "a"), pytest.raises(LogLockedError, match="waited 30 ms"):
+        commit(root, app, files, max_block_ms=30)
+    StagingArea(root).remove_job(job_name(*app))
+    assert staged_names(root) == []
+    assert commit(root, app, stage(root, app, RECORDS))
+    assert committed_values(root) == EXPECTED
+
+
+def test_commit_waits_for_a_writer_to_close_the_root(root: Path) -> None:
+    app = AppVersion(Q, 0)
+    files = stage(root, app, RECORDS)
+    store = open_store(root, "a")
+    results: list[bool] = []
+    thread = threading.Thread(target=lambda: results.append(commit(root, app, files, max_block_ms=60_000)))
+    thread.start()
+    store.close()
+    thread.join()
+    assert results == [True]
+    assert committed_values(root) == EXPECTED
+
+
+def test_topic_that_is_missing_is_refused_or_created(root: Path) -> None:
+    app = AppVersion(Q, 0)
+    files = stage(root, app, RECORDS, topic="new", new_topic_partitions=4)
+    with pytest.raises(UnknownTopicOrPartitionError, match="'new' is no longer in"):
+        commit(root, app, files)
+    assert commit(root, app, files, new_topic_partitions=4)
+    assert committed_values(root, topic="new") == [*EXPECTED, []]
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"'other' is not in .* which has: new, t"):
+        stage(root, app, RECORDS, topic="other")
+    with pytest.raises(ValueError, match="internal"):
+        stage(root, app, RECORDS, topic=SINK_TOPIC, new_topic_partitions=1)
+    with pytest.raises(ValueError, match="topic name"):
+        stage(root, app, RECORDS, topic="a b", new_topic_partitions=1)
+
+
+def test_partition_that_is_gone_is_refused(root: Path) -> None:
+    app = AppVersion(Q, 0)
+    files = [one._replace(partition=7) for one in stage(root, app, RECORDS[:1])]
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"t-7 in .*: records were staged for it"):
+        commit(root, app, files)
+    check_settled(root)
+
+
+LOG = "00000000000000000000.log"
+# Where the space ends, and whether the version is committed nevertheless.
+FULL = {
+    "the first partition": f"{TOPIC}-0/{LOG}",
+    "the last partition": f"{TOPIC}-2/{LOG}",
+    "the versions": f"{SINK_TOPIC}-0/{LOG}",
+    "the state of transactions": f"{TRANSACTION_STATE_TOPIC}-0/{LOG}",
+    "the state of transactions, other half": f"{TRANSACTION_STATE_TOPIC}-1/{LOG}",
+}
+
+
+def committed_or_full(root: Path, app: AppVersion, env: Env) -> bool:
+    """Stage and commit the records; return whether that was possible, or the disk was full."""
+    files = stage(root, app, RECORDS)
+    try:
+        return commit(root, app, files, env=env)
+    except StorageError as error:
+        if not error.is_out_of_space:
+            raise
+        return False
+
+
+@over("name", list(FULL), by=lambda _: "places")
+def test_commit_on_a_full_disk_is_whole_once_there_is_space(name: str, tmp_path: Path) -> None:
+    root = make_root(tmp_path / "root")
+    env = FullEnv()
+    env.calls = ("write",)
+    commit(root, AppVersion(Q, 0), stage(root, AppVersion(Q, 0), RECORDS))
+    app = AppVersion(Q, 1)
+    env.full = (FULL[name],)
+    done = committed_or_full(root, app, env)
+    seen = committed_values(root)
+    assert seen == ([values + values for values in EXPECTED] if done else EXPECTED)
+    env.full = ()
+    assert commit(root, app, stage(root, app, RECORDS), env=env) is not done
+    assert committed_values(root) == [values + values for values in EXPECTED]
+    check_settled(root)
+
+
+class FullAfter(FullEnv):
+    """Full for the logs of the topic from the n-th write on, which may be that of a marker."""
+
+    def __init__(self, writes: int) -> None:
+        super().__init__()
+        self.calls = ("write",)
+        self._writes = writes
+
+    def check(self, call: str, path: str) -> None:
+        if call == "write" and path.endswith(LOG):
+            self._writes -= 1
+            if self._writes < 0:
+                self.full = (LOG,)
+        super().check(call, path)
+
+
+@over("writes", list(range(16)), by=lambda _: "writes")
+def test_disk_that_fills_up_during_a_commit_leaves_a_whole_version_or_none(writes: int, tmp_path: Path) -> None:
+    root = make_root(tmp_path / "root")
+    app, other = AppVersion(Q, 0), AppVersion("other", 0)
+    done = committed_or_full(root, app, FullAfter(writes))
+    commit(root, other, stage(root, other, [(0, b"other")]))
+    commit(root, app, stage(root, app, RECORDS))
+    found = committed_values(root)
+    assert sorted(found[0]) == sorted([*EXPECTED[0], b"other"])
+    assert found[1:] == EXPECTED[1:]
+    assert not done or found[0][-1] == b"other"
+    check_settled(root)
+
+
+def test_full_disk_fails_the_task_that_stages(root: Path) -> None:
+    env = FullEnv()
+    env.full = ("-0",)
+    with pytest.raises(KStoreError, match="no space"):
+        stage(root, AppVersion(Q, 0), RECORDS, env=env)
+
+
+def test_batches_larger_than_what_is_read_at_once_are_committed(root: Path) -> None:
+    app = AppVersion(Q, 0)
+    sizes = [6_000_000, 10, 5_000_000, 300_000, 9_000_000, 1]
+    values = [b"%d" % size + b"x" * size for size in sizes]
+    files = stage(root, app, [(1, value) for value in values], max_request_size=2**24, buffer_memory=2**26)
+    assert commit(root, app, files)
+    assert committed_values(root)[1] == values
+    check_settled(root)
+
+
+class CountingEnv(Env):
+    """The operating system, counting the bytes of `.log` files that are read."""
+
+    def __init__(self) -> None:
+        self.read_bytes = 0
+
+    def open_read(self, path: str) -> ReadFile:
+        env, file = self, super().open_read(path)
+
+        class Counting(ReadFile):
+            def pread(self, size: int, *, position: int) -> bytes:
+                data = super().pread(size, position=position)
+                env.read_bytes += len(data) if path.endswith(".log") else 0
+                return data
+
+        return Counting(file._fd, path=path)
+
+
+def test_commit_after_a_crash_does_not_read_what_was_durable(root: Path) -> None:
+    large = [(0, b"x" * 100_000)] * 100
+    commit(root, AppVersion(Q, 0), stage(root, AppVersion(Q, 0), large))
+    (root / ".kafka_cleanshutdown").unlink()
+    env = CountingEnv()
+    assert commit(root, AppVersion(Q, 1), stage(root, AppVersion(Q, 1), RECORDS), env=env)
+    assert env.read_bytes < 200_000
+    check_settled(root)
+
+
+def test_many_commits_leave_short_logs_of_versions_and_states(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(committed_module, "_MOST_OFFSETS", 6)
+    monkeypatch.setattr(coordinator_module, "_MOST_RECORDS", 12)
+    for version in range(12):
+        for app_id in ("a", "b"):
+            app = AppVersion(app_id, version)
+            assert commit(root, app, stage(root, app, [(0, b"x")]))
+    with open_store(root) as store:
+        lengths = {}
+        for one in store.partitions:
+            log = store.log(*one)
+            lengths[one] = log.log_end_offset - log.log_start_offset
+    assert lengths[CONTROL_PARTITION] <= 12
+    assert all(length <= 24 for one, length in lengths.items() if one.topic == TRANSACTION_STATE_TOPIC)
+    assert not commit(root, AppVersion("a", 11), stage(root, AppVersion("a", 11), RECORDS))
+    assert not commit(root, AppVersion("b", 3), stage(root, AppVersion("b", 3), RECORDS))
+    assert committed_values(root)[0] == [b"x"] * 24
+    check_settled(root)
+
+
+def test_readers_of_a_root_do_not_see_versions_and_staged_files(root: Path) -> None:
+    app = AppVersion(Q, 0)
+    commit(root, app, stage(root, app, RECORDS))
+    stage(root, AppVersion(Q, 1), RECORDS)
+    assert SINK_TOPIC in INTERNAL_TOPICS
+    topics = [batch["topic"].to_pylist() for batch in kstore.scan(root, columns=["topic"])]
+    assert {topic for part in topics for topic in part} == {TOPIC}
+    with open_store(root) as store:
+        assert set(store.topics) == {TOPIC, SINK_TOPIC, TRANSACTION_STATE_TOPIC}
+        names = sorted(path.name for path in root.iterdir() if path.is_dir())
+        assert names == sorted(str(one) for one in store.partitions)
+
+
+def test_root_is_prepared_once(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    with pytest.raises(LogNotFoundError, match="no such directory"):
+        prepare_root(root)
+    root.mkdir()
+    area = prepare_root(root, new_topics=[("new", 2)])
+    assert area.is_ready
+    assert Path(area.path).parent.parent == root
+    with open_store(root, "a") as store:
+        assert store.topics == (SINK_TOPIC, "new")
+        assert prepare_root(root, new_topics=[("new", 5)]).path == area.path
+        with pytest.raises(LogLockedError):
+            prepare_root(root, new_topics=[("other", 1)], max_block_ms=10)
+    assert [(root / f"new-{number}").is_dir() for number in range(3)] == [True, True, False]
