@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kstore.record import MemoryRecords
 from tests.fuzz.message_mutator import MessageMutator
-from tests.interop import live, producing, store, transactions
+from tests.interop import live, producing, staging, store, transactions
 from tests.interop.comparison import Line, bytes_problem, reading_problem, records_difference, records_problem
 from tests.interop.histories import running as histories
 from tests.interop.programs import CLIENTS, Client, Unavailable, build, reports, require_tools
@@ -32,7 +32,12 @@ ALL_MAGICS = (0, 1, 2)
 # A producer's offsets have no gaps.
 NOT_OF_A_PRODUCER = {"gaps"}
 MOST_SHOWN = 10
-WITH_A_BROKER = {"broker": store.steps, "transactions": transactions.steps, "producer": producing.steps}
+WITH_A_BROKER = {
+    "broker": store.steps,
+    "transactions": transactions.steps,
+    "staging": staging.steps,
+    "producer": producing.steps,
+}
 LIVE = "live"
 
 
