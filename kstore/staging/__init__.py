@@ -4,10 +4,11 @@ A StagingSink takes the batches of a Producer without an id; commit_staged appen
 """
 
 from kstore.staging.area import StagedFile, StagingArea, job_name
-from kstore.staging.commit import commit_staged, prepare_root
+from kstore.staging.commit import AppVersion, commit_staged, prepare_root
 from kstore.staging.sink import StagingSink, partitions_by_topic
 
 __all__ = [
+    "AppVersion",
     "StagedFile",
     "StagingArea",
     "StagingSink",

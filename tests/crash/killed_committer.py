@@ -14,8 +14,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from kstore.staging import StagedFile
-from kstore.staging.commit import AppVersion
+from kstore.staging import AppVersion, StagedFile
 from tests.fakes.faults import FaultyEnv
 from tests.making.staging import PARTITIONS, commit, stage
 

@@ -13,8 +13,7 @@ from unittest import mock
 from kstore.errors import LogFailedError
 from kstore.log.store import open_store
 from kstore.producer.transactions.coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
-from kstore.staging import StagingArea, prepare_root
-from kstore.staging.commit import AppVersion
+from kstore.staging import AppVersion, StagingArea, prepare_root
 from kstore.types import SINK_TOPIC
 from tests.interop.broker import NODE_ID, Broker
 from tests.interop.comparison import hashed

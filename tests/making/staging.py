@@ -10,6 +10,7 @@ from kstore.log.store import open_store
 from kstore.producer.producer import Producer
 from kstore.producer.transactions.coordinator import TRANSACTION_STATE_CONFIG, TRANSACTION_STATE_TOPIC
 from kstore.staging import (
+    AppVersion,
     StagedFile,
     StagingArea,
     StagingSink,
@@ -18,7 +19,6 @@ from kstore.staging import (
     partitions_by_topic,
     prepare_root,
 )
-from kstore.staging.commit import AppVersion
 
 TOPIC, PARTITIONS = "t", 3
 

@@ -9,7 +9,7 @@ import pytest
 
 from kstore.producer.config import ProducerConfig
 from kstore.spark.sink.options import WriteOptions, parse_write_options
-from kstore.staging.commit import AppVersion
+from kstore.staging import AppVersion
 
 DEFAULT = WriteOptions(
     root="/data",

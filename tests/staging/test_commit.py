@@ -23,10 +23,9 @@ from kstore.log.maintenance import verify
 from kstore.log.store import open_store
 from kstore.producer.transactions import coordinator as coordinator_module
 from kstore.producer.transactions.coordinator import TRANSACTION_STATE_TOPIC, coordinator_of
-from kstore.staging import StagedFile, StagingArea, commit_staged, job_name, prepare_root
+from kstore.staging import AppVersion, StagedFile, StagingArea, commit_staged, job_name, prepare_root
 from kstore.staging import committed as committed_module
 from kstore.staging.area import CONTROL_PARTITION
-from kstore.staging.commit import AppVersion
 from kstore.staging.committed import CommittedVersions
 from kstore.types import INTERNAL_TOPICS, SINK_TOPIC
 from tests.fakes.full_disk import FullEnv

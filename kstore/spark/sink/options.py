@@ -16,7 +16,7 @@ from kstore.config import MAX_INT32, MAX_INT64
 from kstore.log.files.names import is_topic_name
 from kstore.producer.config import ProducerConfig
 from kstore.spark.options import local_path
-from kstore.staging.commit import AppVersion
+from kstore.staging import AppVersion
 from kstore.types import INTERNAL_TOPICS
 
 _KAFKA = "kafka."

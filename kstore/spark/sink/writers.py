@@ -17,8 +17,15 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from kstore.errors import StorageError
 from kstore.producer.producer import Producer
 from kstore.spark.sink.rows import RowSender, check_columns
-from kstore.staging import StagedFile, StagingArea, StagingSink, commit_staged, partitions_by_topic, prepare_root
-from kstore.staging.commit import AppVersion
+from kstore.staging import (
+    AppVersion,
+    StagedFile,
+    StagingArea,
+    StagingSink,
+    commit_staged,
+    partitions_by_topic,
+    prepare_root,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
