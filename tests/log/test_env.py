@@ -448,3 +448,14 @@ def test_file_closed_while_it_is_read_is_closed_behind_the_read(
     with pytest.raises(LogClosedError):
         file.pread(9, position=0)
     assert closed == [opened]
+
+
+def test_only_an_empty_directory_is_removed(tmp_path: Path) -> None:
+    empty, full = tmp_path / "empty", tmp_path / "full"
+    empty.mkdir()
+    full.mkdir()
+    (full / "file").write_bytes(b"")
+    assert [DEFAULT_ENV.remove_directory(str(path)) for path in (empty, empty, full)] == [True, False, False]
+    assert (full / "file").exists()
+    with pytest.raises(StorageError, match="remove directory"):
+        DEFAULT_ENV.remove_directory(str(full / "file"))

@@ -18,6 +18,7 @@ from kstore.errors import (
 )
 from kstore.log.store import WritableStore, open_store
 from kstore.producer.batches.ids import MAX_PRODUCER_EPOCH, NO_PRODUCER, ProducerIdAndEpoch
+from kstore.producer.transactions import coordinator as coordinator_module
 from kstore.producer.transactions.coordinator import (
     PARTITION_COUNT,
     TRANSACTION_STATE_TOPIC,
@@ -480,3 +481,75 @@ def test_open_transaction_of_a_store_that_was_closed_goes_on_with_the_same_produ
         coordinator = TransactionCoordinator(store, clock=clock)
         coordinator.end_transaction("id", producer, is_commit=True)
         assert committed(store, T0) == [0, 1]
+
+
+def begun(
+    coordinator: TransactionCoordinator, transactional_id: str, *partitions: TopicPartition
+) -> ProducerIdAndEpoch:
+    producer = coordinator.init_producer_id(transactional_id)
+    coordinator.add_partitions(transactional_id, producer, partitions)
+    return producer
+
+
+def test_transactions_in_a_partition_are_ended_and_others_are_not(root: Path) -> None:
+    with open_store(root, "a") as store:
+        coordinator = TransactionCoordinator(store)
+        mine, other = begun(coordinator, "mine", T0, T1), begun(coordinator, "other", T1)
+        done = begun(coordinator, "done", T0)
+        coordinator.end_transaction("done", done, is_commit=True)
+    with open_store(root, "a") as store:
+        coordinator = TransactionCoordinator(store)
+        assert coordinator.end_transactions_in(T0) == 1
+        assert coordinator.end_transactions_in(T0) == 0
+        states = {name: coordinator.state(name) for name in ("mine", "other", "done")}
+        statuses = {name: state.status for name, state in states.items() if state is not None}
+        assert statuses == {"mine": STATUS.COMPLETE_ABORT, "other": STATUS.ONGOING, "done": STATUS.COMPLETE_COMMIT}
+        with pytest.raises(ProducerFencedError):
+            coordinator.end_transaction("mine", mine, is_commit=True)
+        coordinator.end_transaction("other", other, is_commit=True)
+
+
+def test_condensed_partition_has_the_last_state_of_each_id(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_module, "_MOST_RECORDS", 20)
+    with open_store(root, "a") as store:
+        coordinator = TransactionCoordinator(store, partition_count=1)
+        open_one = begun(coordinator, "open", T2)
+        lengths = []
+        for _ in range(30):
+            producer = begun(coordinator, "busy", T0)
+            coordinator.end_transaction("busy", producer, is_commit=True)
+            coordinator.condense("busy")
+            log = store.log(TRANSACTION_STATE_TOPIC)
+            lengths.append(log.log_end_offset - log.log_start_offset)
+        assert max(lengths) <= 20
+        assert min(lengths[10:]) <= 6
+        expected = [coordinator.state("busy"), coordinator.state("open")]
+    with open_store(root, "a") as store:
+        coordinator = TransactionCoordinator(store)
+        assert [coordinator.state("busy"), coordinator.state("open")] == expected
+        coordinator.end_transaction("open", open_one, is_commit=True)
+        assert not coordinator.condense("open")
+
+
+def test_crash_while_a_partition_is_condensed_loses_no_state(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_module, "_MOST_RECORDS", 0)
+    monkeypatch.setattr(coordinator_module, "_MOST_RECORDS_PER_ID", 0)
+    with open_store(root, "a") as store:
+        coordinator = TransactionCoordinator(store, partition_count=1)
+        for name in ("a", "b"):
+            begun(coordinator, name, T0)
+        expected = [coordinator.state(name) for name in ("a", "b")]
+        log = store.log(TRANSACTION_STATE_TOPIC)
+
+        def die(_: int) -> int:
+            raise StorageError("died")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(log, "delete_records", die)
+            with pytest.raises(StorageError, match="died"):
+                coordinator.condense("a")
+    with open_store(root, "a") as store:
+        coordinator = TransactionCoordinator(store)
+        assert [coordinator.state(name) for name in ("a", "b")] == expected
+        assert coordinator.condense("a")
+        assert [coordinator.state(name) for name in ("a", "b")] == expected
