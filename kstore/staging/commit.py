@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from kstore._core import stamp_batches
-from kstore.config import MAX_INT32, MIB, LogConfig
+from kstore.config import MIB, LogConfig
 from kstore.errors import (
     CorruptRecordError,
     KStoreError,
@@ -45,7 +45,7 @@ _RUN_BYTES = 4 * MIB
 _LONGEST_PAUSE_MS = 100
 _MS_PER_S = 1000
 # A topic may have other limits, which a root does not show: what a producer was allowed to encode is appended.
-_CONFIG = LogConfig(max_message_bytes=MAX_INT32)
+_CONFIG = LogConfig(max_message_bytes=LogConfig().max_batch_bytes)
 _TOPIC_CONFIGS = {SINK_TOPIC: SINK_TOPIC_CONFIG, TRANSACTION_STATE_TOPIC: TRANSACTION_STATE_CONFIG}
 
 
@@ -60,11 +60,23 @@ class AppVersion(NamedTuple):
 def _opened(root: StrPath, *, max_block_ms: int, env: Env) -> Iterator[WritableStore]:
     """Open a root as its only writer, waiting up to max_block_ms for another one to close it.
 
-    After a crash, only what was not known to be durable is read.
+    After a crash, only what was not known to be durable is read. An error of the closing is logged: what was promised
+    is durable by then, and the next opening recovers the rest.
     """
     store = _waited_for(root, max_block_ms=max_block_ms, env=env)
-    with store:
+    try:
         yield store
+    finally:
+        with _going_on(f"closing {root}"):
+            store.close()
+
+
+@contextmanager
+def _going_on(what: str) -> Iterator[None]:
+    try:
+        yield
+    except KStoreError as error:
+        _logger.warning("%s: %s", what, error)
 
 
 def _waited_for(root: StrPath, *, max_block_ms: int, env: Env) -> WritableStore:
@@ -217,7 +229,8 @@ class _Committer:
         except BaseException:
             self._abort(transactional_id, producer)
             raise
-        coordinator.condense(transactional_id)
+        with _going_on("condensing the state of transactions"):
+            coordinator.condense(transactional_id)
         return True
 
     def _abort(self, transactional_id: str, producer: ProducerIdAndEpoch) -> None:
@@ -225,10 +238,8 @@ class _Committer:
         state = self._coordinator.state(transactional_id)
         if state is None or state.is_prepared or not state.partitions:
             return
-        try:
+        with _going_on(f"the transaction of {transactional_id} stays open until the next commit"):
             self._coordinator.end_transaction(transactional_id, producer, is_commit=False)
-        except KStoreError as error:
-            _logger.warning("transaction of %s stays open until the next commit: %s", transactional_id, error)
 
     def _logs_of(
         self, files: Sequence[StagedFile], new_topic_partitions: int | None

@@ -81,6 +81,10 @@ def test_settings_of_connections_have_no_effect() -> None:
         ({"kafka.batch.size": "-1"}, "batch_size must be from 0 to 2147483647, got -1 (set by kafka.batch.size)"),
         ({"kafka.compression.type": "lzo"}, "compression_type must be one of none, gzip, snappy, lz4, zstd, got 'lzo'"),
         ({"kafka.partitioner.ignore.keys": "1"}, 'kafka.partitioner.ignore.keys must be true or false, got "1"'),
+        (
+            {"kafka.transaction.timeout.ms": "900001"},
+            "kafka.transaction.timeout.ms must be a whole number from 1 to 900000",
+        ),
         ({"kafka.key.serializer": "x"}, "Kafka option 'key.serializer' is not supported: keys are written as"),
         ({"kafka.value.serializer": "x"}, "Kafka option 'value.serializer' is not supported: values are written as"),
         ({"kafka.transactional.id": "x"}, "Kafka option 'transactional.id' is not supported: the sink has one"),

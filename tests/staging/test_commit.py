@@ -319,6 +319,18 @@ def test_disk_that_fills_up_during_a_commit_leaves_a_whole_version_or_none(write
     check_settled(root)
 
 
+def test_commit_whose_store_cannot_be_closed_counts(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    commit(root, AppVersion(Q, 0), stage(root, AppVersion(Q, 0), RECORDS))
+    env = FullEnv()
+    env.full = ("-checkpoint.tmp", ".kafka_cleanshutdown.tmp")
+    app = AppVersion(Q, 1)
+    assert commit(root, app, stage(root, app, RECORDS), env=env)
+    assert [record.message for record in caplog.records if "closing" in record.message]
+    assert committed_values(root) == [values + values for values in EXPECTED]
+    assert not commit(root, app, stage(root, app, RECORDS))
+    check_settled(root)
+
+
 def test_full_disk_fails_the_task_that_stages(root: Path) -> None:
     env = FullEnv()
     env.full = ("-0",)

@@ -15,6 +15,7 @@ from typing import Any
 from kstore.config import MAX_INT32, MAX_INT64
 from kstore.log.files.names import is_topic_name
 from kstore.producer.config import ProducerConfig
+from kstore.producer.transactions.coordinator import MAX_TRANSACTION_TIMEOUT_MS
 from kstore.spark.options import local_path
 from kstore.staging import AppVersion
 from kstore.types import INTERNAL_TOPICS
@@ -167,10 +168,14 @@ def _settings(given: Mapping[str, str]) -> dict[str, Any]:
 
 def _config_of(settings: Mapping[str, Any]) -> ProducerConfig:
     try:
-        return ProducerConfig.of(settings)
+        config = ProducerConfig.of(settings)
     except ValueError as error:
         names = ", ".join(_KAFKA + name.replace("_", ".") for name in settings)
         raise ValueError(f"{error} (set by {names})") from error
+    _integer(
+        "kafka.transaction.timeout.ms", str(config.transaction_timeout_ms), least=1, most=MAX_TRANSACTION_TIMEOUT_MS
+    )
+    return config
 
 
 def _topic(text: str | None) -> str | None:

@@ -63,16 +63,18 @@ def check_columns(schema: StructType, *, has_topic: bool) -> None:
         raise ValueError(f"Required attribute 'value' not found, in {schema.simpleString()}")
     for name, found in by_name.items():
         kinds = _TYPES[name]
-        if _without_names(found) not in [_without_names(kind) for kind in kinds]:
+        if not any(_is_of(found, kind) for kind in kinds):
             expected = " or ".join(kind.simpleString() for kind in kinds)
             raise ValueError(
                 f"{name} attribute unsupported type {found.simpleString()}. {name} must be a(n) {expected}"
             )
 
 
-def _without_names(kind: DataType) -> str:
-    """Return a type as text, in which nullability and metadata do not count."""
-    return kind.simpleString()
+def _is_of(found: DataType, kind: DataType) -> bool:
+    """Return whether a type is of a kind; nullability, and the collation of a string, do not count."""
+    if isinstance(kind, ArrayType):
+        return found.simpleString() == kind.simpleString()
+    return isinstance(found, type(kind))
 
 
 class RowSender:
@@ -190,7 +192,7 @@ def _filled(partitions: pa.Array, records: pa.RecordBatch, *, count: int) -> pa.
 
 
 def _groups(column: pa.Array) -> Iterator[tuple[Any, pa.Array | None]]:
-    """Yield each value of a column with the indexes of its rows, in order; None for all rows. Null comes last."""
+    """Yield each value of a column with the indexes of its rows, in order; None for all rows."""
     import pyarrow.compute as pc
 
     encoded = column.dictionary_encode(null_encoding="encode")
