@@ -60,8 +60,8 @@ class AppVersion(NamedTuple):
 def _opened(root: StrPath, *, max_block_ms: int, env: Env) -> Iterator[WritableStore]:
     """Open a root as its only writer, waiting up to max_block_ms for another one to close it.
 
-    After a crash, only what was not known to be durable is read. An error of the closing is logged: what was promised
-    is durable by then, and the next opening recovers the rest.
+    After a crash, no segment before that of the recovery point is read, as by a broker. An error of the closing is
+    logged: what was promised is durable by then, and the next opening recovers the rest.
     """
     store = _waited_for(root, max_block_ms=max_block_ms, env=env)
     try:
