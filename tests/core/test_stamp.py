@@ -12,6 +12,7 @@ from kstore._core import stamp_batches
 from kstore.errors import (
     CorruptRecordError,
     InvalidRecordError,
+    KStoreError,
     UnsupportedCompressionTypeError,
     UnsupportedMagicError,
 )
@@ -166,3 +167,38 @@ def test_arguments_below_zero_are_refused() -> None:
         arguments = {"base_sequence": 0, "position": 0, **PRODUCER, name: -1}
         with pytest.raises(ValueError, match="of 0 or more"):
             stamp_batches(plain(1), **arguments)
+
+
+def test_mutated_bytes_are_refused_or_stamped_as_whole_batches() -> None:
+    rng = random.Random(11)
+    original = plain(3, 1, 8)
+    stamped_count = 0
+    for _ in range(3000):
+        buffer = bytearray(original)
+        for _ in range(rng.randint(1, 3)):
+            kind = rng.randrange(4)
+            at = rng.randrange(len(buffer) or 1)
+            if kind == 0 and buffer:
+                buffer[at] ^= 1 << rng.randrange(8)
+            elif kind == 1:
+                buffer[at : at + 4] = struct.pack(">i", rng.choice([-1, 0, 49, 61, len(buffer), MAX_INT32, -(2**31)]))
+            elif kind == 2:
+                del buffer[at:]
+                buffer += b"\0" * rng.choice([0, 1, 17, 70])
+            else:
+                buffer[at:at] = bytes(original[: rng.randrange(len(original))])
+        before = bytes(buffer)
+        try:
+            ends, following = stamp_batches(buffer, base_sequence=5, **PRODUCER)
+        except (KStoreError, ValueError):
+            continue
+        stamped_count += len(ends)
+        end = ends[-1] if ends else 0
+        assert buffer[end:] == before[end:]
+        found = list(reference.read_batches(bytes(buffer[:end])))
+        assert [one.position + one.header.size for one in found] == ends
+        assert following == 5 + sum(one.header.record_count for one in found)
+        assert {(one.header.producer_id, one.header.attributes & 16) for one in found} <= {
+            (PRODUCER["producer_id"], 16)
+        }
+    assert stamped_count > 100
