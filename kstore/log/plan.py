@@ -51,7 +51,7 @@ class ScanRange:
     (producer id, first offset, last offset) of the transactions whose records are left out. identities: of the planned
     files, by path, so that a worker reads no other files with their names. last_batch: the last one of the log when it
     was planned, which must still be in its file while the range is read. skipped: what a read of the range with
-    on_error="skip" leaves out, apart from damage that it finds. share: set for a part of a read that is divided by offsets.
+    on_error="skip" leaves out, apart from damage that it finds. share: set for a part of a read divided by offsets.
     Lifetime: valid while the files keep their content; reading raises an error if they did not. Picklable.
     """
 

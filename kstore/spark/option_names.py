@@ -37,7 +37,7 @@ _READ_NAMES = _CLIENT_NAMES | {
     "pushFilters",
     "rows",
 }
-_WRITE_NAMES = _CLIENT_NAMES | {"path", "topic", "includeHeaders"}
+_WRITE_NAMES = _CLIENT_NAMES | {"path", "topic", "createTopics", "txnAppId", "txnVersion", "includeHeaders"}
 # All names of each use, as they are documented. checkpointLocation and queryName come from Spark itself.
 OPTION_NAMES: Final[dict[Use, frozenset[str]]] = {
     "read": _READ_NAMES,

@@ -14,9 +14,8 @@ from kstore.log.env import DEFAULT_ENV, Env, StrPath, WriteFile, absolute_path, 
 from kstore.log.files.names import is_topic_name, parse_partition_directory_name
 from kstore.producer.cluster import Cluster, Node, PartitionInfo
 from kstore.producer.sink import ProduceResponse
-from kstore.producer.store import Ack
 from kstore.staging.area import StagedFile, StagingArea
-from kstore.types import INTERNAL_TOPICS, NO_OFFSET, TopicPartition
+from kstore.types import INTERNAL_TOPICS, NO_OFFSET, Ack, TopicPartition
 
 if TYPE_CHECKING:
     from kstore.producer.batches.batch import ProducerBatch

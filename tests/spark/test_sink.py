@@ -140,11 +140,11 @@ REFUSED = {
     ),
     "missing topic": ("select 'a' value", {"topic": "f.nope"}, "topic 'f.nope' is not in"),
     "missing topic in the column": ("select 'f.nope' topic, 'a' value", {}, "topic 'f.nope' is not in"),
-    "misspelt option": ("select 'a' value", {"topik": ONE}, "a write has no option topik: did you mean topic?"),
+    "misspelt option": ("select 'a' value", {"topik": ONE}, "unknown option topik; did you mean topic?"),
     "misspelt setting": (
         "select 'a' value",
         {"topic": ONE, "kafka.batch.sise": "1"},
-        "a producer has no setting kafka.batch.sise: did you mean kafka.batch.size?",
+        "a producer has no setting kafka.batch.sise; did you mean kafka.batch.size?",
     ),
 }
 
@@ -369,7 +369,7 @@ def test_mistake_in_a_stream_is_named(spark: SparkSession, root: Path, tmp_path:
     stream = Stream(spark, root, tmp_path)
     stream.add(1)
     for options, message in (
-        ({"topik": "x"}, "a write has no option topik: did you mean topic?"),
+        ({"topik": "x"}, "unknown option topik; did you mean topic?"),
         ({"txnAppId": "x", "txnVersion": "1"}, "txnAppId and txnVersion are for batch writes"),
         ({"topic": "nope"}, "topic 'nope' is not in"),
     ):

@@ -43,7 +43,7 @@ cdef Status stamp_batch(uint8_t* p, const Header* h, Stamp* stamp, Problem* prob
     ks_put32(p + BASE_SEQUENCE_AT, <uint32_t>stamp.base_sequence)
     found = joined_crc32c(ks_crc32c_by(BEST_PATH, 0, p + ATTRIBUTES_AT, CRC_HEADER_SIZE), records_crc, shift)
     ks_put32(p + CRC_AT, found)
-    stamp.base_sequence = <int32_t>sequence_after(stamp.base_sequence, h.record_count)
+    stamp.base_sequence = <int32_t>incremented_sequence(stamp.base_sequence, h.record_count)
     return OK
 
 

@@ -16,14 +16,12 @@ from kstore.config import MAX_INT32, MAX_INT64
 from kstore.log.files.names import is_topic_name
 from kstore.producer.config import ProducerConfig
 from kstore.producer.transactions.coordinator import MAX_TRANSACTION_TIMEOUT_MS
+from kstore.spark.option_names import check_names
 from kstore.spark.options import local_path
 from kstore.staging import AppVersion
 from kstore.types import INTERNAL_TOPICS
 
 _KAFKA = "kafka."
-_OPTIONS = ("path", "topic", "createTopics", "txnAppId", "txnVersion")
-# Spark passes these on too; includeHeaders is one of the source.
-_IGNORED_OPTIONS = ("checkpointLocation", "includeHeaders")
 _NUMBERS = (
     "batch.size",
     "buffer.memory",
@@ -107,7 +105,8 @@ def parse_write_options(options: Mapping[str, str], *, is_stream: bool) -> Write
     Raises: ValueError that names the option, with the nearest name for an unknown one.
     """
     given = {name.lower(): value for name, value in options.items()}
-    _check_names(given)
+    check_names(options, "writeStream" if is_stream else "write")
+    _check_settings(given)
     path = given.get("path")
     if path is None:
         raise ValueError("path must be given: the log.dirs root to write to")
@@ -124,27 +123,20 @@ def parse_write_options(options: Mapping[str, str], *, is_stream: bool) -> Write
     )
 
 
-def _check_names(given: Mapping[str, str]) -> None:
-    known = {name.lower() for name in (*_OPTIONS, *_IGNORED_OPTIONS)}
-    settings = (*_NUMBERS, *_FLAGS, *_TEXTS)
+def _check_settings(given: Mapping[str, str]) -> None:
+    known = (*_NUMBERS, *_FLAGS, *_TEXTS)
     for name in given:
         if not name.startswith(_KAFKA):
-            if name not in known:
-                raise ValueError(f"a write has no option {name}{_advice(name, _OPTIONS)}")
             continue
         setting = name.removeprefix(_KAFKA)
         if setting in _REFUSED:
             raise ValueError(f"Kafka option '{setting}' is not supported: {_REFUSED[setting]}")
         is_ignored = setting in _WITHOUT_EFFECT or setting.startswith(_PREFIXES_WITHOUT_EFFECT)
-        if setting not in settings and not is_ignored:
-            names = [_KAFKA + one for one in settings]
-            raise ValueError(f"a producer has no setting {name}{_advice(name, names)}")
-
-
-def _advice(name: str, known: tuple[str, ...] | list[str]) -> str:
-    by_lower_name = {one.lower(): one for one in known}
-    nearest = get_close_matches(name.replace("_", "."), by_lower_name, n=1)
-    return f": did you mean {by_lower_name[nearest[0]]}?" if nearest else f"; expected one of {', '.join(known)}"
+        if setting not in known and not is_ignored:
+            nearest = get_close_matches(setting.replace("_", "."), known, n=1)
+            names = ", ".join(_KAFKA + one for one in known)
+            hint = f"did you mean {_KAFKA}{nearest[0]}?" if nearest else f"expected one of {names}"
+            raise ValueError(f"a producer has no setting {name}; {hint}")
 
 
 def _settings(given: Mapping[str, str]) -> dict[str, Any]:
