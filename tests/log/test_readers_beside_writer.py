@@ -252,7 +252,7 @@ def test_failed_log_can_still_be_read(tmp_path: Path, monkeypatch: pytest.Monkey
         monkeypatch.setattr(log._local.active.records, "flush", fail)
         with pytest.raises(StorageError, match="armed"):
             log.flush()
-        with pytest.raises(StorageError, match="takes no more"):
+        with pytest.raises(StorageError, match="accepts no more writes"):
             append(log)
         assert [record.offset for record in log.read()] == [0, 1, 2]
         assert not isinstance(log.fetch(0, 1000), CorruptionError)

@@ -149,7 +149,7 @@ def test_directories_that_are_no_partitions_are_passed_over(tmp_path: Path) -> N
 @pytest.mark.parametrize("options", [{}, {"subscribe": "disk"}, {"assign": '{"disk":[1]}'}], ids=str)
 def test_directory_of_roots_is_refused_by_what_it_holds(tmp_path: Path, options: dict[str, str]) -> None:
     write_root(tmp_path / "disk-1", {"x-0": [[batch(0)]]})
-    with pytest.raises(LogNotFoundError, match=r"is no log\.dirs root but holds some: name them instead"):
+    with pytest.raises(LogNotFoundError, match=r"is not a log\.dirs root but contains some: pass them instead"):
         plan(tmp_path, **options)
 
 

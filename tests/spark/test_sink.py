@@ -206,7 +206,7 @@ def test_write_while_another_writer_has_the_root_fails_after_a_wait(spark: Spark
 
 
 def test_task_that_fails_leaves_nothing(spark: SparkSession, root: Path) -> None:
-    frame = spark.range(0, 1000, 1, 2).selectExpr("if(id = 999, raise_error('broken row'), cast(id as string)) value")
+    frame = spark.range(0, 1000, 1, 1).selectExpr("if(id = 999, raise_error('broken row'), cast(id as string)) value")
     with pytest.raises(PySparkException, match="broken row"):
         to(root, frame, topic=TOPIC).save()
     assert records(root) == []
