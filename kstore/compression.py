@@ -69,6 +69,12 @@ class CompressionType(IntEnum):
 
 
 _BY_NAME = {codec.label: codec for codec in CompressionType}
+_NAMES = tuple(_BY_NAME)
+
+
+def codec_name(codec_id: int) -> str:
+    """Return Kafka's name of a compression type id, UNKNOWN(n) for an id that Kafka does not define."""
+    return _NAMES[codec_id] if codec_id < len(_NAMES) else f"UNKNOWN({codec_id})"
 
 
 class _Packages:

@@ -28,7 +28,7 @@ _PER_BATCH: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "isControl": ("attributes", lambda attributes: attributes & CONTROL_BIT != 0),
     "position": ("position", lambda position: position),
 }
-_CODEC_LABELS = pa.array([codec.label for codec in CompressionType])
+_CODEC_NAMES = pa.array([codec.label for codec in CompressionType])
 
 
 class Projection:
@@ -116,7 +116,7 @@ class Assembler:
         if name == "sequence":
             return _exported(pa.array(_sequences(columns, table), TYPES[name]))
         if name == "codec":
-            return _exported(_CODEC_LABELS.take(pa.array(_spread(table, table[:, _FIELD["attributes"]] & 0x07))))
+            return _exported(_CODEC_NAMES.take(pa.array(_spread(table, table[:, _FIELD["attributes"]] & 0x07))))
         source, of = _PER_BATCH[name]
         per_batch = of(table[:, _FIELD[source]])
         if len(per_batch) and (per_batch == per_batch[0]).all():

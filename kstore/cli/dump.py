@@ -20,7 +20,6 @@ from kstore.cli.output import Part, Progress, printable
 from kstore.cli.render import (
     JSON_TEXT,
     TIMESTAMP_TYPE_LABELS,
-    codec_name,
     json_batch,
     json_of_plain,
     json_records,
@@ -28,6 +27,7 @@ from kstore.cli.render import (
     record_parts,
     time_text,
 )
+from kstore.compression import codec_name
 from kstore.config import LogConfig
 from kstore.errors import KStoreError
 from kstore.log.env import DEFAULT_ENV, FileKind, absolute_path, join_path, split_path

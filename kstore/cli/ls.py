@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from kstore.cli import EXIT_FINE
 from kstore.cli.output import LOG_COLUMNS, Column
-from kstore.cli.render import JSON_TEXT, codec_name, time_text
+from kstore.cli.render import JSON_TEXT, time_text
+from kstore.compression import codec_name
 from kstore.errors import KStoreError
 from kstore.log.opening import open_log
 from kstore.types import TopicPartition

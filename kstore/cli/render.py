@@ -18,7 +18,7 @@ from uuid import UUID
 from kstore._core import json_of_records
 from kstore.cli.arguments import EPOCH
 from kstore.cli.output import Column, Part, printable
-from kstore.compression import CompressionType
+from kstore.compression import codec_name
 from kstore.config import MIB
 from kstore.errors import InvalidRecordError, KStoreError, MemoryLimitError
 from kstore.log.env import split_path
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from kstore.types import TopicPartition
 
 JSON_TEXT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-CODEC_NAMES = tuple(codec.label for codec in CompressionType)
 TIMESTAMP_TYPE_LABELS = {int(kind): kind.label for kind in TimestampType}
 JSON_BOOL = ("false", "true")
 # Bounds on one JSON text built at once, and on Records held at once: a compressed batch of a few KiB may hold
@@ -51,11 +50,6 @@ DAMAGE_COLUMNS = (
     Column("size", is_number=True),
     Column("reason"),
 )
-
-
-def codec_name(codec_id: int) -> str:
-    """Return Kafka's name of a compression type id, UNKNOWN(n) for an id that Kafka does not define."""
-    return CODEC_NAMES[codec_id] if codec_id < len(CODEC_NAMES) else f"UNKNOWN({codec_id})"
 
 
 def control_type(key: bytes | None) -> str:

@@ -16,7 +16,7 @@ import pytest
 
 import kstore as library
 from kstore import open_log, open_store
-from kstore.cli.render import codec_name
+from kstore.compression import codec_name
 from tests.cli.runner import runner, start
 from tests.making.batches import record, write_root
 from tests.reference.codec import write_batch

@@ -61,8 +61,8 @@ def change_that_caused(
 ) -> LogReplacedError | None:
     """Return the change since the listing that caused an error of a read, None if the error means what it says.
 
-    Cost: two stats; for damage in a file that was written since, a walk from its start to the damage, repeated if the
-    file is written during that walk.
+    Cost: two stats; for damage in a file that was written since, a deep walk from its start to the damage, repeated if
+    the file is written during that walk.
     """
     if isinstance(error, LogReplacedError):
         return error
@@ -126,7 +126,7 @@ def _is_sound_at(position: int, listed: ListedFile, *, size_in_bytes: int, confi
             config=config,
             identity=listed.identity,
         )
-        check = SegmentCheck(records, topic_partition=_NO_PARTITION, config=config, is_deep=False)
+        check = SegmentCheck(records, topic_partition=_NO_PARTITION, config=config, is_deep=True)
         for step in check.steps():
             if step.damage is not None and step.damage.position <= position < step.end_position:
                 return False

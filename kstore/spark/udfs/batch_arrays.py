@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kstore import _core
 from kstore.arrow import record_columns, schema
 from kstore.arrow.assembler import Assembler, Projection
-from kstore.compression import CompressionType, decompress
+from kstore.compression import codec_name, decompress
 from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import KStoreError
 from kstore.record import RecordBatch
@@ -27,7 +27,6 @@ MOST_TABLE_BYTES = 64 * 1024 * 1024
 # Spark's lists, and the binary columns in them, have int32 offsets.
 MOST_BYTES = MAX_INT32
 _CONFIG = LogConfig()
-_CODEC_LABELS = tuple(codec.label for codec in CompressionType)
 
 
 class Unpacker:
@@ -292,7 +291,7 @@ BATCH_INFO: dict[str, tuple[str, Callable[[_core.BatchHeader], Any]]] = {
     "baseOffset": ("int64", lambda header: header.base_offset if header.has_base_offset else None),
     "lastOffset": ("int64", lambda header: header.last_offset),
     "count": ("int32", lambda header: header.record_count),
-    "codec": ("string", lambda header: codec_label(header.codec)),
+    "codec": ("string", lambda header: codec_name(header.codec)),
     "timestampType": ("int32", lambda header: header.timestamp_type),
     "baseTimestamp": ("int64", lambda header: header.base_timestamp_ms),
     "maxTimestamp": ("int64", lambda header: header.max_timestamp_ms),
@@ -304,11 +303,6 @@ BATCH_INFO: dict[str, tuple[str, Callable[[_core.BatchHeader], Any]]] = {
     "leaderEpoch": ("int32", lambda header: header.partition_leader_epoch),
     "crc": ("int64", lambda header: header.crc),
 }
-
-
-def codec_label(codec_id: int) -> str:
-    """Return Kafka's name of a codec id, UNKNOWN(n) for an id that Kafka does not define."""
-    return _CODEC_LABELS[codec_id] if codec_id < len(_CODEC_LABELS) else f"UNKNOWN({codec_id})"
 
 
 def pack(values: pa.ListArray, **options: Any) -> pa.Array:

@@ -22,9 +22,12 @@ from kstore.errors import (
     UnsupportedCompressionTypeError,
     UnsupportedMagicError,
 )
+from kstore.log import open_log
 from kstore.log.env import Env, FileStatus, ReadFile
 from kstore.log.segment.replaced import ListedFile, change_that_caused, is_settled
 from tests.making.batches import batch, batches, flip_bit, write_partition
+from tests.making.messages import packed_entry, write_wrapper
+from tests.reference import codecs
 
 BATCHES = batches(0, 5, value_bytes=50)
 STARTS = [sum(map(len, BATCHES[:at])) for at in range(6)]
@@ -183,6 +186,17 @@ def test_what_is_wrong_with_a_right_crc_is_no_change(log: Path) -> None:
         MemoryLimitError("too much", path=str(log), position=STARTS[1], limit=1, found=2),
     ):
         assert found(error, listed(log)) is None
+
+
+def test_wrong_offset_inside_a_message_with_a_right_crc_is_no_change(tmp_path: Path) -> None:
+    # The offset outside, which no CRC covers, names the segment; the one inside is what it was.
+    inner = packed_entry(b"k", b"v", offset=15, magic=0)
+    wrapper = write_wrapper([inner], magic=0, codec=codecs.GZIP, offset=1 << 40 | 15)
+    path = tmp_path / "t-0" / f"{1 << 40 | 15:020d}.log"
+    path.parent.mkdir()
+    path.write_bytes(wrapper)
+    with open_log(path.parent) as log, pytest.raises(CorruptRecordError, match="base offset not above"):
+        list(log.read())
 
 
 def test_magic_that_a_second_read_does_not_find_was_a_change(log: Path) -> None:
