@@ -244,6 +244,18 @@ def test_flush_covers_what_a_killed_broker_had_not_synced(is_rolled: bool) -> No
             assert [record.offset for record in again.read()] == [0, 1, 2, 3]
 
 
+def test_truncation_is_durable_when_it_returns() -> None:
+    disk = SimulatedDisk()
+    disk.directories |= {"/", "/root"}
+    log = open_log(PATH, "a", CONFIG, env=disk)
+    for _ in range(3):
+        log.append(MemoryRecords(batch(0, 2)), ack="flushed")
+    log.truncate_to(2)
+    for seed in range(30):
+        with open_log(PATH, "a", env=disk.after_cut(random.Random(seed))) as again:
+            assert [record.offset for record in again.read()] == [0, 1]
+
+
 @pytest.mark.parametrize("disk_class", [DiskThatForgetsFiles, DiskThatForgetsNames])
 def test_a_writer_that_does_not_sync_is_noticed(disk_class: type[SimulatedDisk]) -> None:
     found = 0
