@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from kstore import MemoryRecords
 from kstore.cli.cat import CatOptions, groups
+from kstore.config import MAX_INT32
 from kstore.errors import CorruptionError, UnsupportedError
 from kstore.log import Log, open_log
 from kstore.types import MAX_OFFSET
@@ -92,8 +93,11 @@ AT_THE_VERY_END = {
     "base_timestamp_ms": -1,
     "producer_id": -1,
 }
+# A reader skips this one, whose content is damaged too, and refuses the next one, whose offsets are lower.
+ABOVE_THE_NEXT = {**AT_THE_VERY_END, "base_offset": FIRST_OFFSET, "last_offset_delta": MAX_INT32}
 
 
+@example(fields=ABOVE_THE_NEXT, content=b"\0", repair_crc=True)
 @example(fields=AT_THE_VERY_END, content=b"", repair_crc=True)
 @given(fields=headers, content=contents, repair_crc=st.booleans())
 def test_every_way_of_reading_skips_or_refuses_the_same_control_batch(

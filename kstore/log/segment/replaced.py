@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kstore._core import BatchHeader
 from kstore.config import LogConfig
 from kstore.errors import (
     CorruptionError,
@@ -127,9 +128,24 @@ def _is_sound_at(position: int, listed: ListedFile, *, size_in_bytes: int, confi
             identity=listed.identity,
         )
         check = SegmentCheck(records, topic_partition=_NO_PARTITION, config=config, is_deep=True)
+        least_offset = listed.base_offset
         for step in check.steps():
             if step.damage is not None and step.damage.position <= position < step.end_position:
                 return False
             if position < step.end_position:
-                return True
+                return step.header is None or _is_above(step.header, least_offset)
+            if step.header is not None:
+                least_offset = step.header.last_offset + 1
+    return True
+
+
+def _is_above(header: BatchHeader, least_offset: int) -> bool:
+    """Whether a batch's offsets are above those of the batch before it.
+
+    A reader may not notice that a batch is damaged, and then refuses the next one because of its offsets.
+    """
+    try:
+        header.check_place(least_offset=least_offset)
+    except CorruptRecordError:
+        return False
     return True

@@ -25,7 +25,7 @@ from kstore.errors import (
 from kstore.log import open_log
 from kstore.log.env import Env, FileStatus, ReadFile
 from kstore.log.segment.replaced import ListedFile, change_that_caused, is_settled
-from tests.making.batches import batch, batches, flip_bit, write_partition
+from tests.making.batches import batch, batches, flip_bit, with_fields, write_partition
 from tests.making.messages import packed_entry, write_wrapper
 from tests.reference import codecs
 
@@ -197,6 +197,14 @@ def test_wrong_offset_inside_a_message_with_a_right_crc_is_no_change(tmp_path: P
     path.write_bytes(wrapper)
     with open_log(path.parent) as log, pytest.raises(CorruptRecordError, match="base offset not above"):
         list(log.read())
+
+
+@pytest.mark.parametrize("has_bad_crc", [False, True], ids=["bad count", "bad CRC"])
+def test_offsets_that_a_damaged_batch_before_made_wrong_are_no_change(log: Path, has_bad_crc: bool) -> None:
+    wrong = with_fields(BATCHES[1], {"last_offset_delta": 1000}, repair_crc=not has_bad_crc)
+    log.write_bytes(b"".join([BATCHES[0], wrong, *BATCHES[2:]]))
+    assert found(error_at(log, STARTS[2]), listed(log)) is None
+    assert found(error_at(log, STARTS[3]), listed(log)) == "other batches"
 
 
 def test_magic_that_a_second_read_does_not_find_was_a_change(log: Path) -> None:
