@@ -12,9 +12,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from kstore._core import BatchHeader, check_crc, iterate_records
+from kstore._core import BatchHeader, iterate_records
 from kstore.compression import decompress
 from kstore.config import MAX_INT64, LogConfig
 from kstore.errors import (
@@ -26,12 +27,21 @@ from kstore.errors import (
 )
 from kstore.log.damage import OnError, OnSkip, SkippedRange
 from kstore.log.env import Closing, Env
-from kstore.log.plan import Extent, ScanRange, Share, extents, plan_ranges, plan_ranges_around_damage
+from kstore.log.files.durable_point import DurablePointFile
+from kstore.log.plan import (
+    Extent,
+    RawBatch,
+    ScanRange,
+    Share,
+    batches_of,
+    extents,
+    plan_ranges,
+    plan_ranges_around_damage,
+)
 from kstore.log.segment.records import BatchPlace
 from kstore.log.segment.segment import LogSegment
 from kstore.log.skipping import (
     LogEnd,
-    RawBatch,
     SettledAround,
     SkipReport,
     end_of,
@@ -121,6 +131,19 @@ class Log(Closing):
     def is_closed(self) -> bool:
         return self._source.is_closed
 
+    def refresh(self, *, keeps_known: bool = True) -> bool:
+        """See what was appended to the directory, removed from it or truncated since the log was opened or refreshed.
+
+        Iterators that are running go on with the segments that they began with. A log that is open for writing always
+        shows its own appends.
+        Args: keeps_known: whether to keep what is known of files that did not change, and to read a log that only grew
+            from the end that was known; False for the same as to open the log again.
+        Returns: False if no segment has changed. The root's checkpoints may have.
+        Raises: LogReplacedError if the directory was removed or replaced; StorageError.
+        Cost: two stats if nothing was written for a second; otherwise one listing and one stat per segment.
+        """
+        return self._source.refresh(keeps_known=keeps_known)
+
     @property
     def segments(self) -> tuple[LogSegment, ...]:
         """The segments by base offset."""
@@ -148,6 +171,17 @@ class Log(Closing):
     def high_watermark(self) -> int | None:
         """The offset up to which all replicas had the records, None if the root's checkpoint has no entry."""
         return self._source.high_watermark
+
+    @property
+    def flushed_offset(self) -> int:
+        """Every record below this offset is known to survive a power cut: from kstore's durable point or the root's
+        recovery-point-offset-checkpoint, whichever is higher; log_start_offset if there is neither.
+
+        Raises: StorageError.  Cost: two small reads.
+        """
+        point = DurablePointFile(self.path, self._env).read()
+        known = max(self._source.recovery_point or 0, point.offset if point else 0)
+        return min(max(known, self.log_start_offset), self.log_end_offset)
 
     @property
     def last_stable_offset(self) -> int | None:
@@ -188,7 +222,7 @@ class Log(Closing):
         found = watch(
             lambda: self._raw_batches(part, report, checks_crc=False, checks_control=True),
             part.start_offset,
-            _last_offset,
+            lambda one: one[1].last_offset,
         )
         return self._batches(found, part, max_bytes=max_bytes)
 
@@ -229,7 +263,7 @@ class Log(Closing):
         found = watch(
             lambda: self._raw_batches(part, report, checks_crc=checks_crc, checks_control=False),
             part.start_offset,
-            _last_offset,
+            lambda one: one[1].last_offset,
         )
         records = self._read(found, part, checks_crc=checks_crc)
         if key_decoder is None and value_decoder is None:
@@ -637,13 +671,7 @@ class Log(Closing):
     def _settled(self, isolation: Isolation) -> SettledLog | None:
         return self._source.settled() if _is_committed(isolation) else None
 
-    def _read(
-        self,
-        found: Iterator[RawBatch],
-        part: _Part,
-        *,
-        checks_crc: bool,
-    ) -> Iterator[Record]:
+    def _read(self, found: Iterator[RawBatch], part: _Part, *, checks_crc: bool) -> Iterator[Record]:
         read_segment, least_offset = None, 0
         try:
             for segment, header, data in found:
@@ -684,7 +712,7 @@ class Log(Closing):
             )
 
         found = self._source.answer(find)
-        return _read_extents(found, checks_crc=checks_crc, standing=part.last_batch)
+        return batches_of(found, checks_crc=checks_crc, standing=part.last_batch)
 
     def _batches_around_damage(self, part: _Part, report: SkipReport, *, checks_control: bool) -> Iterator[RawBatch]:
         def find() -> tuple[LogSegment, ...]:
@@ -702,13 +730,6 @@ class Log(Closing):
         yield from sound_batches(
             self._source, segments, **bounds, is_decoded=is_decoded, standing=part.last_batch, report=report
         )
-
-    def renew_listing(self) -> None:
-        """Take a new snapshot of the directory; a log that this process writes needs none.
-
-        Raises: LogReplacedError if it was removed or replaced; StorageError.
-        """
-        self._source.renew()
 
     def renew_after(self, error: KStoreError, *, looks_left: int) -> None:
         """Take a new snapshot if an error of a read was caused by a change of the files since the last one, else raise
@@ -826,7 +847,7 @@ class Log(Closing):
 
     def _segments_from(self, offset: int) -> tuple[LogSegment, ...]:
         segments = self.segments
-        return segments[max(bisect_right(segments, offset, key=_base_offset) - 1, 0) :]
+        return segments[max(bisect_right(segments, offset, key=attrgetter("base_offset")) - 1, 0) :]
 
 
 class _Part:
@@ -870,24 +891,7 @@ def _is_committed(isolation: Isolation) -> bool:
     return isolation == "read_committed"
 
 
-def _last_offset(found: RawBatch) -> int:
-    return found[1].last_offset
-
-
 def _position_of(segment: LogSegment, offset: int) -> int:
     """Return where the batch that holds an offset starts; the segment's end if the offset is after it."""
     last = segment.translate_offset(offset)
     return segment.valid_end_position if last is None else last.position
-
-
-def _base_offset(segment: LogSegment) -> int:
-    return segment.base_offset
-
-
-def _read_extents(found: Iterator[Extent], *, checks_crc: bool, standing: BatchPlace | None) -> Iterator[RawBatch]:
-    for segment, position, end_position, *_ in found:
-        batches = segment.records.read_batches(position=position, end_position=end_position, standing=standing)
-        for header, data in batches:
-            if checks_crc:
-                check_crc(data, position=header.position, path=segment.path)
-            yield segment, header, data

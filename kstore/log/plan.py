@@ -6,11 +6,11 @@ index costs only time. Each range names its files, since another process may rea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
-from kstore._core import BatchHeader
+from kstore._core import BatchHeader, check_crc
 from kstore.config import MAX_INT64
 from kstore.errors import CorruptionError, UnsupportedError
 from kstore.log.damage import SkippedRange
@@ -97,6 +97,10 @@ class Extent(NamedTuple):
     end_position: int
     finds_end: bool
     following_offset: int | None = None
+
+
+# A batch with its segment, header and bytes.
+RawBatch: TypeAlias = tuple[LogSegment, BatchHeader, bytes]
 
 
 class _SplitPoint(NamedTuple):
@@ -373,3 +377,17 @@ def _walk_starts(segment: LogSegment, *, position: int, target: int, end_positio
             if segment.verified_batch(index, candidate, end_position=end_position) is not None:
                 yield entry_position
     yield position
+
+
+def batches_of(found: Iterable[Extent], *, checks_crc: bool, standing: BatchPlace | None) -> Iterator[RawBatch]:
+    """Iterate the batches of extents.
+
+    Args: standing: the batch that must be in its file after each read.
+    Raises: CorruptRecordError, UnsupportedMagicError; LogReplacedError; StorageError.
+    """
+    for segment, position, end_position, *_ in found:
+        batches = segment.records.read_batches(position=position, end_position=end_position, standing=standing)
+        for header, data in batches:
+            if checks_crc:
+                check_crc(data, position=header.position, path=segment.path)
+            yield segment, header, data

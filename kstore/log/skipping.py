@@ -14,16 +14,13 @@ from kstore.compression import decompress
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError
 from kstore.log.damage import OnError, OnSkip, SkippedRange
-from kstore.log.plan import extents_around_damage
+from kstore.log.plan import RawBatch, extents_around_damage
 from kstore.log.segment.records import BatchPlace
 from kstore.log.segment.segment import LogSegment
 from kstore.log.segment.sound import DamagedPart, SoundRun, skipped_batch
 from kstore.log.source import LogSource, SettledLog
 from kstore.log.state.transactions import Transactions, settle_around_damage
 from kstore.types import MAGIC_V2, MAX_OFFSET
-
-# The segment, header and bytes of a batch.
-RawBatch = tuple[LogSegment, BatchHeader, bytes]
 
 _logger = logging.getLogger("kstore.log")
 

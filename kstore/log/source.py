@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple, Protocol, TypeVar
 
+from kstore._core import BatchHeader, read_header
 from kstore.config import MAX_INT64, LogConfig
 from kstore.errors import (
     CorruptCheckpointError,
@@ -30,6 +31,7 @@ from kstore.log.files.names import (
     LOCK_FILE,
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
+    RECOVERY_POINT_CHECKPOINT,
     SWAP_STATE,
     PartitionDirectory,
     parse_segment_name,
@@ -107,6 +109,13 @@ class LogSource(Protocol):
     @property
     def last_stable_offset(self) -> int | None: ...
 
+    @property
+    def recovery_point(self) -> int | None:
+        """The root's checkpoint of the offset below which all is flushed; None if it has no entry, or the log is
+        written by this process.
+        """
+        ...
+
     def settled(self) -> SettledLog: ...
 
     def last_batch(self) -> BatchPlace | None:
@@ -135,8 +144,11 @@ class LogSource(Protocol):
         """Raise LogReplacedError if a change of the files caused an error of a read, else do nothing."""
         ...
 
-    def renew(self) -> None:
-        """Look at the files again."""
+    def refresh(self, *, keeps_known: bool) -> bool:
+        """See what was appended, removed or written again; return whether it may be anything.
+
+        Args: keeps_known: whether to keep what is known of files that did not change, also their indexes.
+        """
         ...
 
     def renew_after(self, error: KStoreError, *, looks_left: int) -> None:
@@ -156,11 +168,20 @@ def out_of_range(source: LogSource, offset: int, message: str) -> OffsetOutOfRan
 
 
 class _Listing:
-    """The segments of a directory at one moment, and what readers have found in them since; None: not found yet."""
+    """The segments of a directory at one moment, and what readers have found in them since; None: not found yet.
 
-    def __init__(self, segments: tuple[LogSegment, ...], number: int) -> None:
+    directory: the status of the directory before it was listed; is_settled: no change of it can have gone unnoticed
+    since; walked: the end of the walk over the transactions of an earlier listing, from where this log has only grown.
+    """
+
+    def __init__(
+        self, segments: tuple[LogSegment, ...], number: int, *, directory: FileStatus | None, is_settled: bool
+    ) -> None:
         self.segments = segments
         self.number = number
+        self.directory = directory
+        self.is_settled = is_settled
+        self.walked = NOTHING_SETTLED
         self.checkpointed: dict[str, int | None] = {}
         self.log_start_offset: int | None = None
         self.log_end_offset: int | None = None
@@ -213,7 +234,7 @@ class DirectorySource:
             directory.topic_partition, directory.path, config, OpenFiles(env), IndexCache(env), cleaned_below
         )
         self._renewing = threading.Lock()
-        self._directory_status, self._listing = self._listed(0)
+        self._listing = self._listed(0)
 
     @property
     def listing_number(self) -> int:
@@ -253,6 +274,11 @@ class DirectorySource:
         if checkpointed is None:
             return None
         return min(max(checkpointed, self.log_start_offset), self.log_end_offset)
+
+    @property
+    def recovery_point(self) -> int | None:
+        """The root's checkpoint; None if it has no entry."""
+        return self._checkpoint(RECOVERY_POINT_CHECKPOINT)
 
     @property
     def last_stable_offset(self) -> None:
@@ -326,16 +352,6 @@ class DirectorySource:
         if change is not None and change is not error:
             raise change from error
 
-    def renew(self) -> None:
-        """List the directory again.
-
-        Raises: LogReplacedError if it was removed or replaced; StorageError.
-        """
-        self._check_open()
-        path = self.context.directory
-        with self._renewing:
-            self._renew(LogReplacedError(f"{path} was removed or replaced: open the log again", path=path))
-
     def renew_after(self, error: KStoreError, *, looks_left: int) -> None:
         self._renew_after(error, self._listing, looks_left=looks_left)
 
@@ -362,27 +378,115 @@ class DirectorySource:
             return LogReplacedError(f"{error.path} was removed while it was read: open the log again", path=error.path)
         return change_that_caused(error, listed, config=self.context.config, env=self.env)
 
+    def refresh(self, *, keeps_known: bool = True) -> bool:
+        """List the directory again unless nothing has changed in it; return False if no .log has.
+
+        What is known of unchanged files is kept, and of a log that only grew how far it was read. The root's
+        checkpoints are read again in any case.
+        Args: keeps_known: False to list it in any case, and to keep nothing.
+        Raises: LogReplacedError if the directory was removed or replaced; StorageError.
+        Cost: two stats if nothing was written for a second; otherwise a listing and a stat for each segment.
+        """
+        self._check_open()
+        with self._renewing:
+            before = self._listing
+            if not keeps_known:
+                self._renew(self._removed())
+                return True
+            status = self.env.stat(self.context.directory)
+            self._check_directory(status, self._removed())
+            if before.is_settled and status == before.directory and self._is_as_listed(before):
+                self._listing = now = _Listing(before.segments, before.number, directory=status, is_settled=True)
+                now.last_batch, now.knows_last_batch = before.last_batch, before.knows_last_batch
+                now.walked = before.walked
+                return False
+            self._listing = self._grown_from(before)
+            return True
+
+    def _is_as_listed(self, listing: _Listing) -> bool:
+        """Whether the last segment, the only one that grows, is as it was listed."""
+        if not listing.segments:
+            return True
+        listed = listing.segments[-1].listed
+        return (
+            listed is not None
+            and listed.is_settled
+            and self.env.stat(listed.path, follow_symlinks=False) == listed.status
+        )
+
+    def _grown_from(self, before: _Listing) -> _Listing:
+        """Return a new listing that keeps of an earlier one what still holds.  Requires the lock."""
+        now = self._listed_again(self._removed())
+        old = {segment.base_offset: segment for segment in before.segments}
+        has_only_grown = True
+        segments = []
+        for segment in now.segments:
+            known = old.pop(segment.base_offset, None)
+            if known is not None and known.listed == segment.listed and segment.listed and segment.listed.is_settled:
+                segments.append(known)
+                continue
+            segments.append(segment)
+            if known is not None:
+                is_same = _is_same(known, segment)
+                has_only_grown = has_only_grown and is_same
+                # The index of a segment that grows is still right for what it covers.
+                if not (is_same and segment.is_last):
+                    known.forget_files()
+        for gone in old.values():
+            gone.forget_files()
+        now.segments = tuple(segments)
+        if before.last_batch is not None and self._keep_reached(before.last_batch, now) and has_only_grown and not old:
+            now.walked = before.walked
+        return now
+
+    def _keep_reached(self, last: BatchPlace, listing: _Listing) -> bool:
+        """Let walks continue from what was the last batch, if it stands: everything before it is as it was."""
+        header: BatchHeader = read_header(last.header, position=last.position, path=last.path)
+        end_position = header.position + header.size_in_bytes
+        for segment in listing.segments:
+            if segment.path != last.path or end_position > segment.size_in_bytes:
+                continue
+            try:
+                segment.records.check_standing(last)
+            except LogReplacedError:
+                return False
+            segment.continue_from(header)
+            return True
+        return False
+
+    def _removed(self) -> LogReplacedError:
+        path = self.context.directory
+        return LogReplacedError(f"{path} was removed or replaced: open the log again", path=path)
+
+    def _check_directory(self, status: FileStatus | None, change: LogReplacedError) -> None:
+        """Raise `change` unless a status is that of the directory that was listed."""
+        before = self._listing.directory
+        if before is None or status is None or not is_same_file(before.file, status.file):
+            raise change
+
     def _renew(self, change: LogReplacedError) -> None:
         """List the directory again. Requires the lock.
 
         Raises: the change, if the directory was removed or replaced.
         """
-        before, now = self._directory_status, self.env.stat(self.context.directory)
-        if before is None or now is None or not is_same_file(before.file, now.file):
-            raise change
+        self._check_directory(self.env.stat(self.context.directory), change)
         for segment in self.segments:
             segment.forget_files()
+        self._listing = self._listed_again(change)
+
+    def _listed_again(self, change: LogReplacedError) -> _Listing:
         try:
-            _, self._listing = self._listed(self._listing.number + 1)
+            return self._listed(self._listing.number + 1)
         except StorageError as error:
             if error.errno == ENOENT:
                 raise change from error
             raise
 
-    def _listed(self, number: int) -> tuple[FileStatus | None, _Listing]:
-        """Return a new listing and the status of the directory before it."""
+    def _listed(self, number: int) -> _Listing:
         status, segments = _open_segments(self.context, self.env, lock_path=join_path(self._root, LOCK_FILE))
-        return status, _Listing(segments, number)
+        return _Listing(
+            segments, number, directory=status, is_settled=status is not None and is_settled(status, self.env)
+        )
 
     def _find_end_offset(self) -> int:
         listing, end = self._listing, 0
@@ -402,7 +506,9 @@ class DirectorySource:
         listing = self._listing
         # Found before the walk and checked after it, so that the walk is known to have read what is before it.
         last = self.last_batch()
-        settled = settle_transactions(listing.segments, after=NOTHING_SETTLED, config=self.context.config)
+        listing.walked = settled = settle_transactions(
+            listing.segments, after=listing.walked, config=self.context.config
+        )
         found = settled.transactions(log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
         if last is not None:
             listing.segments[-1].records.check_standing(last)
@@ -420,6 +526,12 @@ class DirectorySource:
     def _check_open(self) -> None:
         if self.is_closed:
             raise closed_error(self.context)
+
+
+def _is_same(one: LogSegment, other: LogSegment) -> bool:
+    """Whether two segments are of the same file."""
+    first, second = one.listed, other.listed
+    return first is not None and second is not None and is_same_file(first.identity, second.identity)
 
 
 def last_batch(segments: Sequence[LogSegment]) -> BatchPlace | None:

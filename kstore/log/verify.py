@@ -448,7 +448,7 @@ class Verification:
             if not damage or (number > 1 and not self._is_written()):
                 break
             found = {(one.path, one.position) for one in damage}
-            self._log.renew_listing()
+            self._log.refresh(keeps_known=False)
             self.batch_count, self.record_count = counts
             again = self._segment_of(segment.base_offset)
             if again.base_offset != segment.base_offset:

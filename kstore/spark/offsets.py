@@ -69,7 +69,7 @@ def resolve_offset_range(topic_partition: TopicPartition, log: LogOffsets, optio
         before it starts, or, with failOnDataLoss, if it includes offsets that the log does not hold.
     """
     latest = latest_offset(log, options)
-    start_offset = _resolve_start(topic_partition, log, options, latest=latest)
+    start_offset = resolve_start(topic_partition, log, options, latest=latest)
     end_offset = _resolve_end(topic_partition, log, options, latest=latest)
     if start_offset > end_offset and start_offset != log.log_start_offset:
         raise OffsetOutOfRangeError(
@@ -121,9 +121,15 @@ def data_loss(
     )
 
 
-def _resolve_start(topic_partition: TopicPartition, log: LogOffsets, options: ReadOptions, *, latest: int) -> int:
+def resolve_start(topic_partition: TopicPartition, log: LogOffsets, options: ReadOptions, *, latest: int) -> int:
+    """Return the offset that the starting options mean for a partition; the log may not hold it.
+
+    Raises: ValueError if no record has the starting timestamp or a later one.
+    """
     value = _value_for(options.starting, topic_partition)
     if not options.starting.is_timestamp:
+        if value == LATEST:
+            return latest
         return log.log_start_offset if value == EARLIEST else value
     offset = _offset_at_time(log, timestamp_ms=value, latest=latest, on_error=options.on_error)
     if offset is None and not options.latest_if_no_timestamp:

@@ -41,7 +41,7 @@ _WRITE_NAMES = _CLIENT_NAMES | {"path", "topic", "createTopics", "txnAppId", "tx
 # All names of each use, as they are documented. checkpointLocation and queryName come from Spark itself.
 OPTION_NAMES: Final[dict[Use, frozenset[str]]] = {
     "read": _READ_NAMES,
-    "readStream": _READ_NAMES,
+    "readStream": _READ_NAMES | {"endOffsets"},
     "write": _WRITE_NAMES,
     "writeStream": _WRITE_NAMES | {"checkpointLocation", "queryName"},
 }

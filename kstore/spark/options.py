@@ -107,7 +107,10 @@ Mode: TypeAlias = Literal["FAILFAST", "PERMISSIVE"]
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """All options of a batch read, validated. gives_damage: the rows are the damaged ranges, not the records."""
+    """All options of a read, validated. gives_damage: the rows are the damaged ranges, not the records.
+
+    A stream has no ending offsets.
+    """
 
     paths: tuple[str, ...]
     topics: TopicSelection
@@ -130,7 +133,7 @@ class ReadOptions:
         return "skip" if self.mode == "PERMISSIVE" else "raise"
 
 
-class _OptionReader:
+class OptionReader:
     """Typed, case-insensitive access to options by their documented names."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -175,15 +178,18 @@ class _OptionReader:
         return int(match[1]) * unit
 
 
-def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
-    """Parse and validate the options of a batch read. Kafka client options without a meaning here are ignored.
+def parse_read_options(options: Mapping[str, str], *, is_stream: bool = False) -> ReadOptions:
+    """Parse and validate the options of a read. Kafka client options without a meaning here are ignored.
 
+    Args: is_stream: a stream starts at the latest offset by default, and takes no ending.
     Raises: ValueError that names the option; for an unknown one also the nearest known name.
     """
-    check_names(options, "read")
-    reader = _OptionReader(options)
+    check_names(options, "readStream" if is_stream else "read")
+    reader = OptionReader(options)
     _check_client_options(reader)
-    starting = _starting_bound(reader)
+    if is_stream:
+        _check_stream_options(reader)
+    starting = _starting_bound(reader, is_stream=is_stream)
     ending = _ending_bound(reader)
     _check_same_partitions(starting, ending)
     return ReadOptions(
@@ -204,7 +210,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
     )
 
 
-def _paths(reader: _OptionReader) -> tuple[str, ...]:
+def _paths(reader: OptionReader) -> tuple[str, ...]:
     path, paths = reader.text("path"), reader.text("paths")
     if path is not None and paths is not None:
         raise ValueError("only one of path and paths can be given")
@@ -232,7 +238,7 @@ def local_path(text: str) -> str:
     return absolute_path(text)
 
 
-def _topic_selection(reader: _OptionReader) -> TopicSelection:
+def _topic_selection(reader: OptionReader) -> TopicSelection:
     given = {
         name: text for name in ("subscribe", "subscribePattern", "assign") if (text := reader.text(name)) is not None
     }
@@ -280,19 +286,23 @@ def _assigned_partitions(text: str) -> tuple[TopicPartition, ...]:
     return tuple(partitions)
 
 
-def _starting_bound(reader: _OptionReader) -> Bound:
+def _starting_bound(reader: OptionReader, *, is_stream: bool) -> Bound:
+    if is_stream:
+        return _bound(reader, "starting", default=LATEST)
     return _bound(reader, "starting", default=EARLIEST, refused=LATEST, word="latest")
 
 
-def _ending_bound(reader: _OptionReader) -> Bound:
+def _ending_bound(reader: OptionReader) -> Bound:
     return _bound(reader, "ending", default=LATEST, refused=EARLIEST, word="earliest")
 
 
-def _bound(reader: _OptionReader, side: str, *, default: int, refused: int, word: str) -> Bound:
+def _bound(reader: OptionReader, side: str, *, default: int, refused: int | None = None, word: str = "") -> Bound:
     timestamps = _timestamp_bound(reader, f"{side}Timestamp", f"{side}OffsetsByTimestamp")
     if timestamps is not None:
         return timestamps
     bound = _offset_bound(reader, f"{side}Offsets", default=default)
+    if refused is None:
+        return bound
     if bound.everywhere == refused:
         raise ValueError(f"{side}Offsets: the {side} offset can't be {word} in a batch read")
     for topic_partition, offset in (bound.by_partition or {}).items():
@@ -303,7 +313,7 @@ def _bound(reader: _OptionReader, side: str, *, default: int, refused: int, word
     return bound
 
 
-def _timestamp_bound(reader: _OptionReader, name: str, name_by_partition: str) -> Bound | None:
+def _timestamp_bound(reader: OptionReader, name: str, name_by_partition: str) -> Bound | None:
     text = reader.text(name)
     if text is not None:
         if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or abs(int(text)) > MAX_INT64:
@@ -316,7 +326,7 @@ def _timestamp_bound(reader: _OptionReader, name: str, name_by_partition: str) -
     return Bound(option=name_by_partition, is_timestamp=True, by_partition=values)
 
 
-def _offset_bound(reader: _OptionReader, name: str, default: int) -> Bound:
+def _offset_bound(reader: OptionReader, name: str, default: int) -> Bound:
     text = reader.text(name)
     if text is None:
         return Bound(option=name, everywhere=default)
@@ -386,7 +396,7 @@ def names(partitions: Iterable[TopicPartition]) -> str:
     return ", ".join(str(topic_partition) for topic_partition in sorted(partitions)) or "none"
 
 
-def _latest_if_no_timestamp(reader: _OptionReader) -> bool:
+def _latest_if_no_timestamp(reader: OptionReader) -> bool:
     name = "startingOffsetsByTimestampStrategy"
     text = reader.text(name)
     if text is not None and text.lower() not in ("error", "latest"):
@@ -394,7 +404,7 @@ def _latest_if_no_timestamp(reader: _OptionReader) -> bool:
     return text is not None and text.lower() == "latest"
 
 
-def _isolation_level(reader: _OptionReader) -> Isolation:
+def _isolation_level(reader: OptionReader) -> Isolation:
     text = reader.text("kafka.isolation.level")
     if text is None or text == READ_UNCOMMITTED:
         return READ_UNCOMMITTED
@@ -405,7 +415,7 @@ def _isolation_level(reader: _OptionReader) -> Isolation:
     )
 
 
-def _mode(reader: _OptionReader) -> Mode:
+def _mode(reader: OptionReader) -> Mode:
     text = reader.text("mode")
     if text is None or text.upper() == "FAILFAST":
         return "FAILFAST"
@@ -414,14 +424,14 @@ def _mode(reader: _OptionReader) -> Mode:
     raise ValueError(f"mode must be FAILFAST or PERMISSIVE, got {text}")
 
 
-def _gives_damage(reader: _OptionReader) -> bool:
+def _gives_damage(reader: OptionReader) -> bool:
     text = reader.text("rows")
     if text is not None and text.lower() not in ("records", "damage"):
         raise ValueError(f"rows must be records or damage, got {text}")
     return text is not None and text.lower() == "damage"
 
 
-def _check_client_options(reader: _OptionReader) -> None:
+def _check_client_options(reader: OptionReader) -> None:
     """Refuse the options that Spark's Kafka source refuses. Other Kafka client options have no effect here."""
     for name, instead in _REFUSED_CLIENT_OPTIONS.items():
         if reader.text("kafka." + name) is not None:
@@ -431,6 +441,16 @@ def _check_client_options(reader: _OptionReader) -> None:
     least, most = reader.integer("minOffsetsPerTrigger"), reader.integer("maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         raise ValueError(f"The value of minOffsetsPerTrigger ({least}) is higher than maxOffsetsPerTrigger ({most})")
+
+
+def _check_stream_options(reader: OptionReader) -> None:
+    """Refuse what only a batch read can do."""
+    for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+        if reader.text(name) is not None:
+            kind = "offset" if name == "endingOffsets" else "timestamp"
+            raise ValueError(f"{name}: ending {kind} not valid in streaming queries")
+    if _gives_damage(reader):
+        raise ValueError("rows=damage is for batch reads: a stream in mode PERMISSIVE logs what it leaves out")
 
 
 def configure(spark: _Spark, *, record_size_bytes: int = 0) -> _Spark:

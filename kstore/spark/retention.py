@@ -5,13 +5,13 @@ delete_records, a deleted topic, or a broker that truncates its log when it beco
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from kstore.errors import LogNotFoundError, LogReplacedError, OffsetOutOfRangeError, StorageError
 from kstore.log import FileRange, Log, PartitionDirectory, ScanRange
-from kstore.log.env import DEFAULT_ENV, ENOENT, is_same_file, split_path
+from kstore.log.env import DEFAULT_ENV, ENOENT, Closing, is_same_file, split_path
 from kstore.log.opening import open_found
 from kstore.spark.offsets import OffsetRange, data_loss, latest_offset
 from kstore.spark.options import ReadOptions
@@ -22,30 +22,32 @@ if TYPE_CHECKING:
 # Attempts to open and use a log; each repeats because files changed during the previous attempt.
 _MOST_LOOKS = 10
 # How many logs are kept open for a second look. A log that is only read keeps no file open.
-_MOST_KEPT = 1000
+MOST_KEPT = 1000
 
 _Result = TypeVar("_Result")
 _logger = logging.getLogger("kstore.spark")
 
 
-class Looks:
-    """Opens logs to look at them, and may keep them for a second look.
+class Looks(Closing):
+    """Opens logs to look at them, and may keep them for another look.
 
-    Args: keeps_logs: whether the first logs are kept open until close().
+    Args: keeps_logs: whether logs are kept open until close(); most_kept: how many, by default MOST_KEPT.
     Threads: thread-safe, if no two threads look at one log.
     """
 
-    def __init__(self, *, keeps_logs: bool = False) -> None:
+    def __init__(self, *, keeps_logs: bool = False, most_kept: int | None = None) -> None:
         self._keeps_logs = keeps_logs
+        self._most_kept = MOST_KEPT if most_kept is None else most_kept
         self._kept: dict[str, Log] = {}
 
-    def __enter__(self) -> Looks:
-        return self
+    def close(self) -> None:
+        """Close the logs that are kept."""
+        self.keep_only(())
 
-    def __exit__(self, *_: object) -> None:
-        for log in self._kept.values():
-            log.close()
-        self._kept.clear()
+    def keep_only(self, paths: Collection[str]) -> None:
+        """Close the logs that are kept of other paths."""
+        for path in [path for path in self._kept if path not in paths]:
+            self._kept.pop(path).close()
 
     def size_in_bytes(self, directory: PartitionDirectory) -> int:
         """Return the size of a log, which is kept open for a look if there is room.
@@ -56,7 +58,7 @@ class Looks:
         if log is not None:
             return log.size_in_bytes
         log = open_found(directory)
-        if len(self._kept) < _MOST_KEPT:
+        if len(self._kept) < self._most_kept:
             self._kept[directory.path] = log
         else:
             log.close()
@@ -75,7 +77,7 @@ class Looks:
             is_kept = False
             try:
                 found = use(log)
-                is_kept = self._keeps_logs and len(self._kept) < _MOST_KEPT
+                is_kept = self._keeps_logs and len(self._kept) < self._most_kept
                 if is_kept:
                     self._kept[directory.path] = log
                 return found

@@ -186,7 +186,7 @@ def test_iterator_that_starts_after_its_log_was_listed_again_gets_no_later_recor
     with open_log(directory) as log:
         from_two, to_all = use(log, 2, "read_uncommitted"), log.read()
         delete_first_segment(directory)
-        log.renew_listing()
+        log.refresh(keeps_known=False)
         with pytest.raises(OffsetOutOfRangeError):
             next(from_two)
         assert [record.offset for record in to_all] == [*range(10, COUNT)]

@@ -192,7 +192,7 @@ def test_partition_that_goes_while_others_are_planned_is_left_out(
 def test_logs_beyond_those_kept_for_a_second_look_are_planned_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "_MOST_KEPT", 2)
+    monkeypatch.setattr(retention, "MOST_KEPT", 2)
     root = root_of(tmp_path / "root", 4)
     before = len(os.listdir("/dev/fd"))
     found = plan(root, minPartitions="9")

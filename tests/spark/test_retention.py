@@ -15,10 +15,10 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from kstore.errors import LogReplacedError, OffsetOutOfRangeError, StorageError
 from kstore.log import PartitionDirectory
-from kstore.spark import KStoreDataSource, planning, retention, source
+from kstore.spark import KStoreDataSource, planning, readers, retention
+from kstore.spark.readers import KStoreReader
 from kstore.spark.retention import Looks
 from kstore.spark.schema import record_type
-from kstore.spark.source import KStoreReader
 from kstore.types import TopicPartition
 from tests.making.batches import batches, write_partition
 
@@ -171,7 +171,7 @@ def test_warning_names_the_offsets_that_a_shortened_file_lost(directory, whole_b
 @pytest.mark.parametrize("columns", [("offset",), ("value",), ("key", "value")], ids="-".join)
 def test_file_that_is_shortened_under_the_read_gives_each_row_that_is_left_once(tmp_path, monkeypatch, columns):
     """Small batches stand for rows that were handed to Spark before the file changed."""
-    monkeypatch.setattr(source, "_BATCH_BYTES", 2000)
+    monkeypatch.setattr(readers, "_BATCH_BYTES", 2000)
     data = batches(0, 4000, records_per_batch=10, value_bytes=100)
     directory = write_partition(tmp_path, [data])
     planned = reader(directory, fails=False, schema=record_type(columns))

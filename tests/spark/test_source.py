@@ -20,8 +20,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from kstore.config import MIB
 from kstore.errors import CorruptRecordError, LogNotFoundError, StorageError
-from kstore.spark import KStoreDataSource
-from kstore.spark import source as source_module
+from kstore.spark import KStoreDataSource, readers
 from kstore.spark.planning import PACK_ABOVE, ScanPartition
 from kstore.spark.schema import record_type, source_schema
 from pyspark_kstore import DefaultSource
@@ -125,8 +124,8 @@ def test_tasks_are_larger_where_headers_of_batches_tell_all_unless_their_size_is
 ) -> None:
     segment = batches(0, 700, value_bytes=20)
     size = sum(map(len, segment))
-    monkeypatch.setattr(source_module, "_TASK_BYTES", 20 * 1024)
-    monkeypatch.setattr(source_module, "_LIGHT_TASK_BYTES", 80 * 1024)
+    monkeypatch.setattr(readers, "_TASK_BYTES", 20 * 1024)
+    monkeypatch.setattr(readers, "_LIGHT_TASK_BYTES", 80 * 1024)
     assert 60 * 1024 < size < 78 * 1024
     directory = write_partition(tmp_path, [segment])
     assert len(tasks(source(directory, **options).reader(record_type(columns)))) == count
@@ -244,10 +243,10 @@ def test_registered_source_stands_for_the_real_one(tmp_path: Path) -> None:
 
 @pytest.fixture
 def nothing_frozen() -> Iterator[None]:
-    source_module._settle_worker.cache_clear()
+    readers._settle_worker.cache_clear()
     gc.unfreeze()
     yield
-    source_module._settle_worker.cache_clear()
+    readers._settle_worker.cache_clear()
     gc.unfreeze()
 
 

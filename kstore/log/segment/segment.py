@@ -115,6 +115,7 @@ class LogSegment:
         self._tail: SegmentTail | None = None
         # The batch at which the walk to the tail started, if an index entry led to it.
         self._tail_start: BatchHeader | None = None
+        self._reached: BatchHeader | None = None
         self._scan_end_position: int | None = None
         self._largest_timestamp_ms: int | None = None
         self._index_paths = stem + OFFSET_INDEX_SUFFIX, stem + TIME_INDEX_SUFFIX
@@ -135,6 +136,10 @@ class LogSegment:
             return self._identity
         with self._context.files.borrow(self.path) as file:
             return file.identity()
+
+    def continue_from(self, reached: BatchHeader) -> None:
+        """Let walks start at a batch of this file that an earlier walk reached, where no later index entry leads."""
+        self._reached = reached
 
     def forget_files(self) -> None:
         """Drop the open files and indexes, since other files may have the same names now."""
@@ -433,7 +438,16 @@ class LogSegment:
         return self._floor_batch(MAX_OFFSET, end_position=self.size_in_bytes)
 
     def _floor_batch(self, offset: int, *, end_position: int) -> BatchHeader | None:
-        """Return a batch with base offset <= offset that a verified index entry points to, or None."""
+        """Return a batch with base offset <= offset that a verified index entry points to, or the one that an earlier
+        walk reached; None if there is neither.
+        """
+        found = self._indexed_batch(offset, end_position=end_position)
+        reached = self._reached
+        if reached is None or reached.base_offset > offset or reached.position >= end_position:
+            return found
+        return reached if found is None or found.position < reached.position else found
+
+    def _indexed_batch(self, offset: int, *, end_position: int) -> BatchHeader | None:
         index = self.offset_index
         if index is None or end_position == 0:
             return None

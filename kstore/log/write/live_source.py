@@ -110,8 +110,18 @@ class LiveSource:
         return self._local.last_stable_offset
 
     @property
+    def recovery_point(self) -> None:
+        """None: the writer itself knows what it has flushed."""
+        return
+
+    @property
     def knows_its_end(self) -> bool:
         return True
+
+    def refresh(self, *, keeps_known: bool) -> bool:
+        """Return False: what is published is always current."""
+        del keeps_known
+        return False
 
     def settled(self) -> SettledLog:
         """Return the current aborted transactions and last stable offset.
@@ -209,9 +219,6 @@ class LiveSource:
 
     def raise_change(self, error: KStoreError) -> None:
         """Do nothing: the iterators of watch() report the log's own truncations, and no other file can replace one."""
-
-    def renew(self) -> None:
-        """Do nothing: what is published is always current."""
 
     def renew_after(self, error: KStoreError, *, looks_left: int) -> None:
         """Raise the error unless a file was gone or shorter and may be looked at again."""

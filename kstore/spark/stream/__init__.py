@@ -1,0 +1,1 @@
+"""Streams that read format("kstore"): options, offsets, limits, the logs they follow, and the reader."""

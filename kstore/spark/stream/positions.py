@@ -1,0 +1,86 @@
+"""Where a stream is: the offset of each partition, and its form in Spark's checkpoint, which is that of Kafka's source.
+
+    {"topic": {"0": 23, "1": 7}}
+
+The offsets of the first micro-batch also say where the stream started, under a key that no topic can have, since Spark
+does not keep that: a query that is started again before its first micro-batch was committed starts there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from kstore.config import MAX_INT32, MAX_INT64
+from kstore.types import TopicPartition
+
+START_KEY = "kstore:start"
+
+Offsets: TypeAlias = dict[TopicPartition, int]
+
+
+class StreamPosition(NamedTuple):
+    """offsets: the next offset of each partition; start: where the stream started, in its first micro-batch."""
+
+    offsets: Offsets
+    start: Offsets | None = None
+
+    @property
+    def is_start(self) -> bool:
+        """Whether nothing was read before this position."""
+        return self.start == self.offsets
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what Spark keeps. Equal positions have equal texts."""
+        found: dict[str, Any] = _by_topic(self.offsets)
+        if self.start is not None:
+            found[START_KEY] = _by_topic(self.start)
+        return found
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> StreamPosition:
+        """Return the position that Spark kept.
+
+        Raises: ValueError if it is of another form, as in the checkpoint of another source.
+        """
+        topics = dict(found)
+        start = topics.pop(START_KEY, None)
+        return cls(_offsets(topics, found), None if start is None else _offsets(start, found))
+
+
+def _by_topic(offsets: Offsets) -> dict[str, dict[str, int]]:
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        topics.setdefault(topic, {})[str(partition)] = offset
+    return topics
+
+
+def _offsets(topics: Any, whole: Mapping[str, Any]) -> Offsets:
+    try:
+        found = {
+            TopicPartition(topic, _checked(number)): _checked(offset, most=MAX_INT64)
+            for topic, by_number in topics.items()
+            for number, offset in by_number.items()
+        }
+    except (AttributeError, ValueError) as error:
+        expected = '{"topicA":{"0":23,"1":7},"topicB":{"0":4}}'
+        raise ValueError(
+            f"offsets in the checkpoint: expected the form of {expected}, found {whole}; "
+            "was the checkpoint made with another source?"
+        ) from error
+    return found
+
+
+def _checked(value: object, *, most: int = MAX_INT32) -> int:
+    """Return a number, or the number in a text of digits."""
+    if isinstance(value, str) and re.fullmatch("[0-9]{1,10}", value):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise ValueError(value)
+    return value
+
+
+def named(partitions: Iterable[TopicPartition]) -> str:
+    """Return the sorted partitions as text for messages."""
+    return ", ".join(map(str, sorted(partitions)))

@@ -1,0 +1,126 @@
+"""KStoreStreamReader: micro-batches of the records that are appended to logs.
+
+Needs Spark 4.2, whose driver asks a Python source for micro-batches of a limited size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from kstore.spark.pushdown import Constraint
+from kstore.spark.readers import read_rows, task_bytes
+from kstore.spark.schema import UserSchema
+from kstore.spark.stream.limits import TriggerDelay, limited
+from kstore.spark.stream.logs import LogBounds, StreamLogs
+from kstore.spark.stream.options import StreamOptions
+from kstore.spark.stream.positions import Offsets, StreamPosition
+from kstore.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class KStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads logs as Spark's Kafka source reads topics.
+
+    One object lives on the driver as long as the query runs, and answers what is new; copies of another read in the
+    tasks, and know only the partition that they get.
+    Source: Spark KafkaMicroBatchStream.
+    """
+
+    def __init__(self, options: StreamOptions, user_schema: UserSchema) -> None:
+        self._options = options
+        self._user_schema = user_schema
+        self._logs = StreamLogs(options)
+        self._start: StreamPosition | None = None
+        # Of the last look; with Trigger.AvailableNow, of the only one.
+        self._bounds: dict[TopicPartition, LogBounds] = {}
+        self._is_pinned = False
+        self._delay: TriggerDelay | None = None
+        if options.min_offsets is not None:
+            self._delay = TriggerDelay(least=options.min_offsets, most_delay_ms=options.max_trigger_delay_ms)
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return where the stream starts, which the offsets of the first micro-batch will say too.
+
+        Raises: as StreamLogs.starting_offsets.
+        """
+        if self._start is None:
+            offsets = self._logs.starting_offsets()
+            self._start = StreamPosition(offsets, offsets)
+        return self._start.to_json()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return where the next micro-batch ends; `start` itself if there is nothing new, or not enough.
+
+        Raises: as StreamLogs.bounds; ValueError for a checkpoint of another source.
+        """
+        position = StreamPosition.of(start)
+        if not self._is_pinned:
+            self._bounds = self._logs.bounds()
+        ends = self._ends(position.offsets, limit)
+        if ends == position.offsets:
+            return start
+        return StreamPosition(ends, position.start if position.is_start else None).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return maxOffsetsPerTrigger or minOffsetsPerTrigger. If both are set, Spark knows only of the first."""
+        if self._options.max_offsets is not None:
+            return ReadMaxRows(self._options.max_offsets)
+        if self._options.min_offsets is not None:
+            return ReadMinRows(self._options.min_offsets)
+        return ReadAllAvailable()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return the ends that the last look found, for the query's progress."""
+        if not self._bounds:
+            return None
+        return StreamPosition({partition: one.end for partition, one in self._bounds.items()}).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Look at the logs for the last time: the query ends where they end now."""
+        self._bounds = self._logs.bounds()
+        self._is_pinned = True
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return the tasks of a micro-batch.
+
+        If its end says where the stream started, that is its start: the one that Spark gives was found anew if the
+        query was started again.
+        Raises: as StreamLogs.tasks.
+        """
+        until = StreamPosition.of(end)
+        begin = StreamPosition.of(start).offsets if until.start is None else until.start
+        max_partition_bytes = task_bytes(self._options.read, self._user_schema)
+        return list(self._logs.tasks(begin, until.offsets, self._bounds, max_partition_bytes=max_partition_bytes))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return an iterator over the Arrow batches of a task; raises as KStoreReader.read."""
+        return read_rows(partition, self._options.read, self._user_schema, Constraint())
+
+    def stop(self) -> None:
+        """Close the logs."""
+        self._logs.close()
+
+    def _ends(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        # An end that moved back, though the log still holds what was read, is that of other options.
+        ends = {
+            partition: max(one.end, min(start.get(partition, 0), one.log_end))
+            for partition, one in self._bounds.items()
+        }
+        if isinstance(limit, ReadAllAvailable):
+            return ends
+        begin: Mapping[TopicPartition, int] = {partition: one.start for partition, one in self._bounds.items()} | start
+        if self._delay is not None and not self._is_pinned and self._delay.holds_back(begin, ends):
+            return start
+        return limited(begin, ends, most=limit.max_rows) if isinstance(limit, ReadMaxRows) else ends
