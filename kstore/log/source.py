@@ -418,7 +418,7 @@ class DirectorySource:
         """Return a new listing that keeps of an earlier one what still holds.  Requires the lock."""
         now = self._listed_again(self._removed())
         old = {segment.base_offset: segment for segment in before.segments}
-        has_only_grown = True
+        stands = before.last_batch is not None and self._keep_reached(before.last_batch, now)
         segments = []
         for segment in now.segments:
             known = old.pop(segment.base_offset, None)
@@ -428,14 +428,14 @@ class DirectorySource:
             segments.append(segment)
             if known is not None:
                 is_same = _is_same(known, segment)
-                has_only_grown = has_only_grown and is_same
-                # The index of a segment that grows is still right for what it covers.
-                if not (is_same and segment.is_last):
+                stands = stands and is_same
+                # What is known of the index of a segment that only grew holds, for what it covers.
+                if not (stands and segment.is_last):
                     known.forget_files()
         for gone in old.values():
             gone.forget_files()
         now.segments = tuple(segments)
-        if before.last_batch is not None and self._keep_reached(before.last_batch, now) and has_only_grown and not old:
+        if stands and not old:
             now.walked = before.walked
         return now
 
