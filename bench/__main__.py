@@ -32,6 +32,7 @@ WORKLOADS = (
     "memory",
     "udfs",
     "spark",
+    "pipeline",
 )
 
 

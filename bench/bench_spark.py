@@ -98,9 +98,12 @@ def session() -> Iterator[SparkSession]:
         spark.stop()
 
 
-def kstore_frame(spark: SparkSession, topic: Topic, schema: str | None = None) -> DataFrame:
+def kstore_frame(
+    spark: SparkSession, topic: Topic, schema: str | None = None, options: Mapping[str, str] | None = None
+) -> DataFrame:
     """Return the topic read with kstore; a schema selects columns."""
-    reader = spark.read.format("kstore").option("paths", json.dumps([str(path) for path in topic.directories]))
+    paths = json.dumps([str(path) for path in topic.directories])
+    reader = spark.read.format("kstore").options(paths=paths, **(options or {}))
     return (reader if schema is None else reader.schema(schema)).load()
 
 

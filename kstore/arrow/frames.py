@@ -144,6 +144,35 @@ def _value_of(literal: object) -> int | str | datetime | None:
 # DuckDB
 
 
+class _Rows:
+    """Has what DuckDB calls of a dataset's scanner: to_reader.
+
+    Not a pyarrow Scanner, which reads ahead in threads: one that a query has not read to its end would call Python
+    while the interpreter ends.
+    """
+
+    def __init__(self, part: Narrowing, columns: list[str] | None, condition: Any) -> None:
+        self._part = part
+        self._columns = part.schema.names if columns is None else columns
+        self._condition = condition
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        import pyarrow as pa
+
+        schema = pa.schema([self._part.schema.field(name) for name in self._columns])
+        return pa.RecordBatchReader.from_batches(schema, self._batches())
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in self._part:
+            if self._condition is None:
+                yield batch.select(self._columns)
+            else:
+                rows = pa.Table.from_batches([batch]).filter(self._condition)
+                yield from rows.select(self._columns).to_batches()
+
+
 def dataset(scan: Narrowing) -> ds.Dataset:
     """Return a pyarrow Dataset that scans each time a query asks for rows; DuckDB passes it columns and filter."""
     import pyarrow.dataset as ds
@@ -158,14 +187,13 @@ def dataset(scan: Narrowing) -> ds.Dataset:
         def schema(self) -> pa.Schema:
             return scan.schema
 
-        def scanner(self, columns: list[str] | None = None, **options: Any) -> ds.Scanner:
+        def scanner(self, columns: list[str] | None = None, **options: Any) -> _Rows:
             condition = options.get("filter")
             text = "" if condition is None else str(condition)
             wanted = scan.schema.names if columns is None else columns
             names = [name for name in scan.schema.names if name in wanted or name in text]
             # A filter of pyarrow takes no view columns.
-            part = scan.narrowed(names, bounds_of_arrow(text), copies=True)
-            return ds.Scanner.from_batches(iter(part), schema=part.schema, columns=columns, filter=condition)
+            return _Rows(scan.narrowed(names, bounds_of_arrow(text), copies=True), columns, condition)
 
     return ScanDataset()
 

@@ -104,6 +104,9 @@ def _made_partition(path: StrPath, env: Env, *, is_locked: bool) -> PartitionDir
     root, name = split_path(absolute)
     topic_partition = parse_partition_directory_name(name)
     if topic_partition is None:
+        if env.stat(absolute) is None:
+            message = f"no such directory: {absolute}; to create a partition, name it <topic>-<partition>, as {name}-0"
+            raise LogNotFoundError(message, path=absolute, errno=errno.ENOENT)
         return find_partition(path, env)
     if env.stat(absolute) is not None:
         return find_partition(path, env)

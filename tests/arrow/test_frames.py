@@ -4,6 +4,8 @@ expressions that look like others; files that change between planning and a quer
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from kstore.config import LogConfig
 from kstore.errors import LogReplacedError
 from kstore.log import open_log
 from kstore.record import MemoryRecords
-from tests.making.batches import FIRST_TIMESTAMP_MS, batches, write_root
+from tests.making.batches import FIRST_TIMESTAMP_MS, batches, write_partition, write_root
 
 COUNT = 40
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -149,6 +151,23 @@ def test_first_rows_are_those_of_the_scan(scanned: Scan, rows: pl.DataFrame, cou
     late = pl.col("offset") >= 30
     assert scanned.to_polars_lazy().head(count).filter(late).collect().equals(rows.head(count).filter(late))
     assert scanned.to_polars_lazy().filter(late).head(count).collect().equals(rows.filter(late).head(count))
+
+
+@pytest.mark.parametrize("query", ['SELECT "offset" FROM t LIMIT 3', "FROM t"])
+def test_process_ends_after_a_query_that_duckdb_did_not_read_to_its_end(tmp_path: Path, query: str) -> None:
+    """A reader that was left would keep threads that call Python while the interpreter ends."""
+    directory = write_partition(tmp_path, [batches(0, 2000, records_per_batch=20, value_bytes=100)])
+    lines = [
+        "import duckdb, kstore",
+        "connection = duckdb.connect()",
+        f"kstore.scan({str(directory)!r}).to_duckdb(connection, 't')",
+        f"print(len(str(connection.sql({query!r}))))",
+    ]
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_query_reads_the_columns_that_it_needs(scanned: Scan, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,11 @@ def test_other_modes_are_refused(directory: Path, mode: str) -> None:
         open_log(directory, mode)
 
 
+def test_name_that_is_no_partition_is_not_created(tmp_path: Path) -> None:
+    with pytest.raises(LogNotFoundError, match="to create a partition, name it <topic>-<partition>, as orders-0"):
+        open_log(tmp_path / "orders", "a")
+
+
 def test_missing_directory_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(LogNotFoundError, match="no such directory"):
         open_log(tmp_path / "t-0")

@@ -62,6 +62,13 @@ def test_opening_is_held_against_its_bounds(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.spark
+def test_pipeline_is_held_against_its_bounds(tmp_path: Path) -> None:
+    planning, writing, permissive, micro_batches = run_driver("pipeline", tmp_path)
+    assert [bound["unit"] for bound in planning["bounds"] + micro_batches["bounds"]] == ["CPU s", "CPU s", "ms", "ms"]
+    assert [ratio["target"] for ratio in writing["ratios"] + permissive["ratios"]] == [0.6, 0.95]
+
+
 @pytest.mark.parametrize(("workload", "ratio"), WORKLOADS)
 def test_workload_compares_equal_outputs_and_writes_its_ratios(workload: str, ratio: str, tmp_path: Path) -> None:
     cases = run_driver(workload, tmp_path)

@@ -1,0 +1,217 @@
+"""The Spark pipeline beside bounds: writes beside a sink that only counts, what a micro-batch costs more than one of
+Spark's own rate source, mode PERMISSIVE on clean data, and the planning of many partitions."""
+
+from __future__ import annotations
+
+import resource
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+import kstore
+from bench.bench_spark import (
+    CEILING,
+    KSTORE,
+    MOST_ROUNDS,
+    ceiling_frame,
+    checksum,
+    kstore_frame,
+    process_tree_cpu_seconds,
+    session,
+    to_noop,
+    topic_of,
+)
+from bench.common import Bound, Case, Contestant, Settings, interleaved, require_equal, without_result
+from bench.spark_rivals import CountingSink
+from kstore.spark.options import configure, parse_read_options
+from kstore.spark.planning import plan_partitions
+from kstore.spark.pushdown import Constraint
+from kstore.spark.stream.logs import StreamLogs
+from kstore.spark.stream.options import parse_stream_options
+
+VALUE_BYTES = 100
+OUT, OUT_PARTITIONS = "out", 3
+PERMISSIVE = "kstore, mode PERMISSIVE"
+COUNTING = "an Arrow sink that only counts"
+MICRO_BATCHES, WARM_UP_MICRO_BATCHES = 12, 3
+ROWS_PER_MICRO_BATCH = 60
+MANY_PARTITIONS, SEGMENTS_EACH = 10_000, 2
+# Targets, in ms and CPU seconds.
+MOST_SOURCE_MS, MOST_SINK_MS, MOST_PLAN_SECONDS = 200.0, 150.0, 3.0
+
+
+def new_root(parent: Path) -> Path:
+    """Return a new root with an empty topic."""
+    root = Path(tempfile.mkdtemp(dir=parent))
+    with kstore.open_store(root, "a") as store:
+        store.create_topic(OUT, OUT_PARTITIONS)
+    return root
+
+
+def write_rows(frame: DataFrame, parent: Path) -> int:
+    """Write a frame to a new root with kstore; return the number of rows that its logs hold."""
+    root = new_root(parent)
+    frame.write.format("kstore").option("topic", OUT).mode("append").save(str(root))
+    with kstore.open_store(root) as store:
+        ends = [store.log(*one).log_end_offset for one in store.partitions if one.topic == OUT]
+    # Each log ends with the marker of the transaction.
+    return sum(ends) - len(ends)
+
+
+def count_rows(frame: DataFrame) -> None:
+    """Write a frame to the sink that only counts."""
+    frame.write.format(CountingSink.name()).mode("append").save()
+
+
+def writing(spark: SparkSession, settings: Settings, parent: Path) -> Case:
+    """Time writes of rows that the JVM has in memory."""
+    topic = topic_of(VALUE_BYTES, settings)
+    rows = ceiling_frame(spark, topic, task_count=2).select("key", "value").cache()
+    count = rows.count()
+    require_equal("rows written", {"given": count, KSTORE: write_rows(rows, parent)})
+    case = Case(title=f"Spark, write {count} rows of {VALUE_BYTES} bytes", unit="row", bytes_per_unit=VALUE_BYTES)
+    case.samples = interleaved(
+        [
+            Contestant(KSTORE, without_result(partial(write_rows, rows, parent)), count),
+            Contestant(COUNTING, partial(count_rows, rows), count),
+        ],
+        replace(settings, rounds=min(settings.rounds, MOST_ROUNDS)),
+        cpu_seconds=process_tree_cpu_seconds,
+        one_run_per_sample=True,
+    )
+    case.add_ratio(KSTORE, COUNTING, target=0.6)
+    rows.unpersist()
+    return case
+
+
+def permissive(spark: SparkSession, settings: Settings) -> Case:
+    """Time reads in both modes."""
+    topic = topic_of(VALUE_BYTES, settings)
+    frames = {
+        KSTORE: kstore_frame(spark, topic),
+        PERMISSIVE: kstore_frame(spark, topic, options={"mode": "PERMISSIVE"}),
+        CEILING: ceiling_frame(spark, topic, task_count=4),
+    }
+    require_equal("rows", {name: checksum(frame) for name, frame in frames.items()})
+    count = topic.record_count
+    title = f"Spark, {VALUE_BYTES}-byte values, {count} records, by mode"
+    case = Case(title=title, unit="row", bytes_per_unit=VALUE_BYTES)
+    case.samples = interleaved(
+        [Contestant(name, partial(to_noop, frame), count) for name, frame in frames.items()],
+        replace(settings, rounds=min(settings.rounds, MOST_ROUNDS)),
+        cpu_seconds=process_tree_cpu_seconds,
+        one_run_per_sample=True,
+    )
+    case.add_ratio(PERMISSIVE, KSTORE, target=0.95)
+    return case
+
+
+def micro_batch_ms(stream: DataFrame, sink: str, parent: Path, **options: str) -> float:
+    """Run a query for some micro-batches and return the median of the milliseconds that the later ones took."""
+    writer = stream.writeStream.format(sink).options(**options)
+    writer = writer.option("checkpointLocation", tempfile.mkdtemp(dir=parent))
+    query = writer.trigger(processingTime="0 seconds").start()
+    try:
+        while len(taken_ms(query)) < MICRO_BATCHES:
+            error = query.exception()
+            if error is not None:
+                raise error
+            time.sleep(0.05)
+        return median(taken_ms(query)[WARM_UP_MICRO_BATCHES:MICRO_BATCHES])
+    finally:
+        query.stop()
+
+
+def taken_ms(query: Any) -> list[float]:
+    """Return the milliseconds of each micro-batch with rows so far."""
+    return [one["durationMs"]["triggerExecution"] for one in query.recentProgress if one["numInputRows"]]
+
+
+def micro_batches(spark: SparkSession, settings: Settings, parent: Path) -> Case:
+    """Time small micro-batches: of Spark's own source, of kstore's, and into kstore's sink."""
+    topic = topic_of(VALUE_BYTES, settings)
+
+    def rate() -> DataFrame:
+        found = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS_PER_MICRO_BATCH)
+        return found.option("numPartitions", 3).load().selectExpr("cast(value AS STRING) AS value")
+
+    def logs() -> DataFrame:
+        found = spark.readStream.format("kstore").option("startingOffsets", "earliest")
+        return found.option("maxOffsetsPerTrigger", ROWS_PER_MICRO_BATCH).load(str(topic.directories[0]))
+
+    source, sink = [], []
+    for _ in range(min(settings.rounds, 5)):
+        own = micro_batch_ms(rate(), "noop", parent)
+        source.append(micro_batch_ms(logs(), "noop", parent) - own)
+        sink.append(micro_batch_ms(rate(), "kstore", parent, path=str(new_root(parent)), topic=OUT) - own)
+    case = Case(title="Spark, small micro-batches, above those of the rate source to noop", unit="", bytes_per_unit=0)
+    case.bounds.append(Bound(name="kstore to noop", unit="ms", values=source, at_most=MOST_SOURCE_MS))
+    case.bounds.append(Bound(name="rate source to kstore", unit="ms", values=sink, at_most=MOST_SINK_MS))
+    return case
+
+
+def planning(settings: Settings, parent: Path) -> Case:
+    """Time the driver's part of a batch read, and of a micro-batch without news, of many partitions."""
+    count = MANY_PARTITIONS if settings.rounds > 1 else 20
+    root = Path(tempfile.mkdtemp(dir=parent))
+    batch = bytes(kstore.MemoryRecordsBuilder().append(timestamp_ms=0, value=b"v").build())
+    second = bytes(kstore.MemoryRecordsBuilder(base_offset=1).append(timestamp_ms=0, value=b"v").build())
+    for number in range(count):
+        directory = root / f"t-{number}"
+        directory.mkdir()
+        for offset, content in enumerate((batch, second)):
+            (directory / f"{offset:020d}.log").write_bytes(content)
+    plans, looks = [], []
+    options, stream = parse_read_options({"path": str(root)}), parse_stream_options({"path": str(root)})
+    logs = StreamLogs(stream)
+    logs.bounds()
+    # Long enough ago for their modification times to show every change.
+    time.sleep(1.5)
+    logs.bounds()
+    for _ in range(min(settings.rounds, 5)):
+        start = cpu_seconds()
+        tasks = plan_partitions(options, Constraint(), max_partition_bytes=128 * 2**20)
+        planned = cpu_seconds()
+        found = logs.bounds()
+        looks.append(cpu_seconds() - planned)
+        plans.append(planned - start)
+        require_equal("partitions", {"read": sum(len(task.ranges) for task in tasks), "stream": len(found)})
+    logs.close()
+    title = f"Planning of {count} partitions with {count * SEGMENTS_EACH} segments on the driver"
+    case = Case(title=title, unit="", bytes_per_unit=0)
+    case.bounds.append(Bound(name="a batch read", unit="CPU s", values=plans, at_most=MOST_PLAN_SECONDS))
+    case.bounds.append(
+        Bound(name="a micro-batch where nothing is new", unit="CPU s", values=looks, at_most=MOST_PLAN_SECONDS)
+    )
+    return case
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def prepare(settings: Settings) -> None:
+    """Write the topic."""
+    topic_of(VALUE_BYTES, settings)
+
+
+def run(settings: Settings) -> Iterator[Case]:
+    """Yield one case after the other."""
+    with tempfile.TemporaryDirectory() as directory:
+        parent = Path(directory)
+        yield planning(settings, parent)
+        with session() as spark:
+            spark.dataSource.register(CountingSink)
+            configure(spark)
+            yield writing(spark, settings, parent)
+            yield permissive(spark, settings)
+            yield micro_batches(spark, settings, parent)
