@@ -24,8 +24,8 @@ from kstore.arrow.frames import NO_BOUNDS, Bounds, bounds_of_arrow, bounds_of_po
 from kstore.config import LogConfig
 from kstore.errors import LogReplacedError
 from kstore.log import open_log
-from kstore.record import MemoryRecords
-from tests.making.batches import FIRST_TIMESTAMP_MS, batches, write_partition, write_root
+from kstore.record import MemoryRecords, Record
+from tests.making.batches import FIRST_TIMESTAMP_MS, batches, write_root
 
 COUNT = 40
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -153,10 +153,14 @@ def test_first_rows_are_those_of_the_scan(scanned: Scan, rows: pl.DataFrame, cou
     assert scanned.to_polars_lazy().filter(late).head(count).collect().equals(rows.filter(late).head(count))
 
 
-@pytest.mark.parametrize("query", ['SELECT "offset" FROM t LIMIT 3', "FROM t"])
+@pytest.mark.parametrize("query", ['SELECT topic, "offset" FROM t LIMIT 3', "FROM t"])
 def test_process_ends_after_a_query_that_duckdb_did_not_read_to_its_end(tmp_path: Path, query: str) -> None:
     """A reader that was left would keep threads that call Python while the interpreter ends."""
-    directory = write_partition(tmp_path, [batches(0, 2000, records_per_batch=20, value_bytes=100)])
+    directory = tmp_path / "t-0"
+    with open_log(directory, "a") as log:
+        # Far more than any reader reads ahead.
+        for _ in range(120):
+            log.append([Record(value=bytes(1000), timestamp_ms=0)] * 500)
     lines = [
         "import duckdb, kstore",
         "connection = duckdb.connect()",
