@@ -246,13 +246,6 @@ def test_registration_imports_neither_kstore_nor_pyarrow_and_survives_their_abse
     assert (done.stdout, done.returncode) == ("kstore\n", 0), done.stderr
 
 
-def test_stream_is_refused_with_the_way_to_read(spark: SparkSession, connector_directory: Path) -> None:
-    stream = spark.readStream.format("kstore").load(str(connector_directory))
-    query = stream.writeStream.format("noop").trigger(availableNow=True).start()
-    with pytest.raises(PySparkException, match=r"batch reads only, use spark\.read, not spark\.readStream"):
-        query.awaitTermination()
-
-
 def test_misspelt_option_is_refused_before_any_job(spark: SparkSession, connector_directory: Path) -> None:
     message = r"unknown option subscibe; did you mean subscribe\?"
     refuse(spark, lambda: load(spark, connector_directory, subscibe="f.small"), message)

@@ -276,5 +276,5 @@ def test_spark_without_the_class_of_arrow_writers_is_named(root: Path, monkeypat
         with monkeypatch.context() as patch:
             patch.delattr(datasource, name)
             source = DefaultSource(CaseInsensitiveDict({"path": str(root), "topic": TOPIC}))
-            with pytest.raises(UnsupportedError, match=r'writing to format\("kstore"\) needs Spark 4\.[01] or later'):
+            with pytest.raises(UnsupportedError, match=r'to format\("kstore"\) need Spark 4\.[01] or later'):
                 getattr(source, call)(schema_of("value string"), False)

@@ -6,17 +6,20 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
 
-from kstore.errors import CorruptRecordError, LogNotFoundError, OffsetOutOfRangeError
+from kstore.errors import CorruptRecordError, LogNotFoundError, OffsetOutOfRangeError, UnsupportedError
 from kstore.log.store import open_store
 from kstore.producer.producer import Producer
 from kstore.record import Record
+from kstore.spark import KStoreDataSource
 from kstore.spark.readers import task_bytes
-from tests.fakes.stream_query import Killed, StreamQuery
+from tests.fakes.stream_query import SCHEMA, Killed, StreamQuery
 from tests.making.batches import flip_bit
 from tests.making.growing import GrowingRoot
 
@@ -436,3 +439,22 @@ def test_checkpoint_of_another_source_is_refused(root: GrowingRoot) -> None:
     query = from_earliest(root)
     with pytest.raises(ValueError, match="was the checkpoint made with another source"):
         query.reader.latestOffset({"logOffset": 3}, ReadAllAvailable())
+
+
+def test_spark_that_asks_for_no_limited_micro_batches_is_named(
+    root: GrowingRoot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "kstore.spark.stream.reader")
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
+    source = KStoreDataSource(CaseInsensitiveDict({"path": str(root.path)}))
+    reader = source.streamReader(SCHEMA)
+    for call in (
+        reader.initialOffset,
+        reader.latestOffset,
+        lambda: reader.partitions({}, {}),
+        lambda: reader.read(None),
+    ):
+        with pytest.raises(
+            UnsupportedError, match=r'streams that read format\("kstore"\) need Spark 4\.2 or later, found'
+        ):
+            call()
