@@ -90,7 +90,7 @@ def session() -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
     )
-    spark.sparkContext.setLogLevel("ERROR")
+    spark.sparkContext.setLogLevel("OFF")
     spark.dataSource.register(ReadyMadeSource)
     try:
         yield spark
