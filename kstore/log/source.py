@@ -235,6 +235,8 @@ class DirectorySource:
         )
         self._renewing = threading.Lock()
         self._listing = self._listed(0)
+        # Of the directory that was opened: one that is made again in its place is another log.
+        self._directory = self._listing.directory
 
     @property
     def listing_number(self) -> int:
@@ -459,8 +461,8 @@ class DirectorySource:
         return LogReplacedError(f"{path} was removed or replaced: open the log again", path=path)
 
     def _check_directory(self, status: FileStatus | None, change: LogReplacedError) -> None:
-        """Raise `change` unless a status is that of the directory that was listed."""
-        before = self._listing.directory
+        """Raise `change` unless a status is that of the directory that was opened."""
+        before = self._directory
         if before is None or status is None or not is_same_file(before.file, status.file):
             raise change
 
@@ -476,11 +478,14 @@ class DirectorySource:
 
     def _listed_again(self, change: LogReplacedError) -> _Listing:
         try:
-            return self._listed(self._listing.number + 1)
+            listing = self._listed(self._listing.number + 1)
         except StorageError as error:
             if error.errno == ENOENT:
                 raise change from error
             raise
+        # It may have been made again since its status was compared.
+        self._check_directory(listing.directory, change)
+        return listing
 
     def _listed(self, number: int) -> _Listing:
         status, segments = _open_segments(self.context, self.env, lock_path=join_path(self._root, LOCK_FILE))
