@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -213,6 +214,33 @@ def test_directory_that_was_made_again_is_another_log(tmp_path: Path) -> None:
         write_partition(tmp_path, [[]])
         with pytest.raises(LogReplacedError, match="removed or replaced"):
             log.refresh()
+
+
+class SwappingEnv(Env):
+    """Calls swap() once, when a directory is listed."""
+
+    swap: Callable[[], object] | None = None
+
+    def listdir(self, path: str) -> list[str]:
+        swap, self.swap = self.swap, None
+        if swap is not None:
+            swap()
+        return super().listdir(path)
+
+
+@pytest.mark.parametrize("keeps_known", [True, False])
+def test_directory_that_is_made_again_while_it_is_listed_is_another_log(tmp_path: Path, keeps_known: bool) -> None:
+    directory = BrokerDirectory(tmp_path, random.Random(1), ages=False)
+    env = SwappingEnv()
+
+    def make_again() -> None:
+        directory.path.rename(tmp_path / "old")
+        write_partition(tmp_path, [[]])
+
+    with open_log(directory.path, env=env) as log:
+        env.swap = make_again
+        with pytest.raises(LogReplacedError, match="removed or replaced"):
+            log.refresh(keeps_known=keeps_known)
 
 
 def test_refresh_tells_whether_a_segment_changed(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ class TriggerDelay:
         self._last_ms: int | None = None
 
     def holds_back(self, start: Mapping[TopicPartition, int], end: Offsets) -> bool:
-        """Return whether what is new has to wait; otherwise the time starts anew."""
+        """Return whether what is new has to wait; otherwise restart the time."""
         now_ms = self._clock.monotonic_ms()
         is_due = self._last_ms is None or now_ms - self._last_ms >= self._most_delay_ms
         if not is_due and sum(offset - start[partition] for partition, offset in end.items()) < self._least:

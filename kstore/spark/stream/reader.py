@@ -95,8 +95,8 @@ class KStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the tasks of a micro-batch.
 
-        If its end says where the stream started, that is its start: the one that Spark gives was found anew if the
-        query was started again.
+        If its end says where the stream started, that is its start: if the query was restarted, the start that Spark
+        gives was looked up again.
         Raises: as StreamLogs.tasks.
         """
         until = StreamPosition.of(end)
