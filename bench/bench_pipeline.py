@@ -7,6 +7,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from bench.bench_spark import (
     CEILING,
     KSTORE,
     MOST_ROUNDS,
+    PARTITION_COUNT,
     ceiling_frame,
     checksum,
     kstore_frame,
@@ -29,7 +31,11 @@ from bench.bench_spark import (
     topic_of,
 )
 from bench.common import Bound, Case, Contestant, Settings, interleaved, require_equal, without_result
-from bench.spark_rivals import CountingSink
+from bench.spark_connector import DEFAULT as CONNECTOR
+from bench.spark_connector import OPTIONS as CONNECTOR_OPTIONS
+from bench.spark_connector import TOPIC as CONNECTOR_TOPIC
+from bench.spark_connector import connector_jars, running_broker
+from bench.spark_rivals import CountingSink, StagingByHand
 from kstore.spark.options import configure, parse_read_options
 from kstore.spark.planning import plan_partitions
 from kstore.spark.pushdown import Constraint
@@ -40,6 +46,9 @@ VALUE_BYTES = 100
 OUT, OUT_PARTITIONS = "out", 3
 PERMISSIVE = "kstore, mode PERMISSIVE"
 COUNTING = "an Arrow sink that only counts"
+BY_HAND = "a sink that stages and joins files of the same bytes"
+# What a broker can be given some dozens of times.
+MOST_ROWS_PER_TASK = 500_000
 MICRO_BATCHES, WARM_UP_MICRO_BATCHES = 12, 3
 ROWS_PER_MICRO_BATCH = 60
 MANY_PARTITIONS, SEGMENTS_EACH = 10_000, 2
@@ -70,23 +79,46 @@ def count_rows(frame: DataFrame) -> None:
     frame.write.format(CountingSink.name()).mode("append").save()
 
 
+def stage_by_hand(frame: DataFrame, parent: Path) -> None:
+    """Write the bytes of a frame to files, joined by a commit."""
+    with tempfile.TemporaryDirectory(dir=parent) as directory:
+        frame.write.format(StagingByHand.name()).option("directory", directory).mode("append").save()
+
+
 def writing(spark: SparkSession, settings: Settings, parent: Path) -> Case:
     """Time writes of rows that the JVM has in memory."""
     topic = topic_of(VALUE_BYTES, settings)
-    rows = ceiling_frame(spark, topic, task_count=2).select("key", "value").cache()
+    rows = ceiling_frame(spark, topic, task_count=PARTITION_COUNT).where(f"offset < {MOST_ROWS_PER_TASK}")
+    rows = rows.select("key", "value").cache()
     count = rows.count()
     require_equal("rows written", {"given": count, KSTORE: write_rows(rows, parent)})
+    runs = {
+        KSTORE: without_result(partial(write_rows, rows, parent)),
+        COUNTING: partial(count_rows, rows),
+        BY_HAND: partial(stage_by_hand, rows, parent),
+    }
     case = Case(title=f"Spark, write {count} rows of {VALUE_BYTES} bytes", unit="row", bytes_per_unit=VALUE_BYTES)
-    case.samples = interleaved(
-        [
-            Contestant(KSTORE, without_result(partial(write_rows, rows, parent)), count),
-            Contestant(COUNTING, partial(count_rows, rows), count),
-        ],
-        replace(settings, rounds=min(settings.rounds, MOST_ROUNDS)),
-        cpu_seconds=process_tree_cpu_seconds,
-        one_run_per_sample=True,
-    )
+    with ExitStack() as stack:
+        broker = None
+        if spark.conf.get("spark.jars", ""):
+            broker = stack.enter_context(running_broker(settings))
+            broker.create(CONNECTOR_TOPIC, OUT_PARTITIONS)
+            broker.write(rows, {})
+            require_equal(
+                "rows in the broker", {"given": count, CONNECTOR: broker.record_count(CONNECTOR_TOPIC, OUT_PARTITIONS)}
+            )
+            runs |= {name: partial(broker.write, rows, options) for name, options in CONNECTOR_OPTIONS.items()}
+            case.notes.append("CPU seconds of the connector are those of Spark alone, without the broker's")
+        case.samples = interleaved(
+            [Contestant(name, run, count) for name, run in runs.items()],
+            replace(settings, rounds=min(settings.rounds, MOST_ROUNDS)),
+            cpu_seconds=partial(process_tree_cpu_seconds, without=0 if broker is None else broker.pid),
+            one_run_per_sample=True,
+        )
     case.add_ratio(KSTORE, COUNTING, target=0.6)
+    case.add_ratio(KSTORE, BY_HAND, target=0.8)
+    for name in CONNECTOR_OPTIONS:
+        case.add_ratio(KSTORE, name, target=1.5)
     rows.unpersist()
     return case
 
@@ -210,8 +242,9 @@ def run(settings: Settings) -> Iterator[Case]:
     with tempfile.TemporaryDirectory() as directory:
         parent = Path(directory)
         yield planning(settings, parent)
-        with session() as spark:
+        with session(jars=connector_jars(settings)) as spark:
             spark.dataSource.register(CountingSink)
+            spark.dataSource.register(StagingByHand)
             configure(spark)
             yield writing(spark, settings, parent)
             yield permissive(spark, settings)

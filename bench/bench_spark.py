@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -76,7 +76,7 @@ def topic_of(value_bytes: int, settings: Settings) -> Topic:
 
 
 @contextmanager
-def session() -> Iterator[SparkSession]:
+def session(jars: Sequence[str] = ()) -> Iterator[SparkSession]:
     """Start Spark with two threads. Its workers run this interpreter and find this package through PYTHONPATH."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([str(BENCH_DIRECTORY.parent), os.environ.get("PYTHONPATH", "")])
@@ -88,6 +88,7 @@ def session() -> Iterator[SparkSession]:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.jars", ",".join(jars))
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
@@ -166,8 +167,8 @@ def summed(frame: DataFrame, *, expected: int) -> None:
         raise ValueError(f"expected {expected} rows, found {row}")
 
 
-def process_tree_cpu_seconds() -> float:
-    """Return the CPU time of this process and its descendants: the JVM and its Python workers."""
+def process_tree_cpu_seconds(*, without: int = 0) -> float:
+    """Return the CPU time of this process and its descendants, except one: the JVM and its workers."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for directory in Path("/proc").glob("[0-9]*"):
@@ -180,7 +181,7 @@ def process_tree_cpu_seconds() -> float:
     ours = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in ours and pid not in ours}:
         ours |= more
-    return sum(ticks.get(pid, 0) for pid in ours) / os.sysconf("SC_CLK_TCK")
+    return sum(ticks.get(pid, 0) for pid in ours - {without}) / os.sysconf("SC_CLK_TCK")
 
 
 def timed(query: str, frames: Frames, runs: Mapping[str, Callable[[], None]], settings: Settings) -> Case:

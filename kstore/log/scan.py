@@ -297,7 +297,7 @@ def scan_columns(
                         yield _all_rows(decoder.take())
                     else:
                         decoder.feed(reader.read(decoder, fresh=keeps_chunks), decoder.position)
-                reader.note_last(decoder)
+                reader.finish(decoder)
         except (CorruptionError, UnsupportedError) as error:
             listed = None if identity is None else _listed(piece, identity)
             change = change_that_caused(error, listed, config=config, env=env)
@@ -468,7 +468,7 @@ class _SoundScan:
                     held_bytes -= held[0].size_in_bytes
                     given.note(held[0])
                     yield _all_rows(held.popleft())
-            reader.note_last(decoder)
+            reader.finish(decoder)
         except CorruptionError as error:
             self._check_unchanged(error, piece)
             return False
@@ -534,7 +534,7 @@ class _SoundScan:
                         yield from map(_all_rows, held)
                         held.clear()
                     held.append(table)
-                reader.note_last(decoder)
+                reader.finish(decoder)
             except CorruptionError as error:
                 self._check_unchanged(error, piece)
                 fault = error
@@ -615,8 +615,25 @@ class _Standing(Closing):
         self._env = env
         self._file: ReadFile | None = None
 
-    def check(self) -> None:
-        """Raise LogReplacedError if the batch is gone.  Cost: a stat and a pread of 61 bytes."""
+    def check(self, reading: ReadFile) -> None:
+        """Raise LogReplacedError if the batch is gone from its file, as far as that bears on what was read last.
+
+        Cost: a pread of 61 bytes, and a stat if it is in another file than the one that is being read.
+        """
+        place = self._place
+        if place is None:
+            return
+        if place.identity is not None and place.path == reading.path and reading.is_listed(place.identity):
+            check_batch(place, reading)
+        else:
+            self.check_in_place()
+
+    def check_in_place(self) -> None:
+        """Raise LogReplacedError if the batch, or its file, is gone.
+
+        A file that is read may go together with later ones, which the listing did not find any more.
+        Cost: a stat and a pread of 61 bytes.
+        """
         place = self._place
         if place is None:
             return
@@ -662,13 +679,21 @@ class _ChunkReader:
         if got < min(needed, size):
             raise truncated_since_listed(self._file.path, position, expected=needed, found=got)
         self._last.check(self._file)
-        self._standing.check()
+        self._standing.check(self._file)
         if not self._last.place.header and got >= RECORD_BATCH_OVERHEAD:
             # The first batch of the first chunk, so that a range that is read ahead can be checked against the one
             # before it.
             self._last.note(position, bytes(view[: min(entry_size(view[:12]), RECORD_BATCH_OVERHEAD)]))
         self._position = position
         return view[:got]
+
+    def finish(self, decoder: ColumnDecoder) -> None:
+        """Note the last batch of a decoder that is done.
+
+        Raises: LogReplacedError if what was planned is no longer in place.
+        """
+        self.note_last(decoder)
+        self._standing.check_in_place()
 
     def note_last(self, decoder: ColumnDecoder) -> None:
         """Store the batch that a decoder passed last, if the current chunk contains it."""

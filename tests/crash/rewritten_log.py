@@ -98,12 +98,17 @@ class Entry(NamedTuple):
 
 
 class State(NamedTuple):
-    """The bounds of the log after a step, and the generation."""
+    """The bounds of the log after a step, and the generation.
+
+    held_end: no record has this offset or a later one; a truncation inside a batch removes it whole, and leaves the end
+    offset above what is held. A reopening can then lower the end, so that the offsets between are written after all.
+    """
 
     start_offset: int
     end_offset: int
     stable_offset: int
     generation: int
+    held_end: int
 
 
 class Generation:
@@ -155,7 +160,7 @@ class History:
 
     def __init__(self) -> None:
         self.generations: dict[int, Generation] = {0: Generation([])}
-        self.states = [State(0, 0, 0, 0)]
+        self.states = [State(0, 0, 0, 0, 0)]
         self.began = [0]
         self.ended = [0]
         self.recreations: list[int] = []
@@ -169,9 +174,9 @@ class History:
         return self.generations[self.state.generation]
 
     def take(self, step: Step) -> None:
-        start, end, _, generation = self.state
+        start, end, _, generation, held_end = self.state
         if step.kind == "append":
-            end = step.offset + step.count
+            end = held_end = step.offset + step.count
             for offset in range(step.offset, end):
                 entry = Entry(offset, step.offset, step.generation, step.fate, step.producer_id)
                 self.current.add(entry)
@@ -185,13 +190,14 @@ class History:
             kept = self.current.below(step.offset) if step.kind == "truncate" else []
             self.generations[generation] = Generation(kept)
             end, start = step.offset, min(start, step.offset) if step.kind == "truncate" else step.offset
+            held_end = max(kept[-1].offset + 1 if kept else start, start)
         if step.kind == "restart":
             # The segments are removed one by one, the last one first.
             removed_to = self.state.start_offset
-            self._add(self.state._replace(end_offset=removed_to, stable_offset=removed_to), step)
+            self._add(self.state._replace(held_end=removed_to), step)
         undecided = self.generations[generation].open_transactions().values()
         stable = max(min((first for first, _ in undecided), default=end), start)
-        self._add(State(start, end, stable, generation), step)
+        self._add(State(start, end, stable, generation, held_end), step)
         self.recreations += [len(self.states) - 1] if step.kind == "recreate" else []
 
     def _add(self, state: State, step: Step) -> None:
@@ -218,7 +224,7 @@ class History:
         asked = answer.start_offset
         least_start = min(one.start_offset for one in states) if asked is None else asked
         most_start = max(one.start_offset for one in states) if asked is None else asked
-        sure_end = min(one.stable_offset if answer.is_committed else one.end_offset for one in states)
+        sure_end = min(min(one.stable_offset, one.held_end) if answer.is_committed else one.held_end for one in states)
         if answer.end_offset is not None:
             sure_end = min(sure_end, answer.end_offset)
         runs = answer.runs
@@ -244,7 +250,7 @@ class History:
             least, most = min(starts), max(starts)
             found = answer.found
             candidates = {self._first_from(number, looked_for, start) for start in (*starts, least, most)}
-            sure_end = min(one.end_offset for one in states)
+            sure_end = min(one.held_end for one in states)
             if found in candidates or (found is None and all(one is None or one[0] >= sure_end for one in candidates)):
                 return None
             # The log start may lie anywhere between its values while it is raised.

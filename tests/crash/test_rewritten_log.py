@@ -75,6 +75,22 @@ def test_answer_may_lack_the_end_of_a_log_only_while_it_is_restarted() -> None:
     assert "generation 1 holds []" in (problem_of(whole, 51, 52) or "")
 
 
+def test_offsets_of_a_batch_that_a_truncation_split_are_held_only_after_they_are_written_again() -> None:
+    history = History()
+    history.take(Step(began=10, ended=20, kind="append", offset=0, count=2, fate=COMMITTED))
+    history.take(Step(began=21, ended=22, kind="append", offset=2, count=3, fate=COMMITTED))
+    history.take(Step(began=30, ended=40, kind="truncate", offset=4, generation=1))
+    history.take(Step(began=50, ended=60, kind="reopen", offset=2))
+    history.take(Step(began=70, ended=80, kind="append", offset=2, count=1, generation=1, fate=COMMITTED))
+
+    def problem_of(since: int, until: int) -> str | None:
+        return history.problem_of(Answer("_read", since, until, (Run(0, 1, 0, 2),), start_offset=0))
+
+    assert [problem_of(35, 36), problem_of(41, 42), problem_of(41, 71), problem_of(61, 71)] == [None] * 4
+    assert "holds [(2, 0), (3, 0), (4, 0)] too" in (problem_of(24, 25) or "")
+    assert "holds [(2, 1)] too" in (problem_of(81, 82) or "")
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_readers_beside_a_writer_that_rewrites_its_log_get_one_state_of_it(tmp_path: Path, seed: int) -> None:
     outcomes: Counter[str] = Counter()

@@ -35,6 +35,14 @@ READS = [
     pytest.param(1024, 10, id="at-the-end"),
     pytest.param(5000, 10, id="behind-the-end"),
 ]
+# Larger than what is read from the page cache without a call of os.pread.
+LARGE = CONTENT * 16
+LARGE_READS = [
+    pytest.param(0, 16384, id="whole"),
+    pytest.param(300, 9000, id="middle"),
+    pytest.param(16000, 5000, id="across-the-end"),
+    pytest.param(16384, 5000, id="at-the-end"),
+]
 
 
 @pytest.mark.parametrize(("position", "size"), READS)
@@ -46,10 +54,11 @@ def test_pread_gives_the_bytes_that_are_there(file: Path, position: int, size: i
         assert bytes(buffer[:count]) == CONTENT[position : position + size]
 
 
-@pytest.mark.parametrize(("position", "size"), READS)
+@pytest.mark.parametrize(("position", "size"), LARGE_READS)
 def test_short_reads_of_the_system_are_continued(
     file: Path, position: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    file.write_bytes(LARGE)
     pread, preadv = os.pread, os.preadv
 
     def pread_little(fd: int, length: int, offset: int) -> bytes:
@@ -60,7 +69,11 @@ def test_short_reads_of_the_system_are_continued(
 
     monkeypatch.setattr(env_module.os, "pread", pread_little)
     monkeypatch.setattr(env_module.os, "preadv", preadv_little)
-    test_pread_gives_the_bytes_that_are_there(file, position, size)
+    with DEFAULT_ENV.open_read(str(file)) as opened:
+        assert opened.pread(size, position=position) == LARGE[position : position + size]
+        buffer = bytearray(size)
+        count = opened.pread_into(buffer, position=position)
+        assert bytes(buffer[:count]) == LARGE[position : position + size]
 
 
 def test_size_is_that_of_now(file: Path) -> None:
@@ -119,7 +132,7 @@ def test_read_error_is_a_storage_error(file: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(env_module.os, "pread", fail)
     with DEFAULT_ENV.open_read(str(file)) as opened, pytest.raises(StorageError) as caught:
-        opened.pread(10, position=0)
+        opened.pread(len(LARGE), position=0)
     assert (caught.value.errno, caught.value.path) == (errno.EIO, str(file))
 
 

@@ -38,9 +38,21 @@ cdef class MappedBytes:
         PyBuffer_FillInfo(view, self, self.address, self.size_in_bytes, 1, flags)
 
 
+cdef enum:
+    MOST_BYTES_WITH_GIL = 4096
+
+
+# `size` bytes of a file, None unless all are in the page cache.
+cdef bytes cached_bytes(int fd, Py_ssize_t size, int64_t position):
+    cdef bytes data = PyBytes_FromStringAndSize(NULL, size)
+    return data if ks_pread_cached(fd, PyBytes_AS_STRING(data), <size_t>size, position) == size else None
+
+
 cdef class PositionedFile:
     """The descriptor of an open file for positioned reads by many threads; close() takes effect after running reads.
 
+    A small read of what is in the page cache keeps the GIL: to give it up and get it back takes longer than the read
+    when other threads run.
     Args: system: the module os, whose functions are called; to_error(action, path, error): makes a StorageError of an
         OSError.
     Threads: as ReadFile.
@@ -70,6 +82,8 @@ cdef class PositionedFile:
         fd = self._fd
         self.reads += 1
         try:
+            if 0 < size <= MOST_BYTES_WITH_GIL and (data := cached_bytes(fd, size, position)) is not None:
+                return data
             data = self.system.pread(fd, size, position)
             if 0 < PyBytes_GET_SIZE(data) < size:
                 return self.read_on(fd, data, size, position)

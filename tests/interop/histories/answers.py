@@ -11,7 +11,7 @@ from typing import Any
 from kstore.errors import KStoreError
 from kstore.log import WritableLog
 from kstore.record import ControlRecordType, MemoryRecords, RecordBatch, control_record_type
-from tests.interop.broker import java
+from tests.interop.broker import BROKER_JVM, java
 from tests.interop.programs import Unavailable
 
 Answer = dict[str, Any]
@@ -26,7 +26,7 @@ class Kafka:
     @classmethod
     @contextmanager
     def running(cls) -> Iterator[Kafka]:
-        command = [part.replace("LogLevel=info", "LogLevel=off") for part in java("LogHistory", heap="512m")]
+        command = [part.replace("LogLevel=info", "LogLevel=off") for part in java("LogHistory", jvm=BROKER_JVM)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             try:
                 yield cls(process)
