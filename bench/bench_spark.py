@@ -167,8 +167,8 @@ def summed(frame: DataFrame, *, expected: int) -> None:
         raise ValueError(f"expected {expected} rows, found {row}")
 
 
-def process_tree_cpu_seconds(*, without: int = 0) -> float:
-    """Return the CPU time of this process and its descendants, except one: the JVM and its workers."""
+def process_tree_cpu_seconds(*, of: int | None = None) -> float:
+    """Return the CPU time of a process, by default this one, and its descendants: the JVM and its Python workers."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for directory in Path("/proc").glob("[0-9]*"):
@@ -178,10 +178,10 @@ def process_tree_cpu_seconds(*, without: int = 0) -> float:
             continue
         parents[int(directory.name)] = int(fields[1])
         ticks[int(directory.name)] = sum(int(field) for field in fields[11:15])
-    ours = {os.getpid()}
+    ours = {os.getpid() if of is None else of}
     while more := {pid for pid, parent in parents.items() if parent in ours and pid not in ours}:
         ours |= more
-    return sum(ticks.get(pid, 0) for pid in ours - {without}) / os.sysconf("SC_CLK_TCK")
+    return sum(ticks.get(pid, 0) for pid in ours) / os.sysconf("SC_CLK_TCK")
 
 
 def timed(query: str, frames: Frames, runs: Mapping[str, Callable[[], None]], settings: Settings) -> Case:

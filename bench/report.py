@@ -383,6 +383,8 @@ def figure(ratio: dict[str, Any] | None) -> str:
     if ratio is None:
         return NOT_MEASURED
     text = f"{number(ratio['ratio'])} [{number(ratio['least'])}-{number(ratio['greatest'])}]"
+    if ratio.get("by") == "cpu":
+        text = f"{number(ratio['cpu_ratio'])} by CPU time, {text} by time"
     if ratio["target"] is None:
         return text
     return f"{text}, target {ratio['target']:g}: {'met' if ratio['met'] else MISSED}"

@@ -16,7 +16,7 @@ DEFAULT = WriteOptions(
     topic=None,
     new_topic_partitions=None,
     app=None,
-    settings={},
+    settings={"batch_size": 256 * 1024},
     max_block_ms=60_000,
     transaction_timeout_ms=60_000,
 )
@@ -27,7 +27,12 @@ def parse(*, is_stream: bool = False, **options: str) -> WriteOptions:
     return parse_write_options({"path": "/data", **given}, is_stream=is_stream)
 
 
-def test_defaults_are_kafkas() -> None:
+def test_batch_is_larger_than_kafkas_but_no_larger_than_the_memory() -> None:
+    assert parse().settings == {"batch_size": 256 * 1024}
+    assert parse(kafka__buffer__memory="65536").settings == {"batch_size": 65536, "buffer_memory": 65536}
+
+
+def test_other_defaults_are_kafkas() -> None:
     assert parse() == parse(checkpointLocation="/c", is_stream=True) == DEFAULT
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from kstore.config import MAX_INT32, MAX_INT64
+from kstore.config import KIB, MAX_INT32, MAX_INT64
 from kstore.log.files.names import is_topic_name
 from kstore.producer.config import ProducerConfig
 from kstore.producer.transactions.coordinator import MAX_TRANSACTION_TIMEOUT_MS
@@ -79,6 +79,9 @@ _WITHOUT_EFFECT = (
 )
 _PREFIXES_WITHOUT_EFFECT = ("sasl.", "ssl.")
 _MOST_APP_ID = 200
+# Kafka's 16 KiB bound the time that records wait. A task writes what it has as fast as it can, so that larger batches
+# only cost less.
+_BATCH_BYTES = 256 * KIB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +120,7 @@ def parse_write_options(options: Mapping[str, str], *, is_stream: bool) -> Write
         topic=_topic(given.get("topic")),
         new_topic_partitions=_integer("createTopics", given.get("createtopics"), least=1, most=MAX_INT32),
         app=_app(given, is_stream=is_stream),
-        settings=settings,
+        settings={"batch_size": min(_BATCH_BYTES, config.buffer_memory), **settings},
         max_block_ms=config.max_block_ms,
         transaction_timeout_ms=config.transaction_timeout_ms,
     )
