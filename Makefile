@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench bench-rivals bench-prepare bench-report bench-micro build lint interop planted fuzz fuzz-asan long debug coverage clean require-java
+.PHONY: help demo test bench bench-rivals bench-spark bench-prepare bench-report bench-micro build lint interop planted fuzz fuzz-asan long debug coverage clean require-java
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -36,6 +36,9 @@ bench: require-java build  ## run every benchmark, with its rivals, once
 
 bench-rivals: require-java build  ## the same with the Java and Rust programs, if Maven and cargo can build them
 	@$(BIN)/python -m bench --rivals
+
+bench-spark: require-java build  ## run the benchmarks of Spark: reads, writes, streams, UDFs; RIVALS=1 for Spark's Kafka connector too
+	@$(BIN)/python -m bench $(if $(RIVALS),--rivals) --only spark --only pipeline --only udfs
 
 bench-prepare: require-java build  ## build the programs and most of the data of bench-rivals, measure nothing
 	@$(BIN)/python -m bench prepare --rivals
