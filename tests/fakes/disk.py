@@ -125,6 +125,9 @@ class SimulatedDisk(Env):
         self.step()
         self._rename_now("rename", source, target, inode)
 
+    def copy_modification_time(self, source: str, target: str) -> None:
+        """Files here have no times."""
+
     def unlink(self, path: str) -> bool:
         if path not in self.names:
             return False
