@@ -132,12 +132,12 @@ def group_segments(
     Source: Kafka Cleaner.groupSegmentsBySize.
     """
     groups: list[list[LogSegment]] = []
-    sizes = (0, 0, 0)
+    sizes: tuple[int, ...] = ()
     limits = config.segment_bytes, config.segment_index_bytes, config.segment_index_bytes
     for slot, segment in enumerate(segments):
         added = (segment.size_in_bytes, *_index_sizes(segment, env))
         following = segments[slot + 1].base_offset if slot + 1 < len(segments) else first_uncleanable_offset
-        joined = tuple(one + two for one, two in zip(sizes, added, strict=True))
+        joined = tuple(one + two for one, two in zip(sizes or (0, 0, 0), added, strict=True))
         fits = all(one <= limit for one, limit in zip(joined, limits, strict=True))
         spans = segment.size_in_bytes > 0 and bool(groups) and following - 1 - groups[-1][0].base_offset > MAX_INT32
         if groups and fits and not spans:

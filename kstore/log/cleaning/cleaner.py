@@ -176,7 +176,7 @@ class Cleaner:
         cleanable = self._given.cleanable
         return CompactionPass(
             self._map,
-            aborted=[tuple(one) for one in self._given.aborted],
+            aborted=[(one.producer_id, one.first_offset, one.last_offset) for one in self._given.aborted],
             decompress=decompress,
             compress=_compress,
             now_ms=self._given.now_ms,
@@ -300,7 +300,7 @@ class _CleanedFiles:
             raise too_large(self._paths[LOG_SUFFIX], found=self.size_in_bytes + len(data))
         self._walk.feed(data, self.size_in_bytes)
         self._walk.take_headers()
-        if self._walk.status != "more":
+        if self._walk.error is not None:
             raise self._walk.error
         self._file.pwrite(data, position=self.size_in_bytes)
         self._file.start_write_back(len(data), position=self.size_in_bytes)
