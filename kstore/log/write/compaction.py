@@ -218,7 +218,9 @@ class LogCompaction:
                 raise CleaningStoppedError
             gate.check_lock_and_file(local.active.records)
             try:
-                self._producers.delete_snapshots_at(one.base_offset for one in group[1:])
+                # Also that of a shutdown inside of a segment: without its records it would speak of a lost segment.
+                end_offset = group[-1].next_base_offset or local.active.base_offset
+                self._producers.delete_snapshots_between(group[0].base_offset + 1, end_offset=end_offset)
                 local.replace(group, cleaned)
             except BaseException as error:
                 gate.fail(error)
