@@ -330,7 +330,7 @@ def siphash128(data: Buffer, key: Buffer) -> bytes: ...
 class CompactionPass:
     def __init__(
         self,
-        map: OffsetMap,
+        offset_map: OffsetMap,
         *,
         aborted: Iterable[tuple[int, int, int]],
         decompress: Callable[..., Buffer],

@@ -624,7 +624,9 @@ class Log(Closing):
             return self._ranges(max_bytes, begin, limit, isolation=isolation, on_error=on_error)
 
         def decoded() -> Iterator[pyarrow.RecordBatch]:
-            return record_batches(
+            # A writer keeps the files of segments that it replaced while somebody holds these.
+            held = self.segments
+            yield from record_batches(
                 self._source.answer(ranges),
                 columns=columns,
                 binary=binary,
@@ -635,6 +637,7 @@ class Log(Closing):
                 on_error=on_error,
                 on_skip=report,
             )
+            del held
 
         return watch(decoded, start, lambda _: end - 1)
 

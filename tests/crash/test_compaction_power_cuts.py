@@ -4,7 +4,6 @@ and held to everything that was appended."""
 
 from __future__ import annotations
 
-import gc
 import random
 from dataclasses import replace
 
@@ -15,7 +14,7 @@ from kstore.log import open_log
 from kstore.log.verify import verify
 from kstore.log.write.writable_log import WritableLog
 from tests.fakes.disk import DiskThatForgetsFiles, DiskThatForgetsNames, Inode, PowerCut, SimulatedDisk
-from tests.making.compacting import PATH, History
+from tests.making.compacting import PATH, History, encoded
 
 STEPS = 40
 
@@ -28,6 +27,7 @@ def new_disk(disk_class: type[SimulatedDisk]) -> SimulatedDisk:
 
 def run(history: History, disk: SimulatedDisk) -> None:
     """Go on with a history until the power fails."""
+    log = None
     try:
         log = history.opened(disk)
         assert log.recovery_report.is_unharmed or log.log_end_offset >= history.flushed_end
@@ -39,7 +39,13 @@ def run(history: History, disk: SimulatedDisk) -> None:
         history.compact(log)
         log.close()
     except PowerCut:
-        pass
+        if log is not None:
+            abandon(log)
+
+
+def abandon(log: WritableLog) -> None:
+    """Let go of a log as a process does that dies."""
+    log._dropping()
 
 
 def check_files(history: History, disk: SimulatedDisk) -> None:
@@ -49,8 +55,6 @@ def check_files(history: History, disk: SimulatedDisk) -> None:
 
 
 def left_after(disk: SimulatedDisk, rng: random.Random) -> SimulatedDisk:
-    # The failure that a log keeps refers back to it; it lets go of the root only when it is collected.
-    gc.collect()
     left = disk.after_cut(rng)
     planted = type(disk)(left.names)
     planted.directories |= left.directories
@@ -85,21 +89,29 @@ def states_of_one_compaction(seed: int) -> int:
             history.append(log)
         else:
             history.compact(log)
-    history.flushed_end = log.flush()
+    while history.open:
+        ending = history.marker(log.log_end_offset)
+        history.appended.append(ending)
+        log.append_as_follower(encoded(ending))
     log.roll()
+    history.flushed_end = log.flush()
     names, directories = dict(disk.names), set(disk.directories)
-    del log
+    abandon(log)
     states = 0
     for cut in range(1, 10_000):
         copy = copied(names, directories)
         opened = history.opened(copy)
         copy.cut_at = copy.calls + cut
         is_cut = is_cut_while_compacting(opened)
-        del opened
+        abandon(opened)
         for _ in range(2):
             left = left_after(copy, rng)
             again = History(random.Random(seed))
-            again.config, again.appended, again.flushed_end = history.config, list(history.appended), history.flushed_end
+            again.config, again.appended, again.flushed_end = (
+                history.config,
+                list(history.appended),
+                history.flushed_end,
+            )
             with again.opened(left) as log:
                 again.resume(log)
             check_files(again, left)

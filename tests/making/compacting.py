@@ -47,7 +47,9 @@ class History:
             min_cleanable_dirty_ratio=0.0,
             delete_retention_ms=rng.choice([1, 50, 5000]),
             min_compaction_lag_ms=rng.choice([0, 0, 20]),
-            cleaner_dedupe_buffer_bytes=1024 if (rng.random() < 0.3 if is_small_map is None else is_small_map) else 65536,
+            cleaner_dedupe_buffer_bytes=1024
+            if (rng.random() < 0.3 if is_small_map is None else is_small_map)
+            else 65536,
             cleaner_io_buffer_bytes=rng.choice([1024, 65536]),
             file_delete_delay_ms=rng.choice([0, 1000]),
         )

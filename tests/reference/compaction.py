@@ -37,7 +37,7 @@ class ModelBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """What a round of cleaning is given. last_data: of each producer the offset of its last data or -1, and its epoch."""
+    """What a round is given. last_data: of each producer the offset of its last data or -1, and its epoch."""
 
     first_dirty_offset: int
     end_offset: int

@@ -868,13 +868,13 @@ cdef class CompactionPass:
     cdef object path
     cdef int64_t max_batch_bytes
 
-    def __cinit__(self, OffsetMap map not None, *, aborted, decompress, compress, int64_t now_ms,
+    def __cinit__(self, OffsetMap offset_map not None, *, aborted, decompress, compress, int64_t now_ms,
                   int64_t delete_retention_ms, int64_t start_offset,
                   int64_t max_batch_bytes=INT32_MAX, int64_t max_decompressed_bytes=INT32_MAX):
         memset(&self.k, 0, sizeof(Compaction))
         found = list(aborted)
-        self.map, self.k.map = map, &map.m
-        self.k.latest_offset = map.latest_offset
+        self.map, self.k.map = offset_map, &offset_map.m
+        self.k.latest_offset = offset_map.latest_offset
         self.aborted = aborted_list(found)
         self.k.aborted, self.k.aborted_count = <const Aborted*>self.aborted.block.data, len(found)
         self.decompress, self.compress = decompress, compress

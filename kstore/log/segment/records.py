@@ -274,7 +274,7 @@ class SegmentRecords:
         segment, None if there is none; no batch may reach it. identity: of the file at that time, None if it is not
         known. is_live: this process writes the log: if it replaces or removes the file, that is read under its .deleted
         name as long as it has one.
-    Attributes: identity, which the writer sets before it replaces the file.
+    Attributes: identity, which the writer sets before it replaces the file; is_live.
     Raises: LogReplacedError from every read if the file is another one by now, or shorter.
     Threads: thread-safe.  Source: Kafka FileLogInputStream.
     """
@@ -293,7 +293,7 @@ class SegmentRecords:
     ) -> None:
         self._files = files
         self.identity = identity
-        self._is_live = is_live
+        self.is_live = is_live
         self._config = config
         self.path = path
         self.base_offset = base_offset
@@ -334,7 +334,7 @@ class SegmentRecords:
     def _lend_deleted(self, error: LogReplacedError | StorageError) -> Loan[ReadFile]:
         """Return the file that this process renamed when it replaced it, else raise the error."""
         is_gone = isinstance(error, LogReplacedError) or error.errno == ENOENT
-        if not self._is_live or self.identity is None or not is_gone:
+        if not self.is_live or self.identity is None or not is_gone:
             raise error
         try:
             return self._files.lend(self.path + DELETED_STATE, self.identity)
