@@ -338,9 +338,14 @@ cdef struct LastRecord:
     int64_t last_offset
     int32_t producer_epoch
 
-cdef struct KeptMarker:
+cdef struct NotedMarker:
     int64_t producer_id
     int64_t offset
+
+cdef struct NotedMarkers:
+    NotedMarker* at
+    int64_t count
+    int64_t capacity
 
 cdef struct GrowingBytes:
     uint8_t* data
@@ -401,9 +406,8 @@ cdef struct Compaction:
     const LastRecord* last_records
     int64_t last_record_count
     TxnTable transactions
-    KeptMarker* markers
-    int64_t marker_count
-    int64_t marker_capacity
+    NotedMarkers aborted_markers    # of transactions with data
+    NotedMarkers dropped_markers
     int64_t now_ms
     int64_t new_horizon_ms
     int64_t start_offset
@@ -526,6 +530,20 @@ cdef bint is_last_of_producer(const Compaction* k, const Header* h) noexcept nog
     return h.attributes & CONTROL_MASK != 0 and h.producer_epoch == k.last_records[low].producer_epoch
 
 
+cdef bint has_noted(NotedMarkers* markers, const Header* h) noexcept nogil:
+    cdef NotedMarker* grown
+    if markers.count == markers.capacity:
+        grown = <NotedMarker*>realloc(markers.at, <size_t>(2 * markers.capacity + 16) * sizeof(NotedMarker))
+        if grown == NULL:
+            return False
+        markers.at = grown
+        markers.capacity = 2 * markers.capacity + 16
+    markers.at[markers.count].producer_id = h.producer_id
+    markers.at[markers.count].offset = h.base_offset
+    markers.count += 1
+    return True
+
+
 # Notes the data of a transaction. Returns: OK with whether it was aborted in `aborted`.
 cdef Status note_data(Compaction* k, const Header* h, bint* aborted, Problem* problem) noexcept nogil:
     cdef TxnSlot* slot
@@ -548,7 +566,6 @@ cdef Status note_marker(Compaction* k, const Header* h, const uint8_t* content, 
                         Problem* problem) noexcept nogil:
     cdef RawRecord raw
     cdef TxnSlot* slot
-    cdef KeptMarker* grown
     cdef int kind
     discardable[0] = True
     if h.record_count == 0:
@@ -568,17 +585,8 @@ cdef Status note_marker(Compaction* k, const Header* h, const uint8_t* content, 
         return OK
     discardable[0] = not slot.has_aborted
     slot.has_aborted = False
-    if discardable[0]:
-        return OK
-    if k.marker_count == k.marker_capacity:
-        grown = <KeptMarker*>realloc(k.markers, <size_t>(2 * k.marker_capacity + 16) * sizeof(KeptMarker))
-        if grown == NULL:
-            return fail(problem, NO_MEMORY, 0, 0)
-        k.markers = grown
-        k.marker_capacity = 2 * k.marker_capacity + 16
-    k.markers[k.marker_count].producer_id = h.producer_id
-    k.markers[k.marker_count].offset = h.base_offset
-    k.marker_count += 1
+    if not discardable[0] and not has_noted(&k.aborted_markers, h):
+        return fail(problem, NO_MEMORY, 0, 0)
     return OK
 
 
@@ -741,6 +749,8 @@ cdef PassStop take_batch(Compaction* k, const uint8_t* p, Header* h, const uint8
     if is_control:
         v.is_marker_of_nothing = is_done
         v.discards = is_done and h.attributes & DELETE_HORIZON_MASK != 0 and h.base_timestamp <= k.now_ms
+        if v.discards and not has_noted(&k.dropped_markers, h):
+            return no_memory(problem)
     k.totals.batches_read += 1
     if v.discards and not v.retains_empty:
         k.totals.batches_dropped += 1
@@ -843,6 +853,15 @@ cdef inline void pass_batch_of(Walk* w, const uint8_t* p) noexcept nogil:
     pass_batch(w, &h)
 
 
+cdef list taken_markers(NotedMarkers* markers):
+    cdef int64_t i
+    cdef list found = []
+    for i in range(markers.count):
+        found.append((markers.at[i].producer_id, markers.at[i].offset))
+    markers.count = 0
+    return found
+
+
 @cython.final
 cdef class CompactionPass:
     """A pass over the segments of a log, fed chunk by chunk: map_keys fills an OffsetMap, filter_records writes the
@@ -885,7 +904,8 @@ cdef class CompactionPass:
 
     def __dealloc__(self):
         free(self.k.transactions.slots)
-        free(self.k.markers)
+        free(self.k.aborted_markers.at)
+        free(self.k.dropped_markers.at)
         free(self.k.out.data)
         free(self.k.payload.data)
         free(self.k.keeps.data)
@@ -951,12 +971,11 @@ cdef class CompactionPass:
 
     def take_aborted(self):
         """Return (producer id, offset) of the abort markers since the last call whose transaction still had data."""
-        cdef int64_t i
-        cdef list found = []
-        for i in range(self.k.marker_count):
-            found.append((self.k.markers[i].producer_id, self.k.markers[i].offset))
-        self.k.marker_count = 0
-        return found
+        return taken_markers(&self.k.aborted_markers)
+
+    def take_dropped(self):
+        """Return (producer id, offset) of the markers since the last call that are gone."""
+        return taken_markers(&self.k.dropped_markers)
 
     cdef int run(self, const uint8_t[::1] chunk, int64_t position, bint maps) except -1:
         cdef const uint8_t* start = start_of(chunk)

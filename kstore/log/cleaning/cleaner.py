@@ -41,12 +41,13 @@ class CleaningStoppedError(Exception):
 
 class CleanedSegment(NamedTuple):
     """A new segment in .cleaned files, which are durable: its base offset, its size in bytes, and the offset after its
-    last batch (the base offset for none).
+    last batch (the base offset for none). dropped_markers: (producer id, offset) of markers that are gone.
     """
 
     base_offset: int
     size_in_bytes: int
     next_offset: int
+    dropped_markers: tuple[tuple[int, int], ...]
 
 
 @dataclass
@@ -157,13 +158,13 @@ class Cleaner:
                     self.totals.bytes_written += len(out)
                     given.pause(len(out))
             is_changed = len(group) > 1 or records.totals[3:] != changed_before
-            aborted = records.take_aborted()
+            aborted, dropped = records.take_aborted(), records.take_dropped()
             if not is_changed:
                 return None
             target.finish([self._entry(*one) for one in aborted], modified_like=group[-1].path)
             undoing.pop_all()
         target.close()
-        return CleanedSegment(base_offset, target.size_in_bytes, target.next_offset)
+        return CleanedSegment(base_offset, target.size_in_bytes, target.next_offset, tuple(dropped))
 
     def close(self) -> None:
         """Count the records of the round; the totals have them from then on."""

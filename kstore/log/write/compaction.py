@@ -98,6 +98,7 @@ class LogCompaction:
         gate: WriteGate,
         files: WriterFiles,
         producers: ProducerStateManager,
+        flush: Callable[[], int],
         config: LogConfig,
         env: Env,
     ) -> None:
@@ -106,6 +107,7 @@ class LogCompaction:
         self._gate = gate
         self._files = files
         self._producers = producers
+        self._flush = flush
         self._config = config
         self._env = env
         self._running = threading.Lock()
@@ -173,6 +175,8 @@ class LogCompaction:
 
     def _round(self, found: CleanableLog, now_ms: int, throttle: Throttle, totals: CleanerTotals) -> tuple[int, int]:
         """Clean the log once, and return the offset below which it is clean then, and how many segments made way."""
+        # What was found of transactions and newer records must not be lost where older ones are removed for it.
+        self._flush()
         segments = self._local.segments[:-1]
         cleaner = Cleaner(
             CleanerInput(
@@ -221,6 +225,7 @@ class LogCompaction:
                 # Also that of a shutdown inside of a segment: without its records it would speak of a lost segment.
                 end_offset = group[-1].next_base_offset or local.active.base_offset
                 self._producers.delete_snapshots_between(group[0].base_offset + 1, end_offset=end_offset)
+                self._producers.delete_snapshots_with_open(dict(cleaned.dropped_markers))
                 local.replace(group, cleaned)
             except BaseException as error:
                 gate.fail(error)

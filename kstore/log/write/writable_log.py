@@ -101,6 +101,7 @@ class WritableLog(Log):
             gate=gate,
             files=files,
             producers=loaded.producer_state,
+            flush=self._durability.flush,
             config=config,
             env=env,
         )
@@ -577,6 +578,9 @@ class WritableLog(Log):
         Source: Kafka UnifiedLog.deleteOldSegments.
         """
         due = self.plan_retention(now_ms)
+        if due:
+            # What ended a transaction, or counts by its size, must not be lost where older records are removed for it.
+            self.flush()
         with self._gate.flush_lock, self._gate.append_lock:
             self._gate.check()
             self._local.deleted.remove_due()
@@ -636,7 +640,6 @@ class WritableLog(Log):
         now_ms = self._env.wall_clock_ms() if now_ms is None else checked_int("now_ms", now_ms)
         if max_bytes_per_second is not None and not max_bytes_per_second > 0:
             raise ValueError(f"max_bytes_per_second must be above 0, got {max_bytes_per_second}")
-        self.flush()
         throttle = Throttle(max_bytes_per_second=max_bytes_per_second, should_stop=should_stop, env=self._env)
         return self._compaction.run(now_ms=now_ms, is_forced=is_forced, throttle=throttle)
 

@@ -15,9 +15,9 @@ from kstore.errors import CorruptRecordError, LogReplacedError
 from kstore.log import open_log
 from kstore.log.write.writable_log import WritableLog
 from kstore.record import MemoryRecords, Record
+from tests.golden.cleaning_cases import Clock, checkpointed, segment_bases
 from tests.making.batches import batch, flip_bit
 from tests.making.compacting import NOW_MS
-from tests.golden.cleaning_cases import Clock, checkpointed, segment_bases
 
 CONFIG = LogConfig(
     segment_bytes=2000,
@@ -150,7 +150,7 @@ def test_a_tombstone_stays_until_its_horizon_has_passed(tmp_path: Path) -> None:
 
 
 def test_old_tombstones_go_by_the_times_of_files(tmp_path: Path) -> None:
-    """Magic 0 and 1 have no horizon: tombstones go if their file is delete_retention_ms older than the last clean one."""
+    """Magic 0 and 1 have no horizon: tombstones go if their file is much older than the last clean one."""
     config = replace(CONFIG, message_format_magic=1, delete_retention_ms=1000, segment_bytes=100)
     with opened(tmp_path, config) as log:
         put(log, "a", value=None)
