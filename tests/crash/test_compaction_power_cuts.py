@@ -1,6 +1,6 @@
-"""Goal: after a power cut at any call of a compaction or of retention, a log opens without a loss, and no record that was
-replaced or deleted is back. Method: random histories on a simulated disk that stops at a call; what may be left is opened
-and held to everything that was appended."""
+"""Goal: after a power cut at any call of a compaction or of retention, a log opens without a loss, and nothing that was
+replaced or deleted is back. Method: random histories on a simulated disk that stops at a call; what may be left is
+opened and held to everything that was appended."""
 
 from __future__ import annotations
 

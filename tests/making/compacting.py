@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import pairwise
 
 from kstore.compression import CompressionType
 from kstore.config import LogConfig
@@ -207,7 +208,7 @@ class History:
         start = log.log_start_offset
         appended = {record.offset: record for batch in self.appended for record in batch.records}
         records = [record for batch in found for record in batch.records if record.offset >= start]
-        assert all(one.offset < two.offset for one, two in zip(records, records[1:], strict=False))
+        assert all(one.offset < two.offset for one, two in pairwise(records))
         assert all(appended[one.offset] == one for one in records)
         end = log.log_end_offset
         assert end >= self.flushed_end

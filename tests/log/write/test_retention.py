@@ -1,5 +1,5 @@
-"""Goal: retention removes the segments that its settings name, and no other, whatever timestamps, indexes, file times and
-clocks say. Method: small logs with a clock that the test sets; the segments that are left are looked at."""
+"""Goal: retention removes the segments that its settings name, and no other, whatever timestamps, indexes, file times
+and clocks say. Method: small logs with a clock that the test sets; the segments that are left are looked at."""
 
 from __future__ import annotations
 
