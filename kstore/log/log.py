@@ -624,8 +624,7 @@ class Log(Closing):
             return self._ranges(max_bytes, begin, limit, isolation=isolation, on_error=on_error)
 
         def decoded() -> Iterator[pyarrow.RecordBatch]:
-            # A writer keeps the files of segments that it replaced while somebody holds these.
-            held = self.segments
+            held = self.segments  # so that a writer that replaces them keeps their files
             yield from record_batches(
                 self._source.answer(ranges),
                 columns=columns,

@@ -45,7 +45,7 @@ def run(selection: PartitionSelection, wanted: CompactOptions, out: Output, *, i
     __cluster_metadata is left alone.
     """
     status = EXIT_FINE
-    rows = []
+    rows: list[list[str]] = []
     for directory in recoverable(selection.find()):
         try:
             with open_log(directory.path, "a", wanted.config) as log:

@@ -67,16 +67,21 @@ def find_cleanable(
     active = segments[-1]
     limit = min(bounds.last_stable_offset, active.base_offset)
     if config.min_compaction_lag_ms > 0:
-        limit = min([limit, *_young_offsets(segments, dirty, now_ms - config.min_compaction_lag_ms, env)])
+        limit = min(
+            [limit, *_young_offsets(segments, env, dirty=dirty, youngest_ms=now_ms - config.min_compaction_lag_ms)]
+        )
     limit = max(dirty, limit)
-    uncleanable = next((one.base_offset for one in _between(segments, limit, active.base_offset)), active.base_offset)
-    cleanable = _between(segments, min(dirty, uncleanable), uncleanable)
+    uncleanable = next(
+        (one.base_offset for one in _between(segments, start_offset=limit, end_offset=active.base_offset)),
+        active.base_offset,
+    )
+    cleanable = _between(segments, start_offset=min(dirty, uncleanable), end_offset=uncleanable)
     return CleanableLog(
         dirty,
         uncleanable,
         sum(one.size_in_bytes for one in segments if one.base_offset < dirty),
         sum(one.size_in_bytes for one in cleanable),
-        _is_overdue(_between(segments, dirty, active.base_offset), now_ms, config),
+        _is_overdue(_between(segments, start_offset=dirty, end_offset=active.base_offset), now_ms, config),
     )
 
 
@@ -90,7 +95,7 @@ def _first_dirty_offset(bounds: LogBounds) -> int:
     return cleaned
 
 
-def _between(segments: Sequence[LogSegment], start_offset: int, end_offset: int) -> list[LogSegment]:
+def _between(segments: Sequence[LogSegment], *, start_offset: int, end_offset: int) -> list[LogSegment]:
     """Return the segments from the one that holds start_offset on, with base offsets below end_offset."""
     if start_offset >= end_offset:
         return []
@@ -98,9 +103,9 @@ def _between(segments: Sequence[LogSegment], start_offset: int, end_offset: int)
     return [one for one in segments[first:] if one.base_offset < end_offset]
 
 
-def _young_offsets(segments: Sequence[LogSegment], dirty: int, youngest_ms: int, env: Env) -> Iterator[int]:
+def _young_offsets(segments: Sequence[LogSegment], env: Env, *, dirty: int, youngest_ms: int) -> Iterator[int]:
     """Yield the base offset of the first dirty segment with a timestamp above youngest_ms, if there is one."""
-    for segment in _between(segments, dirty, segments[-1].base_offset):
+    for segment in _between(segments, start_offset=dirty, end_offset=segments[-1].base_offset):
         timestamp_ms = segment.largest_timestamp_ms()
         if timestamp_ms == NO_TIMESTAMP:
             timestamp_ms = modified_ms(segment, env)

@@ -161,7 +161,10 @@ class Cleaner:
             aborted, dropped = records.take_aborted(), records.take_dropped()
             if not is_changed:
                 return None
-            target.finish([self._entry(*one) for one in aborted], modified_like=group[-1].path)
+            target.finish(
+                [self._entry(producer_id=one, last_offset=offset) for one, offset in aborted],
+                modified_like=group[-1].path,
+            )
             undoing.pop_all()
         target.close()
         return CleanedSegment(base_offset, target.size_in_bytes, target.next_offset, tuple(dropped))
@@ -211,7 +214,7 @@ class Cleaner:
         wanted = most
         with segment.records.borrow() as file:
             while position < end and not records.is_full:
-                chunk = _read(file, min(wanted, end - position), position)
+                chunk = _read(file, size=min(wanted, end - position), position=position)
                 self._given.pause(len(chunk))
                 reached = take(chunk, position)
                 reads(reached - position)
@@ -245,7 +248,7 @@ class Cleaner:
         clean = [one for one in self._given.segments if one.base_offset < self._given.cleanable.first_dirty_offset]
         return modified_ms(clean[-1], self._given.env) - self._config.delete_retention_ms if clean else 0
 
-    def _entry(self, producer_id: int, last_offset: int) -> AbortedTxn:
+    def _entry(self, *, producer_id: int, last_offset: int) -> AbortedTxn:
         """Return the transaction index entry of an abort marker that stays."""
         found = self._given.entries.get((producer_id, last_offset))
         if found is not None:
@@ -342,7 +345,7 @@ class _CleanedFiles:
             file.close()
 
 
-def _read(file: ReadFile, size: int, position: int) -> bytes:
+def _read(file: ReadFile, *, size: int, position: int) -> bytes:
     chunk = file.pread(size, position=position)
     if len(chunk) < size:
         raise truncated_since_listed(file.path, position, expected=size, found=len(chunk))

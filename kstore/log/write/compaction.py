@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from typing import NamedTuple
@@ -28,7 +27,7 @@ from kstore.log.write.ownership import WriteGate, WriterFiles
 
 _logger = logging.getLogger("kstore.log")
 # How long a throttled compaction sleeps at most before it asks whether it should stop.
-_LONGEST_SLEEP_S = 0.1
+_LONGEST_SLEEP_MS = 100
 
 
 class CompactionReport(NamedTuple):
@@ -75,8 +74,8 @@ class Throttle:
         self._check()
         if self._rate is None:
             return
-        while (left_s := self._bytes / self._rate - (self._env.monotonic_ms() - self._started_ms) / 1000) > 0:
-            time.sleep(min(left_s, _LONGEST_SLEEP_S))
+        while (left_ms := 1000 * self._bytes / self._rate - self._env.monotonic_ms() + self._started_ms) > 0:
+            self._env.sleep_ms(min(left_ms, _LONGEST_SLEEP_MS))
             self._check()
 
     def _check(self) -> None:
