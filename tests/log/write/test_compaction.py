@@ -181,6 +181,17 @@ def test_small_segments_are_merged(tmp_path: Path) -> None:
         assert segment_bases(tmp_path / "t-0") == [0, 8]
 
 
+def test_a_cleaned_segment_has_the_time_of_its_last_source(tmp_path: Path) -> None:
+    with opened(tmp_path) as log:
+        for keys in ("ab", "ab"):
+            put(log, keys)
+            log.roll()
+        for number, segment in enumerate(log.segments):
+            os.utime(segment.path, ns=(0, (number + 1) * 10**15))
+        log.compact()
+        assert os.stat(log.segments[0].path).st_mtime_ns == 2 * 10**15
+
+
 def test_files_of_cleaned_segments_are_deleted_after_the_delay(tmp_path: Path) -> None:
     with opened(tmp_path, replace(CONFIG, file_delete_delay_ms=10**9)) as log:
         put(log, "aa")
