@@ -248,7 +248,7 @@ def shown(batch: ModelBatch) -> ModelBatch:
     return replace(batch, base_offset=base, last_offset=last)
 
 
-def encoded(batch: ModelBatch) -> MemoryRecords:
+def encoded(batch: ModelBatch, *, marker_ms: int = NOW_MS) -> MemoryRecords:
     builder = MemoryRecordsBuilder(
         magic=batch.magic,
         compression=batch.codec,
@@ -262,7 +262,7 @@ def encoded(batch: ModelBatch) -> MemoryRecords:
     )
     if batch.ends is not None:
         kind = ControlRecordType.ABORT if batch.ends == "abort" else ControlRecordType.COMMIT
-        builder.append_end_transaction_marker(kind, timestamp_ms=NOW_MS, coordinator_epoch=0)
+        builder.append_end_transaction_marker(kind, timestamp_ms=marker_ms, coordinator_epoch=0)
     for record in batch.records:
         builder.append(
             offset=record.offset, timestamp_ms=max(record.timestamp_ms, 0), key=record.key, value=record.value
