@@ -27,6 +27,7 @@ WORKLOADS = (
     "append",
     "index",
     "open",
+    "compaction",
     "producer",
     "send",
     "memory",

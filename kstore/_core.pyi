@@ -314,6 +314,53 @@ class RecoveryWalk:
     next_position: int
     error: KStoreError | None
 
+@final
+class OffsetMap:
+    entry_count: int
+    most_entries: int
+    latest_offset: int
+    def __init__(self, *, memory_bytes: int, load_factor: float, secret: Buffer) -> None: ...
+    def put(self, key: Buffer, offset: int) -> bool: ...
+    def get(self, key: Buffer) -> int: ...
+    def pass_to(self, offset: int) -> None: ...
+
+def siphash128(data: Buffer, key: Buffer) -> bytes: ...
+
+@final
+class CompactionPass:
+    def __init__(
+        self,
+        offset_map: OffsetMap,
+        *,
+        aborted: Iterable[tuple[int, int, int]],
+        decompress: Callable[..., Buffer],
+        compress: Callable[[int, bytes, int], Buffer],
+        now_ms: int,
+        delete_retention_ms: int,
+        start_offset: int,
+        max_batch_bytes: int = ...,
+        max_decompressed_bytes: int = ...,
+    ) -> None: ...
+    is_full: bool
+    position: int
+    totals: tuple[int, int, int, int, int]
+    def set_last_records(self, records: Iterable[tuple[int, int, int]]) -> None: ...
+    def start_segment(
+        self,
+        *,
+        base_offset: int,
+        next_base_offset: int | None,
+        end_position: int,
+        position: int = 0,
+        keeps_old_tombstones: bool = True,
+        path: str | None = None,
+    ) -> None: ...
+    def map_keys(self, chunk: Buffer, position: int) -> int: ...
+    def filter_records(self, chunk: Buffer, position: int) -> int: ...
+    def take_output(self) -> bytes: ...
+    def take_aborted(self) -> list[tuple[int, int]]: ...
+    def take_dropped(self) -> list[tuple[int, int]]: ...
+
 def patch_batch_header(buffer: Buffer, at: int = 0, *, base_offset: int, partition_leader_epoch: int) -> None: ...
 
 @disjoint_base

@@ -36,6 +36,18 @@ _LIMITS = {
     "flush_messages": (1, MAX_INT64),
     "flush_ms": (0, MAX_INT64),
     "producer_id_expiration_ms": (1, MAX_INT64),
+    "retention_ms": (-1, MAX_INT64),
+    "retention_bytes": (-1, MAX_INT64),
+    "file_delete_delay_ms": (0, MAX_INT64),
+    "delete_retention_ms": (0, MAX_INT64),
+    "min_compaction_lag_ms": (0, MAX_INT64),
+    "max_compaction_lag_ms": (1, MAX_INT64),
+    "cleaner_dedupe_buffer_bytes": (KIB, 2**40),
+    "cleaner_io_buffer_bytes": (KIB, MAX_INT32),
+}
+_RATIO_LIMITS = {
+    "min_cleanable_dirty_ratio": (0.0, 1.0),
+    "cleaner_dedupe_buffer_load_factor": (0.01, 0.99),
 }
 _CHOICES = {
     "compression_type": get_args(TopicCompression),
@@ -63,6 +75,12 @@ class LogConfig:
         message_timestamp_after_max_ms, flush_messages, flush_ms, cleanup_policy.
         message_format_magic: 0, 1 or 2 (message.format.version, up to Kafka 3.9).
         producer_id_expiration_ms: the broker's producer.id.expiration.ms.
+    For retention and compaction, also as the topic settings of the same names:
+        retention_ms, retention_bytes (-1 for no limit), file_delete_delay_ms, delete_retention_ms,
+        min_cleanable_dirty_ratio, min_compaction_lag_ms, max_compaction_lag_ms.
+        cleaner_dedupe_buffer_bytes, cleaner_io_buffer_bytes, cleaner_dedupe_buffer_load_factor: the broker's
+            log.cleaner.dedupe.buffer.size and so on, for one cleaner: memory of the key map (24 bytes for a key), of
+            the buffers that are read and written, and the part of the map that may be used.
         index_access: how lookups in a log that this process has open for writing use the index files of its sealed
             segments: "map" searches them in a map, which takes no memory of the process and reads only the pages that a
             search touches, but a disk that fails to read a page ends the process (SIGBUS); "read" reads them whole.
@@ -92,6 +110,16 @@ class LogConfig:
     flush_ms: int = MAX_INT64
     cleanup_policy: CleanupPolicy = "delete"
     producer_id_expiration_ms: int = DAY_MS
+    retention_ms: int = 7 * DAY_MS
+    retention_bytes: int = -1
+    file_delete_delay_ms: int = 60_000
+    delete_retention_ms: int = DAY_MS
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = MAX_INT64
+    cleaner_dedupe_buffer_bytes: int = 128 * MIB
+    cleaner_io_buffer_bytes: int = 512 * KIB
+    cleaner_dedupe_buffer_load_factor: float = 0.9
     index_access: Literal["map", "read"] = "map"
 
     def __post_init__(self) -> None:
@@ -101,6 +129,17 @@ class LogConfig:
                 raise TypeError(f"{name} must be an int, got {value!r}")
             if not least <= value <= greatest:
                 raise ValueError(f"{name} must be from {least} to {greatest}, got {value}")
+        for name, (lowest, highest) in _RATIO_LIMITS.items():
+            ratio = getattr(self, name)
+            if not isinstance(ratio, int | float) or isinstance(ratio, bool):
+                raise TypeError(f"{name} must be a number, got {ratio!r}")
+            if not lowest <= ratio <= highest:
+                raise ValueError(f"{name} must be from {lowest} to {highest}, got {ratio}")
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise ValueError(
+                f"min_compaction_lag_ms must not be above max_compaction_lag_ms {self.max_compaction_lag_ms}, got "
+                f"{self.min_compaction_lag_ms}"
+            )
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
@@ -119,6 +158,11 @@ class LogConfig:
     def is_compacted(self) -> bool:
         """Whether cleanup.policy includes compact."""
         return "compact" in self.cleanup_policy
+
+    @property
+    def max_segment_ms(self) -> int:
+        """The age at which a segment is rolled: a compacted log needs sealed segments after max_compaction_lag_ms."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
 
 _DEFAULT: Final = LogConfig()

@@ -31,6 +31,10 @@ class SystemClock:
         """Return milliseconds since an arbitrary start; never decreases."""
         return time.monotonic_ns() // _NS_PER_MS
 
+    def sleep_ms(self, duration_ms: float) -> None:
+        """Wait."""
+        time.sleep(duration_ms / 1000)
+
 
 SYSTEM_CLOCK = SystemClock()
 

@@ -13,7 +13,7 @@ import typer
 from kstore.cli import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_WRONG_USE
 from kstore.cli.arguments import PartitionSelection, WrongUseError, parse_offset, parse_timestamp_ms
 from kstore.cli.output import Output
-from kstore.config import CodecName
+from kstore.config import DAY_MS, GIB, MAX_INT32, MIB, CodecName, LogConfig
 from kstore.errors import KStoreError
 
 if TYPE_CHECKING:
@@ -325,6 +325,78 @@ def recover_partitions(
         mode=mode.value, dry_run=dry_run, keeps_copies=copies, trusts_recovery_point=trust_recovery_point
     )
     return recover.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
+
+
+@command("compact")
+def compact_logs(
+    out: Output,
+    directory: Directory,
+    topic: Topics = None,
+    partition: Partitions = None,
+    roll: Annotated[
+        bool, typer.Option("--roll", help="Start a new segment first: the last one of a log is never compacted.")
+    ] = False,
+    min_dirty_ratio: Annotated[
+        float | None,
+        typer.Option(metavar="R", min=0.0, max=1.0, help="Only logs of which a larger part is dirty; else all."),
+    ] = None,
+    delete_retention_ms: Annotated[
+        int, typer.Option(metavar="MS", min=0, help="How long tombstones stay after they were first compacted.")
+    ] = DAY_MS,
+    min_compaction_lag_ms: Annotated[
+        int, typer.Option(metavar="MS", min=0, help="Leave records that are younger as they are.")
+    ] = 0,
+    segment_bytes: Annotated[
+        int, typer.Option(metavar="N", min=14, max=MAX_INT32, help="Merge segments up to this size.")
+    ] = GIB,
+    map_bytes: Annotated[
+        int, typer.Option(metavar="N", min=1024, help="Memory for the map of keys, 24 bytes for each.")
+    ] = 128 * MIB,
+    max_bytes_per_second: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Read and write at most so many bytes per second.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Remove records that have a newer one with the same key."""
+    from kstore.cli.cleaning import compact
+
+    config = LogConfig(
+        cleanup_policy="compact",
+        min_cleanable_dirty_ratio=min_dirty_ratio or 0.0,
+        delete_retention_ms=delete_retention_ms,
+        min_compaction_lag_ms=min_compaction_lag_ms,
+        segment_bytes=segment_bytes,
+        cleaner_dedupe_buffer_bytes=map_bytes,
+    )
+    wanted = compact.CompactOptions(
+        config=config,
+        rolls=roll,
+        heeds_ratio=min_dirty_ratio is not None,
+        max_bytes_per_second=max_bytes_per_second,
+    )
+    return compact.run(selection_of(directory, topic, partition), wanted, out, is_json=json)
+
+
+@command("retention")
+def remove_old_segments(
+    out: Output,
+    directory: Directory,
+    topic: Topics = None,
+    partition: Partitions = None,
+    retention_ms: Annotated[
+        int, typer.Option(metavar="MS", min=-1, help="Remove segments all of whose records are older; -1 for none.")
+    ] = -1,
+    retention_bytes: Annotated[
+        int, typer.Option(metavar="N", min=-1, help="Remove the oldest segments above this size; -1 for none.")
+    ] = -1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, report what would be removed.")] = False,
+    json: Json = False,
+) -> int:
+    """Remove old segments, and those below the log start offset."""
+    from kstore.cli.cleaning import retention
+
+    config = LogConfig(retention_ms=retention_ms, retention_bytes=retention_bytes)
+    return retention.run(selection_of(directory, topic, partition), config, out, is_dry=dry_run, is_json=json)
 
 
 @command("import")

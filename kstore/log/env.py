@@ -407,6 +407,12 @@ class Env(SystemClock):
         with storage_errors("rename", source):
             os.replace(source, target)
 
+    def copy_modification_time(self, source: str, target: str) -> None:
+        """Give a file the modification time of another one."""
+        with storage_errors("set the time of", target):
+            status = os.stat(source)
+            os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+
     def unlink(self, path: str) -> bool:
         """Remove a file and return whether it existed."""
         try:

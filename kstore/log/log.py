@@ -624,7 +624,8 @@ class Log(Closing):
             return self._ranges(max_bytes, begin, limit, isolation=isolation, on_error=on_error)
 
         def decoded() -> Iterator[pyarrow.RecordBatch]:
-            return record_batches(
+            held = self.segments  # so that a writer that replaces them keeps their files
+            yield from record_batches(
                 self._source.answer(ranges),
                 columns=columns,
                 binary=binary,
@@ -635,6 +636,7 @@ class Log(Closing):
                 on_error=on_error,
                 on_skip=report,
             )
+            del held
 
         return watch(decoded, start, lambda _: end - 1)
 

@@ -52,6 +52,7 @@ class ScanRange:
     files, by path, so that a worker reads no other files with their names. last_batch: the last one of the log when it
     was planned, which must still be in its file while the range is read. skipped: what a read of the range with
     on_error="skip" leaves out, apart from damage that it finds. share: set for a part of a read divided by offsets.
+    is_live: planned by the writer of the log, which renames files that it replaces.
     Lifetime: valid while the files keep their content; reading raises an error if they did not. Picklable.
     """
 
@@ -66,6 +67,7 @@ class ScanRange:
     last_batch: BatchPlace | None = None
     skipped: tuple[SkippedRange, ...] = ()
     share: Share | None = None
+    is_live: bool = False
 
     def clipped(self, skipped: SkippedRange) -> SkippedRange | None:
         """Return what the reader of this range reports of damage in its files, None for nothing."""
@@ -140,6 +142,7 @@ class _Planner:
         self._start_offset = start_offset
         self._files: list[FileRange] = []
         self._identities: list[tuple[str, FileIdentity]] = []
+        self._is_live = False
         self._size_in_bytes = 0
 
     def add_extent(self, extent: Extent) -> Iterator[ScanRange]:
@@ -179,6 +182,7 @@ class _Planner:
                 start_offset=self._start_offset,
                 end_offset=end_offset,
                 identities=tuple(self._identities),
+                is_live=self._is_live,
             )
         self._files, self._identities = [], []
         self._size_in_bytes = 0
@@ -193,6 +197,7 @@ class _Planner:
             place = (segment.path, segment.base_offset, start_position, end_position)
             self._files.append(FileRange(*place, segment.next_base_offset, finds_end, following_offset))
             self._identities.append((segment.path, segment.file_identity()))
+            self._is_live = segment.records.is_live
             self._size_in_bytes += end_position - start_position
 
 

@@ -28,9 +28,10 @@ from kstore._core import (
 )
 from kstore.compression import decompress
 from kstore.config import LogConfig
-from kstore.errors import CorruptionError, CorruptRecordError, KStoreError, UnsupportedError
+from kstore.errors import CorruptionError, CorruptRecordError, KStoreError, LogReplacedError, UnsupportedError
 from kstore.log.damage import SkippedRange
 from kstore.log.env import DEFAULT_ENV, Closing, Env, FileIdentity, ReadFile, check_in_place, open_listed
+from kstore.log.files.names import DELETED_STATE
 from kstore.log.plan import ScanRange
 from kstore.log.segment.records import (
     BatchPlace,
@@ -290,7 +291,7 @@ def scan_columns(
         last.start(piece.path, identity)
         _start(decoder, piece)
         try:
-            with closing(_opened(piece.path, identity, env)) as file, standing:
+            with closing(_opened(piece.path, identity, env, is_live=scan_range.is_live)) as file, standing:
                 reader = _ChunkReader(file, last, standing, end_position=piece.end_position, config=config)
                 while (status := decoder.run()) != "done":
                     if status == "full":
@@ -421,12 +422,14 @@ class _SoundScan:
         self._config = config
         self._env = env
         self._identities = dict(scan_range.identities)
+        self._is_live = scan_range.is_live
         self._standing = _Standing(scan_range.last_batch, env)
 
     def file(self, piece: FileRange, last: LastBatch, *, keeps_chunks: bool) -> Iterator[Rows | SkippedRange]:
         identity = self._identities.get(piece.path)
         last.start(piece.path, identity)
-        with closing(_opened(piece.path, identity, self._env)) as file, self._standing:
+        opened = _opened(piece.path, identity, self._env, is_live=self._is_live)
+        with closing(opened) as file, self._standing:
             given = _Given()
             if (yield from self._as_it_is(piece, file, last, given, keeps_chunks=keeps_chunks)):
                 return
@@ -599,8 +602,19 @@ def _rows_of_batch(columns: Columns, position: int) -> int:
     return count
 
 
-def _opened(path: str, identity: FileIdentity | None, env: Env) -> ReadFile:
-    return env.open_read(path) if identity is None else open_listed(path, identity, env)
+def _opened(path: str, identity: FileIdentity | None, env: Env, *, is_live: bool = False) -> ReadFile:
+    """Open a planned file. Args: is_live: or what this process has renamed it to, when it replaced it."""
+    if identity is None:
+        return env.open_read(path)
+    try:
+        return open_listed(path, identity, env)
+    except LogReplacedError as error:
+        if not is_live:
+            raise
+        try:
+            return open_listed(path + DELETED_STATE, identity, env)
+        except LogReplacedError:
+            raise error from None
 
 
 def _listed(piece: FileRange, identity: FileIdentity) -> ListedFile:

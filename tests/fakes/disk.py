@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 PAGE_BYTES = 512
+# The modification time of every file: one millisecond after 1970.
+_WRITTEN_NS = 10**6
 
 
 _INODES = count(1)
@@ -125,6 +127,9 @@ class SimulatedDisk(Env):
         self.step()
         self._rename_now("rename", source, target, inode)
 
+    def copy_modification_time(self, source: str, target: str) -> None:
+        """Files here have no times."""
+
     def unlink(self, path: str) -> bool:
         if path not in self.names:
             return False
@@ -152,7 +157,7 @@ class SimulatedDisk(Env):
         del follow_symlinks
         inode = self.names.get(path)
         if inode is not None:
-            return FileStatus(FileKind.FILE, len(inode.content), (0, inode.identity.inode, 0), inode.identity)
+            return FileStatus(FileKind.FILE, len(inode.content), (0, inode.identity.inode, _WRITTEN_NS), inode.identity)
         return FileStatus(FileKind.DIRECTORY, 0, (0, 0, 0)) if path in self.directories else None
 
     def wall_clock_ms(self) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kstore.record import MemoryRecords
 from tests.fuzz.message_mutator import MessageMutator
-from tests.interop import live, producing, staging, store, transactions
+from tests.interop import cleaning, live, producing, staging, store, transactions
 from tests.interop.comparison import Line, bytes_problem, reading_problem, records_difference, records_problem
 from tests.interop.histories import running as histories
 from tests.interop.programs import CLIENTS, Client, Unavailable, build, reports, require_tools
@@ -34,6 +34,7 @@ NOT_OF_A_PRODUCER = {"gaps"}
 MOST_SHOWN = 10
 WITH_A_BROKER = {
     "broker": store.steps,
+    "cleaning": cleaning.steps,
     "transactions": transactions.steps,
     "staging": staging.steps,
     "producer": producing.steps,

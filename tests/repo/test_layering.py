@@ -43,7 +43,8 @@ LAYERS = {
 # Inside of these packages: each wing or module imports only from those to its left, and a wing is free of circles.
 WINGS = {
     "log": (
-        "cache < env < damage, files < segment < state, plan < recovery, scan, source < skipping < log < verify, write"
+        "cache < env < damage, files < segment < state, plan < recovery, scan, source < skipping, cleaning < log"
+        " < verify, write"
         " < store, opening < maintenance"
     ),
     "producer": (

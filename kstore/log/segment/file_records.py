@@ -27,6 +27,7 @@ from kstore.log.env import (
     NO_DESCRIPTOR,
     Closing,
     Env,
+    FileIdentity,
     ReadFile,
     StrPath,
     WriteFile,
@@ -86,6 +87,10 @@ class FileRecordsSlice:
 
     def __len__(self) -> int:
         return self.size_in_bytes
+
+    def file_identity(self) -> FileIdentity:
+        """Return what distinguishes the file from others with its name."""
+        return self._file.identity()
 
     def slice(self, *, position: int, size: int) -> FileRecordsSlice:
         """Return up to `size` bytes from `position` as a slice, fewer at the end of this one.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from types import TracebackType
 from typing import NamedTuple
 
 from kstore._core import RECORD_BATCH_OVERHEAD, BatchHeader, HeaderScan, check_crc, iterate_records, read_header
@@ -22,7 +23,9 @@ from kstore.errors import (
     StorageError,
     UnsupportedMagicError,
 )
-from kstore.log.env import Env, FileIdentity, FileKind, FileStatus, OpenFiles, ReadFile
+from kstore.log.cache import Loan
+from kstore.log.env import ENOENT, Env, FileIdentity, FileKind, FileStatus, OpenFiles, ReadFile
+from kstore.log.files.names import DELETED_STATE
 
 # Size of one read. It fits the L2 cache, so that the comparison finds the data there that was just read.
 _ZEROS = bytes(256 * 1024)
@@ -246,12 +249,32 @@ def first_offset_in(data: bytes, header: BatchHeader, *, path: str, config: LogC
     return records.first_offset
 
 
+class _BorrowedSegment:
+    """The context manager of SegmentRecords.borrow; a generator would cost more than a short read."""
+
+    __slots__ = ("_loan", "_records")
+
+    def __init__(self, records: SegmentRecords) -> None:
+        self._records = records
+
+    def __enter__(self) -> ReadFile:
+        self._loan = self._records.lend()
+        return self._loan.value
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._records.give_back(self._loan)
+
+
 class SegmentRecords:
     """The batches of one segment as it was when the log was opened.
 
     Args: size_in_bytes: the size at that time; bytes appended later are not seen. next_base_offset: of the next
-        segment, None if there is none; no batch may reach it. identity: of the file at that time, None if it cannot be
-        replaced.
+        segment, None if there is none; no batch may reach it. identity: of the file at that time, None if it is not
+        known. is_live: this process writes the log: if it replaces or removes the file, that is read under its .deleted
+        name as long as it has one.
+    Attributes: identity, which the writer sets before it replaces the file; is_live.
     Raises: LogReplacedError from every read if the file is another one by now, or shorter.
     Threads: thread-safe.  Source: Kafka FileLogInputStream.
     """
@@ -266,14 +289,57 @@ class SegmentRecords:
         size_in_bytes: int,
         config: LogConfig,
         identity: FileIdentity | None = None,
+        is_live: bool = False,
     ) -> None:
         self._files = files
         self.identity = identity
+        self.is_live = is_live
         self._config = config
         self.path = path
         self.base_offset = base_offset
         self.next_base_offset = next_base_offset
         self.size_in_bytes = size_in_bytes
+
+    def borrow(self) -> _BorrowedSegment:
+        """Context manager: yield the open file.  Raises: as lend."""
+        return _BorrowedSegment(self)
+
+    def lend(self) -> Loan[ReadFile]:
+        """Return the open file for use until give_back.
+
+        Raises: LogReplacedError if it is another file, or was removed; StorageError.
+        """
+        identity = self.identity
+        try:
+            loan = self._files.lend(self.path, identity)
+        except (LogReplacedError, StorageError) as error:
+            return self._lend_deleted(error)
+        if identity is None and self.identity is not None:
+            # The writer may have replaced the file before it was opened.
+            self._files.give_back(loan)
+            return self.lend()
+        return loan
+
+    def give_back(self, loan: Loan[ReadFile]) -> None:
+        """Return a loan from lend; exactly once."""
+        self._files.give_back(loan)
+
+    def pread(self) -> Callable[..., bytes]:
+        """Return the pread of the open file without keeping it in use: after the file is closed, it raises
+        LogClosedError.  Raises: as lend.
+        """
+        with self.borrow() as file:
+            return file.pread
+
+    def _lend_deleted(self, error: LogReplacedError | StorageError) -> Loan[ReadFile]:
+        """Return the file that this process renamed when it replaced it, else raise the error."""
+        is_gone = isinstance(error, LogReplacedError) or error.errno == ENOENT
+        if not self.is_live or self.identity is None or not is_gone:
+            raise error
+        try:
+            return self._files.lend(self.path + DELETED_STATE, self.identity)
+        except (LogReplacedError, StorageError):
+            raise error from None
 
     def check_standing(self, place: BatchPlace) -> None:
         """Raise LogReplacedError if a batch of any segment of the log is no longer in its file.
@@ -310,7 +376,7 @@ class SegmentRecords:
             stop_timestamp_ms=stop_timestamp_ms,
             stop_attributes=stop_attributes,
         )
-        with self._files.borrow(self.path, self.identity) as file:
+        with self.borrow() as file:
             return scan_headers(file, scan, position=position, end_position=end_position)
 
     def stopped_at(self, scan: HeaderScan) -> BatchHeader | None:
@@ -338,7 +404,7 @@ class SegmentRecords:
             path=self.path,
             stop_offset=0,
         )
-        with self._files.borrow(self.path, self.identity) as file:
+        with self.borrow() as file:
             data = file.pread(min(HEADER_CHUNK_BYTES, end_position - position), position=position)
             scan.feed(data, position)
             header: BatchHeader | None = scan.found
@@ -372,7 +438,7 @@ class SegmentRecords:
 
         Raises: LogReplacedError.
         """
-        with self._files.borrow(self.path, self.identity) as file:
+        with self.borrow() as file:
             data = file.pread(size, position=position)
         if len(data) < size:
             raise truncated_since_listed(self.path, position, expected=size, found=len(data))

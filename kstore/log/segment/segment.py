@@ -20,6 +20,7 @@ from kstore._core import (
     TimeIndexEntries,
     check_crc,
     iterate_records,
+    read_header,
     search_timestamp_in_batch,
 )
 from kstore._core import search_timestamp as search_timestamp_in
@@ -33,7 +34,7 @@ from kstore.log.segment.records import HEADER_CHUNK_BYTES, BatchPlace, SegmentRe
 from kstore.log.segment.replaced import ListedFile
 from kstore.log.segment.sound import FileRange, SoundParts, is_sound, sound_parts
 from kstore.record.batches import SIZE_UP_TO_MAGIC
-from kstore.types import MAX_OFFSET, OffsetAndTimestamp, TopicPartition
+from kstore.types import MAX_OFFSET, NO_TIMESTAMP, OffsetAndTimestamp, TopicPartition
 
 # How many entries one lookup tries, from the best one downwards, before it gives up on an index.
 ENTRIES_TRIED = 3
@@ -67,6 +68,8 @@ class LogContext(NamedTuple):
     indexes: IndexCache
     # Returns the offset below which a cleaner may have removed records.
     cleaned_below: Callable[[], int]
+    # Whether this process writes the log.
+    is_live: bool = False
 
     def close(self) -> None:
         """Close the files that readers have open; a second call does nothing."""
@@ -92,6 +95,7 @@ class LogSegment:
         next_base_offset: int | None,
         size_in_bytes: int,
         listed: ListedFile | None = None,
+        identity: FileIdentity | None = None,
     ) -> None:
         self._context = context
         self.base_offset = base_offset
@@ -100,7 +104,6 @@ class LogSegment:
         stem = segment_path(context.directory, base_offset, suffix="")
         self.path = stem + LOG_SUFFIX
         self.listed = listed
-        self._identity = None if listed is None else listed.identity
         self.records = SegmentRecords(
             context.files,
             path=self.path,
@@ -108,7 +111,8 @@ class LogSegment:
             next_base_offset=next_base_offset,
             size_in_bytes=size_in_bytes,
             config=context.config,
-            identity=self._identity,
+            identity=identity if listed is None else listed.identity,
+            is_live=context.is_live,
         )
         self.index_fallbacks = 0
         self._lock = threading.Lock()
@@ -118,6 +122,7 @@ class LogSegment:
         self._reached: BatchHeader | None = None
         self._scan_end_position: int | None = None
         self._largest_timestamp_ms: int | None = None
+        self._walked_timestamp_ms: int | None = None
         self._index_paths = stem + OFFSET_INDEX_SUFFIX, stem + TIME_INDEX_SUFFIX
         self._prefix_searches = 0
         self._lookup: SegmentLookup | None = None
@@ -132,10 +137,51 @@ class LogSegment:
 
     def file_identity(self) -> FileIdentity:
         """Return what distinguishes the .log from other files with its name."""
-        if self._identity is not None:
-            return self._identity
-        with self._context.files.borrow(self.path) as file:
+        if self.records.identity is not None:
+            return self.records.identity
+        with self.records.borrow() as file:
             return file.identity()
+
+    def forget_lookup(self) -> None:
+        """Drop what lookups have prepared; it refers back to the segment, which would then outlive its readers."""
+        self._lookup = None
+
+    def note_file(self, identity: FileIdentity) -> None:
+        """Hold readers of the segment to its present file, before the writer replaces it."""
+        self.records.identity = identity
+
+    @property
+    def directory(self) -> str:
+        """The partition's directory."""
+        return self._context.directory
+
+    def first_timestamp_ms(self) -> int:
+        """Return the largest timestamp in the header of the first batch, -1 if there is none.
+
+        Raises: CorruptRecordError, UnsupportedMagicError for a damaged header.  Cost: a short read.
+        """
+        size = min(self.size_in_bytes, RECORD_BATCH_OVERHEAD)
+        if size == 0 or (self.is_last and self.valid_end_position == 0):
+            return NO_TIMESTAMP
+        header: BatchHeader = read_header(
+            self.records.read_bytes(size, position=0),
+            position=0,
+            path=self.path,
+            max_batch_bytes=self._context.config.max_batch_bytes,
+        )
+        return header.max_timestamp_ms
+
+    def largest_timestamp_ms(self) -> int:
+        """Return the largest timestamp in the batch headers, -1 if there is none; no index is asked.
+
+        Raises: CorruptRecordError and other errors for damage in the headers.
+        Cost: a header walk; once, if the segment is not the last one.
+        """
+        if self._walked_timestamp_ms is None or self.is_last:
+            scan = self._walk_from(None)
+            self.records.stopped_at(scan)
+            self._walked_timestamp_ms = scan.max_timestamp_ms
+        return self._walked_timestamp_ms
 
     def continue_from(self, reached: BatchHeader) -> None:
         """Let walks start at a batch of this file that an earlier walk reached, where no later index entry leads."""
@@ -220,7 +266,7 @@ class LogSegment:
 
         Raises: StorageError, LogReplacedError.  Cost: one read, and more for a part with a fault.
         """
-        with self._context.files.borrow(self.path, self._identity) as file:
+        with self.records.borrow() as file:
             return sound_parts(file, part, find_index=lambda: self.offset_index, config=self._context.config)
 
     def file_range(self, *, position: int, end_position: int, following_offset: int | None = None) -> FileRange:
@@ -273,7 +319,7 @@ class LogSegment:
         end = index.entry(slot + 1).position if slot + 1 < index.entry_count else end_position
         if not batch.position < end <= end_position:
             return None
-        with self._context.files.borrow(self.path, self._identity) as file:
+        with self.records.borrow() as file:
             part = self.file_range(position=batch.position, end_position=end)
             return batch if is_sound(file, part, self._context.config) else None
 
@@ -367,7 +413,7 @@ class LogSegment:
         self._lookup = lookup = SegmentLookup(
             lambda: None if (index := self.offset_index) is None else index.search,
             lambda: None if (index := self.time_index) is None else index.search,
-            lambda: self._context.files.pread_of(self.path, self._identity),
+            self.records.pread,
             end_position=self.scan_end_position,
             next_base_offset=self.next_base_offset,
             max_batch_bytes=self._context.config.max_batch_bytes,
@@ -402,7 +448,7 @@ class LogSegment:
         return size > 0 and not any(self.records.read_bytes(size, position=self.size_in_bytes - size))
 
     def _is_preallocated(self, tail: SegmentTail) -> bool:
-        with self._context.files.borrow(self.path, self._identity) as file:
+        with self.records.borrow() as file:
             return is_preallocated(
                 file,
                 position=tail.valid_end_position,

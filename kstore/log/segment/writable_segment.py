@@ -48,7 +48,8 @@ _Index = TypeVar("_Index", OffsetIndexFile, TimeIndexFile)
 class WritableSegment:
     """One segment that is appended to: its .log, .index, .timeindex and .txnindex.
 
-    Attributes: base_offset, path (of the .log), records, transaction_index, appender (replaced by a truncation).
+    Attributes: base_offset, path (of the .log), identity (of that file), records, transaction_index, appender (replaced
+        by a truncation).
     Threads: one writer, concurrently with any number of users of its views.  Source: Kafka LogSegment.
     """
 
@@ -64,13 +65,14 @@ class WritableSegment:
         env: Env,
     ) -> None:
         self.records = records
+        self.identity = records.file_identity()
         self.base_offset = base_offset
         self.transaction_index = transaction_index
         self._offset_index, self._time_index = indexes
         self._config = config
         self._env = env
-        jitter = min(config.segment_jitter_ms, config.segment_ms)
-        self._max_age_ms = config.segment_ms - (random.randrange(jitter) if jitter else 0)
+        jitter = min(config.segment_jitter_ms, config.max_segment_ms)
+        self._max_age_ms = config.max_segment_ms - (random.randrange(jitter) if jitter else 0)
         self._created_ms = env.wall_clock_ms()
         self.appender = self._made_appender(timestamp)
         self._is_age_known = records.size_in_bytes == 0
@@ -322,7 +324,13 @@ class _AppendedSegment(LogSegment):
     """A reader's view of a WritableSegment: its records up to a size, its index entries in memory."""
 
     def __init__(self, context: LogContext, segment: WritableSegment, *, size_in_bytes: int, last_offset: int) -> None:
-        super().__init__(context, base_offset=segment.base_offset, next_base_offset=None, size_in_bytes=size_in_bytes)
+        super().__init__(
+            context,
+            base_offset=segment.base_offset,
+            next_base_offset=None,
+            size_in_bytes=size_in_bytes,
+            identity=segment.identity,
+        )
         self._tail = SegmentTail("end", size_in_bytes, last_offset)
         self._segment = segment
 

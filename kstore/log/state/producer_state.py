@@ -437,6 +437,25 @@ class ProducerStateManager:
         """
         self._remove_snapshots([one for one in base_offsets if one in self._snapshots])
 
+    def delete_snapshots_with_open(self, markers: Mapping[int, int]) -> None:
+        """Remove the snapshots that have a transaction open whose marker is gone from the log.
+
+        A replay from there would never end it; one from an earlier snapshot, or from the log alone, does not begin it.
+        Args: markers: the offset of the last marker that is gone, by producer id.
+        Raises: StorageError.
+        """
+        if markers:
+            self._remove_snapshots([one for one in self._snapshots if self._has_open(one, markers)])
+
+    def _has_open(self, offset: int, markers: Mapping[int, int]) -> bool:
+        if offset > max(markers.values()):
+            return False
+        try:
+            entries = read_snapshot(self._snapshot_path(offset), self._env)
+        except CorruptSnapshotError:
+            return True
+        return any(one.current_txn_first_offset >= 0 and offset <= markers.get(one.producer_id, -1) for one in entries)
+
     def delete_snapshots_between(self, start_offset: int, *, end_offset: int) -> None:
         """Remove the snapshots in [start_offset, end_offset).
 

@@ -5,7 +5,7 @@ The writer publishes one tuple, replaced in one step after each append; readers 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -70,7 +70,8 @@ class LiveSource:
 
     What was published stays valid while the log grows. The writer announces a truncation first: a reader that continues
     either gets its records or OffsetOutOfRangeError, but never bytes from before and after it.
-    Attributes: truncations (the writer announces each one there).
+    Attributes: truncations (the writer announces each one there), replaced_count (how often segments were replaced by
+        cleaned ones: what was found of them is found again).
     """
 
     def __init__(self, local: LocalLog, *, context: LogContext, env: Env) -> None:
@@ -79,10 +80,18 @@ class LiveSource:
         self.is_closed = False
         self.listing_number = 0
         self.truncations = Truncations()
+        self.replaced_count = 0
         self._local = local
         self._aborted_state: tuple[Published, tuple[AbortedTransaction, ...]] | None = None
         # The result of the last walk over transactions, and the truncation counter at that time.
         self._walked: tuple[int, Settled] = (0, NOTHING_SETTLED)
+
+    def note_replaced(self, base_offsets: Collection[int]) -> None:
+        """Count that segments were replaced; a walk over transactions that stopped in one of them starts again."""
+        if self._walked[1].base_offset in base_offsets:
+            self._walked = (0, NOTHING_SETTLED)
+        self._aborted_state = None
+        self.replaced_count += 1
 
     def close(self) -> None:
         """Close the files that readers have open."""
@@ -151,12 +160,12 @@ class LiveSource:
         found = self._aborted_state
         if found is not None and found[0] is state:
             return found[1]
-        known = self.truncations.count
+        known, replaced = self.truncations.count, self.replaced_count
         walked_count, walked = self._walked
         if walked_count != known:
             walked = NOTHING_SETTLED
         settled = settle_transactions(self.segments, after=walked, config=self.context.config)
-        if not self.truncations.may_have_changed(known):
+        if not self.truncations.may_have_changed(known) and self.replaced_count == replaced:
             self._walked = known, settled
             self._aborted_state = state, settled.aborted
         return settled.aborted
@@ -164,12 +173,15 @@ class LiveSource:
     def answer(self, read: Callable[[], Found]) -> Found:
         """Return what `read` returns; repeat it if the log was truncated while it ran."""
         while True:
-            known = self.truncations.count
+            known, replaced = self.truncations.count, self.replaced_count
             try:
                 found = read()
             except ERRORS_OF_A_CHANGE:
-                if self.is_closed or not self.truncations.may_have_changed(known):
+                has_changed = self.truncations.may_have_changed(known) or self.replaced_count != replaced
+                if self.is_closed or not has_changed:
                     raise
+                continue
+            if self.replaced_count != replaced:
                 continue
             # A truncation that was running all the time has only shortened files. Other bytes can follow only after it,
             # when the counter moves again.

@@ -11,17 +11,21 @@ from contextlib import ExitStack
 from typing import TypeAlias
 
 from kstore._core import LogAppender
+from kstore.log.cleaning.cleaner import CleanedSegment
 from kstore.log.env import Env
-from kstore.log.files.names import SEGMENT_SUFFIXES, segment_path
+from kstore.log.files.names import CLEANED_STATE, LOG_SUFFIX, SEGMENT_SUFFIXES, SWAP_STATE, segment_path
 from kstore.log.recovery.context import LoadedLog
 from kstore.log.segment.segment import LogContext, LogSegment
 from kstore.log.segment.writable_segment import NO_TIMESTAMP_OFFSET, WritableSegment
+from kstore.log.write.deleted_files import DeletedFiles
 from kstore.log.write.rules import LeaderRules, LogAppendInfo
 from kstore.types import TimestampOffset
 
 # The sealed segments, the active segment, its size in bytes, and the log end offset.
 Published: TypeAlias = tuple[tuple[LogSegment, ...], WritableSegment, int, int]
 _NOT_TRUNCATED = (-1, -1)
+# A .log is renamed after its indexes: recovery takes the .log for the sign that they are there.
+_INDEXES_FIRST = (*SEGMENT_SUFFIXES[1:], LOG_SUFFIX)
 
 
 class LocalLog:
@@ -29,7 +33,7 @@ class LocalLog:
 
     Attributes: sealed (as readers see them, by base offset), active (the segment that takes appends), unflushed (sealed
         since the last flush, or with an index that could not be written since), appender (the compiled append path,
-        which holds the bounds and the leader epoch of the last append).
+        which holds the bounds and the leader epoch of the last append), deleted (files that are unlinked later).
     Threads: every method requires the append lock; published, segments and the bounds may be read without it.
     Source: Kafka LocalLog.
     """
@@ -37,6 +41,7 @@ class LocalLog:
     def __init__(self, context: LogContext, loaded: LoadedLog, *, rules: LeaderRules, env: Env) -> None:
         self._context = context
         self._env = env
+        self.deleted = DeletedFiles(context, env)
         *sealed, last = loaded.segments
         self.sealed = tuple(
             LogSegment(
@@ -163,6 +168,7 @@ class LocalLog:
             base_offset=old.base_offset,
             next_base_offset=base_offset,
             size_in_bytes=old.size_in_bytes,
+            identity=old.identity,
         )
         self.sealed = (*self.sealed, sealed)
         self.unflushed = (*self.unflushed, old)
@@ -208,15 +214,86 @@ class LocalLog:
     def remove_below(self, offset: int) -> list[int]:
         """Durably remove the sealed segments that end at or below `offset`, and return their base offsets.
 
-        Readers that have them open can continue to read.
+        Their files are renamed to .deleted and unlinked later, so that readers can continue.
         Raises: StorageError, with some possibly removed.
         """
-        gone = [one.base_offset for one in self.sealed if one.next_base_offset and one.next_base_offset <= offset]
+        gone = [one for one in self.sealed if one.next_base_offset and one.next_base_offset <= offset]
+        self._note_files(gone)
         self.sealed = self.sealed[len(gone) :]
-        self._close_unflushed(gone)
+        self._close_unflushed([one.base_offset for one in gone])
         self.publish(self.log_end_offset)
-        self._remove(gone)
-        return gone
+        renamed = [path for one in gone for path in self.deleted.rename(self._paths_of(one.base_offset))]
+        self._env.sync_directory(self._context.directory)
+        self._let_go(gone, renamed)
+        return [one.base_offset for one in gone]
+
+    def has_all(self, segments: Sequence[LogSegment]) -> bool:
+        """Whether these segments are still sealed segments of the log, one after the other."""
+        if not segments or segments[0] not in self.sealed:
+            return False
+        first = self.sealed.index(segments[0])
+        return self.sealed[first : first + len(segments)] == tuple(segments)
+
+    def cleaned_paths(self, base_offset: int) -> list[str]:
+        """Return the paths that the files of a cleaned segment have before it is put in place."""
+        return [path + CLEANED_STATE for path in self._paths_of(base_offset)]
+
+    def replace(self, old: Sequence[LogSegment], cleaned: CleanedSegment) -> None:
+        """Durably put a cleaned segment in the place of adjacent sealed ones; readers can continue with the old files.
+
+        A crash leaves the old segments, the new one, or the new one and the last of the old ones: no record that is
+        left lacks a later one that it was replaced or deleted by.
+        Requires: no producer snapshot at the base offset of any but the first of the old segments.
+        Raises: StorageError, with part of it possibly done; the next opening completes it.
+        """
+        base_offset, directory = cleaned.base_offset, self._context.directory
+        self._close_unflushed([one.base_offset for one in old])
+        self._note_files(old)
+        for path in self._paths_of(base_offset, _INDEXES_FIRST):
+            if self._env.stat(path + CLEANED_STATE) is not None:
+                self._env.rename(path + CLEANED_STATE, path + SWAP_STATE)
+        self._env.sync_directory(directory)
+        renamed: list[str] = []
+        # Recovery itself removes the old segments that begin below the end of the new one.
+        for beyond in (one for one in old if one.base_offset >= max(cleaned.next_offset, base_offset + 1)):
+            for suffixes in (_INDEXES_FIRST[:-1], _INDEXES_FIRST[-1:]):
+                renamed += self.deleted.rename(self._paths_of(beyond.base_offset, suffixes))
+                self._env.sync_directory(directory)
+        for one in old:
+            renamed += self.deleted.rename(self._paths_of(one.base_offset, _INDEXES_FIRST))
+        self._env.sync_directory(directory)
+        for path in self._paths_of(base_offset, _INDEXES_FIRST):
+            if self._env.stat(path + SWAP_STATE) is not None:
+                self._env.rename(path + SWAP_STATE, path)
+        self._env.sync_directory(directory)
+        new = LogSegment(
+            self._context,
+            base_offset=base_offset,
+            next_base_offset=old[-1].next_base_offset,
+            size_in_bytes=cleaned.size_in_bytes,
+        )
+        first = self.sealed.index(old[0])
+        self.sealed = (*self.sealed[:first], new, *self.sealed[first + len(old) :])
+        self.publish(self.log_end_offset)
+        self._let_go(old, renamed)
+
+    def _paths_of(self, base_offset: int, suffixes: Sequence[str] = SEGMENT_SUFFIXES) -> list[str]:
+        return [segment_path(self._context.directory, base_offset, suffix=suffix) for suffix in suffixes]
+
+    def _note_files(self, segments: Sequence[LogSegment]) -> None:
+        """Hold readers of segments to their present files, before these get other names."""
+        for segment in segments:
+            status = self._env.stat(segment.path, follow_symlinks=False)
+            if status is not None:
+                segment.note_file(status.file)
+
+    def _let_go(self, segments: Sequence[LogSegment], renamed: Sequence[str]) -> None:
+        """Forget segments whose files have other names now, and keep these for readers."""
+        self._viewed = None
+        for segment in segments:
+            self._forget(segment.base_offset)
+            segment.forget_lookup()
+        self.deleted.keep(renamed, segments)
 
     def drop_flushed(self, flushed: Sequence[WritableSegment]) -> None:
         """Forget sealed segments that were flushed and closed."""

@@ -18,6 +18,7 @@ from kstore.log.files.checkpoints import PartitionMarks, read_checkpoint, save_o
 from kstore.log.files.durable_point import DurablePointFile, remove_durable_point
 from kstore.log.files.lock import PartitionLock, disown_in_child
 from kstore.log.files.names import (
+    CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -220,6 +221,26 @@ class WriterFiles:
         recovery_point = self._checkpointed(RECOVERY_POINT_CHECKPOINT)
         if recovery_point is not None and recovery_point > offset:
             self._save(RECOVERY_POINT_CHECKPOINT, offset)
+
+    def cleaned_offset(self) -> int | None:
+        """Return the offset below which the log is clean, by the cleaner's checkpoint; None if it has no entry."""
+        return self._checkpointed(CLEANER_CHECKPOINT)
+
+    def save_cleaned_offset(self, offset: int) -> None:
+        """Durably write the offset below which the log is clean to the cleaner's checkpoint.
+
+        Raises: StorageError.
+        """
+        self._save(CLEANER_CHECKPOINT, offset)
+
+    def lower_cleaned_offset(self, offset: int) -> None:
+        """Durably lower the cleaner's checkpoint to at most `offset`: what is appended from there on is dirty.
+
+        Raises: StorageError.
+        """
+        cleaned = self.cleaned_offset()
+        if cleaned is not None and cleaned > offset:
+            self.save_cleaned_offset(offset)
 
     def close(self, marks: PartitionMarks | None) -> None:
         """Write the files of a clean shutdown, unless `marks` is None, and release the lock.

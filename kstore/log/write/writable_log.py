@@ -7,15 +7,18 @@ WriterFiles (the partition lock, the root's checkpoints). Reading is inherited f
 
 from __future__ import annotations
 
+import logging
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from kstore._core import AppendSurvey
 from kstore.config import MAX_INT32, MAX_INT64, LogConfig
 from kstore.errors import KStoreError, StorageError, checked_int
+from kstore.log.cleaning.cleanable import CleanableLog
+from kstore.log.cleaning.retention import DueSegment, RetentionBounds, plan_retention
 from kstore.log.env import DEFAULT_ENV, Env, OpenFiles
 from kstore.log.files.checkpoints import EpochEntry, PartitionMarks
 from kstore.log.files.durable_point import DurablePoint
@@ -28,10 +31,12 @@ from kstore.log.segment.segment import LogContext, LogSegment
 from kstore.log.segment.transaction_index import AbortedTxn
 from kstore.log.state.producer_append import BatchMetadata, ProducerStateBatch, producer_batch, producer_batches_in
 from kstore.log.state.producer_state import PreparedAppend, SegmentReplay, VerificationGuard
+from kstore.log.write.compaction import CompactionReport, LogCompaction, Throttle
 from kstore.log.write.durability import Durability
 from kstore.log.write.live_source import LiveSource
 from kstore.log.write.local_log import LocalLog
 from kstore.log.write.ownership import WriteGate, WriterFiles
+from kstore.log.write.retaining import RetentionHold, TrustedClock
 from kstore.log.write.rules import (
     LeaderRules,
     LogAppendInfo,
@@ -46,6 +51,7 @@ from kstore.record.validation import check_replicated_offsets
 from kstore.types import NO_PRODUCER_ID, NO_TIMESTAMP, Ack, TimestampOffset
 
 _CLIENT = AppendOrigin.CLIENT
+_logger = logging.getLogger("kstore.log")
 
 
 class WritableLog(Log):
@@ -74,6 +80,7 @@ class WritableLog(Log):
             OpenFiles(env),
             IndexCache(env, is_mapped=config.index_access == "map"),
             RecoveryContext(directory, config, env, 0).cleaned_below,
+            is_live=True,
         )
         self._rules = rules = LeaderRules(config)
         self._local = local = LocalLog(context, loaded, rules=rules, env=env)
@@ -88,6 +95,18 @@ class WritableLog(Log):
         self._durability = Durability(
             local, gate=gate, files=files, flushed_offset=loaded.recovery_point, config=config, env=env
         )
+        self._compaction = LogCompaction(
+            local,
+            live=self._live,
+            gate=gate,
+            files=files,
+            producers=loaded.producer_state,
+            flush=self._durability.flush,
+            config=config,
+            env=env,
+        )
+        self._holds: dict[int, int] = {}
+        self._clock = TrustedClock(env)
         self._dropping = weakref.finalize(self, _drop, self.path, local, files)
         # At process exit the OS releases everything, and other threads may still append.
         self._dropping.atexit = False
@@ -543,6 +562,109 @@ class WritableLog(Log):
                 raise self._out_of_range(before_offset, f"start of {self.topic_partition}: {bound}")
             return self._raise_log_start(before_offset)
 
+    # Retention and compaction
+
+    def delete_old_segments(self, now_ms: int | None = None) -> list[DueSegment]:
+        """Remove the segments that retention_ms, retention_bytes or the log start offset no longer keep, oldest first,
+        and return them.
+
+        Never above the last stable offset (so not above the high watermark, or an open transaction's start), nor what a
+        hold keeps. If all segments go, the log is rolled first. Files are renamed to .deleted, and unlinked
+        file_delete_delay_ms later by a call of this method or of compact, by close, or by the next opening.
+        Args: now_ms: the time; None for the clock, and then one that has jumped ahead since the log was opened makes
+            nothing older.
+        Raises: StorageError.
+        Cost: a read or two if nothing is due; of each segment that goes by time, all of it.
+        Source: Kafka UnifiedLog.deleteOldSegments.
+        """
+        due = self.plan_retention(now_ms)
+        if due:
+            # What ended a transaction, or counts by its size, must not be lost where older records are removed for it.
+            self.flush()
+        with self._gate.flush_lock, self._gate.append_lock:
+            self._gate.check()
+            self._local.deleted.remove_due()
+            due = self._still_due(due)
+            if not due:
+                return []
+            self._gate.check_lock_and_file(self._local.active.records)
+            if len(due) == len(self._local.segments):
+                self._roll_at(self.log_end_offset)
+            for one in due:
+                _logger.info("deleting segment %d of %s: %s", one.base_offset, self.path, one)
+            self._raise_log_start(max(due[-1].end_offset, self.log_start_offset))
+        self._durability.flush_rolled()
+        return due
+
+    def plan_retention(self, now_ms: int | None = None) -> list[DueSegment]:
+        """Return what delete_old_segments would remove now."""
+        now_ms = self._clock.now_ms() if now_ms is None else checked_int("now_ms", now_ms)
+        self._gate.check()
+        return plan_retention(
+            self._local.segments, self._retention_bounds(), now_ms=now_ms, config=self.config, env=self._env
+        )
+
+    def hold_from(self, offset: int) -> RetentionHold:
+        """Keep retention from removing the record at `offset` or a later one until the hold is released, for a follower
+        that asks to be waited for. delete_records and truncations do not wait.
+
+        Raises: ValueError for a negative offset.
+        """
+        return RetentionHold(self._holds, checked_int("offset", offset, least=0))
+
+    def compact(
+        self,
+        *,
+        now_ms: int | None = None,
+        is_forced: bool = False,
+        max_bytes_per_second: float | None = None,
+        should_stop: Callable[[], bool] | None = None,
+    ) -> CompactionReport:
+        """Remove the records that have a newer one with the same key, as Kafka's cleaner does, if that is due.
+
+        It is due if the dirty part of the log is more than min_cleanable_dirty_ratio of it, or max_compaction_lag_ms
+        has passed. The active segment, records from the last stable offset on and those younger than
+        min_compaction_lag_ms are not cleaned. The cleaner's checkpoint in the root says up to where the log is clean.
+        Readers of this process continue; a Log of another process gets LogReplacedError.
+        Args: now_ms: the time, None for the clock; is_forced: also below the dirty ratio; max_bytes_per_second: read
+            and written; should_stop: asked before each read and write: True ends the call, and the next one does the
+            rest.
+        Raises: CorruptRecordError, InvalidRecordError, UnsupportedMagicError, DecompressionError for damage: the
+            segments before it are cleaned, the others unchanged. StorageError.
+        Threads: one at a time; appends and reads go on.
+        Cost: reads the dirty part, and reads and writes all up to its end; cleaner_dedupe_buffer_bytes of memory, and
+            a round more for each time that the map is full. The log needs space for its largest group of segments
+            twice.
+        Source: Kafka LogCleaner, Cleaner.
+        """
+        now_ms = self._env.wall_clock_ms() if now_ms is None else checked_int("now_ms", now_ms)
+        if max_bytes_per_second is not None and not max_bytes_per_second > 0:
+            raise ValueError(f"max_bytes_per_second must be above 0, got {max_bytes_per_second}")
+        throttle = Throttle(max_bytes_per_second=max_bytes_per_second, should_stop=should_stop, env=self._env)
+        return self._compaction.run(now_ms=now_ms, is_forced=is_forced, throttle=throttle)
+
+    def cleanable(self, now_ms: int | None = None) -> CleanableLog:
+        """Return how much of the log is dirty and may be cleaned."""
+        return self._compaction.cleanable(
+            now_ms=self._env.wall_clock_ms() if now_ms is None else checked_int("now_ms", now_ms)
+        )
+
+    def _retention_bounds(self) -> RetentionBounds:
+        needed = min([self.last_stable_offset, *self._holds.values()])
+        return RetentionBounds(self.log_start_offset, self.log_end_offset, needed)
+
+    def _still_due(self, due: list[DueSegment]) -> list[DueSegment]:
+        """Return the segments of a plan, up to the first that has changed since, or is needed now."""
+        bounds = self._retention_bounds()
+        kept = []
+        for one, segment in zip(due, self._local.segments, strict=False):
+            end = bounds.log_end_offset if segment.next_base_offset is None else segment.next_base_offset
+            found = segment.base_offset, end, segment.size_in_bytes
+            if found != one[:3] or end > bounds.least_needed_offset:
+                break
+            kept.append(one)
+        return kept
+
     # Steps of a truncation
 
     def _raise_log_start(self, offset: int) -> int:
@@ -576,6 +698,7 @@ class WritableLog(Log):
         if rest.max_timestamp_ms > NO_TIMESTAMP:
             timestamp = TimestampOffset(rest.max_timestamp_ms, rest.offset_of_max_timestamp)
         self._durability.lower(DurablePoint(written_end, last.base_offset, position))
+        self._writer_files.lower_cleaned_offset(offset)
         local.truncate(last, offset=offset, position=position, timestamp=timestamp, written_end_offset=written_end)
         if offset < local.log_start_offset:
             local.move_start(offset)
@@ -589,6 +712,7 @@ class WritableLog(Log):
     def _restart_at(self, offset: int, *, log_start_offset: int) -> None:
         """Remove all segments and create an empty one at `offset`."""
         self._durability.lower(DurablePoint(0, 0, 0))
+        self._writer_files.lower_cleaned_offset(offset)
         self._local.restart(offset, log_start_offset=log_start_offset)
         self.leader_epochs.clear()
         self.producer_state.truncate_fully_and_start_at(offset)
@@ -644,6 +768,7 @@ class WritableLog(Log):
                         # First: it closes files, so that the rest finds descriptors even if the process has run out of
                         #     them.
                         self._durability.close()
+                        self._local.deleted.remove_all()
                         self.producer_state.update_map_end_offset(self.log_end_offset)
                         self.producer_state.take_snapshot()
                         marks = self.marks()

@@ -1,0 +1,140 @@
+"""Compaction of a log of ten million keys, and the same bytes read, decoded and written without a map."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from bench.common import Case, Samples, Settings, require_equal
+from bench.core_decode import columns_of
+from kstore import pack_record_batch
+from kstore.config import LogConfig
+from kstore.log import open_log
+from kstore.log.env import Env
+from kstore.log.files.root_files import NO_BROKER_EPOCH, CleanShutdown, write_clean_shutdown
+from kstore.log.write.compaction import CompactionReport
+
+TARGET_TO_COPY = 0.4
+KEY_BYTES, VALUE_BYTES, RECORD_BYTES = 16, 80, 107
+# Of a hundred records, so many have a key of their own.
+NEW_KEYS = 95
+BATCH_BYTES = 16 * 1024
+SEGMENTS = 8
+FIRST_MS = 1_700_000_000_000
+ROUNDS = 5
+KSTORE = "kstore, compact"
+COPY = "kstore, read, decode and write without a map"
+
+
+def config_of(settings: Settings) -> LogConfig:
+    return LogConfig(
+        segment_bytes=max(settings.log_bytes // SEGMENTS, 64 * 1024),
+        cleanup_policy="compact",
+        cleaner_dedupe_buffer_bytes=512 * 1024 * 1024,
+        max_message_bytes=2**30,
+        file_delete_delay_ms=0,
+    )
+
+
+def write_log(root: Path, settings: Settings) -> Path:
+    """Write a cleanly closed log of settings.log_bytes, with an empty active segment."""
+    path = root / "t-0"
+    count = settings.log_bytes // RECORD_BYTES
+    generator = np.random.default_rng(20)
+    numbers = generator.permutation(np.arange(count, dtype=np.uint64))
+    repeated = generator.random(count) * 100 >= NEW_KEYS
+    numbers[repeated] = numbers[(generator.random(int(repeated.sum())) * count).astype(np.int64)]
+    value = generator.integers(97, 123, VALUE_BYTES, dtype=np.uint8).tobytes()
+    with open_log(path, "a", config_of(settings)) as log:
+        for start in range(0, count, 100_000):
+            part = numbers[start : start + 100_000]
+            keys = np.char.zfill(part.astype(f"S{KEY_BYTES}"), KEY_BYTES)
+            table = pa.record_batch(
+                {
+                    "key": pa.array(keys.tolist(), pa.binary()),
+                    "value": pa.array([value] * len(part), pa.binary()),
+                    "timestamp": pa.array(np.arange(start, start + len(part)) + FIRST_MS, pa.timestamp("ms", "UTC")),
+                }
+            )
+            for run in pack_record_batch(table, base_offset=log.log_end_offset, batch_bytes=BATCH_BYTES):
+                log.append_as_follower(run)
+        log.roll()
+    write_clean_shutdown(str(root), CleanShutdown(NO_BROKER_EPOCH), Env())
+    return path
+
+
+def linked(source: Path, target: Path) -> Path:
+    """Return a root like that of a partition, whose .log files are links to the same ones."""
+    path = target / source.name
+    path.mkdir(parents=True)
+    for file in source.parent.iterdir():
+        if file.is_file() and file.name != ".lock":
+            shutil.copy2(file, target / file.name)
+    for file in source.iterdir():
+        if file.suffix == ".log" and file.stat().st_size:
+            os.link(file, path / file.name)
+        else:
+            shutil.copy2(file, path / file.name)
+    return path
+
+
+def compacted(path: Path, settings: Settings) -> CompactionReport:
+    with open_log(path, "a", config_of(settings)) as log:
+        return log.compact(is_forced=True)
+
+
+def copied(path: Path) -> None:
+    """Read each .log once, decode its records into columns, and write its bytes durably beside it."""
+    for log in sorted(path.glob("*.log")):
+        content = log.read_bytes()
+        for columns in columns_of(memoryview(content), "copy"):
+            del columns
+        with (path / f"{log.name}.copy").open("wb") as target:
+            for start in range(0, len(content), 1 << 20):
+                target.write(content[start : start + (1 << 20)])
+            target.flush()
+            os.fdatasync(target.fileno())
+
+
+def timed(run: Callable[[Path], object], source: Path, scratch: Path, samples: Samples, size: int) -> object:
+    """Run once on a fresh root and add the rate in bytes per second."""
+    path = linked(source, scratch / "root")
+    os.sync()
+    start, cpu = time.perf_counter(), time.process_time()
+    result = run(path)
+    samples.wall.append(size / (time.perf_counter() - start))
+    samples.cpu.append(size / max(time.process_time() - cpu, 1e-9))
+    shutil.rmtree(scratch / "root")
+    return result
+
+
+def run(settings: Settings) -> Iterator[Case]:
+    """Compact the log, and copy it, several times in turn."""
+    with tempfile.TemporaryDirectory(dir=_made(settings.data_directory)) as directory:
+        source = write_log(_made(Path(directory) / "source"), settings)
+        size = sum(file.stat().st_size for file in source.glob("*.log"))
+        kstore, copy = Samples(contestant=KSTORE), Samples(contestant=COPY)
+        for _ in range(min(settings.rounds, ROUNDS)):
+            timed(copied, source, Path(directory), copy, size)
+            report = timed(lambda path: compacted(path, settings), source, Path(directory), kstore, size)
+        if not isinstance(report, CompactionReport):
+            raise TypeError(f"expected a CompactionReport, got {report!r}")
+        require_equal("bytes of the log", {"written": size, "compacted": report.bytes_before})
+        count = settings.log_bytes // RECORD_BYTES
+        case = Case(title=f"Compact {size / 2**20:.0f} MiB, {count:,} records", unit="B", bytes_per_unit=1)
+        case.samples += [kstore, copy]
+        case.add_ratio(KSTORE, COPY, target=TARGET_TO_COPY)
+        case.notes.append(f"{report.records_kept:,} of {report.records_read:,} records kept, in {report.rounds} round")
+        yield case
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory

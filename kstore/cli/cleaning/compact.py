@@ -1,0 +1,107 @@
+"""`kstore compact`: remove the records that have a newer one with the same key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kstore.cli import EXIT_FINE
+from kstore.cli.output import LOG_COLUMNS, Column
+from kstore.cli.render import JSON_TEXT
+from kstore.errors import CorruptionError, KStoreError
+from kstore.log.opening import open_log
+from kstore.log.store import recoverable
+
+if TYPE_CHECKING:
+    from kstore.cli.arguments import PartitionSelection
+    from kstore.cli.output import Output
+    from kstore.config import LogConfig
+    from kstore.log.write.compaction import CompactionReport
+    from kstore.types import TopicPartition
+
+COLUMNS = (
+    *LOG_COLUMNS,
+    Column("clean to", is_number=True),
+    Column("records read", is_number=True),
+    Column("records kept", is_number=True),
+    Column("bytes before", is_number=True),
+    Column("bytes after", is_number=True),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactOptions:
+    """The options of a compaction."""
+
+    config: LogConfig
+    rolls: bool
+    heeds_ratio: bool
+    max_bytes_per_second: int | None
+
+
+def run(selection: PartitionSelection, wanted: CompactOptions, out: Output, *, is_json: bool) -> int:
+    """Compact the selected partitions, one after another, and return the exit status: 1 if one could not be compacted.
+
+    __cluster_metadata is left alone.
+    """
+    status = EXIT_FINE
+    rows: list[list[str]] = []
+    for directory in recoverable(selection.find()):
+        try:
+            with open_log(directory.path, "a", wanted.config) as log:
+                if wanted.rolls:
+                    log.roll()
+                report = log.compact(is_forced=not wanted.heeds_ratio, max_bytes_per_second=wanted.max_bytes_per_second)
+                shown = directory.topic_partition, (log.log_start_offset, log.log_end_offset), report
+        except CorruptionError as error:
+            status = max(status, out.failure(error))
+            continue
+        except KStoreError:
+            _show(rows, out)
+            raise
+        if is_json:
+            out.line(json_of(*shown))
+        else:
+            rows.append(row_of(*shown))
+    _show(rows, out)
+    return status
+
+
+def _show(rows: list[list[str]], out: Output) -> None:
+    if rows:
+        out.table(COLUMNS, rows)
+        rows.clear()
+
+
+def row_of(topic_partition: TopicPartition, bounds: tuple[int, int], report: CompactionReport) -> list[str]:
+    """Return the table cells, in the order of COLUMNS."""
+    numbers = (
+        topic_partition.partition,
+        *bounds,
+        report.end_offset,
+        report.records_read,
+        report.records_kept,
+        report.bytes_before,
+        report.bytes_after,
+    )
+    return [topic_partition.topic, *map(str, numbers)]
+
+
+def json_of(topic_partition: TopicPartition, bounds: tuple[int, int], report: CompactionReport) -> str:
+    """Return the JSON object of one partition."""
+    return JSON_TEXT(
+        {
+            "topic": topic_partition.topic,
+            "partition": topic_partition.partition,
+            "log_start_offset": bounds[0],
+            "log_end_offset": bounds[1],
+            "first_dirty_offset": report.first_dirty_offset,
+            "clean_offset": report.end_offset,
+            "rounds": report.rounds,
+            "records_read": report.records_read,
+            "records_kept": report.records_kept,
+            "bytes_before": report.bytes_before,
+            "bytes_after": report.bytes_after,
+            "replaced_segments": report.replaced_segments,
+        }
+    )

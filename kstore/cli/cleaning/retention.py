@@ -1,0 +1,105 @@
+"""`kstore retention`: remove old segments by time, size and log start offset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kstore.cli import EXIT_FINE
+from kstore.cli.output import Column
+from kstore.cli.render import JSON_TEXT
+from kstore.errors import CorruptionError, KStoreError
+from kstore.log.cleaning.retention import RetentionBounds, plan_retention
+from kstore.log.env import DEFAULT_ENV
+from kstore.log.opening import open_log
+from kstore.log.store import recoverable
+
+if TYPE_CHECKING:
+    from kstore.cli.arguments import PartitionSelection
+    from kstore.cli.output import Output
+    from kstore.config import LogConfig
+    from kstore.log.cleaning.retention import DueSegment
+    from kstore.log.files.names import PartitionDirectory
+    from kstore.types import TopicPartition
+
+COLUMNS = (
+    Column("topic"),
+    Column("partition", is_number=True),
+    Column("segment", is_number=True),
+    Column("end offset", is_number=True),
+    Column("bytes", is_number=True),
+    Column("reason"),
+)
+
+
+def run(selection: PartitionSelection, config: LogConfig, out: Output, *, is_dry: bool, is_json: bool) -> int:
+    """Remove what is due of the selected partitions and return the exit status: 1 if one could not be looked at.
+
+    A dry run takes no lock and changes nothing. __cluster_metadata is left alone.
+    """
+    status = EXIT_FINE
+    rows: list[list[str]] = []
+    try:
+        for directory in recoverable(selection.find()):
+            try:
+                due = planned(directory, config) if is_dry else removed(directory, config)
+            except CorruptionError as error:
+                status = max(status, out.failure(error))
+                continue
+            for one in due:
+                if is_json:
+                    out.line(json_of(directory.topic_partition, one))
+                else:
+                    rows.append(row_of(directory.topic_partition, one))
+    except KStoreError:
+        _show(rows, out)
+        raise
+    _show(rows, out)
+    if not is_json:
+        if not rows:
+            out.notice("no segment is due")
+        if is_dry:
+            out.notice("dry run: nothing was changed")
+    return status
+
+
+def _show(rows: list[list[str]], out: Output) -> None:
+    if rows:
+        out.table(COLUMNS, rows)
+
+
+def removed(directory: PartitionDirectory, config: LogConfig) -> list[DueSegment]:
+    """Remove the segments that are due, and return them."""
+    with open_log(directory.path, "a", config) as log:
+        return log.delete_old_segments()
+
+
+def planned(directory: PartitionDirectory, config: LogConfig) -> list[DueSegment]:
+    """Return the segments that are due, by the files alone: up to the high watermark and the last stable offset."""
+    with open_log(directory.path, config=config) as log:
+        high_watermark = log.high_watermark
+        needed = log.transactions().last_stable_offset
+        needed = needed if high_watermark is None else min(needed, high_watermark)
+        bounds = RetentionBounds(log.log_start_offset, log.log_end_offset, needed)
+        now_ms = DEFAULT_ENV.wall_clock_ms()
+        return plan_retention(log.segments, bounds, now_ms=now_ms, config=config, env=DEFAULT_ENV)
+
+
+def row_of(topic_partition: TopicPartition, due: DueSegment) -> list[str]:
+    """Return the table cells, in the order of COLUMNS."""
+    topic, partition = topic_partition
+    return [topic, *map(str, (partition, due.base_offset, due.end_offset, due.size_in_bytes)), due.reason]
+
+
+def json_of(topic_partition: TopicPartition, due: DueSegment) -> str:
+    """Return the JSON object of one segment."""
+    return JSON_TEXT(
+        {
+            "topic": topic_partition.topic,
+            "partition": topic_partition.partition,
+            "base_offset": due.base_offset,
+            "end_offset": due.end_offset,
+            "size_in_bytes": due.size_in_bytes,
+            "reason": due.reason,
+            "max_timestamp": due.max_timestamp_ms,
+        }
+    )

@@ -1,0 +1,266 @@
+"""LogCompaction: compaction of one open log, round by round; each group of segments is swapped in as it is cleaned.
+
+The cleaner works without a lock on sealed segments, which appends do not change; only a swap takes both locks.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+from kstore.config import LogConfig
+from kstore.errors import CorruptIndexError, StorageError
+from kstore.log.cleaning.cleanable import CleanableLog, LogBounds, find_cleanable
+from kstore.log.cleaning.cleaner import CleanedSegment, Cleaner, CleanerInput, CleanerTotals, CleaningStoppedError
+from kstore.log.env import ENOENT, Env
+from kstore.log.files.names import TRANSACTION_INDEX_SUFFIX, segment_path
+from kstore.log.segment.indexes import MAX_INDEX_BYTES
+from kstore.log.segment.segment import LogSegment
+from kstore.log.segment.transaction_index import AbortedTxn, decode_aborted_txns
+from kstore.log.state.producer_state import ProducerStateManager
+from kstore.log.write.live_source import LiveSource
+from kstore.log.write.local_log import LocalLog
+from kstore.log.write.ownership import WriteGate, WriterFiles
+
+_logger = logging.getLogger("kstore.log")
+# How long a throttled compaction sleeps at most before it asks whether it should stop.
+_LONGEST_SLEEP_MS = 100
+
+
+class CompactionReport(NamedTuple):
+    """What a compaction did.
+
+    first_dirty_offset, end_offset: it cleaned the offsets between, and below; equal if nothing was due. rounds: how
+    often the key map was filled. bytes_before, bytes_after: the size of the log. bytes_mapped, bytes_read,
+    bytes_written: what the cleaner read for its map, read again, and wrote. records_read, records_kept: of the segments
+    that were cleaned, over all rounds. replaced_segments: how many old segments made way. is_stopped: the caller, or a
+    change of the log, stopped it: what was swapped in stays, and the next call does the rest.
+    """
+
+    first_dirty_offset: int
+    end_offset: int
+    rounds: int
+    bytes_before: int
+    bytes_after: int
+    bytes_mapped: int
+    bytes_read: int
+    bytes_written: int
+    records_read: int
+    records_kept: int
+    replaced_segments: int
+    is_stopped: bool
+
+
+class Throttle:
+    """Limits a compaction to a number of bytes per second that it reads and writes, and lets it be stopped.
+
+    Args: should_stop: asked before each read and write; None for never.
+    Threads: one.  Source: Kafka Throttler.
+    """
+
+    def __init__(self, *, max_bytes_per_second: float | None, should_stop: Callable[[], bool] | None, env: Env) -> None:
+        self._rate = max_bytes_per_second
+        self._should_stop = should_stop
+        self._env = env
+        self._started_ms = env.monotonic_ms()
+        self._bytes = 0
+
+    def pause(self, size: int) -> None:
+        """Wait until `size` more bytes are within the rate.  Raises: CleaningStoppedError."""
+        self._bytes += size
+        self._check()
+        if self._rate is None:
+            return
+        while (left_ms := 1000 * self._bytes / self._rate - self._env.monotonic_ms() + self._started_ms) > 0:
+            self._env.sleep_ms(min(left_ms, _LONGEST_SLEEP_MS))
+            self._check()
+
+    def _check(self) -> None:
+        if self._should_stop is not None and self._should_stop():
+            raise CleaningStoppedError
+
+
+class LogCompaction:
+    """Compacts one log; made by WritableLog.
+
+    Threads: run may be called by several threads, one of which works at a time.  Source: Kafka LogCleaner.
+    """
+
+    def __init__(
+        self,
+        local: LocalLog,
+        *,
+        live: LiveSource,
+        gate: WriteGate,
+        files: WriterFiles,
+        producers: ProducerStateManager,
+        flush: Callable[[], int],
+        config: LogConfig,
+        env: Env,
+    ) -> None:
+        self._local = local
+        self._live = live
+        self._gate = gate
+        self._files = files
+        self._producers = producers
+        self._flush = flush
+        self._config = config
+        self._env = env
+        self._running = threading.Lock()
+
+    def cleanable(self, *, now_ms: int) -> CleanableLog:
+        """Return what there is to clean."""
+        with self._gate.append_lock:
+            segments = self._local.segments
+            bounds = LogBounds(
+                self._local.log_start_offset,
+                self._local.log_end_offset,
+                self._local.last_stable_offset,
+                self._files.cleaned_offset(),
+            )
+        return find_cleanable(segments, bounds, now_ms=now_ms, config=self._config, env=self._env)
+
+    def run(self, *, now_ms: int, is_forced: bool, throttle: Throttle) -> CompactionReport:
+        """Compact until nothing is due, or the throttle stops it.
+
+        Args: is_forced: also if the dirty ratio is not above min_cleanable_dirty_ratio.
+        Raises: CorruptRecordError and other errors for damage, with the segments that have it unchanged; StorageError.
+        """
+        with self._running:
+            return self._run(now_ms, throttle, is_forced=is_forced)
+
+    def _run(self, now_ms: int, throttle: Throttle, *, is_forced: bool) -> CompactionReport:
+        totals = CleanerTotals()
+        before = self._size()
+        found = self.cleanable(now_ms=now_ms)
+        start, end, rounds, replaced, is_stopped = found.first_dirty_offset, found.first_dirty_offset, 0, 0, False
+        while found.is_due(self._config) or (is_forced and found.cleanable_bytes):
+            rounds += 1
+            try:
+                end, count = self._round(found, now_ms, throttle, totals)
+            except CleaningStoppedError:
+                is_stopped = True
+                break
+            replaced += count
+            if end <= found.first_dirty_offset:
+                break
+            found = self.cleanable(now_ms=now_ms)
+        with self._gate.append_lock:
+            if self._gate.failure is None:
+                self._local.deleted.remove_due()
+        report = CompactionReport(
+            start,
+            end,
+            rounds,
+            before,
+            self._size(),
+            totals.bytes_mapped,
+            totals.bytes_read,
+            totals.bytes_written,
+            totals.records_read,
+            totals.records_kept,
+            replaced,
+            is_stopped,
+        )
+        if rounds:
+            _logger.info("compacted %s: %s", self._live.context.directory, report)
+        return report
+
+    def _size(self) -> int:
+        return sum(one.size_in_bytes for one in self._local.segments)
+
+    def _round(self, found: CleanableLog, now_ms: int, throttle: Throttle, totals: CleanerTotals) -> tuple[int, int]:
+        """Clean the log once, and return the offset below which it is clean then, and how many segments made way."""
+        # What was found of transactions and newer records must not be lost where older ones are removed for it.
+        self._flush()
+        segments = self._local.segments[:-1]
+        cleaner = Cleaner(
+            CleanerInput(
+                directory=self._live.context.directory,
+                segments=segments,
+                cleanable=found,
+                aborted=self._live.settled().transactions.aborted,
+                entries=self._aborted_entries(segments),
+                last_records=self._last_records,
+                now_ms=now_ms,
+                pause=throttle.pause,
+                config=self._config,
+                env=self._env,
+            ),
+            totals,
+        )
+        replaced = 0
+        with closing(cleaner):
+            cleaner.build_map()
+            for group in cleaner.groups():
+                cleaned = cleaner.clean(group)
+                if cleaned is not None:
+                    self._swap(group, cleaned)
+                    replaced += len(group)
+        with self._gate.flush_lock, self._gate.append_lock:
+            self._gate.check()
+            self._check_there(segments[-1:], cleaner.end_offset)
+            self._gate.check_lock_and_file(self._local.active.records)
+            self._files.save_cleaned_offset(cleaner.end_offset)
+        return cleaner.end_offset, replaced
+
+    def _check_there(self, segments: Sequence[LogSegment], end_offset: int) -> None:
+        """Raise CleaningStoppedError if a truncation has removed what was cleaned: the offsets may be in use again."""
+        if end_offset > self._local.active.base_offset or not segments:
+            raise CleaningStoppedError
+
+    def _swap(self, group: Sequence[LogSegment], cleaned: CleanedSegment) -> None:
+        gate, local = self._gate, self._local
+        with gate.flush_lock, gate.append_lock:
+            gate.check()
+            if not local.has_all(group):
+                self._remove_cleaned(cleaned)
+                raise CleaningStoppedError
+            gate.check_lock_and_file(local.active.records)
+            try:
+                # Also that of a shutdown inside of a segment: without its records it would speak of a lost segment.
+                end_offset = group[-1].next_base_offset or local.active.base_offset
+                self._producers.delete_snapshots_between(group[0].base_offset + 1, end_offset=end_offset)
+                self._producers.delete_snapshots_with_open(dict(cleaned.dropped_markers))
+                local.replace(group, cleaned)
+            except BaseException as error:
+                gate.fail(error)
+                raise
+            self._live.note_replaced([one.base_offset for one in group])
+
+    def _remove_cleaned(self, cleaned: CleanedSegment) -> None:
+        for path in self._local.cleaned_paths(cleaned.base_offset):
+            self._env.unlink(path)
+
+    def _last_records(self) -> Iterable[tuple[int, int, int]]:
+        """Return (id, offset of the last data batch or -1, epoch) of each producer."""
+        with self._gate.append_lock:
+            entries = list(self._producers.active_producers.values())
+        return [
+            (one.producer_id, one.batches[-1].last_offset if one.batches else -1, one.producer_epoch) for one in entries
+        ]
+
+    def _aborted_entries(self, segments: Sequence[LogSegment]) -> dict[tuple[int, int], AbortedTxn]:
+        """Return the entries of the transaction indexes. They decide nothing: without one, a new entry has what the
+        batches show.
+        """
+        found: dict[tuple[int, int], AbortedTxn] = {}
+        for segment in segments:
+            path = segment_path(segment.directory, segment.base_offset, suffix=TRANSACTION_INDEX_SUFFIX)
+            if self._env.stat(path) is None:
+                continue
+            try:
+                content = self._env.read_file(path, max_bytes=MAX_INDEX_BYTES)
+                entries = decode_aborted_txns(content, base_offset=segment.base_offset, path=path)
+            except CorruptIndexError as error:
+                _logger.warning("continuing without a transaction index: %s", error)
+                continue
+            except StorageError as error:
+                if error.errno != ENOENT:
+                    raise
+                continue
+            found |= {(one.producer_id, one.last_offset): one for one in entries}
+        return found

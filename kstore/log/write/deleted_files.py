@@ -1,0 +1,75 @@
+"""DeletedFiles: segment files that were renamed to .deleted and are unlinked later, for readers that still need them.
+
+A process that dies leaves them; the next opening removes them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from kstore.log.env import Env
+from kstore.log.files.names import DELETED_STATE
+from kstore.log.segment.segment import LogContext, LogSegment
+
+
+class _Deleted(NamedTuple):
+    """Files renamed together: their present paths, when they may go, and the segments that readers may still hold."""
+
+    paths: tuple[str, ...]
+    due_ms: int
+    readers: tuple[weakref.ref[LogSegment], ...]
+
+
+class DeletedFiles:
+    """The .deleted files of one log.
+
+    Threads: every method requires the append lock.  Source: Kafka LocalLog.deleteSegmentFiles.
+    """
+
+    def __init__(self, context: LogContext, env: Env) -> None:
+        self._context = context
+        self._env = env
+        self._waiting: list[_Deleted] = []
+
+    def rename(self, paths: Iterable[str]) -> list[str]:
+        """Rename those of the files that exist, and return their new paths; not durable yet."""
+        renamed = []
+        for path in paths:
+            if self._env.stat(path, follow_symlinks=False) is not None:
+                self._env.rename(path, path + DELETED_STATE)
+                renamed.append(path + DELETED_STATE)
+        return renamed
+
+    def keep(self, paths: Sequence[str], readers: Iterable[LogSegment]) -> None:
+        """Unlink renamed files once file_delete_delay_ms have passed and no reader holds one of the segments."""
+        due_ms = self._env.monotonic_ms() + self._context.config.file_delete_delay_ms
+        self._waiting.append(_Deleted(tuple(paths), due_ms, tuple(map(weakref.ref, readers))))
+
+    def remove_due(self) -> int:
+        """Unlink what is due, and return the number of files."""
+        now_ms = self._env.monotonic_ms()
+        waiting, self._waiting = self._waiting, []
+        removed = 0
+        for one in waiting:
+            if one.due_ms > now_ms or any(reader() is not None for reader in one.readers):
+                self._waiting.append(one)
+            else:
+                removed += self._unlink(one)
+        return removed
+
+    def remove_all(self) -> None:
+        """Unlink everything, before the log is closed."""
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            self._unlink(one)
+
+    def _unlink(self, deleted: _Deleted) -> int:
+        # A later deletion may have given a file of the same name to the others.
+        others = {path for one in self._waiting for path in one.paths}
+        paths = [path for path in deleted.paths if path not in others]
+        for path in paths:
+            self._context.files.forget(path)
+            self._env.unlink(path)
+        return len(paths)

@@ -1,0 +1,113 @@
+"""Goal: `kstore compact` and `kstore retention` do what the log's methods do, and say so; a dry run changes nothing.
+Method: roots that kstore writes; the output compared, the files listed before and after."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from kstore import LogConfig, open_log, open_store
+from kstore.record import Record
+from tests.cli.runner import runner
+from tests.making.batches import flip_bit
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+@pytest.fixture
+def kstore(monkeypatch, capsysbinary):
+    return runner(monkeypatch, capsysbinary)
+
+
+@pytest.fixture
+def root(tmp_path):
+    """t-0 has three segments, two of them ten days old; in each the same two keys."""
+    now_ms = time.time_ns() // 10**6
+    with open_store(tmp_path / "logs", "a", LogConfig(segment_ms=2**62)) as store:
+        store.create_topic("t")
+        store.create_topic("u")
+        log = store.log("t")
+        for age_days in (10, 10, 0):
+            log.roll()
+            for key in (b"a", b"b"):
+                log.append(Record(timestamp_ms=now_ms - age_days * DAY_MS, key=key, value=b"v" * 50))
+    return tmp_path / "logs"
+
+
+def tree(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+def test_compact_removes_what_has_a_newer_record(kstore, root):
+    run = kstore("compact", root, "--topic", "t", "--json")
+    assert (run.status, run.err) == (0, "")
+    (shown,) = run.objects()
+    assert {name: shown[name] for name in ("topic", "partition", "log_start_offset", "log_end_offset")} == {
+        "topic": "t",
+        "partition": 0,
+        "log_start_offset": 0,
+        "log_end_offset": 6,
+    }
+    assert (shown["clean_offset"], shown["records_read"], shown["records_kept"], shown["rounds"]) == (4, 4, 2, 1)
+    assert shown["bytes_after"] < shown["bytes_before"]
+    with open_log(root / "t-0") as log:
+        assert [record.offset for record in log.read()] == [2, 3, 4, 5]
+
+
+def test_compact_can_roll_first_and_shows_a_table(kstore, root):
+    run = kstore("compact", root, "--roll")
+    assert run.status == 0
+    columns = "topic partition log start log end clean to records read records kept bytes before bytes after"
+    assert " ".join(run.out.splitlines()[0].split()) == columns
+    assert run.out.splitlines()[1].split()[:7] == ["t", "0", "0", "6", "6", "6", "2"]
+    with open_log(root / "t-0") as log:
+        assert [record.offset for record in log.read()] == [4, 5]
+    assert (root / ".kafka_cleanshutdown").exists()
+
+
+def test_compact_heeds_a_dirty_ratio(kstore, root):
+    run = kstore("compact", root, "--topic", "t", "--min-dirty-ratio", "1", "--json")
+    assert [one["rounds"] for one in run.objects()] == [0]
+
+
+def test_compact_refuses_damage_and_goes_on(kstore, root):
+    flip_bit(root / "t-0" / "00000000000000000000.log", 70, bit=0)
+    run = kstore("compact", root, "--json")
+    assert run.status == 1
+    assert [one["topic"] for one in run.objects()] == ["u"]
+    assert "CRC mismatch" in run.err
+
+
+def test_retention_removes_what_is_due(kstore, root):
+    run = kstore("retention", root, "--retention-ms", str(DAY_MS), "--json")
+    assert run.status == 0
+    assert [(one["topic"], one["base_offset"], one["end_offset"], one["reason"]) for one in run.objects()] == [
+        ("t", 0, 2, "time"),
+        ("t", 2, 4, "time"),
+    ]
+    assert [path.name for path in sorted((root / "t-0").glob("*.log*"))] == ["00000000000000000004.log"]
+
+
+def test_a_dry_run_of_retention_changes_nothing(kstore, root):
+    before = tree(root)
+    run = kstore("retention", root, "--retention-bytes", "0", "--dry-run")
+    assert run.status == 0
+    assert [line.split()[:3] for line in run.out.splitlines()[1:]] == [
+        ["t", "0", "0"],
+        ["t", "0", "2"],
+        ["t", "0", "4"],
+    ]
+    assert "dry run: nothing was changed" in run.err
+    assert tree(root) == before
+
+
+def test_retention_without_limits_removes_nothing(kstore, root):
+    before = tree(root)
+    run = kstore("retention", root)
+    assert (run.status, run.out) == (0, "")
+    assert "no segment is due" in run.err
+    assert {path: data for path, data in tree(root).items() if path.suffix == ".log"} == {
+        path: data for path, data in before.items() if path.suffix == ".log"
+    }

@@ -1,0 +1,58 @@
+"""Goal: whatever a log went through, a compaction leaves what a list and a dict say, and loses, invents or brings back
+nothing. Method: random histories on a log in memory and on the model of tests/reference/compaction.py."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kstore.log import open_log
+from kstore.log.verify import verify
+from tests.fakes.disk import SimulatedDisk
+from tests.making.compacting import PATH, History
+
+
+def new_disk() -> SimulatedDisk:
+    disk = SimulatedDisk({})
+    disk.directories |= {"/", "/root"}
+    return disk
+
+
+def run(rng: random.Random, *, steps: int, **options: bool) -> None:
+    history, disk = History(rng, **options), new_disk()
+    log = history.opened(disk)
+    for _ in range(steps):
+        history.pass_time(disk)
+        history.step(log)
+        if rng.random() < 0.1:
+            history.check_exactly(log)
+        if rng.random() < 0.05:
+            log.close()
+            log = history.opened(disk)
+    history.compact(log)
+    history.check_exactly(log)
+    log.close()
+    with open_log(PATH, config=history.config, env=disk) as read:
+        history.check_exactly(read)
+        assert list(verify(read, env=disk)) == []
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(rng=st.randoms(use_true_random=False))
+def test_compaction_leaves_what_the_model_leaves(rng: random.Random) -> None:
+    run(rng, steps=60)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(rng=st.randoms(use_true_random=False))
+def test_rounds_with_a_small_map_lose_and_bring_back_nothing(rng: random.Random) -> None:
+    run(rng, steps=60, is_small_map=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2000))
+def test_long_histories_equal_the_model(seed: int) -> None:
+    run(random.Random(seed), steps=200)
