@@ -215,11 +215,22 @@ def _segment_parts(log: Log, span: _Span, options: ExportOptions) -> list[Part]:
                     base_offset=file.base_offset if span.start <= file.base_offset else -1,
                 )
             )
-    last = log.segments[-1] if log.segments else None
-    if last is not None and span.start < span.end == log.log_end_offset == last.base_offset:
-        parts.append(Part(0, *place, span.end, span.end, 0, last.base_offset, span.end))
-    elif not parts and span.is_new:
+    parts += _empty_segments(log, span, {part.source_base_offset for part in parts})
+    if not parts and span.is_new:
         parts.append(Part(0, *place, span.start, span.start, 0, -1, span.start))
+    return parts
+
+
+def _empty_segments(log: Log, span: _Span, copied: set[int]) -> list[Part]:
+    """Return parts for the segments without batches, which a cleaner or a roll leaves."""
+    parts = []
+    for segment in log.segments:
+        base = segment.base_offset
+        is_inside = span.start <= base < span.end or (base == span.end == log.log_end_offset)
+        # The end of an earlier run has a segment already.
+        if base in copied or not is_inside or (base == span.start and not span.is_new) or segment.scan_end_position:
+            continue
+        parts.append(Part(0, *log.topic_partition, base, base, 0, base, base))
     return parts
 
 

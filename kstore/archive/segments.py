@@ -146,8 +146,10 @@ class _Partition:
             if epoch > cache.latest_epoch:
                 cache.assign(epoch, start_offset=start_offset)
         cache.truncate_from_start(self._start)
-        cache.truncate_from_end(self._end)
-        if cache.entries or self._env.stat(path) is not None:
+        # An epoch that starts where the log ends is one in which nothing was written yet.
+        cache.truncate_from_end(self._end + 1)
+        in_source = join_path(self._source, LEADER_EPOCH_CHECKPOINT)
+        if cache.entries or self._source_env.stat(in_source) is not None:
             write_leader_epoch_checkpoint(path, cache.entries, self._env)
 
     def _known_epochs(self, path: str) -> list[EpochEntry]:
