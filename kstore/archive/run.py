@@ -34,7 +34,8 @@ class ExportSummary(NamedTuple):
     """What a run did, and what the target holds now.
 
     new_records, new_files: of this run, without files that only join others; joined_files: how many files of earlier
-    runs were joined; was_resumed: whether the run began with what another one had left unfinished.
+    runs were joined; was_resumed: whether the run began with what another one had left unfinished. damage: what this
+    run left out with on_error="skip", as JSON objects.
     """
 
     target: str
@@ -47,6 +48,7 @@ class ExportSummary(NamedTuple):
     file_count: int
     size_in_bytes: int
     partitions: tuple[ExportedPartition, ...]
+    damage: tuple[dict[str, Any], ...] = ()
 
 
 class Executor(Protocol):
@@ -138,6 +140,7 @@ class _Run:
         self._on_plan = on_plan
         self._new: list[ExportedFile] = []
         self._joined = 0
+        self._damage: list[dict[str, Any]] = []
 
     def all(self) -> ExportSummary:
         target, options = self._target, self._options
@@ -166,6 +169,7 @@ class _Run:
             file_count=len(manifest.files),
             size_in_bytes=manifest.size_in_bytes,
             partitions=manifest.partitions,
+            damage=tuple(self._damage),
         )
 
     def _check(self, described: dict[str, Any], source: str, *, path: str) -> None:
@@ -207,6 +211,7 @@ class _Run:
                 if self._options.is_verbatim:
                     one = one._replace(end_offset=max(one.end_offset, result.next_offset))
             self._joined += len(part.inputs)
+            self._damage += ({**place._asdict(), **left_out} for left_out in result.damage)
             found[place] = one
             if self._options.is_verbatim:
                 _note(notes.setdefault(str(place), self._notes_of(place)), result)
