@@ -150,9 +150,7 @@ class ExportOptionsError(ExportError):
     Attributes: differences (by the name of the option, its value in the target and the one that was asked for).
     """
 
-    def __init__(
-        self, message: str, *, differences: dict[str, tuple[object, object]], path: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, differences: dict[str, tuple[object, object]], path: str | None = None) -> None:
         super().__init__(message, path=path)
         self.differences = differences
 

@@ -153,7 +153,8 @@ def _base_offset(part: Part, pieces: list[Piece], config: LogConfig, env: Env) -
 
 def _sound_pieces(work: Work, damage: list[dict[str, Any]], *, config: LogConfig, env: Env) -> list[Piece]:
     """Return the runs of sound batches with offsets of a part.  Cost: decodes the records of each batch."""
-    part, pieces = work.part, []
+    part = work.part
+    pieces: list[Piece] = []
     with open_log(work.directory, config=config, env=env) as log:
         for batch in log.batches(
             part.start_offset,

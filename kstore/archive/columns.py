@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 # Hive's name for a partition by a null.
 NO_DATE = "__HIVE_DEFAULT_PARTITION__"
-# Records of a part with timestamps in any order open this many files at most; then the one used longest ago is finished,
-# and a later record of its date starts another one.
+# Records of a part with timestamps in any order open this many files at most; then the one used longest ago is
+# finished, and a later record of its date starts another one.
 MOST_OPEN_FILES = 8
 _BATCH_BYTES = 1 * MIB
 # A row group ends here even if it has fewer rows; that bounds the memory of one file, and the second that of all.
 _ROW_GROUP_BYTES = 64 * MIB
 _PENDING_BYTES = 96 * MIB
 _DAY_US = 24 * 60 * 60 * 1_000_000
-_ESCAPED = frozenset('"#%\'*/:=?\\\x7f{[]^')
+_ESCAPED = frozenset("\"#%'*/:=?\\\x7f{[]^")
 
 
 def export_columns(
@@ -187,9 +187,7 @@ class _DatedFile:
     Attributes: pending_bytes (of rows that are not in a row group yet).
     """
 
-    def __init__(
-        self, topic_partition: TopicPartition, day: int | None, options: ExportOptions, place: Place
-    ) -> None:
+    def __init__(self, topic_partition: TopicPartition, day: int | None, options: ExportOptions, place: Place) -> None:
         self._topic_partition = topic_partition
         self._directory = directory_of(topic_partition.topic, None if day is None else date_of(day))
         self._options = options

@@ -107,8 +107,10 @@ class RowFile(Closing):
         self._output = OutputFile(path, env)
         try:
             sink = pa.PythonFile(self._output, mode="w")
-            self._writer = _parquet_writer(sink, schema, options) if options.format == "parquet" else _ipc_writer(
-                sink, schema, options
+            self._writer = (
+                _parquet_writer(sink, schema, options)
+                if options.format == "parquet"
+                else _ipc_writer(sink, schema, options)
             )
         except BaseException:
             self._output.close()

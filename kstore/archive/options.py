@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 from kstore.config import GIB, MIB
 from kstore.errors import ExportOptionsError, checked_int
@@ -76,13 +76,45 @@ class ExportOptions:
         if not names:
             return
         differences = {name: (described.get(name), own.get(name)) for name in names}
-        told = "; ".join(f"{name}: {found!r} there, {asked!r} asked for" for name, (found, asked) in differences.items())
+        told = "; ".join(
+            f"{name}: {found!r} there, {asked!r} asked for" for name, (found, asked) in differences.items()
+        )
         message = f"{path} holds an export with other options: {told}"
         raise ExportOptionsError(message, differences=differences, path=path)
 
 
 def _described(bound: Offsets | None) -> object:
     return {str(place): bound[place] for place in sorted(bound)} if isinstance(bound, Mapping) else bound
+
+
+class ExportArguments(TypedDict, total=False):
+    """The arguments of kstore.export that say what is exported.
+
+    topics, partitions, start_offset, end_offset, since, until, isolation: as in kstore.scan. Of format "kstore" whole
+    batches with offsets from start_offset on are copied, up to end_offset, or the first record at or after `until`.
+    last_batch: whether a batch that spans the end is kept whole ("keep"), or dropped as in a broker's truncation.
+    columns: as in kstore.scan, by default all but topic; strings: as there.
+    codec: of Parquet "snappy" (the default), "zstd", "lz4", "gzip" or "none", of Arrow "none" (the default), "lz4" or
+    "zstd". row_group_rows: default 131072. file_bytes: the size of a file, about; default 128 MiB.
+    on_error: "skip" leaves out damage, and lists it in the manifest.
+    topic_ids: of format "kstore", for partition.metadata in place of the source's.
+    """
+
+    topics: Iterable[str] | None
+    partitions: Iterable[int] | int | None
+    start_offset: Offsets | None
+    end_offset: Offsets | None
+    since: Time | None
+    until: Time | None
+    isolation: Isolation
+    columns: Iterable[str] | None
+    strings: Iterable[str]
+    codec: str | None
+    row_group_rows: int | None
+    file_bytes: int | None
+    last_batch: LastBatch
+    on_error: OnError
+    topic_ids: Mapping[str, str | uuid.UUID] | None
 
 
 def export_options(
@@ -108,8 +140,7 @@ def export_options(
 
     Raises: ValueError, TypeError.
     """
-    if format not in get_args(Format):
-        raise ValueError(f"format must be one of {', '.join(get_args(Format))}, got {format!r}")
+    kind = _format_of(format)
     goes_on(on_error)
     selection = Selection.of(topics=topics, partitions=partitions, start_offset=start_offset, end_offset=end_offset)
     bounds = time_ms("since", since), time_ms("until", until)
@@ -140,7 +171,7 @@ def export_options(
     size = FILE_BYTES if file_bytes is None else file_bytes
     rows = ROW_GROUP_ROWS if row_group_rows is None else row_group_rows
     return ExportOptions(
-        format=format,
+        format=kind,
         selection=selection,
         since_ms=bounds[0],
         until_ms=bounds[1],
@@ -154,6 +185,14 @@ def export_options(
         on_error=on_error,
         topic_ids=tuple(sorted((topic, _id_text(value)) for topic, value in (topic_ids or {}).items())),
     )
+
+
+def _format_of(name: str) -> Format:
+    found = next((one for one in get_args(Format) if one == name), None)
+    if found is None:
+        raise ValueError(f"format must be one of {', '.join(get_args(Format))}, got {name!r}")
+    known: Format = found
+    return known
 
 
 def _id_text(value: str | uuid.UUID) -> str:

@@ -98,9 +98,7 @@ def make_plan(source: Source, options: ExportOptions, manifest: Manifest | None,
     )
 
 
-def works(
-    plan: Plan, parts: Iterable[Part], source: Source, options: ExportOptions, manifest: Manifest | None
-) -> Iterator[Work]:
+def works(parts: Iterable[Part], source: Source, options: ExportOptions, manifest: Manifest | None) -> Iterator[Work]:
     """Yield what the task of each part reads, looked up in the logs as they are now.
 
     Raises: ExportSourceError if the source has lost offsets of a part; as make_plan.
@@ -125,22 +123,23 @@ def _span_of(log: Log, known: ExportedPartition | None, options: ExportOptions, 
     if known is not None:
         first = known.end_offset
         if log.log_start_offset > first:
-            missing = _lost(log, first, log.log_start_offset, source)
+            missing = _lost(log, first, source, end=log.log_start_offset)
         elif log.log_end_offset < first:
             raise _diverged(log, first, "it was truncated, or another log took its place")
     if first is not None and last is not None and last < first:
         return _Span(first, first, known is None, missing)
     since_ms = options.since_ms if known is None else None
-    bounds = {"isolation": options.isolation, "on_error": options.on_error}
-    start, end = log.held_offsets(first, last, since_ms=since_ms, **bounds)
+    start, end = log.held_offsets(
+        first, last, since_ms=since_ms, isolation=options.isolation, on_error=options.on_error
+    )
     if end == MAX_OFFSET:
-        end = max(start, log.readable_end(**bounds).offset)
+        end = max(start, log.readable_end(isolation=options.isolation, on_error=options.on_error).offset)
     if options.is_verbatim:
         end = _verbatim_end(log, start, options, end=end)
     return _Span(start, max(start, end), known is None, missing)
 
 
-def _lost(log: Log, first: int, end: int, source: Source) -> tuple[tuple[int, int], ...]:
+def _lost(log: Log, first: int, source: Source, *, end: int) -> tuple[tuple[int, int], ...]:
     """Return the offsets that the source has lost.  Raises: ExportSourceError, unless that is to be tolerated."""
     if source.fails_on_data_loss:
         raise _diverged(log, first, "what is between was deleted before it was exported")
@@ -149,8 +148,9 @@ def _lost(log: Log, first: int, end: int, source: Source) -> tuple[tuple[int, in
 
 def _diverged(log: Log, offset: int, why: str) -> ExportSourceError:
     bounds = f"{log.log_start_offset} to {log.log_end_offset}"
+    place = f"{log.topic_partition} in {log.path}"
     return ExportSourceError(
-        f"{log.topic_partition} in {log.path}: the export has to go on at offset {offset}, the log holds {bounds}: {why}",
+        f"{place}: the export has to go on at offset {offset}, the log holds {bounds}: {why}",
         topic=log.topic_partition.topic,
         partition=log.topic_partition.partition,
         offset=offset,
@@ -170,7 +170,9 @@ def _verbatim_end(log: Log, start: int, options: ExportOptions, *, end: int) -> 
     if options.last_batch == "drop" and start < end < log.log_end_offset:
         batch = next(log.batches(end, min(end + 1, log.log_end_offset), on_error=options.on_error), None)
         if batch is not None:
-            end = min(end, max(start, next(iter(batch)).offset if not batch.header.has_base_offset else batch.base_offset))
+            end = min(
+                end, max(start, next(iter(batch)).offset if not batch.header.has_base_offset else batch.base_offset)
+            )
     return end
 
 
@@ -192,10 +194,10 @@ def _parts(log: Log, span: _Span, options: ExportOptions, size: int) -> list[Par
 def _planned(log: Log, start: int, options: ExportOptions, *, end: int, max_bytes: int) -> list[ScanRange]:
     if start >= end:
         return []
-    bounds = {"isolation": options.isolation, "on_error": options.on_error}
+    isolation, on_error = options.isolation, options.on_error
     # Damage after the last sound batch belongs to the part that reaches it.
-    last = None if end >= log.readable_end(**bounds).offset else end
-    return log.plan(max_bytes, start, last, **bounds)
+    last = None if end >= log.readable_end(isolation=isolation, on_error=on_error).offset else end
+    return log.plan(max_bytes, start, last, isolation=isolation, on_error=on_error)
 
 
 def _segment_parts(log: Log, span: _Span, options: ExportOptions) -> list[Part]:
@@ -241,7 +243,7 @@ def _work(log: Log, part: Part, options: ExportOptions, source: Source) -> Work:
     start = part.start_offset
     if log.log_start_offset > start:
         start = min(log.log_start_offset, part.end_offset)
-        missing = _lost(log, part.start_offset, start, source)
+        missing = _lost(log, part.start_offset, source, end=start)
     if log.readable_end(on_error=options.on_error).offset < part.end_offset:
         raise _diverged(log, part.end_offset, "it was truncated, or another log took its place")
     size = MAX_INT64 if options.is_verbatim else _RANGE_BYTES
@@ -300,5 +302,3 @@ def _join(run: Sequence[ExportedFile]) -> Part:
 def pieces_of(work: Work) -> list[tuple[ScanRange, FileRange]]:
     """Return the parts of files that a segment is copied from."""
     return [(scan, file) for scan in work.ranges for file in scan.files]
-
-

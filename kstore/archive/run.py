@@ -13,8 +13,8 @@ from kstore.archive.manifest import ExportedFile, ExportedPartition, Manifest
 from kstore.archive.options import ExportOptions
 from kstore.archive.parts import PartResult, Plan, Work
 from kstore.archive.plan import Source, make_plan, works
-from kstore.archive.tasks import Job, run_part
 from kstore.archive.target import Commit, Place, Target
+from kstore.archive.tasks import Job, run_part
 from kstore.config import MAX_INT32, LogConfig
 from kstore.errors import ExportError, checked_int
 from kstore.log.env import DEFAULT_ENV, Env, StrPath, join_path, split_path
@@ -179,7 +179,7 @@ class _Run:
         target, options = self._target, self._options
         results = target.results(plan)
         parts = [part for part in plan.parts if part.number not in results]
-        todo = list(works(plan, parts, self._source, options, manifest))
+        todo = list(works(parts, self._source, options, manifest))
         self._on_plan(sum(work.part.size_in_bytes for work in todo))
         job = Job(options, Place(target.path, target.env), self._source.config, self._source.env)
         for result in self._execute(todo, job) if todo else ():

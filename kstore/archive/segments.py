@@ -14,7 +14,7 @@ from typing import Any
 from kstore.archive.manifest import ExportedFile, ExportedPartition, Manifest
 from kstore.archive.target import Commit
 from kstore.config import LogConfig
-from kstore.errors import CorruptionError, KStoreError, StorageError
+from kstore.errors import CorruptionError, StorageError
 from kstore.log.env import ENOENT, Env, join_path, split_path
 from kstore.log.files.checkpoints import (
     EpochEntry,
@@ -33,7 +33,6 @@ from kstore.log.files.names import (
     PRODUCER_SNAPSHOT_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     PartitionDirectory,
-    base_offset_file_name,
     partitions_of_root,
     producer_snapshot_offsets,
     segment_path,
@@ -70,7 +69,9 @@ def finish_segments(commit: Commit, root: str, *, config: LogConfig, source_env:
     remove_clean_shutdown(root, env)
     marks: dict[TopicPartition, PartitionMarks] = {}
     for name, notes in commit.notes.items():
-        directory = PartitionDirectory(_partition_of(commit.manifest, name).topic_partition, join_path(root, name), root)
+        directory = PartitionDirectory(
+            _partition_of(commit.manifest, name).topic_partition, join_path(root, name), root
+        )
         one = _Partition(commit.manifest, directory, notes, config=config, source_env=source_env, env=env)
         one.finish()
         marks[directory.topic_partition] = one.marks()
@@ -120,7 +121,11 @@ class _Partition:
         offset = cleaned.get(self._directory.topic_partition)
         if offset is not None:
             save_offset(
-                self._directory.root, CLEANER_CHECKPOINT, self._directory.topic_partition, min(offset, self._end), self._env
+                self._directory.root,
+                CLEANER_CHECKPOINT,
+                self._directory.topic_partition,
+                min(offset, self._end),
+                self._env,
             )
 
     def marks(self) -> PartitionMarks:
@@ -177,7 +182,7 @@ class _Partition:
                 replace_file(target, content, self._env)
 
     def _write_transactions(self) -> None:
-        """Write the transaction indexes of the segments: what the source's say, if they have all that the batches tell."""
+        """Write the transaction indexes: what the source's say, if they have all that the batches tell."""
         names = self._env.listdir(self._directory.path)
         new = {file.first_offset for file in self._files if file.path in set(self._notes["new"])}
         files = [file for file in self._files if file.first_offset >= min(new, default=0)]

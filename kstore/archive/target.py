@@ -248,5 +248,3 @@ def _locked(path: str, env: Env) -> Any:
     if lock is None:
         raise LogLockedError(f"another export writes {path}", path=path, errno=errno.EAGAIN)
     return lock
-
-

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kstore.archive.options import ExportOptions
-from kstore.archive.parts import PartResult, Work
+from kstore.archive.parts import Part, PartResult, Work
 from kstore.archive.target import Place, save_result
 from kstore.config import LogConfig
 from kstore.log.env import Env
@@ -43,19 +43,20 @@ def run_part(work: Work, job: Job, *, threads: int = 1, on_bytes: Callable[[int]
             config=job.config,
             env=job.env,
             threads=threads,
-            on_offset=_in_bytes(part.start_offset, part.end_offset, part.size_in_bytes, on_bytes),
+            on_offset=_in_bytes(part, on_bytes),
         )
     save_result(result, job.place.staging, job.place.env)
     return result
 
 
-def _in_bytes(start: int, end: int, size: int, tell: Callable[[int], None], /) -> Callable[[int], None]:
+def _in_bytes(part: Part, tell: Callable[[int], None]) -> Callable[[int], None]:
     """Return a function that turns the offsets that were reached into bytes of a part."""
+    start, size = part.start_offset, part.size_in_bytes
     told = 0
 
     def reached(last_offset: int) -> None:
         nonlocal told
-        done = size * (last_offset + 1 - start) // max(end - start, 1)
+        done = size * (last_offset + 1 - start) // max(part.end_offset - start, 1)
         if done > told:
             tell(done - told)
             told = done

@@ -307,7 +307,10 @@ def _ranges_of(
             yield from _bounded_ranges(
                 log,
                 wanted.selection.bounds_of(log.topic_partition),
-                since_ms=wanted.since_ms, isolation=wanted.isolation, size=size, on_error=on_error
+                since_ms=wanted.since_ms,
+                isolation=wanted.isolation,
+                size=size,
+                on_error=on_error,
             )
 
 

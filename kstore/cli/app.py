@@ -404,7 +404,9 @@ def export_records(
     ] = Isolation.READ_UNCOMMITTED,
     columns: Annotated[str | None, typer.Option(metavar="A,B,...", help="Columns, as of kstore.scan.")] = None,
     strings: Annotated[str | None, typer.Option(metavar="key,value", help="Columns that are text.")] = None,
-    codec: Annotated[str | None, typer.Option(metavar="NAME", help="Codec of Parquet (snappy) or Arrow (none).")] = None,
+    codec: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Codec of Parquet (snappy) or Arrow (none).")
+    ] = None,
     row_group_rows: Annotated[int | None, typer.Option(metavar="N", min=1, help="Rows of a row group.")] = None,
     file_bytes: Annotated[int | None, typer.Option(metavar="N", min=4096, help="Size of a file, about.")] = None,
     last_batch: Annotated[
@@ -423,17 +425,10 @@ def export_records(
     ] = False,
     json: Json = False,
 ) -> int:
-    """Export records as Parquet or Arrow files or to a table, or batches as they are; go on where the last run ended."""
+    """Export to Parquet, Arrow, a table or segments; go on where the last run ended."""
     from kstore.cli.exporting import command as exporting
 
-    wanted = exporting.ExportWanted(
-        directory=directory,
-        target=target,
-        table=to_table,
-        options=exporting.Given(
-            **{name: value for name, value in locals().items() if name in exporting.Given.__annotations__}
-        ),
-        threads=threads,
-        skips_lost=skip_lost,
-    )
+    what = (format.value, topic, partition, start, end, since, until, isolation.value, columns, strings, codec)
+    given = exporting.Given(*what, row_group_rows, file_bytes, last_batch.value, topic_id, skip_damaged)
+    wanted = exporting.ExportWanted(directory, target, to_table, given, threads, skip_lost)
     return exporting.run(wanted, out, is_json=json)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kstore.archive.options import Format, LastBatch, export_options
+from kstore.archive.options import ExportArguments, Format, export_options
 from kstore.archive.parts import PartResult, Work
 from kstore.archive.plan import Source
 from kstore.archive.run import ExportSummary, run_export
 from kstore.archive.tasks import Job, run_part
 from kstore.config import LogConfig
-from kstore.log.damage import OnError
 from kstore.log.env import DEFAULT_ENV, Env, StrPath
-from kstore.log.files.selection import Offsets, Time
-from kstore.log.log import Isolation
 
 if TYPE_CHECKING:
-    import uuid
-
     import pyarrow as pa
     from pyspark.sql import SparkSession
+    from typing_extensions import Unpack
 
 _SCHEMA = "result BINARY"
 
@@ -57,24 +53,10 @@ def export(
     target: StrPath,
     format: Format = "parquet",
     *,
-    topics: Iterable[str] | None = None,
-    partitions: Iterable[int] | int | None = None,
-    start_offset: Offsets | None = None,
-    end_offset: Offsets | None = None,
-    since: Time | None = None,
-    until: Time | None = None,
-    isolation: Isolation = "read_uncommitted",
-    columns: Iterable[str] | None = None,
-    strings: Iterable[str] = (),
-    codec: str | None = None,
-    row_group_rows: int | None = None,
-    file_bytes: int | None = None,
-    last_batch: LastBatch = "keep",
-    topic_ids: Mapping[str, str | uuid.UUID] | None = None,
-    on_error: OnError = "raise",
     fail_on_data_loss: bool = True,
     config: LogConfig | None = None,
     env: Env = DEFAULT_ENV,
+    **options: Unpack[ExportArguments],
 ) -> ExportSummary:
     """Export as kstore.export does, with a Spark task for each part; no row passes through the JVM.
 
@@ -86,33 +68,15 @@ def export(
         error of kstore. The same call then goes on where this one stopped.
     Returns: what the target holds, and what this run added.
     """
-    options = export_options(
-        format,
-        topics=topics,
-        partitions=partitions,
-        start_offset=start_offset,
-        end_offset=end_offset,
-        since=since,
-        until=until,
-        isolation=isolation,
-        columns=columns,
-        strings=strings,
-        codec=codec,
-        row_group_rows=row_group_rows,
-        file_bytes=file_bytes,
-        last_batch=last_batch,
-        on_error=on_error,
-        topic_ids=topic_ids,
-    )
     found = Source(source, LogConfig.or_default(config), env, fail_on_data_loss)
-    return run_export(found, target, options, SparkTasks(spark), tasks=_slots(spark))
+    return run_export(found, target, export_options(format, **options), SparkTasks(spark), tasks=_slots(spark))
 
 
 def _slots(spark: SparkSession) -> int:
     """Return how many tasks run at a time, as far as the session tells."""
     try:
         context: Any = spark.sparkContext
-    except Exception as error:  # noqa: BLE001  # Spark Connect has no context, and says so by an error of its own
+    except Exception as error:  # Spark Connect has no context, and says so by an error of its own
         if "sparkContext" not in str(error) and "JVM_ATTRIBUTE_NOT_SUPPORTED" not in str(error):
             raise
         return 1

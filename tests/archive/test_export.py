@@ -184,7 +184,9 @@ def test_bounds_of_offsets_and_times_select_records(source: Path, tmp_path: Path
     bounds = {TopicPartition(TOPIC, 1): 40}
     export(source, tmp_path / "offsets", start_offset=20, end_offset=bounds)
     found = rows_of_export(tmp_path / "offsets")
-    assert found == [row for row in rows_of_source(source) if row.offset >= 20 and (row.partition == 0 or row.offset < 40)]
+    assert found == [
+        row for row in rows_of_source(source) if row.offset >= 20 and (row.partition == 0 or row.offset < 40)
+    ]
 
 
 def test_other_options_are_refused_with_what_differs(source: Path, tmp_path: Path) -> None:
@@ -204,7 +206,7 @@ def test_other_options_are_refused_with_what_differs(source: Path, tmp_path: Pat
     ("options", "message"),
     [
         ({"format": "csv"}, "format must be one of parquet, arrow, kstore, got 'csv'"),
-        ({"codec": "lzo"}, "codec of format \"parquet\" must be one of"),
+        ({"codec": "lzo"}, 'codec of format "parquet" must be one of'),
         ({"format": "arrow", "codec": "snappy"}, "none, lz4, zstd, got 'snappy'"),
         ({"format": "kstore", "codec": "zstd"}, "codec cannot be chosen"),
         ({"format": "kstore", "isolation": "read_committed"}, "isolation cannot be chosen"),
@@ -289,7 +291,12 @@ def test_manifest_that_is_damaged_is_refused(source: Path, tmp_path: Path) -> No
     export(source, target)
     path = target / MANIFEST_FILE
     whole = path.read_bytes()
-    for content in (whole[:-20], b"[]", whole.replace(b'"format_version": 1', b'"format_version": 9'), b'{"format_version": 1}'):
+    for content in (
+        whole[:-20],
+        b"[]",
+        whole.replace(b'"format_version": 1', b'"format_version": 9'),
+        b'{"format_version": 1}',
+    ):
         path.write_bytes(content)
         with pytest.raises(CorruptManifestError):
             export(source, target)
@@ -386,7 +393,9 @@ def test_interrupt_leaves_finished_parts_for_the_same_call(source: Path, tmp_pat
     assert rows_of_export(target) == rows_of_source(source)
 
 
-def test_parts_are_of_the_size_of_a_file_and_small_logs_are_not_split(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_are_of_the_size_of_a_file_and_small_logs_are_not_split(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = plan.Source(source, LogConfig(), DEFAULT_ENV)
     whole = plan.make_plan(found, export_options("parquet"), None, tasks=8)
     assert [(part.partition, part.start_offset, part.end_offset) for part in whole.parts] == [(0, 0, 200), (1, 0, 200)]

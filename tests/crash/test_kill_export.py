@@ -1,6 +1,7 @@
-"""Goal: wherever an export is killed, the same call goes on: nothing is missing, nothing is there twice, and no file is in
-the manifest that is not finished. Method: a forked process kills itself before one chosen call that changes a file, or
-is killed from outside at a random instant; what it left is exported again, while the source grows."""
+"""Goal: wherever an export is killed, the same call goes on: nothing is missing, nothing is there twice, and no file
+is in the manifest that is not finished.
+Method: a forked process kills itself before one chosen call that changes a file, or a command is killed from outside at
+a random instant; what it left is exported again, while the source grows."""
 
 from __future__ import annotations
 
@@ -68,6 +69,7 @@ def kill_and_go_on(exporters: Exporters, directory: Path, format: str, *, kills:
     """Export a root that grows, each run killed somewhere, and check each time what is there; return the kills."""
     rng = random.Random(seed)
     source, target = directory / "source", directory / "out"
+    directory.mkdir(exist_ok=True)
     grow(source, 60)
     _, most = exporters.run(source, directory / "counted", format)
     killed = 0
@@ -109,7 +111,9 @@ def test_command_killed_at_100_random_instants_has_each_record_once(tmp_path: Pa
     command = [sys.executable, "-m", "kstore", "export", str(source), str(target), "--format", format]
     command += ["--file-bytes", "16384"]
     began = time.monotonic()
-    subprocess.run([*command[:5], str(tmp_path / "counted"), *command[6:]], cwd=REPOSITORY, check=True, capture_output=True)
+    subprocess.run(
+        [*command[:5], str(tmp_path / "counted"), *command[6:]], cwd=REPOSITORY, check=True, capture_output=True
+    )
     longest = time.monotonic() - began
     killed = 0
     for _ in range(100):

@@ -1,4 +1,4 @@
-"""Goal: what is exported of the brokers' directories is what they hold: records as scan gives them, batches byte for byte.
+"""Goal: what is exported of the brokers' directories is what they hold: rows as of scan, batches byte for byte.
 Method: export whole roots in each format, read the files back, and compare with the source; verify what was copied."""
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def test_batches_are_copied_verbatim_and_answer_as_the_source(set_name: str, tre
         assert store.recovery_reports == {}
         for topic, number in store.partitions:
             report = store.log(topic, number).recovery_report
-            assert report.rebuilt == () and report.is_unharmed
+            assert report.rebuilt == ()
+            assert report.is_unharmed
 
 
 def compare_logs(partition: GoldenPartition, copied: Path) -> None:
@@ -88,7 +89,8 @@ def compare_logs(partition: GoldenPartition, copied: Path) -> None:
         assert [bytes(batch) for batch in target.batches()] == [bytes(batch) for batch in source.batches()], where
         bases, wanted = ([one.base_offset for one in log.segments] for log in (target, source))
         # Of the first segment only what was not deleted is copied.
-        assert bases[1:] == wanted[1:] and wanted[0] <= bases[0] <= source.log_start_offset, where
+        assert bases[1:] == wanted[1:], where
+        assert wanted[0] <= bases[0] <= source.log_start_offset, where
         bounds = source.log_start_offset, source.log_end_offset
         assert (target.log_start_offset, target.log_end_offset) == bounds, where
         assert target.transactions() == source.transactions(), where

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,9 +11,11 @@ from kstore.cli import EXIT_DAMAGE, EXIT_FINE
 from kstore.cli.arguments import WrongUseError, parse_offset, parse_timestamp_ms
 from kstore.cli.output import Column, Progress
 from kstore.cli.render import JSON_TEXT
+from kstore.log.files.names import find_partitions
 from kstore.types import MAX_OFFSET
 
 if TYPE_CHECKING:
+    from kstore.archive.tables import TableSummary
     from kstore.cli.output import Output
 
 COLUMNS = (
@@ -24,6 +25,9 @@ COLUMNS = (
     Column("end", is_number=True),
     Column("records", is_number=True),
 )
+
+
+TABLE_COLUMNS = (Column("topic"), Column("partition", is_number=True), Column("end", is_number=True))
 
 
 class Given(NamedTuple):
@@ -49,7 +53,6 @@ class Given(NamedTuple):
     def checked(self) -> ExportOptions:
         """Return the options.  Raises: WrongUseError."""
         start, end = parse_offset(self.start, option="--from"), parse_offset(self.end, option="--to")
-        names: Callable[[str | None], list[str] | None] = lambda text: None if text is None else text.split(",")
         try:
             return export_options(
                 self.format,
@@ -60,8 +63,8 @@ class Given(NamedTuple):
                 since=None if self.since is None else parse_timestamp_ms(self.since, option="--since"),
                 until=None if self.until is None else parse_timestamp_ms(self.until, option="--until"),
                 isolation="read_committed" if self.isolation == "read_committed" else "read_uncommitted",
-                columns=names(self.columns),
-                strings=names(self.strings) or (),
+                columns=_names(self.columns),
+                strings=_names(self.strings) or (),
                 codec=self.codec,
                 row_group_rows=self.row_group_rows,
                 file_bytes=self.file_bytes,
@@ -71,6 +74,10 @@ class Given(NamedTuple):
             )
         except ValueError as error:
             raise WrongUseError(str(error)) from error
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else text.split(",")
 
 
 def _topic_and_id(text: str) -> tuple[str, str]:
@@ -121,47 +128,52 @@ def run(wanted: ExportWanted, out: Output, *, is_json: bool) -> int:
     options = wanted.options.checked()
     if (wanted.target is None) == (wanted.table is None):
         raise WrongUseError("expected either OUT or --to-table")
+    try:
+        options.selection.select(find_partitions(wanted.directory))
+    except ValueError as error:
+        raise WrongUseError(str(error)) from error
     with Bar(out, wanted.table or wanted.target or "") as bar:
-        try:
-            summary = _exported(wanted, options, bar)
-        except ValueError as error:
-            raise WrongUseError(str(error)) from error
-        except ModuleNotFoundError as error:
-            raise WrongUseError(str(error)) from error
+        summary = _exported(wanted, options, bar)
     for left_out in summary.damage:
         out.notice(_skipped_text(left_out))
     if is_json:
         fields = summary._asdict()
         fields["partitions"] = [one._asdict() for one in summary.partitions]
         out.line(JSON_TEXT(fields))
+    elif isinstance(summary, ExportSummary):
+        out.table(COLUMNS, [[one.topic, *map(str, one[1:5])] for one in summary.partitions])
+        out.line(f"{summary.new_records} new records in {_counted(summary.new_files, 'file')}; {_holds(summary)}")
     else:
-        rows = [[one.topic, *map(str, one[1:5])] for one in summary.partitions]
-        out.table(COLUMNS, rows)
-        out.line(f"{summary.new_records} new records in {_files(summary.new_files)}; {_holds(summary)}")
+        out.table(TABLE_COLUMNS, [[one.topic, *map(str, one[1:3])] for one in summary.partitions])
+        out.line(f"{summary.new_records} new records in {_counted(summary.commits, 'commit')}")
     return EXIT_DAMAGE if summary.damage else EXIT_FINE
 
 
-def _exported(wanted: ExportWanted, options: ExportOptions, bar: Bar) -> ExportSummary:
+def _exported(wanted: ExportWanted, options: ExportOptions, bar: Bar) -> ExportSummary | TableSummary:
     shared: dict[str, Any] = {
         "threads": wanted.threads,
         "fail_on_data_loss": not wanted.skips_lost,
         "on_plan": bar.begin,
         "on_bytes": bar.add,
     }
-    if wanted.table is not None:
-        from kstore.archive.tables import export_to_table
+    if wanted.table is None:
+        return local_export(wanted.directory, wanted.target or "", options, **shared)
+    from kstore.archive.tables import check_table, export_to_table
 
-        return export_to_table(wanted.directory, wanted.table, options, **shared)
-    return local_export(wanted.directory, wanted.target or "", options, **shared)
+    try:
+        check_table(wanted.table, options)
+    except (ValueError, ModuleNotFoundError) as error:
+        raise WrongUseError(str(error)) from error
+    return export_to_table(wanted.directory, wanted.table, options, **shared)
 
 
-def _files(count: int) -> str:
-    return f"{count} file{'' if count == 1 else 's'}"
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _holds(summary: ExportSummary) -> str:
     joined = f"{summary.joined_files} files were joined; " if summary.joined_files else ""
-    return f"{joined}{summary.target} holds {summary.record_count} in {_files(summary.file_count)}"
+    return f"{joined}{summary.target} holds {summary.record_count} in {_counted(summary.file_count, 'file')}"
 
 
 def _skipped_text(left_out: dict[str, Any]) -> str:
