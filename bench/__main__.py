@@ -33,6 +33,7 @@ WORKLOADS = (
     "udfs",
     "spark",
     "pipeline",
+    "export",
 )
 
 
