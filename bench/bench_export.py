@@ -1,5 +1,5 @@
-"""Exports beside what they are made of: Parquet beside pyarrow writing ready-made tables, verbatim copies beside cp, and
-exports in Spark tasks beside write.parquet from kstore's own source."""
+"""Exports beside what they are made of: Parquet beside pyarrow writing ready-made tables, verbatim copies beside cp,
+and exports in Spark tasks beside write.parquet from kstore's own source."""
 
 from __future__ import annotations
 

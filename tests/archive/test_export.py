@@ -4,6 +4,8 @@ Method: small roots that grow; the files are read back and compared with the log
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,12 +13,16 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
+import kstore
 from kstore.archive import columns, export, plan, read_manifest
 from kstore.archive.columns import directory_of, escaped, rows_by_day
 from kstore.archive.manifest import MANIFEST_FILE
 from kstore.archive.options import export_options
-from kstore.archive.run import local_export
+from kstore.archive.parts import PartResult, Work
+from kstore.archive.plan import Source
+from kstore.archive.run import local_export, run_export
 from kstore.archive.target import STAGING_DIRECTORY
+from kstore.archive.tasks import Job, run_part
 from kstore.config import LogConfig
 from kstore.errors import (
     CorruptManifestError,
@@ -408,3 +414,43 @@ def test_parts_are_of_the_size_of_a_file_and_small_logs_are_not_split(
     assert all(one[1] == two[0] for one, two in pairwise(bounds))
     monkeypatch.setattr(plan, "_LEAST_PART_BYTES", 1000)
     assert len(plan.make_plan(found, export_options("parquet"), None, tasks=8).parts) > 4
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_parts_that_run_twice_at_once_are_there_once(source: Path, tmp_path: Path, format: str) -> None:
+    """As Spark's speculation does it: of two attempts, one is told to the driver, either may be noted last."""
+    target = tmp_path / "out"
+
+    def twice(todo: Sequence[Work], job: Job) -> Iterator[PartResult]:
+        with ThreadPoolExecutor(4) as pool:
+            attempts = [[pool.submit(run_part, one, job) for _ in range(2)] for one in todo]
+            yield from (pair[number % 2].result() for number, pair in enumerate(attempts))
+
+    found = Source(source, LogConfig(), DEFAULT_ENV)
+    run_export(found, target, export_options(format, file_bytes=4096), twice, tasks=2)
+    assert rows_of_export(target) == rows_of_source(source)
+
+
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+def test_memory_does_not_grow_with_the_partition(tmp_path: Path, format: str) -> None:
+    source = tmp_path / "source"
+    with open_store(source, "a") as store:
+        store.create_topic(TOPIC, 1)
+        log = store.log(TOPIC, 0)
+        values = pa.array([bytes([number % 251]) * 1000 for number in range(4000)], pa.binary())
+        stamps = pa.array([START_MS] * 4000, pa.int64())
+        batch = pa.record_batch([values, stamps], names=["value", "timestamp"])
+        for _ in range(15):
+            for run in kstore.pack_record_batch(batch, base_offset=log.log_end_offset, compression="zstd"):
+                log.append_as_follower(run)
+    before = pa.total_allocated_bytes()
+    peak = 0
+
+    def watch(_size: int) -> None:
+        nonlocal peak
+        peak = max(peak, pa.total_allocated_bytes() - before)
+
+    options = export_options(format, row_group_rows=2000)
+    local_export(source, tmp_path / "out", options, threads=1, on_bytes=watch)
+    assert partition_of(checked_manifest(tmp_path / "out"), 0).record_count == 60_000
+    assert peak < 20_000_000

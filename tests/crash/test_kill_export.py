@@ -110,16 +110,16 @@ def test_command_killed_at_100_random_instants_has_each_record_once(tmp_path: Pa
     grow(source, 2000)
     command = [sys.executable, "-m", "kstore", "export", str(source), str(target), "--format", format]
     command += ["--file-bytes", "16384"]
-    began = time.monotonic()
-    subprocess.run(
-        [*command[:5], str(tmp_path / "counted"), *command[6:]], cwd=REPOSITORY, check=True, capture_output=True
-    )
-    longest = time.monotonic() - began
+    for _ in range(2):
+        began = time.monotonic()
+        subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
+        usual = time.monotonic() - began
+        grow(source, 20)
     killed = 0
-    for _ in range(100):
+    while killed < 100:
         with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             try:
-                process.wait(rng.uniform(0.3, 1) * longest)
+                process.wait(rng.uniform(0.4, 1) * usual)
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGKILL)
                 killed += 1
@@ -128,4 +128,3 @@ def test_command_killed_at_100_random_instants_has_each_record_once(tmp_path: Pa
         grow(source, 20)
     subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
     assert rows_of_export(target) == rows_of_source(source)
-    assert killed > 30

@@ -36,6 +36,7 @@ def steps(work: Path) -> Iterator[tuple[str, Problems]]:
     with broker.running() as client:
         topic_id(client, TOPIC, ("segment.bytes=1048576", "index.interval.bytes=500"))
         fill(client)
+        group(broker, "--reset-offsets", "--to-earliest", "--topic", TOPIC, "--execute")
     export_all(root, target)
     with broker.running() as client:
         fill(client)
