@@ -53,7 +53,7 @@ WINGS = {
     ),
     "arrow": "columns, frames < assembler < decoding < scans, packing",
     "staging": "area < sink, committed < commit",
-    "archive": "manifest, options < parts, files < target < columns, plan < batches, segments < tasks < run",
+    "archive": "manifest, options < parts, files < target < columns, plan < batches, segments < tasks, tables < run",
 }
 MAX_MODULES = 12
 # (importing file, imported room): each is named in docs/design.md.
