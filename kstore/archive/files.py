@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _BUFFER_BYTES = MIB
+_RISING = ("offset", "timestamp")
+_NOT_REPEATING = (*_RISING, "key", "value", "headers")
 _WRITE_BACK_BYTES = 8 * MIB
 
 
@@ -151,9 +153,14 @@ def _parquet_writer(sink: Any, schema: pyarrow.Schema, options: ExportOptions) -
 
 
 def parquet_settings(options: ExportOptions) -> dict[str, Any]:
-    """Return the arguments of pyarrow.parquet.ParquetWriter: a dictionary only where values are known to repeat."""
-    repeating = [name for name in options.columns if name not in ("key", "value", "offset", "timestamp", "headers")]
-    return {"compression": options.codec, "use_dictionary": repeating}
+    """Return the arguments of pyarrow.parquet.ParquetWriter.
+
+    A dictionary is made only where values are known to repeat, and numbers that rise are stored by their differences:
+    that takes less time than pyarrow's defaults, and less space.
+    """
+    repeating = [name for name in options.columns if name not in _NOT_REPEATING]
+    rising = {name: "DELTA_BINARY_PACKED" for name in options.columns if name in _RISING}
+    return {"compression": options.codec, "use_dictionary": repeating, "column_encoding": rising or None}
 
 
 def _ipc_writer(sink: Any, schema: pyarrow.Schema, options: ExportOptions) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
@@ -191,14 +191,14 @@ class _Run:
     def _commit_of(self, plan: Plan, manifest: Manifest | None, results: dict[int, PartResult]) -> Commit:
         files = {file.path: file for file in (() if manifest is None else manifest.files)}
         moves: list[tuple[str, str]] = []
-        gone: dict[str, None] = {}
+        joined: list[str] = []
         found = {one.topic_partition: one for one in plan.partitions}
         notes: dict[str, Any] = {}
         for part in plan.parts:
             result = results[part.number]
             for path in part.inputs:
                 del files[path]
-                gone |= dict.fromkeys(_files_of(path))
+                joined.append(path)
             for staged in result.files:
                 files[staged.file.path] = staged.file
                 moves += [(name, path) for path, name in staged.companions]
@@ -226,14 +226,18 @@ class _Run:
                 files=tuple(sorted(files.values(), key=lambda file: (file.topic_partition, file.first_offset))),
             ),
             moves=tuple(moves),
-            removed=tuple(path for path in gone if path not in finals),
+            removed=tuple(path for one in joined if one not in finals for path in _files_of(one)),
             notes=notes,
         )
 
+    @cached_property
+    def _directories(self) -> dict[TopicPartition, str]:
+        """The directories of the partitions in the source."""
+        return {one.topic_partition: one.path for one in self._source.selected(self._options)}
+
     def _notes_of(self, place: TopicPartition) -> dict[str, Any]:
-        directories = {one.topic_partition: one.path for one in self._source.selected(self._options)}
         return {
-            "directory": directories[place],
+            "directory": self._directories[place],
             "topic_id": dict(self._options.topic_ids).get(place.topic),
             "epochs": [],
             "new": [],

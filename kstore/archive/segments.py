@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from kstore.archive.manifest import ExportedFile, ExportedPartition, Manifest
+from kstore.archive.manifest import ExportedFile, ExportedPartition
 from kstore.archive.target import Commit
 from kstore.config import LogConfig
 from kstore.errors import CorruptionError, StorageError
@@ -68,20 +68,21 @@ def finish_segments(commit: Commit, root: str, *, config: LogConfig, source_env:
     """
     remove_clean_shutdown(root, env)
     marks: dict[TopicPartition, PartitionMarks] = {}
-    for name, notes in commit.notes.items():
-        directory = PartitionDirectory(
-            _partition_of(commit.manifest, name).topic_partition, join_path(root, name), root
-        )
-        one = _Partition(commit.manifest, directory, notes, config=config, source_env=source_env, env=env)
+    files: dict[TopicPartition, list[ExportedFile]] = {}
+    for file in commit.manifest.files:
+        files.setdefault(file.topic_partition, []).append(file)
+    for found in commit.manifest.partitions:
+        name = str(found.topic_partition)
+        if name not in commit.notes:
+            continue
+        directory = PartitionDirectory(found.topic_partition, join_path(root, name), root)
+        envs = {"source_env": source_env, "env": env}
+        one = _Partition(found, files[found.topic_partition], directory, commit.notes[name], config=config, **envs)
         one.finish()
-        marks[directory.topic_partition] = one.marks()
+        marks[found.topic_partition] = one.marks()
     there = {one.topic_partition for one in partitions_of_root(root, env)}
     save_marks(root, lambda: marks, env, kept=there)
     write_clean_shutdown(root, CleanShutdown(), env)
-
-
-def _partition_of(manifest: Manifest, name: str) -> ExportedPartition:
-    return next(one for one in manifest.partitions if str(one.topic_partition) == name)
 
 
 class _Partition:
@@ -89,7 +90,8 @@ class _Partition:
 
     def __init__(
         self,
-        manifest: Manifest,
+        exported: ExportedPartition,
+        files: Sequence[ExportedFile],
         directory: PartitionDirectory,
         notes: dict[str, Any],
         *,
@@ -103,10 +105,8 @@ class _Partition:
         self._source_env = source_env
         self._env = env
         self._config = config
-        own = (file for file in manifest.files if file.topic_partition == directory.topic_partition)
-        self._files = sorted(own, key=lambda file: file.first_offset)
-        found = _partition_of(manifest, str(directory.topic_partition))
-        self._start, self._end = found.start_offset, found.end_offset
+        self._files = sorted(files, key=lambda file: file.first_offset)
+        self._start, self._end = exported.start_offset, exported.end_offset
         self._context = RecoveryContext(directory, config, env, self._start)
 
     def finish(self) -> None:
@@ -170,7 +170,11 @@ class _Partition:
     def _copy_snapshots(self) -> None:
         """Copy the snapshots of the source that are at the start of a segment, or at the end."""
         wanted = {file.first_offset for file in self._files if file.first_offset >= self._start} | {self._end}
-        for offset in producer_snapshot_offsets(self._source_env.listdir(self._source)):
+        names: list[str] = []
+        # The source may have deleted the partition since.
+        if self._source_env.stat(self._source) is not None:
+            names = self._source_env.listdir(self._source)
+        for offset in producer_snapshot_offsets(names):
             target = segment_path(self._directory.path, offset, suffix=PRODUCER_SNAPSHOT_SUFFIX)
             if offset not in wanted or self._env.stat(target) is not None:
                 continue

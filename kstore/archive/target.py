@@ -9,11 +9,13 @@ from __future__ import annotations
 import errno
 import json
 import re
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from kstore.archive.files import OutputFile
 from kstore.archive.manifest import MANIFEST_FILE, Manifest, content_of, json_object, malformed, read_manifest
 from kstore.archive.parts import PartResult, Plan
 from kstore.errors import ExportError, LogLockedError, StorageError, UnsupportedError
@@ -224,15 +226,13 @@ def result_name(part: int) -> str:
 
 def save_result(result: PartResult, staging: str, env: Env) -> None:
     """Durably note what a task did, once its files are durable."""
-    replace_file_apart(join_path(staging, result_name(result.part)), result.encoded(), env)
-
-
-def replace_file_apart(path: str, content: bytes, env: Env) -> None:
-    """Replace a file as replace_file does, also while another attempt of the task does so."""
-    apart = f"{path}.{env.process_id()}-{id(content):x}"
-    replace_file(apart, content, env)
-    env.rename(apart, path)
-    env.sync_directory(split_path(path)[0])
+    # By a name of its own: another attempt of the task may do the same now.
+    apart = join_path(staging, uuid.uuid4().hex)
+    with OutputFile(apart, env) as file:
+        file.write(result.encoded())
+        file.sync()
+    env.rename(apart, join_path(staging, result_name(result.part)))
+    env.sync_directory(staging)
 
 
 def names_of(result: PartResult) -> Iterator[str]:
