@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import BinaryType
 
 from kstore.archive.options import ExportArguments, Format, export_options
 from kstore.archive.parts import PartResult, Work
@@ -14,11 +16,8 @@ from kstore.config import LogConfig
 from kstore.log.env import DEFAULT_ENV, Env, StrPath
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
     from typing_extensions import Unpack
-
-_SCHEMA = "result BINARY"
 
 
 class SparkTasks:
@@ -29,21 +28,21 @@ class SparkTasks:
 
     def __call__(self, todo: Sequence[Work], job: Job) -> Iterator[PartResult]:
         """Run the tasks. A task that is repeated, or runs twice, writes other files than its other attempts."""
+        from pyspark.sql.functions import udf
+
         # In the closure, and not in rows, so that each task is one row of a range: nothing else decides where it runs.
         parts = list(todo)
 
-        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            import pyarrow
-
+        def run(number: int) -> bytes:
             from kstore.spark.readers import settle_worker
 
             settle_worker()
-            for batch in batches:
-                results = [run_part(parts[number], job).encoded() for number in batch.column(0).to_pylist()]
-                yield pyarrow.record_batch([pyarrow.array(results, pyarrow.binary())], names=["result"])
+            return run_part(parts[number], job).encoded()
 
-        rows = self._spark.range(0, len(parts), 1, len(parts)).mapInArrow(run, _SCHEMA)
-        for row in rows.collect():
+        # Without Arrow, for which Spark asks for pandas. Not deterministic, so that no plan evaluates it twice.
+        run_one = udf(run, BinaryType(), useArrow=False).asNondeterministic()
+        rows = self._spark.range(0, len(parts), 1, len(parts))
+        for row in rows.select(run_one(rows["id"]).alias("result")).collect():
             yield PartResult.decoded(bytes(row["result"]), path="the result of a task")
 
 

@@ -142,7 +142,9 @@ def run(wanted: ExportWanted, out: Output, *, is_json: bool) -> int:
         out.line(JSON_TEXT(fields))
     elif isinstance(summary, ExportSummary):
         out.table(COLUMNS, [[one.topic, *map(str, one[1:5])] for one in summary.partitions])
-        out.line(f"{summary.new_records} new records in {_counted(summary.new_files, 'file')}; {_holds(summary)}")
+        out.line(
+            f"{summary.new_records} new records in {_counted(summary.new_files, 'file')}; {_holds(summary, wanted.target)}"
+        )
     else:
         out.table(TABLE_COLUMNS, [[one.topic, *map(str, one[1:3])] for one in summary.partitions])
         out.line(f"{summary.new_records} new records in {_counted(summary.commits, 'commit')}")
@@ -171,9 +173,9 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _holds(summary: ExportSummary) -> str:
+def _holds(summary: ExportSummary, target: str | None) -> str:
     joined = f"{summary.joined_files} files were joined; " if summary.joined_files else ""
-    return f"{joined}{summary.target} holds {summary.record_count} in {_counted(summary.file_count, 'file')}"
+    return f"{joined}{target} holds {summary.record_count} in {_counted(summary.file_count, 'file')}"
 
 
 def _skipped_text(left_out: dict[str, Any]) -> str:
