@@ -142,9 +142,8 @@ def run(wanted: ExportWanted, out: Output, *, is_json: bool) -> int:
         out.line(JSON_TEXT(fields))
     elif isinstance(summary, ExportSummary):
         out.table(COLUMNS, [[one.topic, *map(str, one[1:5])] for one in summary.partitions])
-        out.line(
-            f"{summary.new_records} new records in {_counted(summary.new_files, 'file')}; {_holds(summary, wanted.target)}"
-        )
+        new = f"{summary.new_records} new records in {_counted(summary.new_files, 'file')}"
+        out.line(f"{new}; {_holds(summary, wanted.target)}")
     else:
         out.table(TABLE_COLUMNS, [[one.topic, *map(str, one[1:3])] for one in summary.partitions])
         out.line(f"{summary.new_records} new records in {_counted(summary.commits, 'commit')}")
