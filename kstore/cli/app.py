@@ -425,7 +425,7 @@ def export_records(
     ] = False,
     json: Json = False,
 ) -> int:
-    """Export to Parquet, Arrow, a table or segments; go on where the last run ended."""
+    """Export what is new to Parquet, Arrow, segments or a table."""
     from kstore.cli.exporting import command as exporting
 
     what = (format.value, topic, partition, start, end, since, until, isolation.value, columns, strings, codec)
