@@ -34,6 +34,7 @@ WORKLOADS = (
     "udfs",
     "spark",
     "pipeline",
+    "export",
 )
 
 

@@ -11,6 +11,8 @@ from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kstore.archive import ExportSummary as ExportSummary
+    from kstore.archive import export as export
     from kstore.arrow import Scan as Scan
     from kstore.arrow import pack_record_batch as pack_record_batch
     from kstore.arrow import scan as scan
@@ -22,9 +24,13 @@ if TYPE_CHECKING:
     from kstore.errors import CorruptIndexError as CorruptIndexError
     from kstore.errors import CorruptionError as CorruptionError
     from kstore.errors import CorruptLogError as CorruptLogError
+    from kstore.errors import CorruptManifestError as CorruptManifestError
     from kstore.errors import CorruptRecordError as CorruptRecordError
     from kstore.errors import CorruptSnapshotError as CorruptSnapshotError
     from kstore.errors import DecompressionError as DecompressionError
+    from kstore.errors import ExportError as ExportError
+    from kstore.errors import ExportOptionsError as ExportOptionsError
+    from kstore.errors import ExportSourceError as ExportSourceError
     from kstore.errors import InvalidProducerEpochError as InvalidProducerEpochError
     from kstore.errors import InvalidRecordError as InvalidRecordError
     from kstore.errors import InvalidTimestampError as InvalidTimestampError
@@ -104,6 +110,7 @@ if TYPE_CHECKING:
     from kstore.types import TopicPartition as TopicPartition
 
 _ROOMS = {
+    "kstore.archive": ("ExportSummary", "export"),
     "kstore.arrow": ("Scan", "pack_record_batch", "scan"),
     "kstore.compression": ("CompressionType",),
     "kstore.config": ("LogConfig",),
@@ -113,10 +120,14 @@ _ROOMS = {
         "CorruptCheckpointError",
         "CorruptIndexError",
         "CorruptLogError",
+        "CorruptManifestError",
         "CorruptRecordError",
         "CorruptSnapshotError",
         "CorruptionError",
         "DecompressionError",
+        "ExportError",
+        "ExportOptionsError",
+        "ExportSourceError",
         "InvalidProducerEpochError",
         "InvalidRecordError",
         "InvalidTimestampError",

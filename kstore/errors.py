@@ -136,6 +136,50 @@ class LogReplacedError(KStoreError):
         self.found = found
 
 
+class CorruptManifestError(CorruptionError):
+    """The manifest of an export, or a file of an unfinished run beside it, is malformed."""
+
+
+class ExportError(KStoreError):
+    """An export cannot begin, or not go on. What it finished before stays as it is."""
+
+
+class ExportOptionsError(ExportError):
+    """The target holds an export with other options.
+
+    Attributes: differences (by the name of the option, its value in the target and the one that was asked for).
+    """
+
+    def __init__(self, message: str, *, differences: dict[str, tuple[object, object]], path: str | None = None) -> None:
+        super().__init__(message, path=path)
+        self.differences = differences
+
+
+class ExportSourceError(ExportError):
+    """The source does not hold the offset at which an export has to go on: it was deleted, truncated or replaced.
+
+    Attributes: topic, partition, offset (where the export ended), log_start_offset, log_end_offset.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str,
+        partition: int,
+        offset: int,
+        log_start_offset: int,
+        log_end_offset: int,
+        path: str | None = None,
+    ) -> None:
+        super().__init__(message, path=path)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+
+
 class OffsetError(KStoreError):
     """The requested offset does not fit the log.
 

@@ -16,7 +16,8 @@ except ModuleNotFoundError as error:
 from kstore.arrow.columns import DEFAULT_COLUMNS, Binary, schema
 from kstore.arrow.decoding import DEFAULT_BATCH_BYTES, record_batches
 from kstore.arrow.packing import pack_record_batch, record_columns, to_record_batches
-from kstore.arrow.scans import THREAD_RANGE_BYTES, Offsets, Scan, Time, scan
+from kstore.arrow.scans import THREAD_RANGE_BYTES, Scan, scan
+from kstore.log.files.selection import Offsets, Time
 
 __all__ = [
     "DEFAULT_BATCH_BYTES",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,24 +14,21 @@ from kstore.arrow import frames
 from kstore.arrow.columns import Binary, schema
 from kstore.arrow.decoding import DEFAULT_BATCH_BYTES, check_sizes, record_batches
 from kstore.config import MAX_INT64, LogConfig
-from kstore.errors import LogReplacedError, checked_int
+from kstore.errors import LogReplacedError
 from kstore.log.damage import OnError, OnSkip
 from kstore.log.env import StrPath, is_same_file
-from kstore.log.files.names import PartitionDirectory, find_partitions
+from kstore.log.files.names import find_partitions
+from kstore.log.files.selection import Offsets, Selection, Time, time_ms
 from kstore.log.log import DEFAULT_PLAN_BYTES, Isolation, Log
 from kstore.log.opening import open_log
 from kstore.log.plan import ScanRange
 from kstore.log.skipping import SkipReport, goes_on
-from kstore.types import INTERNAL_TOPICS, MAX_OFFSET, TopicPartition
+from kstore.types import MAX_OFFSET
 
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
     import polars as pl
-
-# A bound of offsets: one for all partitions, or one for each.
-Offsets: TypeAlias = int | Mapping[TopicPartition, int]
-Time: TypeAlias = int | datetime
 
 # Size of a range that one thread decodes ahead of the reader. Decompressed to a few times its size, it should still fit
 # the memory allowed per thread.
@@ -258,7 +254,7 @@ def scan(
         damage that a bound has to be looked up in; while reading, the errors of record_batches.
     Cost: with since a lookup by time in each partition, with "read_committed" a header walk over each.
     """
-    times = {"since_ms": _time_ms("since", since), "until_ms": _time_ms("until", until)}
+    times = {"since_ms": time_ms("since", since), "until_ms": time_ms("until", until)}
     options: dict[str, Any] = {
         "columns": columns,
         "binary": binary,
@@ -269,18 +265,12 @@ def scan(
         "on_error": on_error,
         "on_skip": on_skip,
     }
-    wanted = _Part(
-        topics=None if topics is None else frozenset([topics] if isinstance(topics, str) else topics),
-        partitions=_numbers_of(partitions),
-        start=_offset_bound("start_offset", start_offset),
-        end=_offset_bound("end_offset", end_offset),
-        since_ms=times["since_ms"],
-        isolation=isolation,
-    )
+    selection = Selection.of(topics=topics, partitions=partitions, start_offset=start_offset, end_offset=end_offset)
+    wanted = _Part(selection=selection, since_ms=times["since_ms"], isolation=isolation)
     items = list(source) if isinstance(source, Iterable) and not isinstance(source, (str, bytes)) else [source]
     ranges = [item for item in items if isinstance(item, ScanRange)]
     paths = [item for item in items if not isinstance(item, ScanRange)]
-    if ranges and (wanted.is_bounded or wanted.partitions is not None):
+    if ranges and (wanted.is_bounded or selection.partitions is not None):
         raise ValueError("planned ranges have their offsets and isolation: expected paths with these arguments")
     found = Scan(ranges, **times, isolation=None if ranges else isolation, **options)
     if paths:
@@ -290,61 +280,37 @@ def scan(
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """What to scan of the partitions of a root; None for no bound."""
+    """What to scan of the partitions of a root."""
 
-    topics: frozenset[str] | None
-    partitions: frozenset[int] | None
-    start: Offsets | None
-    end: Offsets | None
+    selection: Selection
     since_ms: int | None
     isolation: Isolation
 
     def __post_init__(self) -> None:
         if self.isolation not in ("read_uncommitted", "read_committed"):
             raise ValueError(f'isolation must be "read_uncommitted" or "read_committed", got {self.isolation!r}')
-        if isinstance(self.start, int) and isinstance(self.end, int) and self.start > self.end:
-            raise ValueError(f"end_offset must not be below start_offset {self.start}, got {self.end}")
 
     @property
     def is_bounded(self) -> bool:
-        return not (self.start is self.end is None and self.isolation == "read_uncommitted")
-
-    def select(self, directories: Sequence[PartitionDirectory]) -> list[PartitionDirectory]:
-        """Return the partitions to scan.
-
-        Raises: ValueError if one that is named is not among them.
-        """
-        topics, numbers = self.topics, self.partitions
-        if topics is not None and (missing := topics - {found.topic_partition.topic for found in directories}):
-            raise ValueError(f"topics not found: {', '.join(sorted(missing))}")
-        selected = [
-            found
-            for found in directories
-            for topic, number in (found.topic_partition,)
-            if (topic in topics if topics is not None else topic not in INTERNAL_TOPICS or len(directories) == 1)
-            and (numbers is None or number in numbers)
-        ]
-        found_here = {found.topic_partition for found in selected}
-        if numbers is not None and (gone := numbers - {number for _, number in found_here}):
-            raise ValueError(f"partitions not found: {', '.join(map(str, sorted(gone)))}")
-        for name, bound in (("start_offset", self.start), ("end_offset", self.end)):
-            if isinstance(bound, Mapping) and (others := set(bound) - found_here):
-                raise ValueError(f"{name} names partitions that are not scanned: {', '.join(sorted(map(str, others)))}")
-        return selected
+        return not (self.selection.start is self.selection.end is None and self.isolation == "read_uncommitted")
 
 
 def _ranges_of(
     paths: Sequence[StrPath], wanted: _Part, *, threads: int, config: LogConfig, on_error: OnError
 ) -> Iterator[ScanRange]:
     size = THREAD_RANGE_BYTES if threads > 1 else None
-    for directory in wanted.select(find_partitions(paths)):
+    for directory in wanted.selection.select(find_partitions(paths)):
         with open_log(directory.path, config=config) as log:
             if not wanted.is_bounded and wanted.since_ms is None:
                 yield from log.scan_ranges(size, on_error=on_error)
                 continue
-            start, end = (_bound_of(bound, log.topic_partition) for bound in (wanted.start, wanted.end))
             yield from _bounded_ranges(
-                log, (start, end), since_ms=wanted.since_ms, isolation=wanted.isolation, size=size, on_error=on_error
+                log,
+                wanted.selection.bounds_of(log.topic_partition),
+                since_ms=wanted.since_ms,
+                isolation=wanted.isolation,
+                size=size,
+                on_error=on_error,
             )
 
 
@@ -360,31 +326,3 @@ def _bounded_ranges(
     start, end = log.held_offsets(*offsets, since_ms=since_ms, isolation=isolation, on_error=on_error)
     if start < end:
         yield from log.plan(size or DEFAULT_PLAN_BYTES, start, end, isolation=isolation, on_error=on_error)
-
-
-def _offset_bound(name: str, bound: Offsets | None) -> Offsets | None:
-    if isinstance(bound, Mapping):
-        return {TopicPartition(*place): checked_int(f"{name} of {place}", bound[place], least=0) for place in bound}
-    return None if bound is None else checked_int(name, bound, least=0)
-
-
-def _bound_of(bound: Offsets | None, topic_partition: TopicPartition) -> int | None:
-    return bound.get(topic_partition) if isinstance(bound, Mapping) else bound
-
-
-def _numbers_of(partitions: Iterable[int] | int | None) -> frozenset[int] | None:
-    if partitions is None:
-        return None
-    numbers = partitions if isinstance(partitions, Iterable) else (partitions,)
-    return frozenset(checked_int("partitions", number, least=0) for number in numbers)
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
-
-def _time_ms(name: str, time: Time | None) -> int | None:
-    """Return ms since the epoch, rounded up."""
-    if isinstance(time, datetime):
-        moment = time if time.tzinfo is not None else time.replace(tzinfo=timezone.utc)
-        return -((_EPOCH - moment) // timedelta(milliseconds=1))
-    return None if time is None else checked_int(name, time)

@@ -35,6 +35,21 @@ class Isolation(str, Enum):
     READ_COMMITTED = "read_committed"
 
 
+class Format(str, Enum):
+    """The formats of `export`."""
+
+    PARQUET = "parquet"
+    ARROW = "arrow"
+    KSTORE = "kstore"
+
+
+class LastBatch(str, Enum):
+    """What `export --format kstore` does with a batch that spans the end."""
+
+    KEEP = "keep"
+    DROP = "drop"
+
+
 Arguments = ParamSpec("Arguments")
 IS_TERMINAL = sys.stdout is not None and sys.stdout.isatty()
 
@@ -54,6 +69,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per li
 Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic; repeatable.")]
 Partitions = Annotated[
     list[int] | None, typer.Option("--partition", metavar="N", min=0, help="Only this partition; repeatable.")
+]
+FirstOffset = Annotated[str, typer.Option("--from", metavar="N|earliest|latest", help="First offset.")]
+EndOffset = Annotated[str, typer.Option("--to", metavar="N|earliest|latest", help="Only offsets below this one.")]
+Since = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Only records at or after: epoch ms or ISO-8601, UTC by default.")
+]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only records before this time.")]
+SkipDamaged = Annotated[
+    bool, typer.Option("--skip-damaged", help="Leave out damaged batches, report them, and read on.")
 ]
 
 
@@ -163,16 +187,10 @@ def print_records(
     directory: Directory,
     topic: Topics = None,
     partition: Partitions = None,
-    start: Annotated[
-        str, typer.Option("--from", metavar="N|earliest|latest", help="First offset to show.")
-    ] = "earliest",
-    end: Annotated[
-        str, typer.Option("--to", metavar="N|earliest|latest", help="Show offsets below this one.")
-    ] = "latest",
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only records at or after: epoch ms or ISO-8601, UTC by default.")
-    ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only records before this time.")] = None,
+    start: FirstOffset = "earliest",
+    end: EndOffset = "latest",
+    since: Since = None,
+    until: Until = None,
     limit: Annotated[int | None, typer.Option(metavar="N", min=0, help="Show at most N records.")] = None,
     control: Annotated[bool, typer.Option("--control", help="Also show control records.")] = False,
     isolation: Annotated[
@@ -185,9 +203,7 @@ def print_records(
     value_decoder: Annotated[
         str | None, typer.Option(metavar="NAME", help="Also decode values, with the same names.")
     ] = None,
-    skip_damaged: Annotated[
-        bool, typer.Option("--skip-damaged", help="Leave out damaged batches, report them, and read on.")
-    ] = False,
+    skip_damaged: SkipDamaged = False,
     json: Json = False,
 ) -> int:
     """Print records in offset order, one partition after another."""
@@ -437,3 +453,54 @@ def import_records(
         keeps_offsets=keep_offsets,
     )
     return importing.run(wanted, out, is_json=json)
+
+
+@command("export")
+def export_records(
+    out: Output,
+    directory: Directory,
+    target: Annotated[
+        str | None, typer.Argument(metavar="OUT", help="A directory: new, empty, or that of an earlier run.")
+    ] = None,
+    format: Annotated[
+        Format, typer.Option(help="kstore: batches as they are, in segments that a broker loads.")
+    ] = Format.PARQUET,
+    topic: Topics = None,
+    partition: Partitions = None,
+    start: FirstOffset = "earliest",
+    end: EndOffset = "latest",
+    since: Since = None,
+    until: Until = None,
+    isolation: Annotated[
+        Isolation, typer.Option(help="read_committed omits aborted records and stops at the last stable offset.")
+    ] = Isolation.READ_UNCOMMITTED,
+    columns: Annotated[str | None, typer.Option(metavar="A,B,...", help="Columns, as of kstore.scan.")] = None,
+    strings: Annotated[str | None, typer.Option(metavar="key,value", help="Columns that are text.")] = None,
+    codec: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Codec of Parquet (snappy) or Arrow (none).")
+    ] = None,
+    row_group_rows: Annotated[int | None, typer.Option(metavar="N", min=1, help="Rows of a row group.")] = None,
+    file_bytes: Annotated[int | None, typer.Option(metavar="N", min=4096, help="Size of a file, about.")] = None,
+    last_batch: Annotated[
+        LastBatch, typer.Option(help="Format kstore: whether a batch that spans the end is kept whole.")
+    ] = LastBatch.KEEP,
+    topic_id: Annotated[
+        list[str] | None, typer.Option("--topic-id", metavar="TOPIC=ID", help="Format kstore: an id for a topic.")
+    ] = None,
+    to_table: Annotated[
+        str | None, typer.Option("--to-table", metavar="TABLE", help="delta:URI or iceberg:CATALOG.NAMESPACE.TABLE.")
+    ] = None,
+    threads: Annotated[int, typer.Option(metavar="N", min=1, help="Parts that are exported at a time.")] = 2,
+    skip_damaged: SkipDamaged = False,
+    skip_lost: Annotated[
+        bool, typer.Option("--skip-lost", help="Go on where records were deleted before they were exported.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Export what is new to Parquet, Arrow, segments or a table."""
+    from kstore.cli.exporting import command as exporting
+
+    what = (format.value, topic, partition, start, end, since, until, isolation.value, columns, strings, codec)
+    given = exporting.Given(*what, row_group_rows, file_bytes, last_batch.value, topic_id, skip_damaged)
+    wanted = exporting.ExportWanted(directory, target, to_table, given, threads, skip_lost)
+    return exporting.run(wanted, out, is_json=json)

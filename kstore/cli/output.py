@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from kstore.cli import EXIT_DAMAGE, EXIT_WRONG_USE
 from kstore.cli.arguments import WrongUseError
-from kstore.errors import CorruptLogError, KStoreError, LogNotFoundError, OffsetError, StorageError
+from kstore.errors import (
+    CorruptLogError,
+    ExportOptionsError,
+    KStoreError,
+    LogNotFoundError,
+    OffsetError,
+    StorageError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -273,8 +280,8 @@ def salvage_command(directory: str) -> str:
 
 
 def exit_status(error: KStoreError | WrongUseError) -> int:
-    """Return 2 for a usage error (no such log, no permission, offset out of range), else 1."""
-    if isinstance(error, WrongUseError | LogNotFoundError | OffsetError):
+    """Return 2 for a usage error (no such log, no permission, offset out of range, other options), else 1."""
+    if isinstance(error, WrongUseError | LogNotFoundError | OffsetError | ExportOptionsError):
         return EXIT_WRONG_USE
     if isinstance(error, StorageError) and error.errno in WRONG_PATH_ERRNOS:
         return EXIT_WRONG_USE

@@ -39,7 +39,7 @@ def task_bytes(options: ReadOptions, schema: UserSchema) -> int:
 
 
 @cache
-def _settle_worker() -> None:
+def settle_worker() -> None:
     """Exclude imported modules from garbage collection: Spark runs a full one after each task of a reused worker."""
     gc.collect()
     gc.freeze()
@@ -77,7 +77,7 @@ def read_rows(
     if not isinstance(partition, ScanPartition):
         return iter(())
     if TaskContext.get() is not None:
-        _settle_worker()
+        settle_worker()
     batches = read_partition(partition, options, columns=schema.columns, strings=schema.strings, on_skip=warn_of)
     in_time = (constraint.rows_in_time(batch) for batch in batches)
     return schema.conform(batch for batch in in_time if batch.num_rows)

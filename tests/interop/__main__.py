@@ -1,7 +1,7 @@
 """`python -m tests.interop`: kstore and Kafka's own classes write the matrix of making/matrix.py for each other.
 
 kstore and a real broker write one root by turns, and so do their producers; kstore and Kafka's UnifiedLog take the same
-random histories; kstore reads and verifies while a broker writes.
+random histories; kstore reads and verifies while a broker writes; a broker loads what kstore exported.
 Needs Maven and a JDK; the jars are kept in build/interop. Ends with 1 if a case differs or the tools can't be had.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kstore.record import MemoryRecords
 from tests.fuzz.message_mutator import MessageMutator
-from tests.interop import cleaning, live, producing, staging, store, transactions
+from tests.interop import archive, cleaning, live, producing, staging, store, transactions
 from tests.interop.comparison import Line, bytes_problem, reading_problem, records_difference, records_problem
 from tests.interop.histories import running as histories
 from tests.interop.programs import CLIENTS, Client, Unavailable, build, reports, require_tools
@@ -38,6 +38,7 @@ WITH_A_BROKER = {
     "transactions": transactions.steps,
     "staging": staging.steps,
     "producer": producing.steps,
+    "archive": archive.steps,
 }
 LIVE = "live"
 

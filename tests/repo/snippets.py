@@ -64,12 +64,13 @@ class Snippet(NamedTuple):
 
     @property
     def extra(self) -> str:
-        """The extra of kstore that it needs: cli, spark, arrow, or none."""
+        """The extra of kstore that it needs: cli, spark, arrow, or none; commands may need another one besides cli."""
         if self.kind == "shell":
-            return "cli"
+            is_of_rows = self.code.startswith("kstore export") and "--format kstore" not in self.code
+            return "cli,delta" if "delta:" in self.code else "cli,arrow" if is_of_rows else "cli"
         if self.kind == "sql" or "pyspark" in self.code or "spark." in self.code:
             return "spark"
-        return "arrow" if re.search(r"pyarrow|kstore\.scan", self.code) else "none"
+        return "arrow" if re.search(r"pyarrow|kstore\.scan|kstore\.export", self.code) else "none"
 
 
 def snippets_of(path: Path) -> list[Snippet]:

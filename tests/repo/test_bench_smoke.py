@@ -40,6 +40,7 @@ WORKLOADS = [
     pytest.param("append", "kstore, append as leader, written / os.write", id="append"),
     pytest.param("udfs", "kstore, unpack_batches / aiokafka by flat lists, unpack", id="udfs", marks=pytest.mark.spark),
     pytest.param("spark", "kstore / ready-made Arrow batches", id="spark", marks=pytest.mark.spark),
+    pytest.param("export", "kstore export, verbatim, 2 threads / cp", id="export", marks=pytest.mark.spark),
 ]
 
 

@@ -91,7 +91,8 @@ def test_commands_print_what_the_page_shows(
     environments: Environments, reader: Path, variables: dict[str, str], page: str
 ) -> None:
     shell = [snippet for snippet in SNIPPETS if (snippet.page, snippet.kind) == (page, "shell")]
-    path = f"{environments.python('cli').parent}{os.pathsep}{variables['PATH']}"
+    extras = ",".join(sorted({extra for snippet in shell for extra in snippet.extra.split(",")}))
+    path = f"{environments.python(extras).parent}{os.pathsep}{variables['PATH']}"
     run = [snippet for snippet in shell if snippet.why_not_run is None]
     wrong = run_commands(run, cwd=reader, environment={**variables, "PATH": path})
     assert not wrong, told(wrong)
@@ -111,7 +112,7 @@ def test_pages_have_snippets_of_every_kind() -> None:
         ("docs/spark.md", "python"),
         ("docs/spark.md", "sql"),
     }
-    assert {snippet.extra for snippet in SNIPPETS} == {"none", "arrow", "spark", "cli"}
+    assert {snippet.extra for snippet in SNIPPETS} == {"none", "arrow", "spark", "cli", "cli,arrow", "cli,delta"}
 
 
 def test_output_is_compared_line_by_line_and_dots_stand_for_anything() -> None:

@@ -243,10 +243,10 @@ def test_registered_source_stands_for_the_real_one(tmp_path: Path) -> None:
 
 @pytest.fixture
 def nothing_frozen() -> Iterator[None]:
-    readers._settle_worker.cache_clear()
+    readers.settle_worker.cache_clear()
     gc.unfreeze()
     yield
-    readers._settle_worker.cache_clear()
+    readers.settle_worker.cache_clear()
     gc.unfreeze()
 
 

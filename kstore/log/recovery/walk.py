@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kstore._core import (
     RECORD_BATCH_OVERHEAD,
@@ -274,8 +274,17 @@ def walk_segment(
     )
 
 
+class WalkedFile(Protocol):
+    """What walk_headers reads: a .log, or what stands for one."""
+
+    path: str
+
+    def pread_into(self, buffer: memoryview, *, position: int) -> int:
+        """Fill `buffer` from `position` and return the number of bytes read."""
+
+
 def walk_headers(
-    file: ReadFile, walk: RecoveryWalk, *, start_position: int = 0, on_read: Callable[[int], None] | None = None
+    file: WalkedFile, walk: RecoveryWalk, *, start_position: int = 0, on_read: Callable[[int], None] | None = None
 ) -> Iterator[list[BatchHeader]]:
     """Drive a walk whose positions are relative to start_position of its .log; yield the headers that it collects.
 

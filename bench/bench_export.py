@@ -1,0 +1,183 @@
+"""Exports beside what they are made of: Parquet beside pyarrow writing ready-made tables, verbatim copies beside cp,
+and exports in Spark tasks beside write.parquet from kstore's own source."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+import kstore
+from bench.bench_spark import MOST_ROUNDS, Topic, process_tree_cpu_seconds, session, topic_of
+from bench.common import Case, Contestant, Settings, interleaved, require_equal
+from kstore.archive import export, read_manifest
+from kstore.archive.files import parquet_settings
+from kstore.archive.options import COLUMNS, export_options
+from kstore.spark import configure
+from kstore.spark import export as export_in_tasks
+
+VALUE_BYTES = 100
+PARQUET = "kstore export, 2 threads"
+PARQUET_ALONE = "kstore export, 1 thread"
+READY_MADE = "pyarrow, ready-made tables"
+COPY = "kstore export, verbatim, 2 threads"
+COPY_ALONE = "kstore export, verbatim, 1 thread"
+CP = "cp"
+CP_AND_SYNC = "cp, then sync of the files"
+IN_TASKS = "kstore.spark.export"
+WRITE_PARQUET = "write.parquet from kstore"
+# Each writes hundreds of MB.
+MOST_LOCAL_ROUNDS = 7
+TARGETS = {"snappy": 2.0, "zstd": 2.3}
+# For one machine.
+LOCAL_PARTITIONS = 2
+
+
+def root_of(topic: Topic, parent: Path, *, partitions: int | None = None) -> Path:
+    """Return a root with the partitions of a topic, as links."""
+    root = Path(tempfile.mkdtemp(dir=parent))
+    for directory in topic.directories[:partitions]:
+        (root / directory.name).symlink_to(directory)
+    return root
+
+
+def anew(target: Path, run: Callable[[], object]) -> None:
+    """Run something that makes a directory, without what the last run made."""
+    shutil.rmtree(target, ignore_errors=True)
+    run()
+
+
+def ready_made(tables: list[pa.Table], target: Path, codec: str) -> None:
+    """Write tables with pyarrow, with the settings of an export."""
+    options = export_options("parquet", codec=codec)
+    target.mkdir()
+    for number, table in enumerate(tables):
+        with pq.ParquetWriter(target / f"{number}.parquet", table.schema, **parquet_settings(options)) as writer:
+            writer.write_table(table, row_group_size=options.row_group_rows)
+
+
+def rows_of(paths: Iterator[Path]) -> tuple[int, int]:
+    """Return the number of rows of Parquet files and the sum of their offsets."""
+    table = pa.concat_tables([pq.read_table(path, columns=["offset"], partitioning=None) for path in paths])
+    return table.num_rows, pa.compute.sum(table.column("offset")).as_py()
+
+
+def to_parquet(root: Path, parent: Path, settings: Settings, *, codec: str) -> Case:
+    """Time exports to Parquet on one machine."""
+    tables = [kstore.scan(directory, columns=COLUMNS).to_table() for directory in sorted(root.iterdir())]
+    ours, theirs = parent / "ours", parent / "theirs"
+    runs = {
+        PARQUET: partial(anew, ours, partial(export, root, ours, codec=codec)),
+        PARQUET_ALONE: partial(anew, ours, partial(export, root, ours, codec=codec, threads=1)),
+        READY_MADE: partial(anew, theirs, partial(ready_made, tables, theirs, codec)),
+    }
+    runs[PARQUET]()
+    runs[READY_MADE]()
+    require_equal("rows", {PARQUET: rows_of(ours.rglob("*.parquet")), READY_MADE: rows_of(theirs.glob("*.parquet"))})
+    rows = sum(table.num_rows for table in tables)
+    case = Case(title=f"Export to Parquet, {codec}, {rows} records", unit="row", bytes_per_unit=VALUE_BYTES)
+    case.samples = sampled(runs, rows, settings)
+    case.add_ratio(PARQUET, READY_MADE, target=0.9)
+    case.add_ratio(PARQUET_ALONE, READY_MADE)
+    return case
+
+
+def verbatim(root: Path, parent: Path, settings: Settings) -> Case:
+    """Time copies of batches, with every CRC checked, and of files."""
+    ours, theirs = parent / "ours", parent / "theirs"
+    copy = partial(subprocess.run, ["cp", "-rL", root, theirs], check=True)
+
+    def copy_and_sync() -> None:
+        copy()
+        subprocess.run(["sync", *sorted(theirs.rglob("*.log"))], check=True)
+
+    runs = {
+        COPY: partial(anew, ours, partial(export, root, ours, "kstore")),
+        COPY_ALONE: partial(anew, ours, partial(export, root, ours, "kstore", threads=1)),
+        CP: partial(anew, theirs, copy),
+        CP_AND_SYNC: partial(anew, theirs, copy_and_sync),
+    }
+    runs[COPY]()
+    runs[CP]()
+    files = {path.relative_to(ours): path.read_bytes() for path in ours.rglob("*.log")}
+    others = {path.relative_to(theirs): path.read_bytes() for path in theirs.rglob("*.log")}
+    require_equal("bytes of the segments", {COPY: files, CP: others})
+    size = sum(map(len, files.values()))
+    case = Case(title=f"Verbatim copy of {size >> 20} MiB", unit="B", bytes_per_unit=1)
+    case.samples = sampled(runs, size, settings)
+    case.add_ratio(COPY, CP, target=0.7)
+    case.add_ratio(COPY_ALONE, CP)
+    case.add_ratio(COPY, CP_AND_SYNC)
+    return case
+
+
+def in_tasks(spark: SparkSession, root: Path, parent: Path, settings: Settings, *, codec: str) -> Case:
+    """Time exports in Spark tasks."""
+    ours, theirs = parent / "ours", parent / "theirs"
+    frame = spark.read.format("kstore").load(str(root)).drop("topic")
+    runs = {
+        IN_TASKS: partial(anew, ours, partial(export_in_tasks, spark, root, ours, codec=codec)),
+        WRITE_PARQUET: lambda: frame.write.mode("overwrite").option("compression", codec).parquet(str(theirs)),
+    }
+    for run in runs.values():
+        run()
+    manifest = read_manifest(ours)
+    rows = 0 if manifest is None else manifest.record_count
+    require_equal(
+        "rows", {IN_TASKS: rows_of(ours.rglob("*.parquet")), WRITE_PARQUET: rows_of(theirs.glob("*.parquet"))}
+    )
+    case = Case(title=f"Export in Spark tasks, {codec}, {rows} records", unit="row", bytes_per_unit=VALUE_BYTES)
+    case.samples = interleaved(
+        [Contestant(name, run, rows) for name, run in runs.items()],
+        replace(settings, rounds=min(settings.rounds, MOST_ROUNDS)),
+        cpu_seconds=process_tree_cpu_seconds,
+        one_run_per_sample=True,
+    )
+    case.add_ratio(IN_TASKS, WRITE_PARQUET, target=TARGETS[codec], by="cpu")
+    return case
+
+
+def sampled(runs: dict[str, Callable[[], None]], units: int, settings: Settings) -> list:
+    """Time runs of this process and of its children."""
+    return interleaved(
+        [Contestant(name, run, units) for name, run in runs.items()],
+        replace(settings, rounds=min(settings.rounds, MOST_LOCAL_ROUNDS)),
+        cpu_seconds=cpu_seconds,
+        one_run_per_sample=True,
+    )
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and of the children that ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def prepare(settings: Settings) -> None:
+    """Write the topic."""
+    topic_of(VALUE_BYTES, settings)
+
+
+def run(settings: Settings) -> Iterator[Case]:
+    """Yield one case after the other."""
+    topic = topic_of(VALUE_BYTES, settings)
+    with tempfile.TemporaryDirectory(dir=settings.data_directory) as directory:
+        parent = Path(directory)
+        root = root_of(topic, parent, partitions=LOCAL_PARTITIONS)
+        yield verbatim(root, parent, settings)
+        for codec in TARGETS:
+            yield to_parquet(root, parent, settings, codec=codec)
+        whole = root_of(topic, parent)
+        with session() as spark:
+            configure(spark)
+            for codec in TARGETS:
+                yield in_tasks(spark, whole, parent, settings, codec=codec)

@@ -1,0 +1,199 @@
+"""ExportOptions: what an export holds and in which form; two runs into one target must agree about all of it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
+
+from kstore.config import GIB, MIB
+from kstore.errors import ExportOptionsError, checked_int
+from kstore.log.damage import OnError
+from kstore.log.files.root_files import id_text, parse_id
+from kstore.log.files.selection import Offsets, Selection, Time, time_ms
+from kstore.log.log import Isolation
+from kstore.log.skipping import goes_on
+
+Format: TypeAlias = Literal["parquet", "arrow", "kstore"]
+LastBatch: TypeAlias = Literal["keep", "drop"]
+
+VERBATIM: Final = "kstore"
+FILE_BYTES = 128 * MIB
+# Larger row groups compress a little better, and cost the reader and the writer memory.
+ROW_GROUP_ROWS = 128 * 1024
+_LEAST_FILE_BYTES, _MOST_FILE_BYTES = 4096, 64 * GIB
+_MOST_ROWS = 1 << 30
+# topic is in the names of the directories.
+COLUMNS = ("key", "value", "partition", "offset", "timestamp", "timestampType", "headers")
+_CODECS: dict[str, tuple[str, ...]] = {
+    "parquet": ("snappy", "zstd", "lz4", "gzip", "none"),
+    "arrow": ("none", "lz4", "zstd"),
+    VERBATIM: (),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """The options of an export, checked; see kstore.export. Picklable."""
+
+    format: Format
+    selection: Selection
+    since_ms: int | None
+    until_ms: int | None
+    isolation: Isolation
+    columns: tuple[str, ...]
+    strings: tuple[str, ...]
+    codec: str | None
+    row_group_rows: int
+    file_bytes: int
+    last_batch: LastBatch
+    on_error: OnError
+    topic_ids: tuple[tuple[str, str], ...]
+
+    @property
+    def is_verbatim(self) -> bool:
+        """Whether whole batches are copied."""
+        return self.format == VERBATIM
+
+    def described(self) -> dict[str, Any]:
+        """Return the options as JSON values, by the names of kstore.export."""
+        found = asdict(self)
+        del found["selection"], found["topic_ids"]
+        selection = self.selection
+        found["topics"] = None if selection.topics is None else sorted(selection.topics)
+        found["partitions"] = None if selection.partitions is None else sorted(selection.partitions)
+        found["start_offset"], found["end_offset"] = _described(selection.start), _described(selection.end)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+
+    def check_same(self, described: Mapping[str, object], *, path: str, source: str) -> None:
+        """Raise ExportOptionsError unless a target was written with these options, and from this source.
+
+        Args: described: those of the target, and its source.
+        """
+        own = {**self.described(), "source": source}
+        names = [name for name in (*own, *(described.keys() - own.keys())) if own.get(name) != described.get(name)]
+        if not names:
+            return
+        differences = {name: (described.get(name), own.get(name)) for name in names}
+        told = "; ".join(
+            f"{name}: {found!r} there, {asked!r} asked for" for name, (found, asked) in differences.items()
+        )
+        message = f"{path} holds an export with other options: {told}"
+        raise ExportOptionsError(message, differences=differences, path=path)
+
+
+def _described(bound: Offsets | None) -> object:
+    return {str(place): bound[place] for place in sorted(bound)} if isinstance(bound, Mapping) else bound
+
+
+class ExportArguments(TypedDict, total=False):
+    """The arguments of kstore.export that say what is exported.
+
+    topics, partitions, start_offset, end_offset, since, until, isolation: as in kstore.scan. Of format "kstore" whole
+    batches with offsets from start_offset on are copied, up to end_offset, or the first record at or after `until`.
+    last_batch: whether a batch that spans the end is kept whole ("keep"), or dropped as in a broker's truncation.
+    columns: as in kstore.scan, by default all but topic; strings: as there.
+    codec: of Parquet "snappy" (the default), "zstd", "lz4", "gzip" or "none", of Arrow "none" (the default), "lz4" or
+    "zstd". row_group_rows: default 131072. file_bytes: the size of a file, about; default 128 MiB.
+    on_error: "skip" leaves out damage, and lists it in the manifest.
+    topic_ids: of format "kstore", for partition.metadata in place of the source's.
+    """
+
+    topics: Iterable[str] | None
+    partitions: Iterable[int] | int | None
+    start_offset: Offsets | None
+    end_offset: Offsets | None
+    since: Time | None
+    until: Time | None
+    isolation: Isolation
+    columns: Iterable[str] | None
+    strings: Iterable[str]
+    codec: str | None
+    row_group_rows: int | None
+    file_bytes: int | None
+    last_batch: LastBatch
+    on_error: OnError
+    topic_ids: Mapping[str, str | uuid.UUID] | None
+
+
+def export_options(
+    format: str,
+    *,
+    topics: Iterable[str] | None = None,
+    partitions: Iterable[int] | int | None = None,
+    start_offset: Offsets | None = None,
+    end_offset: Offsets | None = None,
+    since: Time | None = None,
+    until: Time | None = None,
+    isolation: Isolation = "read_uncommitted",
+    columns: Iterable[str] | None = None,
+    strings: Iterable[str] = (),
+    codec: str | None = None,
+    row_group_rows: int | None = None,
+    file_bytes: int | None = None,
+    last_batch: LastBatch = "keep",
+    on_error: OnError = "raise",
+    topic_ids: Mapping[str, str | uuid.UUID] | None = None,
+) -> ExportOptions:
+    """Check the options of kstore.export and return them with their defaults.
+
+    Raises: ValueError, TypeError.
+    """
+    kind = _format_of(format)
+    goes_on(on_error)
+    selection = Selection.of(topics=topics, partitions=partitions, start_offset=start_offset, end_offset=end_offset)
+    bounds = time_ms("since", since), time_ms("until", until)
+    if bounds[0] is not None and bounds[1] is not None and bounds[0] > bounds[1]:
+        raise ValueError(f"since must not be after until, got {bounds[0]} and {bounds[1]} ms")
+    chosen = COLUMNS if columns is None else tuple(columns)
+    names = (strings,) if isinstance(strings, str) else tuple(strings)
+    given: dict[str, object] = {"codec": codec, "row_group_rows": row_group_rows, "columns": columns}
+    given |= {"strings": names or None, "isolation": None if isolation == "read_uncommitted" else isolation}
+    if format == VERBATIM:
+        wrong = [name for name, value in given.items() if value is not None]
+        if wrong:
+            raise ValueError(f'format "kstore" copies batches as they are: {", ".join(wrong)} cannot be chosen')
+        chosen = ()
+    elif last_batch != "keep" or topic_ids:
+        raise ValueError('last_batch and topic_ids are options of format "kstore"')
+    else:
+        from kstore.arrow import schema
+
+        schema(chosen, strings=names)
+        if codec is not None and codec not in _CODECS[format]:
+            raise ValueError(f'codec of format "{format}" must be one of {", ".join(_CODECS[format])}, got {codec!r}')
+        codec = codec or _CODECS[format][0]
+    if isolation not in ("read_uncommitted", "read_committed"):
+        raise ValueError(f'isolation must be "read_uncommitted" or "read_committed", got {isolation!r}')
+    if last_batch not in get_args(LastBatch):
+        raise ValueError(f'last_batch must be "keep" or "drop", got {last_batch!r}')
+    size = FILE_BYTES if file_bytes is None else file_bytes
+    rows = ROW_GROUP_ROWS if row_group_rows is None else row_group_rows
+    return ExportOptions(
+        format=kind,
+        selection=selection,
+        since_ms=bounds[0],
+        until_ms=bounds[1],
+        isolation=isolation,
+        columns=chosen,
+        strings=names,
+        codec=codec,
+        row_group_rows=checked_int("row_group_rows", rows, least=1, greatest=_MOST_ROWS),
+        file_bytes=checked_int("file_bytes", size, least=_LEAST_FILE_BYTES, greatest=_MOST_FILE_BYTES),
+        last_batch=last_batch,
+        on_error=on_error,
+        topic_ids=tuple(sorted((topic, _id_text(value)) for topic, value in (topic_ids or {}).items())),
+    )
+
+
+def _format_of(name: str) -> Format:
+    found = next((one for one in get_args(Format) if one == name), None)
+    if found is None:
+        raise ValueError(f"format must be one of {', '.join(get_args(Format))}, got {name!r}")
+    known: Format = found
+    return known
+
+
+def _id_text(value: str | uuid.UUID) -> str:
+    return id_text(parse_id(value) if isinstance(value, str) else value)

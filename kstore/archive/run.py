@@ -1,0 +1,313 @@
+"""export: one run, from the plan to the commit. Where the tasks run is the caller's choice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import cached_property, partial
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
+
+from kstore.archive.manifest import ExportedFile, ExportedPartition, Manifest
+from kstore.archive.options import ExportOptions
+from kstore.archive.parts import PartResult, Plan, Work
+from kstore.archive.plan import Source, make_plan, works
+from kstore.archive.target import Commit, Place, Target
+from kstore.archive.tasks import Job, run_part
+from kstore.config import MAX_INT32, LogConfig
+from kstore.errors import ExportError, checked_int
+from kstore.log.env import DEFAULT_ENV, Env, StrPath, join_path, split_path
+from kstore.log.files.names import (
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    PRODUCER_SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+)
+from kstore.types import TopicPartition
+
+OnBytes = Callable[[int], None]
+
+
+class ExportSummary(NamedTuple):
+    """What a run did, and what the target holds now.
+
+    new_records, new_files: of this run, without files that only join others; joined_files: how many files of earlier
+    runs were joined; was_resumed: whether the run began with what another one had left unfinished. damage: what this
+    run left out with on_error="skip", as JSON objects.
+    """
+
+    target: str
+    format: str
+    new_records: int
+    new_files: int
+    joined_files: int
+    was_resumed: bool
+    record_count: int
+    file_count: int
+    size_in_bytes: int
+    partitions: tuple[ExportedPartition, ...]
+    damage: tuple[dict[str, Any], ...] = ()
+
+
+class Executor(Protocol):
+    """Runs tasks somewhere, and yields their results in any order."""
+
+    def __call__(self, todo: Sequence[Work], job: Job) -> Iterator[PartResult]:
+        """Run the tasks of all parts."""
+
+
+class LocalThreads:
+    """Runs tasks in threads of this process: each part in one, or, if there are fewer parts, with several that decode.
+
+    Args: on_bytes: called, in one thread at a time, with how many bytes of the source were dealt with.
+    """
+
+    def __init__(self, threads: int, on_bytes: OnBytes | None = None) -> None:
+        self._threads = checked_int("threads", threads, least=1, greatest=MAX_INT32)
+        self._on_bytes = on_bytes
+        self._lock = threading.Lock()
+        self._is_stopped = False
+
+    def __call__(self, todo: Sequence[Work], job: Job) -> Iterator[PartResult]:
+        """Run the tasks; after an error, or an interrupt, those that run end at their next batch."""
+        decoders = max(self._threads // max(len(todo), 1), 1)
+        run = partial(run_part, job=job, threads=decoders, on_bytes=self._reached)
+        if self._threads == 1 or len(todo) == 1:
+            yield from map(run, todo)
+            return
+        self._is_stopped = False
+        left = iter(todo)
+        with ThreadPoolExecutor(min(self._threads, max(len(todo), 1)), thread_name_prefix="kstore-export") as pool:
+            running: set[Future[PartResult]] = {pool.submit(run, one) for one in islice(left, self._threads)}
+            try:
+                while running:
+                    done, running = wait(running, return_when=FIRST_COMPLETED)
+                    running |= {pool.submit(run, one) for one in islice(left, len(done))}
+                    for one in done:
+                        yield one.result()
+            except BaseException:
+                self._is_stopped = True
+                for one in running:
+                    one.cancel()
+                raise
+
+    def _reached(self, size: int) -> None:
+        if self._is_stopped:
+            raise ExportError("the export was stopped")
+        if self._on_bytes is not None:
+            with self._lock:
+                self._on_bytes(size)
+
+
+def run_export(
+    source: Source,
+    target: StrPath,
+    options: ExportOptions,
+    execute: Executor,
+    *,
+    tasks: int,
+    on_plan: Callable[[int], None] = lambda _: None,
+    env: Env = DEFAULT_ENV,
+) -> ExportSummary:
+    """Finish what an earlier run left, then export what is new.
+
+    Args: tasks: how many run at a time; on_plan: called with the bytes that are to be dealt with; env: of the target.
+    Raises: ExportOptionsError, ExportSourceError, ExportError; those of the tasks. The same call then goes on.
+    """
+    with Target.opened(target, is_root=options.is_verbatim, env=env) as place:
+        run = _Run(source, place, options, execute, tasks=tasks, on_plan=on_plan)
+        return run.all()
+
+
+class _Run:
+    def __init__(
+        self,
+        source: Source,
+        target: Target,
+        options: ExportOptions,
+        execute: Executor,
+        *,
+        tasks: int,
+        on_plan: Callable[[int], None],
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._options = options
+        self._execute = execute
+        self._tasks = tasks
+        self._on_plan = on_plan
+        self._new: list[ExportedFile] = []
+        self._joined = 0
+        self._damage: list[dict[str, Any]] = []
+
+    def all(self) -> ExportSummary:
+        target, options = self._target, self._options
+        was_resumed = target.resume_commit(finish=self._finish)
+        manifest, plan = target.manifest(), target.plan()
+        for described, name in ((manifest, target.path), (plan, target.staging)):
+            if described is not None:
+                self._check(described.options, described.source, path=name)
+        if manifest is not None and manifest.files and options.is_verbatim:
+            _check_unchanged(target, manifest)
+        if plan is not None:
+            was_resumed = True
+            manifest = self._carry_out(plan, manifest)
+        plan = make_plan(self._source, options, manifest, tasks=self._tasks)
+        if manifest is None or plan.parts or _with_counts(plan.partitions, manifest.files) != manifest.partitions:
+            target.begin(plan)
+            manifest = self._carry_out(plan, manifest)
+        return ExportSummary(
+            target=target.path,
+            format=options.format,
+            new_records=sum(file.record_count for file in self._new),
+            new_files=len(self._new),
+            joined_files=self._joined,
+            was_resumed=was_resumed,
+            record_count=manifest.record_count,
+            file_count=len(manifest.files),
+            size_in_bytes=manifest.size_in_bytes,
+            partitions=manifest.partitions,
+            damage=tuple(self._damage),
+        )
+
+    def _check(self, described: dict[str, Any], source: str, *, path: str) -> None:
+        self._options.check_same({**described, "source": source}, path=path, source=self._source.name)
+
+    def _carry_out(self, plan: Plan, manifest: Manifest | None) -> Manifest:
+        target, options = self._target, self._options
+        results = target.results(plan)
+        parts = [part for part in plan.parts if part.number not in results]
+        todo = list(works(parts, self._source, options, manifest))
+        self._on_plan(sum(work.part.size_in_bytes for work in todo))
+        job = Job(options, Place(target.path, target.env), self._source.config, self._source.env)
+        for result in self._execute(todo, job) if todo else ():
+            results[result.part] = result
+        commit = self._commit_of(plan, manifest, results)
+        target.commit(commit, finish=self._finish)
+        return commit.manifest
+
+    def _commit_of(self, plan: Plan, manifest: Manifest | None, results: dict[int, PartResult]) -> Commit:
+        files = {file.path: file for file in (() if manifest is None else manifest.files)}
+        moves: list[tuple[str, str]] = []
+        joined: list[str] = []
+        found = {one.topic_partition: one for one in plan.partitions}
+        notes: dict[str, Any] = {}
+        for part in plan.parts:
+            result = results[part.number]
+            for path in part.inputs:
+                del files[path]
+                joined.append(path)
+            for staged in result.files:
+                files[staged.file.path] = staged.file
+                moves += [(name, path) for path, name in staged.companions]
+                moves.append((staged.staged, staged.file.path))
+            place = part.topic_partition
+            one = found[place]
+            one = one._replace(missing=(*one.missing, *result.missing), damage=(*one.damage, *result.damage))
+            if not part.inputs:
+                self._new += [staged.file for staged in result.files]
+                if self._options.is_verbatim:
+                    one = one._replace(end_offset=max(one.end_offset, result.next_offset))
+            self._joined += len(part.inputs)
+            self._damage += ({**place._asdict(), **left_out} for left_out in result.damage)
+            found[place] = one
+            if self._options.is_verbatim:
+                _note(notes.setdefault(str(place), self._notes_of(place)), result)
+        finals = {final for _, final in moves}
+        return Commit(
+            manifest=Manifest(
+                format=self._options.format,
+                source=plan.source,
+                options=plan.options,
+                run_id=plan.run_id,
+                partitions=_with_counts(tuple(found[place] for place in sorted(found)), tuple(files.values())),
+                files=tuple(sorted(files.values(), key=lambda file: (file.topic_partition, file.first_offset))),
+            ),
+            moves=tuple(moves),
+            removed=tuple(path for one in joined if one not in finals for path in _files_of(one)),
+            notes=notes,
+        )
+
+    @cached_property
+    def _directories(self) -> dict[TopicPartition, str]:
+        """The directories of the partitions in the source."""
+        return {one.topic_partition: one.path for one in self._source.selected(self._options)}
+
+    def _notes_of(self, place: TopicPartition) -> dict[str, Any]:
+        return {
+            "directory": self._directories[place],
+            "topic_id": dict(self._options.topic_ids).get(place.topic),
+            "epochs": [],
+            "new": [],
+            "has_producers": False,
+            "has_transactions": False,
+        }
+
+    def _finish(self, commit: Commit) -> None:
+        if commit.manifest.format != "kstore":
+            return
+        from kstore.archive.segments import finish_segments
+
+        finish_segments(
+            commit, self._target.path, config=self._source.config, source_env=self._source.env, env=self._target.env
+        )
+
+
+def _note(notes: dict[str, Any], result: PartResult) -> None:
+    notes["epochs"] = sorted([*notes["epochs"], *map(list, result.epochs)], key=lambda entry: entry[1])
+    notes["new"] += [staged.file.path for staged in result.files]
+    for name in ("has_producers", "has_transactions"):
+        notes[name] = notes[name] or getattr(result, name)
+
+
+def _files_of(path: str) -> Iterator[str]:
+    """Yield the path of a file of the target, and for a segment those of the files that go with it."""
+    yield path
+    if path.endswith(LOG_SUFFIX):
+        for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, PRODUCER_SNAPSHOT_SUFFIX):
+            yield path.removesuffix(LOG_SUFFIX) + suffix
+
+
+def _with_counts(
+    partitions: tuple[ExportedPartition, ...], files: Iterable[ExportedFile]
+) -> tuple[ExportedPartition, ...]:
+    counts: dict[TopicPartition, int] = {}
+    for file in files:
+        counts[file.topic_partition] = counts.get(file.topic_partition, 0) + file.record_count
+    return tuple(one._replace(record_count=counts.get(one.topic_partition, 0)) for one in partitions)
+
+
+def _check_unchanged(target: Target, manifest: Manifest) -> None:
+    """Raise ExportError if the segments are not as the last run left them: a broker, or kstore, has written there."""
+    expected = {file.path: file.size_in_bytes for file in manifest.files}
+    for directory in {split_path(path)[0] for path in expected}:
+        path = target.path_of(directory)
+        for name in target.env.listdir(path):
+            relative = join_path(directory, name)
+            if not name.endswith(LOG_SUFFIX):
+                continue
+            status = target.env.stat(join_path(path, name))
+            if status is None or expected.get(relative) != status.size_in_bytes:
+                message = f"{join_path(path, name)} was written since it was exported: export into another directory"
+                raise ExportError(message, path=join_path(path, name))
+
+
+def local_export(
+    source: StrPath,
+    target: StrPath,
+    options: ExportOptions,
+    *,
+    threads: int = 2,
+    fail_on_data_loss: bool = True,
+    config: LogConfig | None = None,
+    env: Env = DEFAULT_ENV,
+    target_env: Env = DEFAULT_ENV,
+    on_plan: Callable[[int], None] = lambda _: None,
+    on_bytes: OnBytes | None = None,
+) -> ExportSummary:
+    """Export in this process; see kstore.export. on_plan, on_bytes: as in run_export and LocalThreads."""
+    found = Source(source, LogConfig.or_default(config), env, fail_on_data_loss)
+    execute = LocalThreads(threads, on_bytes)
+    return run_export(found, target, options, execute, tasks=threads, on_plan=on_plan, env=target_env)

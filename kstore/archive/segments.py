@@ -1,0 +1,260 @@
+"""The side files of exported segments, which a commit writes: what a broker that was shut down cleanly leaves.
+
+These are the leader epochs, the topic id, producer snapshots and transaction indexes of each partition, and the
+checkpoints and the marker of the root. The source's own files are used where they hold; the rest is made of the copied
+batches, as recovery makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from kstore.archive.manifest import ExportedFile, ExportedPartition
+from kstore.archive.target import Commit
+from kstore.config import LogConfig
+from kstore.errors import CorruptionError, StorageError
+from kstore.log.env import ENOENT, Env, join_path, split_path
+from kstore.log.files.checkpoints import (
+    EpochEntry,
+    PartitionMarks,
+    read_checkpoint,
+    read_leader_epoch_checkpoint,
+    replace_file,
+    save_marks,
+    save_offset,
+    write_leader_epoch_checkpoint,
+)
+from kstore.log.files.names import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    PRODUCER_SNAPSHOT_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    PartitionDirectory,
+    partitions_of_root,
+    producer_snapshot_offsets,
+    segment_path,
+)
+from kstore.log.files.root_files import (
+    CleanShutdown,
+    parse_id,
+    read_partition_metadata,
+    remove_clean_shutdown,
+    write_clean_shutdown,
+    write_partition_metadata,
+)
+from kstore.log.files.snapshots import MAX_SNAPSHOT_BYTES, decode_snapshot
+from kstore.log.recovery.context import RecoveryContext
+from kstore.log.recovery.plan import OpenTransactions, forgets_aborted, plausible_aborted_txns
+from kstore.log.segment.indexes import MAX_INDEX_BYTES
+from kstore.log.segment.transaction_index import decode_aborted_txns, encode_aborted_txn
+from kstore.log.state.leader_epochs import LeaderEpochCache
+from kstore.log.state.producer_state import ProducerStateManager
+from kstore.types import TopicPartition
+
+# Of a clock at the epoch, for which no producer has expired.
+_NO_EXPIRY_MS = 0
+
+
+def finish_segments(commit: Commit, root: str, *, config: LogConfig, source_env: Env, env: Env) -> None:
+    """Write the side files of the partitions that a commit changed, and those of the root.
+
+    Args: source_env: of the source; the directories of its partitions are in the notes of the commit.
+    Raises: StorageError; CorruptionError for copied batches that changed.
+    Cost: for partitions with transactions, reads the segments that are new; for those with producers, what is after the
+        last snapshot of the source.
+    """
+    remove_clean_shutdown(root, env)
+    marks: dict[TopicPartition, PartitionMarks] = {}
+    files: dict[TopicPartition, list[ExportedFile]] = {}
+    for file in commit.manifest.files:
+        files.setdefault(file.topic_partition, []).append(file)
+    for found in commit.manifest.partitions:
+        name = str(found.topic_partition)
+        if name not in commit.notes:
+            continue
+        directory = PartitionDirectory(found.topic_partition, join_path(root, name), root)
+        envs = {"source_env": source_env, "env": env}
+        one = _Partition(found, files[found.topic_partition], directory, commit.notes[name], config=config, **envs)
+        one.finish()
+        marks[found.topic_partition] = one.marks()
+    there = {one.topic_partition for one in partitions_of_root(root, env)}
+    save_marks(root, lambda: marks, env, kept=there)
+    write_clean_shutdown(root, CleanShutdown(), env)
+
+
+class _Partition:
+    """The side files of one partition of a target."""
+
+    def __init__(
+        self,
+        exported: ExportedPartition,
+        files: Sequence[ExportedFile],
+        directory: PartitionDirectory,
+        notes: dict[str, Any],
+        *,
+        config: LogConfig,
+        source_env: Env,
+        env: Env,
+    ) -> None:
+        self._directory = directory
+        self._notes = notes
+        self._source: str = notes["directory"]
+        self._source_env = source_env
+        self._env = env
+        self._config = config
+        self._files = sorted(files, key=lambda file: file.first_offset)
+        self._start, self._end = exported.start_offset, exported.end_offset
+        self._context = RecoveryContext(directory, config, env, self._start)
+
+    def finish(self) -> None:
+        """Write all of them."""
+        self._write_topic_id()
+        self._write_epochs()
+        self._copy_snapshots()
+        if self._notes["has_transactions"]:
+            self._write_transactions()
+        self._write_last_snapshot()
+        cleaned = read_checkpoint(split_path(self._source)[0], CLEANER_CHECKPOINT, self._source_env)
+        offset = cleaned.get(self._directory.topic_partition)
+        if offset is not None:
+            save_offset(
+                self._directory.root,
+                CLEANER_CHECKPOINT,
+                self._directory.topic_partition,
+                min(offset, self._end),
+                self._env,
+            )
+
+    def marks(self) -> PartitionMarks:
+        """Return what the checkpoints of the root have to say."""
+        known = read_checkpoint(split_path(self._source)[0], HIGH_WATERMARK_CHECKPOINT, self._source_env)
+        high_watermark = known.get(self._directory.topic_partition, self._end)
+        bounded = max(min(high_watermark, self._end), self._start)
+        return PartitionMarks(self._end, self._start, bounded, self._end)
+
+    def _write_topic_id(self) -> None:
+        given = self._notes.get("topic_id")
+        topic_id = parse_id(given) if given else None
+        if topic_id is None:
+            with suppress(CorruptionError):
+                topic_id = read_partition_metadata(self._source, self._source_env)
+        if topic_id is not None:
+            write_partition_metadata(self._directory.path, topic_id, self._env)
+
+    def _write_epochs(self) -> None:
+        path = join_path(self._directory.path, LEADER_EPOCH_CHECKPOINT)
+        cache = LeaderEpochCache(None, self._env)
+        for epoch, start_offset in self._known_epochs(path):
+            if epoch > cache.latest_epoch:
+                cache.assign(epoch, start_offset=start_offset)
+        cache.truncate_from_start(self._start)
+        # An epoch that starts where the log ends is one in which nothing was written yet.
+        cache.truncate_from_end(self._end + 1)
+        in_source = join_path(self._source, LEADER_EPOCH_CHECKPOINT)
+        if cache.entries or self._source_env.stat(in_source) is not None:
+            write_leader_epoch_checkpoint(path, cache.entries, self._env)
+
+    def _known_epochs(self, path: str) -> list[EpochEntry]:
+        """Return the epochs of earlier runs, then those of the source, or of its batches if it has no such file."""
+        earlier = read_leader_epoch_checkpoint(path, self._env) or []
+        source = None
+        with suppress(CorruptionError):
+            source = read_leader_epoch_checkpoint(join_path(self._source, LEADER_EPOCH_CHECKPOINT), self._source_env)
+        if source is None:
+            source = [EpochEntry(epoch, offset) for epoch, offset in self._notes["epochs"] if epoch >= 0]
+        return [*earlier, *source]
+
+    def _copy_snapshots(self) -> None:
+        """Copy the snapshots of the source that are at the start of a segment, or at the end."""
+        wanted = {file.first_offset for file in self._files if file.first_offset >= self._start} | {self._end}
+        names: list[str] = []
+        # The source may have deleted the partition since.
+        if self._source_env.stat(self._source) is not None:
+            names = self._source_env.listdir(self._source)
+        for offset in producer_snapshot_offsets(names):
+            target = segment_path(self._directory.path, offset, suffix=PRODUCER_SNAPSHOT_SUFFIX)
+            if offset not in wanted or self._env.stat(target) is not None:
+                continue
+            content = _read(segment_path(self._source, offset, suffix=PRODUCER_SNAPSHOT_SUFFIX), self._source_env)
+            if content is None:
+                continue
+            with suppress(CorruptionError):
+                decode_snapshot(content)
+                replace_file(target, content, self._env)
+
+    def _write_transactions(self) -> None:
+        """Write the transaction indexes: what the source's say, if they have all that the batches tell."""
+        names = self._env.listdir(self._directory.path)
+        new = {file.first_offset for file in self._files if file.path in set(self._notes["new"])}
+        files = [file for file in self._files if file.first_offset >= min(new, default=0)]
+        if not files:
+            return
+        transactions = OpenTransactions.of_snapshots(
+            self._context, producer_snapshot_offsets(names), base_offset=files[0].first_offset
+        )
+        for earlier in self._files:
+            if transactions.map_end_offset <= earlier.last_offset < files[0].first_offset:
+                transactions.aborted_of(self._walked(earlier))
+        for file in files:
+            aborted = self._with_those_of_source(file, transactions.aborted_of(self._walked(file)))
+            path = segment_path(self._directory.path, file.first_offset, suffix=TRANSACTION_INDEX_SUFFIX)
+            if aborted:
+                replace_file(path, aborted, self._env)
+            else:
+                self._env.unlink(path)
+
+    def _walked(self, file: ExportedFile) -> Sequence[Any]:
+        name = split_path(file.path)[1]
+        walk = self._context.walk(name, base_offset=file.first_offset, next_base_offset=None)
+        return walk.producers
+
+    def _with_those_of_source(self, file: ExportedFile, aborted: bytes) -> bytes:
+        """Return the source's entries for a segment if none is missing there: a cleaner removes the records of aborted
+        transactions and leaves their entries.
+        """
+        if file.source_base_offset is None:
+            return aborted
+        path = segment_path(self._source, file.source_base_offset, suffix=TRANSACTION_INDEX_SUFFIX)
+        content = _read(path, self._source_env, max_bytes=MAX_INDEX_BYTES)
+        known = None if content is None else plausible_aborted_txns(content, base_offset=file.source_base_offset)
+        kept = b"".join(
+            encode_aborted_txn(one)
+            for one in known or ()
+            if file.first_offset <= one.last_offset <= file.last_offset and one.last_stable_offset <= self._end
+        )
+        if not kept or forgets_aborted(kept, aborted, base_offset=file.first_offset):
+            return aborted
+        decode_aborted_txns(kept, base_offset=file.first_offset, path=path)
+        return kept
+
+    def _write_last_snapshot(self) -> None:
+        """Write a snapshot at the end of the log, from the last one before it and the batches after that."""
+        manager = ProducerStateManager(
+            self._directory.topic_partition, self._directory.path, config=self._config, env=self._env
+        )
+        manager.truncate_and_reload(
+            log_start_offset=self._start, log_end_offset=self._end, now_ms=_NO_EXPIRY_MS, keeps_first=True
+        )
+        if self._notes["has_producers"]:
+            for file in self._files:
+                if file.last_offset < manager.map_end_offset:
+                    continue
+                after = manager.map_end_offset
+                manager.replay_together(one for one in self._walked(file) if one.last_offset >= after)
+                manager.update_map_end_offset(file.last_offset + 1)
+        manager.update_map_end_offset(self._end)
+        manager.take_snapshot()
+        manager.remove_stray_snapshots(file.first_offset for file in self._files)
+
+
+def _read(path: str, env: Env, *, max_bytes: int = MAX_SNAPSHOT_BYTES) -> bytes | None:
+    """Return the content of a side file, None if it is not there or cannot be one."""
+    try:
+        return env.read_file(path, max_bytes=max_bytes)
+    except StorageError as error:
+        if error.errno not in (None, ENOENT):
+            raise
+        return None

@@ -1,0 +1,250 @@
+"""Target: the directory that an export writes, its lock, its manifest, and the staging directory of the run that is on.
+
+Tasks write into the staging directory only. A commit notes there what it is going to do, and from then on the next run
+finishes it: files are renamed into place, the manifest last.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kstore.archive.files import OutputFile
+from kstore.archive.manifest import MANIFEST_FILE, Manifest, content_of, json_object, malformed, read_manifest
+from kstore.archive.parts import PartResult, Plan
+from kstore.errors import ExportError, LogLockedError, StorageError, UnsupportedError
+from kstore.log.env import DEFAULT_ENV, ENOENT, Env, StrPath, absolute_path, join_path, split_path
+from kstore.log.files.checkpoints import replace_file
+from kstore.log.files.lock import PartitionLock
+from kstore.log.files.names import LOCK_FILE
+
+# Readers of a directory of Parquet files pass over names that begin so. A broker refuses a root with it.
+STAGING_DIRECTORY = "_kstore_export"
+_PLAN_FILE, _COMMIT_FILE = "plan.json", "commit.json"
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+class Place(NamedTuple):
+    """Where tasks write: the target's path, and the Env of its files. Picklable."""
+
+    target: str
+    env: Env
+
+    @property
+    def staging(self) -> str:
+        """The path of the staging directory."""
+        return join_path(self.target, STAGING_DIRECTORY)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    """A commit that was begun: the manifest to write, (staged name, path below the target) of the files to move, the
+    paths to remove after that, and for each partition of segments what its side files are made of.
+    """
+
+    manifest: Manifest
+    moves: tuple[tuple[str, str], ...]
+    removed: tuple[str, ...]
+    notes: dict[str, Any]
+
+    def encoded(self) -> bytes:
+        """Return the commit as JSON."""
+        return json.dumps({**vars(self), "manifest": self.manifest.to_json()}).encode()
+
+    @classmethod
+    def decoded(cls, content: bytes, *, path: str) -> Commit:
+        """Return the commit of encoded().  Raises: CorruptManifestError."""
+        fields = json_object(content, path=path)
+        try:
+            return cls(
+                manifest=Manifest.of_json(fields["manifest"], path=path),
+                moves=tuple((staged, final) for staged, final in fields["moves"]),
+                removed=tuple(fields["removed"]),
+                notes=fields["notes"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise malformed(path, error) from error
+
+
+class Target:
+    """The directory of an export, locked.
+
+    Attributes: path, staging (the staging directory's path), env.
+    Raises: StorageError from every method that touches files; CorruptManifestError for files that are malformed.
+    Threads: not thread-safe.
+    """
+
+    def __init__(self, path: str, env: Env) -> None:
+        self.path = path
+        self.staging = join_path(path, STAGING_DIRECTORY)
+        self.env = env
+
+    @classmethod
+    @contextmanager
+    def opened(cls, path: StrPath, *, is_root: bool, env: Env = DEFAULT_ENV) -> Iterator[Target]:
+        """Context manager: create the directory if its parent exists, and lock it.
+
+        Args: is_root: whether it is a log.dirs root, which brokers lock too.
+        Raises: UnsupportedError for a URL; LogLockedError; ExportError for a directory that holds something else.
+        """
+        check_is_local(path)
+        absolute = absolute_path(path)
+        if env.make_directory(absolute):
+            env.sync_directory(split_path(absolute)[0])
+        lock = PartitionLock.acquire(absolute, None, env) if is_root else _locked(absolute, env)
+        try:
+            target = cls(absolute, env)
+            target.check_is_export()
+            yield target
+        finally:
+            if isinstance(lock, PartitionLock):
+                lock.release()
+            else:
+                lock.close()
+
+    def check_is_export(self) -> None:
+        """Raise ExportError unless the directory is empty or an export."""
+        names = set(self.env.listdir(self.path)) - {LOCK_FILE}
+        if names and not names & {MANIFEST_FILE, STAGING_DIRECTORY}:
+            what = ", ".join(sorted(names)[:3])
+            message = f"{self.path} is no export: expected an empty directory or one with {MANIFEST_FILE}, found {what}"
+            raise ExportError(message, path=self.path)
+
+    def path_of(self, relative: str) -> str:
+        """Return the path of a file below the target."""
+        return join_path(self.path, relative)
+
+    def manifest(self) -> Manifest | None:
+        """Return the manifest, None if no run has ended yet."""
+        return read_manifest(self.path, env=self.env)
+
+    def plan(self) -> Plan | None:
+        """Return the plan of a run that did not end, None if there is none."""
+        path = join_path(self.staging, _PLAN_FILE)
+        content = content_of(path, self.env)
+        return None if content is None else Plan.decoded(content, path=path)
+
+    def begin(self, plan: Plan) -> None:
+        """Durably note what a run is going to do."""
+        if self.env.make_directory(self.staging):
+            self.env.sync_directory(self.path)
+        self._empty_staging()
+        replace_file(join_path(self.staging, _PLAN_FILE), plan.encoded(), self.env)
+
+    def results(self, plan: Plan) -> dict[int, PartResult]:
+        """Return what tasks have finished of a plan, by part, and remove what others left half done."""
+        found: dict[int, PartResult] = {}
+        kept = {_PLAN_FILE}
+        for part in plan.parts:
+            name = result_name(part.number)
+            path = join_path(self.staging, name)
+            content = content_of(path, self.env)
+            if content is None:
+                continue
+            result = PartResult.decoded(content, path=path)
+            found[part.number] = result
+            kept |= {name, *names_of(result)}
+        self._empty_staging(but=kept)
+        return found
+
+    def commit(self, commit: Commit, *, finish: Callable[[Commit], None]) -> None:
+        """Move the files into place, write the manifest, and remove what is not needed any more.
+
+        Once this has noted the commit, resume_commit finishes it.
+        Args: finish: called between the moves and the manifest.
+        """
+        replace_file(join_path(self.staging, _COMMIT_FILE), commit.encoded(), self.env)
+        self._carry_out(commit, finish=finish)
+
+    def resume_commit(self, *, finish: Callable[[Commit], None]) -> bool:
+        """Finish a commit that was begun; return whether there was one."""
+        path = join_path(self.staging, _COMMIT_FILE)
+        content = content_of(path, self.env)
+        if content is None:
+            return False
+        self._carry_out(Commit.decoded(content, path=path), finish=finish)
+        return True
+
+    def _carry_out(self, commit: Commit, *, finish: Callable[[Commit], None]) -> None:
+        env = self.env
+        directories: dict[str, None] = {}
+        for staged, final in commit.moves:
+            source, path = join_path(self.staging, staged), self.path_of(final)
+            directory = split_path(path)[0]
+            if directory not in directories:
+                self._make(split_path(final)[0])
+                directories[directory] = None
+            try:
+                env.rename(source, path)
+            except StorageError as error:
+                # An earlier attempt moved it.
+                if error.errno != ENOENT or env.stat(path) is None:
+                    raise
+        for directory in directories:
+            env.sync_directory(directory)
+        finish(commit)
+        replace_file(join_path(self.path, MANIFEST_FILE), commit.manifest.encoded(), env)
+        for path in commit.removed:
+            env.unlink(self.path_of(path))
+        self._empty_staging(but={_COMMIT_FILE})
+        env.unlink(join_path(self.staging, _COMMIT_FILE))
+        env.remove_directory(self.staging)
+        env.sync_directory(self.path)
+
+    def _make(self, relative: str) -> None:
+        """Durably create the directories of a path below the target."""
+        path = self.path
+        for name in filter(None, relative.split("/")):
+            outer, path = path, join_path(path, name)
+            if self.env.make_directory(path):
+                self.env.sync_directory(outer)
+
+    def _empty_staging(self, *, but: Iterable[str] = ()) -> None:
+        kept = set(but)
+        for name in self.env.listdir(self.staging):
+            if name not in kept:
+                self.env.unlink(join_path(self.staging, name))
+
+
+def check_is_local(path: StrPath) -> None:
+    """Raise UnsupportedError for a URL: an object store has no rename, which the commit needs."""
+    if isinstance(path, str) and _URL.match(path):
+        reason = "an export is written to a local directory, from which its files can be copied, the manifest last"
+        raise UnsupportedError(f"cannot write {path}: {reason}", path=path)
+
+
+def result_name(part: int) -> str:
+    """Return the name in the staging directory of what a task did."""
+    return f"part-{part:06d}.json"
+
+
+def save_result(result: PartResult, staging: str, env: Env) -> None:
+    """Durably note what a task did, once its files are durable."""
+    # By a name of its own: another attempt of the task may do the same now.
+    apart = join_path(staging, uuid.uuid4().hex)
+    with OutputFile(apart, env) as file:
+        file.write(result.encoded())
+        file.sync()
+    env.rename(apart, join_path(staging, result_name(result.part)))
+    env.sync_directory(staging)
+
+
+def names_of(result: PartResult) -> Iterator[str]:
+    """Yield the names in the staging directory of the files of a result."""
+    for one in result.files:
+        yield one.staged
+        for _, staged in one.companions:
+            yield staged
+
+
+def _locked(path: str, env: Env) -> Any:
+    lock = env.lock_directory(path)
+    if lock is None:
+        raise LogLockedError(f"another export writes {path}", path=path, errno=errno.EAGAIN)
+    return lock

@@ -1,0 +1,185 @@
+"""`kstore export`: files, or rows of a table, of what the selected partitions hold; each run goes on after the last."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kstore.archive.options import ExportOptions, export_options
+from kstore.archive.run import ExportSummary, local_export
+from kstore.cli import EXIT_DAMAGE, EXIT_FINE
+from kstore.cli.arguments import WrongUseError, parse_offset, parse_timestamp_ms
+from kstore.cli.output import Column, Progress
+from kstore.cli.render import JSON_TEXT
+from kstore.log.files.names import find_partitions
+from kstore.types import MAX_OFFSET
+
+if TYPE_CHECKING:
+    from kstore.archive.tables import TableSummary
+    from kstore.cli.output import Output
+
+COLUMNS = (
+    Column("topic"),
+    Column("partition", is_number=True),
+    Column("start", is_number=True),
+    Column("end", is_number=True),
+    Column("records", is_number=True),
+)
+
+
+TABLE_COLUMNS = (Column("topic"), Column("partition", is_number=True), Column("end", is_number=True))
+
+
+class Given(NamedTuple):
+    """The options as they were typed."""
+
+    format: str
+    topic: list[str] | None
+    partition: list[int] | None
+    start: str
+    end: str
+    since: str | None
+    until: str | None
+    isolation: str
+    columns: str | None
+    strings: str | None
+    codec: str | None
+    row_group_rows: int | None
+    file_bytes: int | None
+    last_batch: str
+    topic_id: list[str] | None
+    skip_damaged: bool
+
+    def checked(self) -> ExportOptions:
+        """Return the options.  Raises: WrongUseError."""
+        start, end = parse_offset(self.start, option="--from"), parse_offset(self.end, option="--to")
+        try:
+            return export_options(
+                self.format,
+                topics=self.topic,
+                partitions=self.partition,
+                start_offset=start or None,
+                end_offset=None if end == MAX_OFFSET else end,
+                since=None if self.since is None else parse_timestamp_ms(self.since, option="--since"),
+                until=None if self.until is None else parse_timestamp_ms(self.until, option="--until"),
+                isolation="read_committed" if self.isolation == "read_committed" else "read_uncommitted",
+                columns=_names(self.columns),
+                strings=_names(self.strings) or (),
+                codec=self.codec,
+                row_group_rows=self.row_group_rows,
+                file_bytes=self.file_bytes,
+                last_batch="drop" if self.last_batch == "drop" else "keep",
+                on_error="skip" if self.skip_damaged else "raise",
+                topic_ids=dict(_topic_and_id(text) for text in self.topic_id or ()),
+            )
+        except ValueError as error:
+            raise WrongUseError(str(error)) from error
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else text.split(",")
+
+
+def _topic_and_id(text: str) -> tuple[str, str]:
+    topic, equals, topic_id = text.partition("=")
+    if not equals:
+        raise WrongUseError(f"--topic-id must have the form TOPIC=ID, got {text!r}")
+    return topic, topic_id
+
+
+class ExportWanted(NamedTuple):
+    """What to export, and where: to a directory, or to a table."""
+
+    directory: str
+    target: str | None
+    table: str | None
+    options: Given
+    threads: int
+    skips_lost: bool
+
+
+class Bar:
+    """The progress bar of a run, begun again for each plan."""
+
+    def __init__(self, out: Output, label: str) -> None:
+        self._out = out
+        self._stack = ExitStack()
+        self._progress = Progress(label=label)
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def begin(self, total_bytes: int) -> None:
+        """Begin a bar for so many bytes."""
+        self._stack.close()
+        self._progress.done_bytes = 0
+        self._stack.enter_context(self._out.progress(self._progress, total_bytes=lambda: total_bytes))
+
+    def add(self, size: int) -> None:
+        """Move the bar on."""
+        self._progress.done_bytes += size
+
+
+def run(wanted: ExportWanted, out: Output, *, is_json: bool) -> int:
+    """Export, print what the target holds, and return the exit status: 1 if damage was left out."""
+    options = wanted.options.checked()
+    if (wanted.target is None) == (wanted.table is None):
+        raise WrongUseError("expected either OUT or --to-table")
+    try:
+        options.selection.select(find_partitions(wanted.directory))
+    except ValueError as error:
+        raise WrongUseError(str(error)) from error
+    with Bar(out, wanted.table or wanted.target or "") as bar:
+        summary = _exported(wanted, options, bar)
+    for left_out in summary.damage:
+        out.notice(_skipped_text(left_out))
+    if is_json:
+        fields = summary._asdict()
+        fields["partitions"] = [one._asdict() for one in summary.partitions]
+        out.line(JSON_TEXT(fields))
+    elif isinstance(summary, ExportSummary):
+        out.table(COLUMNS, [[one.topic, *map(str, one[1:5])] for one in summary.partitions])
+        new = f"{summary.new_records} new records in {_counted(summary.new_files, 'file')}"
+        out.line(f"{new}; {_holds(summary, wanted.target)}")
+    else:
+        out.table(TABLE_COLUMNS, [[one.topic, *map(str, one[1:3])] for one in summary.partitions])
+        out.line(f"{summary.new_records} new records in {_counted(summary.commits, 'commit')}")
+    return EXIT_DAMAGE if summary.damage else EXIT_FINE
+
+
+def _exported(wanted: ExportWanted, options: ExportOptions, bar: Bar) -> ExportSummary | TableSummary:
+    shared: dict[str, Any] = {
+        "threads": wanted.threads,
+        "fail_on_data_loss": not wanted.skips_lost,
+        "on_plan": bar.begin,
+        "on_bytes": bar.add,
+    }
+    if wanted.table is None:
+        return local_export(wanted.directory, wanted.target or "", options, **shared)
+    from kstore.archive.tables import check_table, export_to_table
+
+    try:
+        check_table(wanted.table, options)
+    except (ValueError, ModuleNotFoundError) as error:
+        raise WrongUseError(str(error)) from error
+    return export_to_table(wanted.directory, wanted.table, options, **shared)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _holds(summary: ExportSummary, target: str | None) -> str:
+    joined = f"{summary.joined_files} files were joined; " if summary.joined_files else ""
+    return f"{joined}{target} holds {summary.record_count} in {_counted(summary.file_count, 'file')}"
+
+
+def _skipped_text(left_out: dict[str, Any]) -> str:
+    first, last = left_out["first_missing_offset"], left_out["last_missing_offset"]
+    offsets = f"offsets from {first} on" if last is None else f"offsets {first} to {last}"
+    where = f"{left_out['topic']}-{left_out['partition']}"
+    place = f"{left_out['size_in_bytes']} bytes at position {left_out['position']} of {left_out['path']}"
+    return f"skipped {offsets} of {where}: {place}: {left_out['reason']}"

@@ -1,0 +1,106 @@
+"""The part of a root that a scan or an export covers: topics, partitions, bounds of offsets and of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TypeAlias
+
+from kstore.errors import checked_int
+from kstore.log.files.names import PartitionDirectory
+from kstore.types import INTERNAL_TOPICS, TopicPartition
+
+# A bound of offsets: one for all partitions, or one for each.
+Offsets: TypeAlias = int | Mapping[TopicPartition, int]
+Time: TypeAlias = int | datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Topics, partitions and bounds of offsets; None for all, or for no bound."""
+
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    start: Offsets | None = None
+    end: Offsets | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.start, int) and isinstance(self.end, int) and self.start > self.end:
+            raise ValueError(f"end_offset must not be below start_offset {self.start}, got {self.end}")
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        topics: Iterable[str] | None,
+        partitions: Iterable[int] | int | None,
+        start_offset: Offsets | None,
+        end_offset: Offsets | None,
+    ) -> Selection:
+        """Return the selection of these arguments of a scan.
+
+        Raises: ValueError, TypeError.
+        """
+        return cls(
+            topics=None if topics is None else frozenset([topics] if isinstance(topics, str) else topics),
+            partitions=_numbers_of(partitions),
+            start=_offset_bound("start_offset", start_offset),
+            end=_offset_bound("end_offset", end_offset),
+        )
+
+    def select(self, directories: Sequence[PartitionDirectory]) -> list[PartitionDirectory]:
+        """Return the partitions to read. Internal topics are left out unless they are named, or there is only one
+        partition.
+
+        Raises: ValueError if one that is named is not among them.
+        """
+        topics, numbers = self.topics, self.partitions
+        if topics is not None and (missing := topics - {found.topic_partition.topic for found in directories}):
+            raise ValueError(f"topics not found: {', '.join(sorted(missing))}")
+        selected = [
+            found
+            for found in directories
+            for topic, number in (found.topic_partition,)
+            if (topic in topics if topics is not None else topic not in INTERNAL_TOPICS or len(directories) == 1)
+            and (numbers is None or number in numbers)
+        ]
+        found_here = {found.topic_partition for found in selected}
+        if numbers is not None and (gone := numbers - {number for _, number in found_here}):
+            raise ValueError(f"partitions not found: {', '.join(map(str, sorted(gone)))}")
+        for name, bound in (("start_offset", self.start), ("end_offset", self.end)):
+            if isinstance(bound, Mapping) and (others := set(bound) - found_here):
+                raise ValueError(f"{name} names partitions that are not scanned: {', '.join(sorted(map(str, others)))}")
+        return selected
+
+    def bounds_of(self, topic_partition: TopicPartition) -> tuple[int | None, int | None]:
+        """Return the bounds of one partition, None for no bound."""
+        return _bound_of(self.start, topic_partition), _bound_of(self.end, topic_partition)
+
+
+def _offset_bound(name: str, bound: Offsets | None) -> Offsets | None:
+    if isinstance(bound, Mapping):
+        return {TopicPartition(*place): checked_int(f"{name} of {place}", bound[place], least=0) for place in bound}
+    return None if bound is None else checked_int(name, bound, least=0)
+
+
+def _bound_of(bound: Offsets | None, topic_partition: TopicPartition) -> int | None:
+    return bound.get(topic_partition) if isinstance(bound, Mapping) else bound
+
+
+def _numbers_of(partitions: Iterable[int] | int | None) -> frozenset[int] | None:
+    if partitions is None:
+        return None
+    numbers = partitions if isinstance(partitions, Iterable) else (partitions,)
+    return frozenset(checked_int("partitions", number, least=0) for number in numbers)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def time_ms(name: str, time: Time | None) -> int | None:
+    """Return ms since the epoch, rounded up; a datetime without a zone is UTC."""
+    if isinstance(time, datetime):
+        moment = time if time.tzinfo is not None else time.replace(tzinfo=timezone.utc)
+        return -((_EPOCH - moment) // timedelta(milliseconds=1))
+    return None if time is None else checked_int(name, time)

@@ -1,0 +1,180 @@
+"""Goal: a table gets each record once, in as many runs as it takes, wherever one of them ends.
+Method: Delta Lake and Iceberg (a SQL catalog on SQLite) in temporary directories; runs that fail before, in and after a
+commit, and two at a time; the rows are counted and compared."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kstore.archive import tables
+from kstore.archive.options import export_options
+from kstore.archive.tables import TableSummary, export_to_table
+from kstore.errors import ExportError
+from tests.making.exporting import Row, grow, rows_of_source
+
+deltalake = pytest.importorskip("deltalake")
+pyiceberg = pytest.importorskip("pyiceberg")
+Config = pytest.importorskip("pyiceberg.utils.config").Config
+pytestmark = pytest.mark.filterwarnings("ignore")
+REPOSITORY = Path(__file__).resolve().parents[2]
+OPTIONS = export_options("parquet", file_bytes=4096)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    root = tmp_path / "source"
+    grow(root, 100)
+    return root
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def table(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    if request.param == "delta":
+        yield f"delta:{tmp_path / 'table'}"
+        return
+    for name, value in catalog_variables(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    # It reads the variables once in a process.
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    yield "iceberg:local.kafka.orders"
+
+
+def catalog_variables(directory: Path) -> dict[str, str]:
+    (directory / "warehouse").mkdir(exist_ok=True)
+    prefix = "PYICEBERG_CATALOG__LOCAL__"
+    return {
+        f"{prefix}TYPE": "sql",
+        f"{prefix}URI": f"sqlite:///{directory}/catalog.db",
+        f"{prefix}WAREHOUSE": f"file://{directory}/warehouse",
+    }
+
+
+def rows_of(table: str) -> list[Row]:
+    kind, _, name = table.partition(":")
+    if kind == "delta":
+        found: Any = deltalake.DeltaTable(name).to_pyarrow_table()
+    else:
+        from pyiceberg.catalog import load_catalog
+
+        catalog, _, identifier = name.partition(".")
+        found = load_catalog(catalog).load_table(identifier).scan().to_arrow()
+    columns = [found.column(one).to_pylist() for one in ("topic", "partition", "offset", "value")]
+    return sorted(Row(*row) for row in zip(*columns, strict=True))
+
+
+def export(source: Path, table: str, **options: Any) -> TableSummary:
+    return export_to_table(source, table, OPTIONS, **options)
+
+
+def test_each_run_appends_what_is_new(source: Path, table: str) -> None:
+    first = export(source, table)
+    assert first.new_records == 200
+    assert first.commits > 1
+    assert rows_of(table) == rows_of_source(source)
+    assert export(source, table).new_records == export(source, table).commits == 0
+    for _ in range(2):
+        grow(source, 30)
+        assert export(source, table).new_records == 60
+        assert rows_of(table) == rows_of_source(source)
+
+
+@pytest.mark.parametrize("when", ["before", "in", "after"])
+def test_run_that_ends_around_a_commit_is_continued(
+    source: Path, table: str, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = tables._DeltaTable if table.startswith("delta") else tables._IcebergTable
+    kept, calls = kind.append, 0
+
+    def append(self: Any, rows: Any, ends: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2 and when == "before":
+            raise ValueError("stopped")
+        if calls == 2 and when == "in":
+            rows = broken(rows)
+        kept(self, rows, ends)
+        if calls == 2 and when == "after":
+            raise ValueError("stopped")
+
+    monkeypatch.setattr(kind, "append", append)
+    with pytest.raises(Exception, match="stopped"):
+        export(source, table)
+    there = rows_of(table)
+    assert 0 < len(there) < 200
+    export(source, table)
+    assert rows_of(table) == rows_of_source(source)
+
+
+def broken(rows: Any) -> Any:
+    import pyarrow as pa
+
+    def batches() -> Iterator[Any]:
+        yield rows.read_next_batch()
+        raise ValueError("stopped")
+
+    return pa.RecordBatchReader.from_batches(rows.schema, batches())
+
+
+def test_run_that_is_overtaken_by_another_appends_nothing(
+    source: Path, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export(source, table)
+    grow(source, 20)
+    kind = tables._DeltaTable if table.startswith("delta") else tables._IcebergTable
+    kept = kind.append
+    others: list[int] = []
+
+    def append(self: Any, rows: Any, ends: Any) -> None:
+        if not others:
+            others.append(1)
+            assert export(source, table).new_records == 40
+        kept(self, rows, ends)
+
+    monkeypatch.setattr(kind, "append", append)
+    with pytest.raises(ExportError, match="another writer committed"):
+        export(source, table)
+    assert rows_of(table) == rows_of_source(source)
+    assert export(source, table).new_records == 0
+
+
+@pytest.mark.parametrize(("name", "message"), [("s3://x", "a table must be delta:URI"), ("iceberg:t", "NAMESPACE")])
+def test_other_names_of_tables_are_refused(source: Path, name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        export(source, name)
+
+
+def test_batches_as_they_are_cannot_be_rows(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot be written to a table"):
+        export_to_table(source, f"delta:{tmp_path}/t", export_options("kstore"))
+
+
+@pytest.mark.long
+def test_command_killed_at_random_instants_appends_each_record_once(source: Path, table: str, tmp_path: Path) -> None:
+    rng = random.Random(5)
+    command = [sys.executable, "-m", "kstore", "export", str(source), "--to-table", table, "--file-bytes", "4096"]
+    began = time.monotonic()
+    subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
+    longest = time.monotonic() - began
+    killed = 0
+    for _ in range(20):
+        grow(source, 40)
+        with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            try:
+                process.wait(rng.uniform(0.4, 1) * longest)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                killed += 1
+        there = rows_of(table)
+        assert there == sorted(set(there))
+    subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
+    assert rows_of(table) == rows_of_source(source)
+    assert killed > 5
