@@ -120,7 +120,7 @@ class LogSource(Protocol):
 
     def last_batch(self) -> BatchPlace | None:
         """Return the last batch, which must be in its file while the log is read; None if the log announces
-        truncations itself.
+        truncations itself, or no file of it can be rewritten in place.
         """
         ...
 
@@ -223,8 +223,8 @@ class DirectorySource:
     yet, the directory is listed again.  Takes no lock and writes nothing.
     """
 
-    def __init__(self, directory: PartitionDirectory, *, config: LogConfig, env: Env) -> None:
-        self.env = env
+    def __init__(self, directory: PartitionDirectory, *, config: LogConfig) -> None:
+        self.env = env = directory.env
         self.is_closed = False
         self._root = directory.root
         self._checkpoints = _RootOffsets(directory, _CHECKPOINTS if env is DEFAULT_ENV else OffsetCheckpoints(env))
@@ -294,8 +294,10 @@ class DirectorySource:
         return self.answer(self._find_settled) if found is None else found
 
     def last_batch(self) -> BatchPlace | None:
-        """Return the last batch of the listing, found once."""
+        """Return the last batch of the listing, found once; None if no file can be rewritten in place."""
         self._check_open()
+        if not self.env.is_rewritten:
+            return None
         listing = self._listing
         return listing.last_batch if listing.knows_last_batch else self.answer(self._find_last_batch)
 
@@ -303,7 +305,9 @@ class DirectorySource:
     def knows_its_end(self) -> bool:
         self._check_open()
         listing = self._listing
-        return listing.log_end_offset is not None or not listing.segments or listing.segments[-1].tells_its_end()
+        if listing.log_end_offset is not None or not listing.segments:
+            return True
+        return not self.env.answers_slowly and listing.segments[-1].tells_its_end()
 
     def answer(self, read: Callable[[], Found]) -> Found:
         """Return what `read` returns, from a new listing if files were replaced or removed while it ran.
@@ -395,6 +399,7 @@ class DirectorySource:
             if not keeps_known:
                 self._renew(self._removed())
                 return True
+            self.env.look_again(self.context.directory)
             status = self.env.stat(self.context.directory)
             self._check_directory(status, self._removed())
             if before.is_settled and status == before.directory and self._is_as_listed(before):
@@ -471,6 +476,7 @@ class DirectorySource:
 
         Raises: the change, if the directory was removed or replaced.
         """
+        self.env.look_again(self.context.directory)
         self._check_directory(self.env.stat(self.context.directory), change)
         for segment in self.segments:
             segment.forget_files()

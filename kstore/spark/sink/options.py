@@ -17,7 +17,7 @@ from kstore.log.files.names import is_topic_name
 from kstore.producer.config import ProducerConfig
 from kstore.producer.transactions.coordinator import MAX_TRANSACTION_TIMEOUT_MS
 from kstore.spark.option_names import check_names
-from kstore.spark.options import local_path
+from kstore.spark.options import checked_path
 from kstore.staging import AppVersion
 from kstore.types import INTERNAL_TOPICS
 
@@ -116,7 +116,7 @@ def parse_write_options(options: Mapping[str, str], *, is_stream: bool) -> Write
     settings = _settings(given)
     config = _config_of(settings)
     return WriteOptions(
-        root=local_path(path),
+        root=checked_path(path),
         topic=_topic(given.get("topic")),
         new_topic_partitions=_integer("createTopics", given.get("createtopics"), least=1, most=MAX_INT32),
         app=_app(given, is_stream=is_stream),

@@ -17,7 +17,7 @@ from kstore.errors import (
     SegmentTooLargeError,
     StorageError,
 )
-from kstore.log import env as env_module
+from kstore.log.env import files as env_module
 from kstore.log.env import DEFAULT_ENV, WriteFile
 from kstore.log.segment.file_records import FileRecords
 from kstore.record import MemoryRecords
