@@ -23,8 +23,8 @@ from kstore.errors import (
     StorageError,
     UnsupportedError,
 )
-from kstore.log.env import DEFAULT_ENV, ENOENT, Env, FileStatus, OpenFiles, is_same_file, join_path
-from kstore.log.files.checkpoints import OffsetCheckpoints
+from kstore.log.env import ENOENT, Env, FileStatus, OpenFiles, is_same_file, join_path
+from kstore.log.files.checkpoints import OffsetCheckpoints, checkpoints_of
 from kstore.log.files.names import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -45,7 +45,6 @@ from kstore.log.state.transactions import NOTHING_SETTLED, Transactions, settle_
 Found = TypeVar("Found")
 
 _logger = logging.getLogger("kstore.log")
-_CHECKPOINTS = OffsetCheckpoints(DEFAULT_ENV)
 
 
 class Watch(Protocol):
@@ -227,7 +226,7 @@ class DirectorySource:
         self.env = env = directory.env
         self.is_closed = False
         self._root = directory.root
-        self._checkpoints = _RootOffsets(directory, _CHECKPOINTS if env is DEFAULT_ENV else OffsetCheckpoints(env))
+        self._checkpoints = _RootOffsets(directory, checkpoints_of(env))
         # Nothing in it refers to this object: a cycle would keep each log until a garbage collection.
         cleaned_below = _cleaned_by_configuration if config.is_compacted else self._checkpoints.cleaned_below
         self.context = LogContext(

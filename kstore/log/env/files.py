@@ -239,7 +239,9 @@ class LockFile:
                 os.close(fd)
 
 
-OPEN_FILES: SharedCache[ReadFile] = SharedCache(limit=OPEN_FILES_LIMIT, weigh=lambda _: 1, drop=ReadFile.close)
+OPEN_FILES: SharedCache[ReadFile] = SharedCache(
+    limit=OPEN_FILES_LIMIT, weigh=lambda _: 1, drop=lambda file: file.close()
+)
 # Small files of all logs that are rewritten repeatedly, kept open up to the limit.
 REWRITTEN_FILES: SharedCache[WriteFile] = SharedCache(
     limit=REWRITTEN_FILES_LIMIT, weigh=lambda _: 1, drop=lambda file: file.close()
