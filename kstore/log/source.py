@@ -201,6 +201,9 @@ class _RootOffsets:
         try:
             offsets = self._checkpoints.offsets(join_path(self._directory.root, name)) or {}
         except (CorruptCheckpointError, StorageError) as error:
+            # A store that does not answer, or refuses to, tells nothing of the file.
+            if isinstance(error, StorageError) and self._directory.env.answers_slowly:
+                raise
             _logger.warning("%s is read without the checkpoint %s: %s", self._directory.path, name, error)
             return None
         return offsets.get(self._directory.topic_partition)

@@ -79,7 +79,7 @@ def recover_partitions(
     keeps_copies: bool = True,
     trusts_recovery_point: bool = False,
     on_read: Callable[[int], None] | None = None,
-    env: Env = DEFAULT_ENV,
+    env: Env | None = None,
 ) -> Iterator[RecoveredPartition]:
     """Recover partitions of one root, whether or not it was shut down cleanly, and yield the outcome of each.
 
@@ -92,6 +92,10 @@ def recover_partitions(
     if len(roots) > 1:
         raise ValueError(f"expected partitions of one root, got those of {', '.join(sorted(roots))}")
     settings = LogConfig() if config is None else config
+    env = next((one.env for one in directories), DEFAULT_ENV) if env is None else env
+    if not dry_run:
+        for root in roots:
+            env.check_writable(root)
     for root in roots:
         load = partial(
             load_log,

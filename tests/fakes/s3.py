@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from pyarrow import fs
 
-SECRET = "a/very+secret=key"  # noqa: S105
-_QUOTED_SECRET = "a%2Fvery%2Bsecret%3Dkey"  # noqa: S105
+SECRET = "a/very+secret=key"
+_QUOTED_SECRET = "a%2Fvery%2Bsecret%3Dkey"
 BUCKET = "backups"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import NoReturn
 
 from kstore.environment import SystemClock
@@ -12,7 +12,7 @@ from kstore.log.env.base import FileKind, FileStatus, ReadFile, StrPath
 from kstore.log.env.files import LockFile, WriteFile
 
 
-class Env(SystemClock):
+class Env(SystemClock, ABC):
     """Files and directories as kstore sees them; a missing path is a StorageError with errno ENOENT unless stated
     otherwise. An Env that does not override the methods that write refuses them.
 

@@ -155,7 +155,7 @@ class RemoteFileSystem:
 
     def read(self, opened: OpenObject, size: int, *, position: int, path: str) -> bytes:
         """Return up to `size` bytes of an open object.  Cost: 1 request."""
-        with self._errors("read", path):
+        with self._errors(f"read {size} bytes at position {position} of", path):
             data: bytes = opened.handle.read_at(size, position)
             return data
 

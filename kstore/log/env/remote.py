@@ -132,10 +132,11 @@ _STREAMS: SharedCache[_Stream] = SharedCache(limit=STREAMS_LIMIT, weigh=lambda _
 class RemoteFile(ReadFile):
     """An object that is read by ranges: lookups in blocks that are kept, reads in order ahead of the reader.
 
-    What more than one request read is handed over only after a look that found the object as it was opened, by size,
-    time and, where the server tells it, entity tag.
+    What a request read is handed over only after a later look that found the object as it was opened, by size, time
+    and, where the server tells it, entity tag: of an object that got shorter, pyarrow fills the rest of a read with
+    whatever was in memory.
     Raises: LogReplacedError if another object has the name by then, or none; StorageError.
-    Cost: a request to open it and one for each look, at most one for each block; memory of 2 MiB for lookups and 32 MiB
+    Cost: a request to open it, and a look after each block unless a later one was made since it arrived; memory of 2 MiB for lookups and 32 MiB
         while it is read in order.
     Threads: as ReadFile; reads wait for each other.
     """
@@ -150,7 +151,7 @@ class RemoteFile(ReadFile):
         self._lock = threading.RLock()
         self._counting = threading.Lock()
         self._answers = 0
-        self._confirmed = 1
+        self._confirmed = 0
         self._kept: OrderedDict[int, _Block] = OrderedDict()
         self._next_position = -1
         self._announced_end: int | None = None
