@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from kstore.config import MAX_INT32, MAX_INT64, MIB
 from kstore.environment import set_default_variable
+from kstore.errors import StorageError
 from kstore.log.damage import OnError
 from kstore.log.env import portable
 from kstore.log.log import Isolation
@@ -226,11 +227,14 @@ def _paths(reader: OptionReader) -> tuple[str, ...]:
 def checked_path(text: str) -> str:
     """Return a URL as it is, and a path as absolute: a task may run in a different working directory than the driver.
 
-    Raises: ValueError for an empty one; StorageError for a URL of files that are elsewhere than it says.
+    Raises: ValueError for an empty one, or a file URL of another machine.
     """
     if not text.strip():
         raise ValueError("path must not be empty")
-    return portable(text)
+    try:
+        return portable(text)
+    except StorageError as error:
+        raise ValueError(f"path: {error}") from error
 
 
 def _topic_selection(reader: OptionReader) -> TopicSelection:

@@ -22,7 +22,7 @@ from kstore.log.env.base import (
     path_list,
     split_path,
 )
-from kstore.log.env.choosing import Location, locate, portable
+from kstore.log.env.choosing import Location, is_local, locate, portable, shown_path
 from kstore.log.env.env import Env
 from kstore.log.env.files import (
     OPEN_FILES_LIMIT,
@@ -70,6 +70,7 @@ __all__ = [
     "absolute_path",
     "check_in_place",
     "check_listed",
+    "is_local",
     "is_same_file",
     "join_path",
     "lines_of",
@@ -78,6 +79,7 @@ __all__ = [
     "open_listed",
     "path_list",
     "portable",
+    "shown_path",
     "size_of_open",
     "split_path",
 ]

@@ -57,7 +57,20 @@ def locate(path: StrPath, env: Env | None = None) -> Location:
 
 def portable(path: str) -> str:
     """Return a path or URL that leads to the same files from another working directory."""
-    return path if _scheme_of(path) not in (None, "file") else locate(path).path
+    return locate(path).path if is_local(path) else path
+
+
+def is_local(path: StrPath) -> bool:
+    """Whether a path or URL leads to a file of this machine, or one that is mounted."""
+    return _scheme_of(path) in (None, "file")
+
+
+def shown_path(path: str) -> str:
+    """Return a path or URL without the options, where secrets may be, for a message."""
+    if is_local(path):
+        return path
+    parts = urlsplit(path)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def _scheme_of(path: StrPath) -> str | None:

@@ -136,8 +136,8 @@ class RemoteFile(ReadFile):
     and, where the server tells it, entity tag: of an object that got shorter, pyarrow fills the rest of a read with
     whatever was in memory.
     Raises: LogReplacedError if another object has the name by then, or none; StorageError.
-    Cost: a request to open it, and a look after each block unless a later one was made since it arrived; memory of 2 MiB for lookups and 32 MiB
-        while it is read in order.
+    Cost: a request to open it, and a look after each block unless a later one was made since it arrived; memory of
+        2 MiB for lookups, and of 32 MiB while it is read in order.
     Threads: as ReadFile; reads wait for each other.
     """
 
